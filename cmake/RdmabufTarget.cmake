@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+# Sanitizers change the ABI of what they touch, so the whole build has them or none of it.
+if(RDMABUF_SANITIZE)
+    add_compile_options(-fsanitize=${RDMABUF_SANITIZE} -fno-sanitize-recover=all
+                        -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=${RDMABUF_SANITIZE})
+endif()
+
+if(RDMABUF_CLANG_TIDY)
+    find_program(RDMABUF_CLANG_TIDY_EXECUTABLE NAMES clang-tidy-14 clang-tidy REQUIRED)
+    # The build system knows which sources a change reaches, but not that .clang-tidy is an input of
+    # all of them: a macro that carries its hash makes it one.
+    set(config "${PROJECT_SOURCE_DIR}/.clang-tidy")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${config}")
+    file(SHA256 "${config}" config_hash)
+    set(CMAKE_CXX_CLANG_TIDY
+        "${RDMABUF_CLANG_TIDY_EXECUTABLE}" --quiet --header-filter=^${PROJECT_SOURCE_DIR}/.*
+        --extra-arg=-DRDMABUF_CLANG_TIDY_CONFIG_${config_hash})
+endif()
+
+# What every C++ target of this project is compiled with.
+function(rdmabuf_configure_target target)
+    target_compile_features(${target} PUBLIC cxx_std_20)
+    set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+                                             $<$<BOOL:${RDMABUF_WERROR}>:-Werror>)
+endfunction()
+
+# rdmabuf_add_program(name SOURCES file... [LIBS target...])
+# An executable linked with rdmabuf: an example or a benchmark.
+function(rdmabuf_add_program name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+    add_executable(${name} ${arg_SOURCES})
+    rdmabuf_configure_target(${name})
+    target_link_libraries(${name} PRIVATE rdmabuf::rdmabuf ${arg_LIBS})
+endfunction()
