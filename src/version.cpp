@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdmabuf/version.hpp"
+#include <rdmabuf/version.hpp>
 
 #define RDMABUF_STRINGIFY_TOKEN(token) #token
 #define RDMABUF_STRINGIFY(macro) RDMABUF_STRINGIFY_TOKEN(macro)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "rdmabuf/version.hpp"
-
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include <rdmabuf/version.hpp>
 
 namespace {
 
