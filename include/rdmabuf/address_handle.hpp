@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair_address.hpp>
+
+namespace rdmabuf {
+
+namespace detail {
+struct DestroyAh {
+    static constexpr const char* name = "ibv_destroy_ah";
+    static int call(ibv_ah* ah) noexcept;
+};
+} // namespace detail
+
+struct AddressHandleOptions {
+    /// The local port to send from.
+    std::uint8_t port = 1;
+    /// The local entry of the port's GID table to send with.
+    std::uint32_t gid_index = 0;
+    std::uint8_t service_level = 0;
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 64;
+};
+
+/// The way to a peer's port, for unreliable datagrams. Moves only; holds its protection domain.
+/// ibv_create_ah(3).
+class AddressHandle {
+  public:
+    /// @throws Error EINVAL for a port or GID index that is not there, EHOSTUNREACH or ETIMEDOUT
+    /// when
+    ///         the peer's address does not resolve (RoCE).
+    AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
+                  const AddressHandleOptions& options);
+
+    [[nodiscard]] ibv_ah* native() const noexcept { return handle_.get(); }
+    /// The caller destroys it from now on.
+    [[nodiscard]] ibv_ah* release() noexcept { return handle_.release(); }
+    /// @throws Error what ibv_destroy_ah(3) says; it stays owned.
+    void close() { detail::close_handle(handle_); }
+
+  private:
+    detail::unique_handle<ibv_ah, detail::DestroyAh, ProtectionDomain> handle_;
+};
+
+namespace detail {
+/// The address vector to @p peer, as address handles and connections need it.
+[[nodiscard]] ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
+                                       const AddressHandleOptions& options) noexcept;
+} // namespace detail
+
+} // namespace rdmabuf

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+
+namespace rdmabuf {
+
+namespace detail {
+struct DestroyCompChannel {
+    static constexpr const char* name = "ibv_destroy_comp_channel";
+    static int call(ibv_comp_channel* channel) noexcept;
+};
+using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
+} // namespace detail
+
+/// Where completion queues announce new completions to a thread that sleeps. Queues made with it
+/// keep it alive. ibv_create_comp_channel(3).
+class CompletionChannel {
+  public:
+    /// @throws Error EMFILE at the process's limit of descriptors.
+    explicit CompletionChannel(const Context& context);
+    CompletionChannel(CompletionChannel&&) noexcept = default;
+    CompletionChannel& operator=(CompletionChannel&&) noexcept = default;
+    CompletionChannel(const CompletionChannel&) = delete;
+    CompletionChannel& operator=(const CompletionChannel&) = delete;
+    ~CompletionChannel() = default;
+
+    /// Waits for an event of any queue of this channel and acknowledges it. A queue sends one event
+    /// for each CompletionQueue::request_notification().
+    /// @return the queue that has completions, nullptr when the time ran out
+    [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const;
+
+    /// Readable when an event is there: for epoll and friends. Stays owned by the channel.
+    [[nodiscard]] int fd() const noexcept { return handle_.get()->fd; }
+
+    [[nodiscard]] ibv_comp_channel* native() const noexcept { return handle_.get(); }
+    /// The caller destroys the channel from now on.
+    [[nodiscard]] ibv_comp_channel* release() noexcept { return handle_.release(); }
+    /// @throws Error EBUSY while completion queues use it.
+    void close() { handle_.close(); }
+
+  private:
+    friend class CompletionQueue;
+    detail::CompletionChannelHandle handle_;
+};
+
+} // namespace rdmabuf

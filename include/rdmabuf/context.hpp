@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rdmabuf/availability.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/device.hpp>
+#include <rdmabuf/gid.hpp>
+
+namespace rdmabuf {
+
+namespace detail {
+struct CloseDevice {
+    static constexpr const char* name = "ibv_close_device";
+    static int call(ibv_context* context) noexcept;
+};
+} // namespace detail
+
+/// As a timeout: wait for as long as it takes.
+inline constexpr std::chrono::milliseconds wait_forever{-1};
+
+/// What a device can do. ibv_query_device_ex(3); fields a provider does not report are 0.
+struct DeviceAttributes {
+    ibv_device_attr_ex native{};
+
+    /// The largest range one registration may cover, in bytes.
+    [[nodiscard]] std::uint64_t max_mr_size() const noexcept {
+        return native.orig_attr.max_mr_size;
+    }
+    /// Device memory that can be allocated, in bytes; 0 where there is none. (mana reports 0
+    /// although it has some: only allocating tells.)
+    [[nodiscard]] std::uint64_t max_dm_size() const noexcept { return native.max_dm_size; }
+    /// IBV_ODP_* bits: whether memory may be registered on demand.
+    [[nodiscard]] std::uint64_t odp_capabilities() const noexcept {
+        return native.odp_caps.general_caps;
+    }
+    /// Whether remote atomics work at all on this device.
+    [[nodiscard]] bool atomics() const noexcept {
+        return native.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
+    }
+    [[nodiscard]] std::uint8_t port_count() const noexcept {
+        return native.orig_attr.phys_port_cnt;
+    }
+    [[nodiscard]] std::string firmware_version() const { return native.orig_attr.fw_ver; }
+};
+
+/// An asynchronous event, already acknowledged. `object` identifies what it is about and may be
+/// gone by now: compare it, do not use it. ibv_get_async_event(3).
+struct AsyncEvent {
+    ibv_event_type type{};
+    /// The ibv_qp, ibv_cq, ibv_srq or ibv_wq of events about one; nullptr for device and port
+    /// events.
+    const void* object = nullptr;
+    /// The port of port events; otherwise 0.
+    std::uint8_t port = 0;
+
+    /// ibv_event_type_str(3).
+    [[nodiscard]] const char* name() const noexcept { return ibv_event_type_str(type); }
+};
+
+/// An opened device. Copies share it; it closes when the last copy, and the last object made from
+/// it, is gone.
+class Context {
+  public:
+    /// @throws Error EACCES or EPERM on /dev/infiniband/uverbsN (udev rules; `--device` of a
+    ///         container), ENODEV when the device went away. ibv_open_device(3).
+    explicit Context(const Device& device);
+
+    /// Opens the device of that name. @throws Error ENODEV: the hint lists those there are.
+    [[nodiscard]] static Context open(std::string_view name);
+    /// Opens the device with that node GUID, in host byte order.
+    [[nodiscard]] static Context open(std::uint64_t guid);
+    /// Opens the first device that can be opened and has an active port or, where none has one, the
+    /// first that can be opened. @throws Error ENODEV when there is none, otherwise what kept the
+    /// last one from opening.
+    [[nodiscard]] static Context open_first();
+
+    /// Takes over a context opened elsewhere: the last holder calls ibv_close_device on it.
+    [[nodiscard]] static Context adopt(ibv_context* context);
+    /// Uses a context that somebody else closes, after everything made from this one is gone.
+    [[nodiscard]] static Context borrow(ibv_context* context);
+
+    [[nodiscard]] ibv_context* native() const noexcept { return handle_.get(); }
+    /// The caller closes the context from now on.
+    [[nodiscard]] ibv_context* release() noexcept { return handle_.release(); }
+    /// @throws Error EBUSY while copies, or objects made from it, exist.
+    void close() { handle_.close(); }
+
+    [[nodiscard]] std::string device_name() const;
+    [[nodiscard]] DeviceAttributes attributes() const;
+
+    /// @param port  from 1. @throws Error EINVAL for a port the device does not have.
+    [[nodiscard]] ibv_port_attr port(std::uint8_t port) const;
+    /// The used entries of a port's GID table in index order. ibv_query_gid_table(3).
+    [[nodiscard]] std::vector<GidEntry> gid_table(std::uint8_t port) const;
+    /// The entry a connection should use: RoCE v2 over IPv4, then RoCE v2 over a routable IPv6
+    /// address, then RoCE v2 link local, then RoCE v1, then InfiniBand.
+    /// @throws Error EADDRNOTAVAIL when the table is empty: the interface has no address.
+    [[nodiscard]] GidEntry best_gid(std::uint8_t port) const;
+
+    /// Waits for the next asynchronous event and acknowledges it.
+    /// @param timeout  zero polls, wait_forever waits
+    /// @return nothing when the time ran out
+    [[nodiscard]] std::optional<AsyncEvent> wait_async_event(
+        std::chrono::milliseconds timeout) const;
+
+    /// Whether this device, its user-space provider and this kernel can register dma-bufs. Found
+    /// out with a registration that must fail: of descriptor -1, which whoever gets as far as
+    /// looking at it answers with EBADF. It tells nothing about any exporter: dma-buf is a matter
+    /// between two devices, and only a registration of a real buffer proves a pair.
+    [[nodiscard]] Availability dmabuf_import() const;
+
+    friend bool operator==(const Context& a, const Context& b) noexcept {
+        return a.native() == b.native();
+    }
+
+  private:
+    using Handle = detail::shared_handle<ibv_context, detail::CloseDevice>;
+    explicit Context(Handle handle) noexcept : handle_(std::move(handle)) {}
+
+    Handle handle_;
+};
+
+} // namespace rdmabuf

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+
+namespace rdmabuf::detail {
+
+/// Passes a failed teardown to the handler set with set_teardown_failure_handler().
+void report_teardown_failure(const char* function, int error) noexcept;
+
+/// Destroys a C object, then lets go of the parents it was made from.
+///
+/// The parents live in the deleter, not beside the handle, because unique_ptr's move assignment
+/// resets the old object before it assigns the deleter: with plain members, the defaulted
+/// assignment would drop the old parent while its child still exists (and verbs says EBUSY).
+///
+/// @tparam Destroy  a type with `static constexpr const char* name` and
+///                  `static int call(T*) noexcept`, which returns 0 or an errno value
+template <class Destroy, class... Parents>
+class HandleDeleter {
+  public:
+    HandleDeleter() = default;
+    [[nodiscard]] static HandleDeleter holding(Parents... parents) {
+        HandleDeleter deleter;
+        deleter.parents_.emplace(std::move(parents)...);
+        return deleter;
+    }
+
+    template <class T>
+    void operator()(T* handle) const noexcept {
+        if (!owned_) {
+            return;
+        }
+        if (const int error = Destroy::call(handle); error != 0) {
+            report_teardown_failure(Destroy::name, error);
+        }
+    }
+
+    /// From now on the object is somebody else's to destroy.
+    void disown() noexcept { owned_ = false; }
+    [[nodiscard]] bool owned() const noexcept { return owned_; }
+
+    template <std::size_t I>
+    [[nodiscard]] const auto& parent() const noexcept {
+        return std::get<I>(*parents_);
+    }
+
+  private:
+    std::optional<std::tuple<Parents...>> parents_;
+    bool owned_ = true;
+};
+
+/// Sole owner of a C object and holder of its parents.
+template <class T, class Destroy, class... Parents>
+using unique_handle = std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>;
+
+/// Destroys the object now and reports instead of hiding: when @p Destroy fails, the object stays
+/// owned and the call can be repeated.
+template <class T, class Destroy, class... Parents>
+void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle) {
+    if (handle == nullptr) {
+        return;
+    }
+    if (handle.get_deleter().owned()) {
+        check_zero(Destroy::call(handle.get()), Destroy::name);
+        handle.get_deleter().disown();
+    }
+    handle.reset();
+    handle.get_deleter() = HandleDeleter<Destroy, Parents...>();
+}
+
+/// A C object with any number of holders; the last one destroys it. get() is one load, as with a
+/// plain pointer.
+template <class T, class Destroy, class... Parents>
+class shared_handle {
+  public:
+    using unique = unique_handle<T, Destroy, Parents...>;
+
+    shared_handle() = default;
+    /* implicit */ shared_handle(unique handle) : handle_(std::move(handle)) {}
+
+    [[nodiscard]] T* get() const noexcept { return handle_.get(); }
+    explicit operator bool() const noexcept { return handle_ != nullptr; }
+    template <std::size_t I>
+    [[nodiscard]] const auto& parent() const noexcept {
+        return deleter().template parent<I>();
+    }
+
+    /// The caller destroys the object from now on; every other holder keeps a borrowed handle, and
+    /// the parents stay alive until the last of them is gone.
+    [[nodiscard]] T* release() noexcept {
+        if (handle_ == nullptr) {
+            return nullptr;
+        }
+        deleter().disown();
+        T* const native = handle_.get();
+        handle_.reset();
+        return native;
+    }
+
+    /// Destroys the object now. @throws Error EBUSY while anything else still holds it, or
+    /// whatever the C call says; the object stays owned then.
+    void close() {
+        if (handle_ == nullptr) {
+            return;
+        }
+        if (handle_.use_count() > 1) {
+            throw Error(EBUSY, Destroy::name,
+                        "other objects made from this one still hold it; destroy them first");
+        }
+        if (deleter().owned()) {
+            check_zero(Destroy::call(handle_.get()), Destroy::name);
+            deleter().disown();
+        }
+        handle_.reset();
+    }
+
+  private:
+    [[nodiscard]] auto& deleter() const noexcept {
+        return *std::get_deleter<HandleDeleter<Destroy, Parents...>>(handle_);
+    }
+
+    std::shared_ptr<T> handle_;
+};
+
+} // namespace rdmabuf::detail

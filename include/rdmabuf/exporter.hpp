@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <rdmabuf/availability.hpp>
+#include <rdmabuf/cpu_access.hpp>
+#include <rdmabuf/exported_range.hpp>
+
+namespace rdmabuf {
+
+/// What kind of memory an allocation is.
+enum class MemoryKind : std::uint8_t {
+    /// Pages of this machine's memory that a kernel driver shares as a dma-buf.
+    system,
+    /// Memory of a GPU, an accelerator or another PCIe device.
+    device,
+    /// Memory that moves between host and device as it is used. Cannot be registered.
+    managed,
+    /// Host memory pinned by a device's driver.
+    pinned_host,
+};
+[[nodiscard]] const char* to_string(MemoryKind kind) noexcept;
+
+/// What an exporter knows about an address.
+struct Allocation {
+    /// Where the allocation begins, and its length in bytes.
+    std::uintptr_t base = 0;
+    std::size_t length = 0;
+    /// Differs from that of any allocation that was at the same address before: what a cache
+    /// compares.
+    std::uint64_t generation = 0;
+    MemoryKind kind = MemoryKind::device;
+    /// "0000:3b:00.0" of the device that holds the memory; empty when it has none.
+    std::string pci_address;
+};
+
+/// Turns addresses of one kind of memory into dma-bufs. Thread safe.
+class Exporter {
+  public:
+    virtual ~Exporter() = default;
+    Exporter(const Exporter&) = delete;
+    Exporter& operator=(const Exporter&) = delete;
+
+    /// A short fixed name: "drm", "cuda".
+    [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+    /// Whether it can work on this machine, and why not.
+    [[nodiscard]] virtual Availability availability() const = 0;
+    /// The allocation that holds @p address, if it is one of this exporter's. Exports nothing.
+    [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
+    /// The dma-buf that holds the @p length bytes at @p address.
+    /// @throws Error EFAULT for an address it does not know, ERANGE for a range that leaves the
+    ///         allocation, EINVAL for a length of 0, and what the driver says.
+    [[nodiscard]] virtual ExportedRange export_range(
+        std::uintptr_t address, std::size_t length,
+        MappingKind mapping = MappingKind::standard) const = 0;
+
+  protected:
+    Exporter() = default;
+};
+
+/// Memory made by an Allocator. Moves only; gives everything back when destroyed, and keeps alive
+/// what it needs of the allocator.
+class Buffer {
+  public:
+    /// What an allocator keeps for one buffer; its destructor gives it back.
+    class Memory {
+      public:
+        virtual ~Memory() = default;
+        Memory(const Memory&) = delete;
+        Memory& operator=(const Memory&) = delete;
+
+        [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
+        [[nodiscard]] virtual std::size_t size() const noexcept = 0;
+        /// Where the CPU sees it; empty when it cannot.
+        [[nodiscard]] virtual std::span<std::byte> mapping() const noexcept = 0;
+        /// The dma-buf to bracket CPU access with; -1 when none is needed.
+        [[nodiscard]] virtual int sync_fd() const noexcept = 0;
+
+      protected:
+        Memory() = default;
+    };
+
+    explicit Buffer(std::unique_ptr<Memory> memory) noexcept : memory_(std::move(memory)) {}
+
+    /// The address the exporter knows it by: pass it to Exporter::find, export_range, Resolver.
+    [[nodiscard]] std::uintptr_t address() const noexcept { return memory_->address(); }
+    /// In bytes: at least what was asked for.
+    [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
+    /// Whether the CPU can read and write it.
+    [[nodiscard]] bool mapped() const noexcept { return !memory_->mapping().empty(); }
+
+    /// The bytes, for as long as the guard lives: caches are synchronised when it is made and when
+    /// it goes, as DMA_BUF_IOCTL_SYNC demands. It orders caches only and locks nothing.
+    /// @throws Error ENOTSUP when the memory is not mapped, or what the ioctl says
+    [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
+        return {memory_->sync_fd(), memory_->mapping(), mode};
+    }
+
+  private:
+    std::unique_ptr<Memory> memory_;
+};
+
+/// An exporter that also makes memory.
+class Allocator : public Exporter {
+  public:
+    /// @param size  in bytes; rounded up to what the memory comes in (pages)
+    /// @throws Error EINVAL for 0, ENOMEM, or why the memory cannot be had here
+    [[nodiscard]] virtual Buffer allocate(std::size_t size) = 0;
+};
+
+} // namespace rdmabuf

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+
+namespace rdmabuf {
+
+namespace detail {
+struct DeallocPd {
+    static constexpr const char* name = "ibv_dealloc_pd";
+    static int call(ibv_pd* pd) noexcept;
+};
+} // namespace detail
+
+/// What memory regions and queue pairs must share to work together. Copies share it, and it holds
+/// its Context. ibv_alloc_pd(3).
+class ProtectionDomain {
+  public:
+    /// @throws Error ENOMEM when the device has no more.
+    explicit ProtectionDomain(const Context& context);
+
+    /// Takes over a protection domain made elsewhere on @p context.
+    [[nodiscard]] static ProtectionDomain adopt(const Context& context, ibv_pd* pd);
+    /// Uses one that somebody else deallocates, after everything made from this one is gone. This
+    /// is how a transport that has its own verbs objects registers memory with this library.
+    [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);
+
+    [[nodiscard]] ibv_pd* native() const noexcept { return handle_.get(); }
+    [[nodiscard]] const Context& context() const noexcept { return handle_.parent<0>(); }
+    /// The caller deallocates it from now on.
+    [[nodiscard]] ibv_pd* release() noexcept { return handle_.release(); }
+    /// @throws Error EBUSY while copies, or objects made from it, exist.
+    void close() { handle_.close(); }
+
+    friend bool operator==(const ProtectionDomain& a, const ProtectionDomain& b) noexcept {
+        return a.native() == b.native();
+    }
+
+  private:
+    using Handle = detail::shared_handle<ibv_pd, detail::DeallocPd, Context>;
+    explicit ProtectionDomain(Handle handle) noexcept : handle_(std::move(handle)) {}
+
+    Handle handle_;
+};
+
+} // namespace rdmabuf

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/shared_receive_queue.hpp>
+#include <rdmabuf/status.hpp>
+#include <rdmabuf/work_batch.hpp>
+#include <rdmabuf/work_request.hpp>
+
+namespace rdmabuf {
+
+class PreparedQueuePair;
+
+namespace detail {
+struct DestroyQp {
+    static constexpr const char* name = "ibv_destroy_qp";
+    static int call(ibv_qp* qp) noexcept;
+};
+using QueuePairHandle = unique_handle<ibv_qp, DestroyQp, ProtectionDomain, CompletionQueue,
+                                      CompletionQueue, SharedReceiveQueueHandle>;
+} // namespace detail
+
+/// Whether a queue pair gets the ibv_wr_* interface (QueuePair::batch()).
+enum class ExtendedInterface : std::uint8_t {
+    off,
+    /// If the provider has it.
+    automatic,
+    required,
+};
+
+struct QueuePairOptions {
+    CompletionQueue send_cq;
+    CompletionQueue recv_cq;
+    QueuePairType type = QueuePairType::reliable_connected;
+
+    /// Requests that may be outstanding. The device may round up.
+    std::uint32_t max_send_wr = 128;
+    std::uint32_t max_recv_wr = 128;
+    std::uint32_t max_send_sge = 1;
+    std::uint32_t max_recv_sge = 1;
+    /// Bytes a request may carry inside itself, 0 for none.
+    std::uint32_t max_inline_data = 0;
+    /// Every send-side request leaves a completion, whatever its flags.
+    bool signal_all = false;
+    /// Takes receives from here instead of a queue of its own.
+    const SharedReceiveQueue* srq = nullptr;
+    ExtendedInterface extended = ExtendedInterface::automatic;
+
+    /// What peers may do through this queue pair, where the memory region allows it too. By default
+    /// all that the device can.
+    std::optional<Access> access;
+    std::uint8_t port = 1;
+    /// Entry of the port's GID table; by default Context::best_gid.
+    std::optional<std::uint32_t> gid_index;
+    std::uint16_t pkey_index = 0;
+    /// By default the port's active MTU; the peer's, if smaller.
+    std::optional<ibv_mtu> mtu;
+    std::uint8_t service_level = 0;
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 64;
+    /// Reads and atomics under way at once as initiator and as target, held to the device's limits.
+    std::uint8_t max_rd_atomic = 16;
+    std::uint8_t max_dest_rd_atomic = 16;
+
+    /// How long to wait for an acknowledgement: 4.096 us * 2^timeout; 0 waits for ever.
+    std::uint8_t timeout = 14;
+    /// Then how often to try again, up to 7, before IBV_WC_RETRY_EXC_ERR.
+    std::uint8_t retry_count = 7;
+    /// How often to try again when the peer has no receive posted; 7 is for ever.
+    std::uint8_t rnr_retry = 7;
+    /// How long a peer is told to wait then: an index into the table of ibv_modify_qp(3); 12 is
+    /// 0.64 ms.
+    std::uint8_t min_rnr_timer = 12;
+    /// Datagrams only.
+    std::uint32_t qkey = 0x11111111;
+};
+
+/// A queue pair that can send. All posting is noexcept, allocates nothing, and is the C call and
+/// nothing else: the Status is the int of ibv_post_send(3) - ENOMEM when the queue is full, EINVAL
+/// for a bad request. Moves only; holds its protection domain, completion queues and shared receive
+/// queue.
+class QueuePair {
+  public:
+    /// Makes the first half of a connection: see PreparedQueuePair.
+    [[nodiscard]] static PreparedQueuePair prepare(const ProtectionDomain& pd,
+                                                   const QueuePairOptions& options);
+
+    /// The data of @p local goes into the receive the peer posted first.
+    Status post_send(std::span<const ibv_sge> local, WorkOptions options = {}) const noexcept {
+        return post_one(make_send(local, options));
+    }
+    Status post_send(const ibv_sge& local, WorkOptions options = {}) const noexcept {
+        return post_send(std::span(&local, 1), options);
+    }
+    /// @param immediate  in host byte order
+    Status post_send_imm(std::span<const ibv_sge> local, std::uint32_t immediate,
+                         WorkOptions options = {}) const noexcept {
+        return post_one(make_send_imm(local, immediate, options));
+    }
+    Status post_send_imm(const ibv_sge& local, std::uint32_t immediate,
+                         WorkOptions options = {}) const noexcept {
+        return post_send_imm(std::span(&local, 1), immediate, options);
+    }
+    /// Sends a datagram (UD).
+    Status post_send_to(std::span<const ibv_sge> local, Destination to,
+                        WorkOptions options = {}) const noexcept {
+        return post_one(make_send_to(local, to, options));
+    }
+    Status post_send_to(const ibv_sge& local, Destination to,
+                        WorkOptions options = {}) const noexcept {
+        return post_send_to(std::span(&local, 1), to, options);
+    }
+    /// Where the next message goes. Datagrams need 40 bytes in front for the GRH.
+    Status post_recv(std::span<const ibv_sge> local, std::uint64_t wr_id = 0) const noexcept {
+        ibv_recv_wr request = make_recv(local, wr_id);
+        ibv_recv_wr* failed = nullptr;
+        return Status(ibv_post_recv(handle_.get(), &request, &failed));
+    }
+    Status post_recv(const ibv_sge& local, std::uint64_t wr_id = 0) const noexcept {
+        return post_recv(std::span(&local, 1), wr_id);
+    }
+    Status post_write(std::span<const ibv_sge> local, RemoteAddress remote,
+                      WorkOptions options = {}) const noexcept {
+        return post_one(make_write(local, remote, options));
+    }
+    Status post_write(const ibv_sge& local, RemoteAddress remote,
+                      WorkOptions options = {}) const noexcept {
+        return post_write(std::span(&local, 1), remote, options);
+    }
+    /// @param immediate  in host byte order; takes a receive at the peer
+    Status post_write_imm(std::span<const ibv_sge> local, RemoteAddress remote,
+                          std::uint32_t immediate, WorkOptions options = {}) const noexcept {
+        return post_one(make_write_imm(local, remote, immediate, options));
+    }
+    Status post_write_imm(const ibv_sge& local, RemoteAddress remote, std::uint32_t immediate,
+                          WorkOptions options = {}) const noexcept {
+        return post_write_imm(std::span(&local, 1), remote, immediate, options);
+    }
+    Status post_read(std::span<const ibv_sge> local, RemoteAddress remote,
+                     WorkOptions options = {}) const noexcept {
+        return post_one(make_read(local, remote, options));
+    }
+    Status post_read(const ibv_sge& local, RemoteAddress remote,
+                     WorkOptions options = {}) const noexcept {
+        return post_read(std::span(&local, 1), remote, options);
+    }
+    /// Eight bytes; see make_compare_swap.
+    Status post_compare_swap(const ibv_sge& local, RemoteAddress remote, std::uint64_t expected,
+                             std::uint64_t swap, WorkOptions options = {}) const noexcept {
+        return post_one(make_compare_swap(std::span(&local, 1), remote, expected, swap, options));
+    }
+    /// Eight bytes; see make_fetch_add.
+    Status post_fetch_add(const ibv_sge& local, RemoteAddress remote, std::uint64_t addend,
+                          WorkOptions options = {}) const noexcept {
+        return post_one(make_fetch_add(std::span(&local, 1), remote, addend, options));
+    }
+
+    /// Posts a list that link() chained. On failure @p failed is the first request not posted:
+    /// those before it are under way.
+    Status post(ibv_send_wr& first, ibv_send_wr*& failed) const noexcept {
+        return Status(ibv_post_send(handle_.get(), &first, &failed));
+    }
+    Status post(ibv_recv_wr& first, ibv_recv_wr*& failed) const noexcept {
+        return Status(ibv_post_recv(handle_.get(), &first, &failed));
+    }
+
+    /// Whether batch() can be used: the provider has ibv_wr_* and the options did not rule it out.
+    [[nodiscard]] bool extended() const noexcept { return extended_ != nullptr; }
+    /// Opens a batch of the ibv_wr_* interface. Only where extended(); one at a time per queue
+    /// pair.
+    [[nodiscard]] WorkBatch batch() const noexcept { return WorkBatch(extended_); }
+
+    /// 24 bits; what completions carry in qp_num.
+    [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
+    [[nodiscard]] QueuePairType type() const noexcept {
+        return static_cast<QueuePairType>(handle_->qp_type);
+    }
+    /// Asks the device. ibv_query_qp(3).
+    [[nodiscard]] ibv_qp_state state() const;
+    /// Moves to the error state: everything outstanding completes with IBV_WC_WR_FLUSH_ERR.
+    void abort();
+
+    [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
+    /// The caller destroys it from now on.
+    [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
+    /// @throws Error what ibv_destroy_qp(3) says; it stays owned.
+    void close() { detail::close_handle(handle_); }
+
+  private:
+    friend class PreparedQueuePair;
+    QueuePair(detail::QueuePairHandle handle, ibv_qp_ex* extended) noexcept
+        : handle_(std::move(handle)), extended_(extended) {}
+
+    Status post_one(ibv_send_wr request) const noexcept {
+        ibv_send_wr* failed = nullptr;
+        return Status(ibv_post_send(handle_.get(), &request, &failed));
+    }
+
+    detail::QueuePairHandle handle_;
+    ibv_qp_ex* extended_;
+};
+
+/// A queue pair in the INIT state: it can take receives, has an address to give to a peer, and
+/// becomes a QueuePair by connecting. Make both, exchange addresses, connect both:
+///
+///     auto prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
+///     bootstrap.send(prepared.address().encode());
+///     QueuePair qp = std::move(prepared).connect(peer);
+class PreparedQueuePair {
+  public:
+    /// @throws Error EINVAL for a limit above the device's (the hint names it), for a port that is
+    /// not
+    ///         active or does not exist; EADDRNOTAVAIL when the port has no GID; EOPNOTSUPP for a
+    ///         type, or an extended interface that is required, which the provider lacks; ENOMEM.
+    PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
+
+    /// What the peer needs.
+    [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
+
+    /// Receives may be posted from now on, and should be before the peer can send.
+    Status post_recv(std::span<const ibv_sge> local, std::uint64_t wr_id = 0) const noexcept {
+        ibv_recv_wr request = make_recv(local, wr_id);
+        ibv_recv_wr* failed = nullptr;
+        return Status(ibv_post_recv(handle_.get(), &request, &failed));
+    }
+    Status post_recv(const ibv_sge& local, std::uint64_t wr_id = 0) const noexcept {
+        return post_recv(std::span(&local, 1), wr_id);
+    }
+
+    /// Connects to @p peer (RC, UC): INIT to RTR to RTS.
+    /// @throws Error EPROTO when the peer's type differs, EINVAL for a UD queue pair, and what
+    ///         ibv_modify_qp(3) says (ETIMEDOUT, EHOSTUNREACH: the peer's GID does not resolve).
+    ///         The queue pair stays here then, and can only be destroyed.
+    [[nodiscard]] QueuePair connect(const QueuePairAddress& peer) &&;
+    /// Makes a UD queue pair ready to send to anybody. @throws Error EINVAL for other types.
+    [[nodiscard]] QueuePair activate() &&;
+    /// For connection managers that move the state themselves (librdmacm): takes the queue pair as
+    /// connected. @throws Error EINVAL when the device says that it is not ready to send.
+    [[nodiscard]] QueuePair assume_connected() &&;
+
+    [[nodiscard]] const ProtectionDomain& protection_domain() const noexcept {
+        return handle_.get_deleter().parent<0>();
+    }
+    [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
+    /// The caller destroys it from now on.
+    [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
+    /// @throws Error what ibv_destroy_qp(3) says; it stays owned.
+    void close() { detail::close_handle(handle_); }
+
+  private:
+    void initialise(const QueuePairOptions& options);
+    void ready_to_send(const QueuePairAddress& peer);
+
+    detail::QueuePairHandle handle_;
+    ibv_qp_ex* extended_ = nullptr;
+    QueuePairAddress address_;
+    /// What connect() needs of the options.
+    struct Path {
+        std::uint8_t port, service_level, traffic_class, hop_limit;
+        std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
+        std::uint32_t gid_index;
+    } path_{};
+};
+
+inline PreparedQueuePair QueuePair::prepare(const ProtectionDomain& pd,
+                                            const QueuePairOptions& options) {
+    return {pd, options};
+}
+
+} // namespace rdmabuf

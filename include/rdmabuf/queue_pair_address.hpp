@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <rdmabuf/gid.hpp>
+#include <rdmabuf/wire.hpp>
+
+namespace rdmabuf {
+
+/// Transport of a queue pair.
+enum class QueuePairType : std::uint8_t {
+    reliable_connected = IBV_QPT_RC,
+    unreliable_connected = IBV_QPT_UC,
+    unreliable_datagram = IBV_QPT_UD,
+};
+/// "RC", "UC" or "UD".
+[[nodiscard]] const char* to_string(QueuePairType type) noexcept;
+
+/// What a peer must know to connect to, or to send datagrams to, a queue pair.
+struct QueuePairAddress {
+    QueuePairType type = QueuePairType::reliable_connected;
+    /// 24 bits.
+    std::uint32_t number = 0;
+    /// The packet sequence number it begins with; 24 bits.
+    std::uint32_t psn = 0;
+    /// Q_Key that datagrams must carry; 0 for connected queue pairs.
+    std::uint32_t qkey = 0;
+    /// All zero on an InfiniBand subnet without GRH.
+    Gid gid;
+    /// Local identifier; 0 on RoCE.
+    std::uint16_t lid = 0;
+    /// The largest it can take: both sides use the smaller one.
+    ibv_mtu mtu = IBV_MTU_1024;
+    /// Reads and atomics it serves at once.
+    std::uint8_t max_dest_rd_atomic = 1;
+
+    /// Bytes of the wire form.
+    static constexpr std::size_t wire_size = 40;
+    /// The wire form: little-endian, versioned, of fixed size.
+    [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
+    /// Reads a wire form. Any bytes give an address or an error: EMSGSIZE for another size, EPROTO
+    /// for bytes that are no address, EPROTONOSUPPORT for another version.
+    [[nodiscard]] static Decoded<QueuePairAddress> decode(
+        std::span<const std::byte> bytes) noexcept;
+
+    friend bool operator==(const QueuePairAddress&, const QueuePairAddress&) noexcept = default;
+};
+
+} // namespace rdmabuf

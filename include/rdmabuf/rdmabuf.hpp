@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// Everything. Ownership, from parent to child (a child keeps its parents alive):
+//
+//   Context ── ProtectionDomain ─┬─ MemoryRegion, DmaBufMR, DeviceMemoryMR ── DeviceMemory
+//      │                         ├─ SharedReceiveQueue ──┐
+//      │                         ├─ AddressHandle        │
+//      ├─ CompletionChannel ─┐   └─ QueuePair ───────────┘
+//      └─ CompletionQueue ───┴────────┘
+//
+//   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/address_handle.hpp>
+#include <rdmabuf/availability.hpp>
+#include <rdmabuf/bootstrap.hpp>
+#include <rdmabuf/cm.hpp>
+#include <rdmabuf/completion_channel.hpp>
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/cpu_access.hpp>
+#include <rdmabuf/device.hpp>
+#include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/exporter.hpp>
+#include <rdmabuf/gid.hpp>
+#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair.hpp>
+#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/region.hpp>
+#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/resolver.hpp>
+#include <rdmabuf/shared_receive_queue.hpp>
+#include <rdmabuf/status.hpp>
+#include <rdmabuf/unique_fd.hpp>
+#include <rdmabuf/version.hpp>
+#include <rdmabuf/wire.hpp>
+#include <rdmabuf/work_batch.hpp>
+#include <rdmabuf/work_completion.hpp>
+#include <rdmabuf/work_request.hpp>

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/remote_region.hpp>
+
+namespace rdmabuf {
+
+namespace detail {
+struct DeregMr {
+    static constexpr const char* name = "ibv_dereg_mr";
+    static int call(ibv_mr* mr) noexcept;
+};
+/// The second parent is what the memory itself hangs on, where verbs cares (device memory).
+using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
+} // namespace detail
+
+/// What all registered memory has in common: keys, and addresses as the NIC counts them. Base of
+/// MemoryRegion, DmaBufMR and DeviceMemoryMR; holds its protection domain; moves only.
+class Region {
+  public:
+    Region(Region&&) noexcept = default;
+    Region& operator=(Region&&) noexcept = default;
+    Region(const Region&) = delete;
+    Region& operator=(const Region&) = delete;
+
+    [[nodiscard]] std::uint32_t lkey() const noexcept { return handle_->lkey; }
+    [[nodiscard]] std::uint32_t rkey() const noexcept { return handle_->rkey; }
+    /// The address of the first byte as the NIC counts: what scatter-gather entries and peers use.
+    [[nodiscard]] std::uint64_t iova() const noexcept { return iova_; }
+    /// In bytes.
+    [[nodiscard]] std::size_t length() const noexcept { return length_; }
+    [[nodiscard]] Access access() const noexcept { return access_; }
+
+    /// A scatter-gather entry for @p length bytes from @p offset.
+    /// @throws Error ERANGE when they do not lie inside the region; the hint has the numbers.
+    [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length) const;
+    /// A scatter-gather entry for the whole region.
+    /// @throws Error ERANGE above 4 GiB - 1, which is the most an entry can say.
+    [[nodiscard]] ibv_sge sge() const;
+
+    /// What a peer needs to reach the whole region; slice() it for less.
+    [[nodiscard]] RemoteRegion remote() const noexcept {
+        return {.address = iova_, .length = length_, .rkey = handle_->rkey};
+    }
+
+    [[nodiscard]] const ProtectionDomain& protection_domain() const noexcept {
+        return handle_.get_deleter().parent<0>();
+    }
+    [[nodiscard]] ibv_mr* native() const noexcept { return handle_.get(); }
+    /// The caller deregisters it from now on.
+    [[nodiscard]] ibv_mr* release() noexcept { return handle_.release(); }
+    /// Deregisters now. @throws Error what ibv_dereg_mr(3) says (EBUSY: memory windows are bound to
+    /// it); the region stays registered and owned, and close() can be called again.
+    void close() { detail::close_handle(handle_); }
+
+  protected:
+    Region(detail::RegionHandle handle, std::uint64_t iova, std::size_t length,
+           Access access) noexcept
+        : handle_(std::move(handle)), iova_(iova), length_(length), access_(access) {}
+    ~Region() = default;
+
+  private:
+    detail::RegionHandle handle_;
+    std::uint64_t iova_;
+    std::size_t length_;
+    Access access_;
+};
+
+} // namespace rdmabuf

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <rdmabuf/exporter.hpp>
+
+namespace rdmabuf {
+
+/// Asks an ordered set of exporters whose memory an address is. Copies share the exporters.
+class Resolver {
+  public:
+    /// An exporter that knows the address, and what it knows.
+    struct Match {
+        std::shared_ptr<Exporter> exporter;
+        Allocation allocation;
+    };
+
+    Resolver() = default;
+    explicit Resolver(std::vector<std::shared_ptr<Exporter>> exporters);
+
+    /// One of each exporter this library was built with, available here or not: an exporter that is
+    /// not says why when asked. Every call makes new ones: keep it, a buffer is known only to the
+    /// allocator that made it.
+    [[nodiscard]] static Resolver system();
+
+    /// Asks @p exporter after all others.
+    void add(std::shared_ptr<Exporter> exporter);
+
+    /// The first exporter that knows @p address. @throws Error EFAULT when none does: the hint
+    /// names every exporter asked, with its answer.
+    [[nodiscard]] Match find(std::uintptr_t address) const;
+    /// find(), then export_range() of the exporter found.
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping = MappingKind::standard) const;
+
+    /// The exporter of that name. @throws Error ENOENT: the hint lists the names there are.
+    [[nodiscard]] const std::shared_ptr<Exporter>& exporter(std::string_view name) const;
+    /// The allocator of that name. @throws Error ENOENT as above, or ENOTSUP for an exporter that
+    /// makes no memory.
+    [[nodiscard]] std::shared_ptr<Allocator> allocator(std::string_view name) const;
+
+    [[nodiscard]] std::span<const std::shared_ptr<Exporter>> exporters() const noexcept {
+        return exporters_;
+    }
+
+  private:
+    std::vector<std::shared_ptr<Exporter>> exporters_;
+};
+
+} // namespace rdmabuf

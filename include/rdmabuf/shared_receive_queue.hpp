@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <span>
+
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/status.hpp>
+#include <rdmabuf/work_request.hpp>
+
+namespace rdmabuf {
+
+namespace detail {
+struct DestroySrq {
+    static constexpr const char* name = "ibv_destroy_srq";
+    static int call(ibv_srq* srq) noexcept;
+};
+using SharedReceiveQueueHandle = shared_handle<ibv_srq, DestroySrq, ProtectionDomain>;
+} // namespace detail
+
+struct SharedReceiveQueueOptions {
+    std::uint32_t max_wr = 256;
+    std::uint32_t max_sge = 1;
+    /// Below this many posted receives the device raises IBV_EVENT_SRQ_LIMIT_REACHED, once; 0 for
+    /// never.
+    std::uint32_t limit = 0;
+};
+
+/// Receives that several queue pairs draw from. Queue pairs made with it keep it alive.
+/// ibv_create_srq(3).
+class SharedReceiveQueue {
+  public:
+    /// @throws Error EINVAL above the device's max_srq_wr or max_srq_sge, EOPNOTSUPP where the
+    /// device
+    ///         has none.
+    explicit SharedReceiveQueue(const ProtectionDomain& pd,
+                                const SharedReceiveQueueOptions& options = {});
+    SharedReceiveQueue(SharedReceiveQueue&&) noexcept = default;
+    SharedReceiveQueue& operator=(SharedReceiveQueue&&) noexcept = default;
+    SharedReceiveQueue(const SharedReceiveQueue&) = delete;
+    SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
+    ~SharedReceiveQueue() = default;
+
+    /// Posts one receive. @return ENOMEM when the queue is full, EINVAL for a bad entry.
+    Status post_recv(std::span<const ibv_sge> local, std::uint64_t wr_id = 0) const noexcept {
+        ibv_recv_wr request = make_recv(local, wr_id);
+        ibv_recv_wr* failed = nullptr;
+        return Status(ibv_post_srq_recv(handle_.get(), &request, &failed));
+    }
+    Status post_recv(const ibv_sge& local, std::uint64_t wr_id = 0) const noexcept {
+        return post_recv(std::span(&local, 1), wr_id);
+    }
+    /// Posts a linked list. On failure @p failed is the first request that was not posted.
+    Status post_recv(ibv_recv_wr& first, ibv_recv_wr*& failed) const noexcept {
+        return Status(ibv_post_srq_recv(handle_.get(), &first, &failed));
+    }
+
+    [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }
+    /// The caller destroys it from now on.
+    [[nodiscard]] ibv_srq* release() noexcept { return handle_.release(); }
+    /// @throws Error EBUSY while queue pairs use it.
+    void close() { handle_.close(); }
+
+  private:
+    friend class PreparedQueuePair;
+    detail::SharedReceiveQueueHandle handle_;
+};
+
+} // namespace rdmabuf

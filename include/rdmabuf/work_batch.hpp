@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/status.hpp>
+#include <rdmabuf/work_request.hpp>
+
+namespace rdmabuf {
+
+/// Requests built straight into the send queue by the provider's ibv_wr_* functions, without
+/// ibv_send_wr in between. Open one with QueuePair::batch(), add requests, complete(): all of them
+/// are posted, or none. A batch that goes without complete() is dropped whole. Errors in a request
+/// (full queue, too many entries) come out of complete(). ibv_wr_post(3).
+///
+/// The provider may hold a lock of the queue pair between opening and completing: add requests and
+/// nothing else, in one thread.
+class WorkBatch {
+  public:
+    WorkBatch(WorkBatch&& other) noexcept : qp_(std::exchange(other.qp_, nullptr)) {}
+    WorkBatch& operator=(WorkBatch&&) = delete;
+    WorkBatch(const WorkBatch&) = delete;
+    WorkBatch& operator=(const WorkBatch&) = delete;
+    ~WorkBatch() {
+        if (qp_ != nullptr) {
+            ibv_wr_abort(qp_);
+        }
+    }
+
+    void send(std::span<const ibv_sge> local, WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_send(qp_);
+        set_data(local, options);
+    }
+    void send_imm(std::span<const ibv_sge> local, std::uint32_t immediate,
+                  WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_send_imm(qp_, htobe32(immediate));
+        set_data(local, options);
+    }
+    void send_to(std::span<const ibv_sge> local, Destination to,
+                 WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_send(qp_);
+        ibv_wr_set_ud_addr(qp_, to.ah, to.queue_pair, to.qkey);
+        set_data(local, options);
+    }
+    void write(std::span<const ibv_sge> local, RemoteAddress remote,
+               WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_rdma_write(qp_, remote.rkey, remote.address);
+        set_data(local, options);
+    }
+    void write_imm(std::span<const ibv_sge> local, RemoteAddress remote, std::uint32_t immediate,
+                   WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_rdma_write_imm(qp_, remote.rkey, remote.address, htobe32(immediate));
+        set_data(local, options);
+    }
+    void read(std::span<const ibv_sge> local, RemoteAddress remote,
+              WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_rdma_read(qp_, remote.rkey, remote.address);
+        set_data(local, options);
+    }
+    void compare_swap(const ibv_sge& local, RemoteAddress remote, std::uint64_t expected,
+                      std::uint64_t swap, WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_atomic_cmp_swp(qp_, remote.rkey, remote.address, expected, swap);
+        ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
+    }
+    void fetch_add(const ibv_sge& local, RemoteAddress remote, std::uint64_t addend,
+                   WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_atomic_fetch_add(qp_, remote.rkey, remote.address, addend);
+        ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
+    }
+
+    /// Posts the requests and closes the batch. On failure none was posted: ENOMEM when the queue
+    /// is full, EINVAL for a bad request.
+    Status complete() noexcept { return Status(ibv_wr_complete(std::exchange(qp_, nullptr))); }
+
+  private:
+    friend class QueuePair;
+    explicit WorkBatch(ibv_qp_ex* qp) noexcept : qp_(qp) { ibv_wr_start(qp_); }
+
+    void begin(WorkOptions options) noexcept {
+        qp_->wr_id = options.wr_id;
+        qp_->wr_flags = static_cast<unsigned>(options.flags);
+    }
+    void set_data(std::span<const ibv_sge> local, WorkOptions options) noexcept {
+        if ((static_cast<unsigned>(options.flags) & IBV_SEND_INLINE) != 0) {
+            set_inline_data(local);
+        } else if (local.size() == 1) {
+            ibv_wr_set_sge(qp_, local[0].lkey, local[0].addr, local[0].length);
+        } else {
+            ibv_wr_set_sge_list(qp_, local.size(), local.data());
+        }
+    }
+    void set_inline_data(std::span<const ibv_sge> local) noexcept;
+
+    ibv_qp_ex* qp_;
+};
+
+} // namespace rdmabuf
