@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# rdma-core is the only dependency. GLOBAL, so that a project which adds this one with
-# add_subdirectory() can link rdmabuf::rdmabuf from anywhere.
+# rdma-core is the only dependency.
 include(CheckCXXSymbolExists)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(libibverbs REQUIRED IMPORTED_TARGET GLOBAL libibverbs)
-pkg_check_modules(librdmacm REQUIRED IMPORTED_TARGET GLOBAL librdmacm)
+pkg_check_modules(libibverbs REQUIRED IMPORTED_TARGET libibverbs)
+pkg_check_modules(librdmacm REQUIRED IMPORTED_TARGET librdmacm)
 
 # The versions of the .pc files do not tell rdma-core's release in a way that distributions keep, so
 # ask for what came last among the things this library calls: both appeared in rdma-core 35.
