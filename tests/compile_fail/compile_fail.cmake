@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # Compiles FILE twice; see rdmabuf_add_compile_fail().
+set(ENV{LC_ALL} C)
 set(compile "${COMPILER}" ${FLAGS} -fsyntax-only "${FILE}")
 
 execute_process(

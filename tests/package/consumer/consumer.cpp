@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include <rdmabuf/version.hpp>
+#include <rdmabuf/rdmabuf.hpp>
 
 int main() {
     const std::string of_the_headers = std::to_string(RDMABUF_VERSION_MAJOR) + "." +
