@@ -22,7 +22,7 @@ struct AddressHandleOptions {
     /// The local port to send from.
     std::uint8_t port = 1;
     /// The local entry of the port's GID table to send with.
-    std::uint32_t gid_index = 0;
+    std::uint8_t gid_index = 0;
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;

@@ -16,6 +16,8 @@ struct DestroyCompChannel {
     static int call(ibv_comp_channel* channel) noexcept;
 };
 using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
+/// Waits for one event and acknowledges it; nullptr when the time ran out.
+[[nodiscard]] ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout);
 } // namespace detail
 
 /// Where completion queues announce new completions to a thread that sleeps. Queues made with it
@@ -33,7 +35,9 @@ class CompletionChannel {
     /// Waits for an event of any queue of this channel and acknowledges it. A queue sends one event
     /// for each CompletionQueue::request_notification().
     /// @return the queue that has completions, nullptr when the time ran out
-    [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const;
+    [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const {
+        return detail::wait_event(native(), timeout);
+    }
 
     /// Readable when an event is there: for epoll and friends. Stays owned by the channel.
     [[nodiscard]] int fd() const noexcept { return handle_.get()->fd; }

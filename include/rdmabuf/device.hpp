@@ -47,6 +47,8 @@ class DeviceList {
     [[nodiscard]] auto end() const noexcept { return devices_.end(); }
     [[nodiscard]] const Device& operator[](std::size_t i) const noexcept { return devices_[i]; }
 
+    /// The first device. @throws Error ENODEV when there is none.
+    [[nodiscard]] const Device& front() const;
     /// @throws Error ENODEV. The hint lists the devices there are or, where there is none, what to
     ///         check: the driver, ib_uverbs, /dev/infiniband inside a container.
     [[nodiscard]] const Device& find(std::string_view name) const;

@@ -34,6 +34,7 @@ class Error : public std::system_error {
     Error(int error, const char* function, std::string_view hint = {},
           SourceLocation where = SourceLocation::current());
 
+    [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
     /// The errno value.
     [[nodiscard]] int error() const noexcept { return code().value(); }
     /// The name of the C function that failed.
@@ -46,6 +47,7 @@ class Error : public std::system_error {
   private:
     const char* function_;
     std::string hint_;
+    std::string what_;
     SourceLocation where_;
 };
 

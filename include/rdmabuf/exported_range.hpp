@@ -69,7 +69,7 @@ class ExportedRange {
         Held& operator=(const Held&) = delete;
         ~Held();
     };
-    static std::unique_ptr<Held> hold(int fd, Release release);
+    static std::unique_ptr<Held> hold(UniqueFd fd, Release release);
 
     std::unique_ptr<Held> held_;
     std::uint64_t offset_;

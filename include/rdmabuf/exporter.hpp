@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/cpu_access.hpp>

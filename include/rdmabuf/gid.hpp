@@ -43,7 +43,7 @@ enum class GidType : std::uint8_t {
 struct GidEntry {
     Gid gid;
     /// Its index in the table: what an address handle and a queue pair are given.
-    std::uint32_t index = 0;
+    std::uint8_t index = 0;
     GidType type = GidType::infiniband;
     std::uint8_t port = 0;
     /// The network interface it belongs to, as if_nametoindex(3) counts; 0 for InfiniBand.

@@ -8,6 +8,7 @@
 #include <span>
 
 #include <rdmabuf/access.hpp>
+#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
@@ -61,7 +62,7 @@ struct QueuePairOptions {
     std::optional<Access> access;
     std::uint8_t port = 1;
     /// Entry of the port's GID table; by default Context::best_gid.
-    std::optional<std::uint32_t> gid_index;
+    std::optional<std::uint8_t> gid_index;
     std::uint16_t pkey_index = 0;
     /// By default the port's active MTU; the peer's, if smaller.
     std::optional<ibv_mtu> mtu;
@@ -258,18 +259,19 @@ class PreparedQueuePair {
     void close() { detail::close_handle(handle_); }
 
   private:
-    void initialise(const QueuePairOptions& options);
+    void find_address(const QueuePairOptions& options);
+    void initialise(const QueuePairOptions& options, Access access);
+    void ready_to_receive(const QueuePairAddress& peer);
     void ready_to_send(const QueuePairAddress& peer);
 
     detail::QueuePairHandle handle_;
     ibv_qp_ex* extended_ = nullptr;
     QueuePairAddress address_;
     /// What connect() needs of the options.
-    struct Path {
-        std::uint8_t port, service_level, traffic_class, hop_limit;
+    struct Connection {
+        AddressHandleOptions path;
         std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
-        std::uint32_t gid_index;
-    } path_{};
+    } connection_{};
 };
 
 inline PreparedQueuePair QueuePair::prepare(const ProtectionDomain& pd,

@@ -2,29 +2,44 @@
 #pragma once
 
 #include <cerrno>
+#include <concepts>
+#include <string>
 #include <string_view>
 
 #include <rdmabuf/error.hpp>
 
 namespace rdmabuf::detail {
 
+/// A hint is text, or a function from the errno to text: the latter for hints that take work, which
+/// is done only on failure, and after errno has been read.
+inline std::string hint_text(std::string_view hint, int /*error*/) {
+    return std::string(hint);
+}
+template <std::invocable<int> Hint>
+std::string hint_text(const Hint& hint, int error) {
+    return hint(error);
+}
+
 /// For calls that return null and set errno. Hands the pointer through, so that the caller can put
 /// it into its owner on the line that made it.
-template <class T>
-T* check_pointer(T* pointer, const char* function, std::string_view hint = {},
+template <class T, class Hint = std::string_view>
+T* check_pointer(T* pointer, const char* function, const Hint& hint = {},
                  SourceLocation where = SourceLocation::current()) {
     if (pointer == nullptr) {
         // Some providers return null without an errno; "Success" would be a lie.
-        throw Error(errno != 0 ? errno : EIO, function, hint, where);
+        const int error = errno != 0 ? errno : EIO;
+        throw Error(error, function, hint_text(hint, error), where);
     }
     return pointer;
 }
 
-/// For calls that return 0 or an errno value.
-inline void check_zero(int error, const char* function, std::string_view hint = {},
-                       SourceLocation where = SourceLocation::current()) {
-    if (error != 0) {
-        throw Error(error > 0 ? error : (errno != 0 ? errno : EIO), function, hint, where);
+/// For calls that return 0 or an errno value; a negative value means that errno has it.
+template <class Hint = std::string_view>
+void check_zero(int result, const char* function, const Hint& hint = {},
+                SourceLocation where = SourceLocation::current()) {
+    if (result != 0) {
+        const int error = result > 0 ? result : (errno != 0 ? errno : EIO);
+        throw Error(error, function, hint_text(hint, error), where);
     }
 }
 

@@ -85,6 +85,13 @@ class shared_handle {
     shared_handle() = default;
     /* implicit */ shared_handle(unique handle) : handle_(std::move(handle)) {}
 
+    /// Holds an object that somebody else destroys.
+    [[nodiscard]] static shared_handle borrow(T* native, Parents... parents) {
+        auto deleter = unique::deleter_type::holding(std::move(parents)...);
+        deleter.disown();
+        return shared_handle(unique(native, std::move(deleter)));
+    }
+
     [[nodiscard]] T* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
     template <std::size_t I>

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <string>
+
+#include <rdmabuf/address_handle.hpp>
+#include <rdmabuf/detail/check.hpp>
+
+namespace rdmabuf {
+
+int detail::DestroyAh::call(ibv_ah* ah) noexcept {
+    return ibv_destroy_ah(ah);
+}
+
+ibv_ah_attr detail::make_ah_attr(const QueuePairAddress& peer,
+                                 const AddressHandleOptions& options) noexcept {
+    ibv_ah_attr attributes{};
+    attributes.dlid = peer.lid;
+    attributes.sl = options.service_level;
+    attributes.port_num = options.port;
+    // RoCE has no local identifiers: everything is routed by GID.
+    attributes.is_global = peer.gid.is_zero() ? 0 : 1;
+    attributes.grh.dgid = peer.gid.native();
+    attributes.grh.sgid_index = options.gid_index;
+    attributes.grh.hop_limit = options.hop_limit;
+    attributes.grh.traffic_class = options.traffic_class;
+    return attributes;
+}
+
+namespace {
+
+ibv_ah* create(const ProtectionDomain& pd, const QueuePairAddress& peer,
+               const AddressHandleOptions& options) {
+    ibv_ah_attr attributes = detail::make_ah_attr(peer, options);
+    errno = 0;
+    return detail::check_pointer(
+        ibv_create_ah(pd.native(), &attributes), "ibv_create_ah", [&](int) {
+            return "port " + std::to_string(options.port) + ", GID index " +
+                   std::to_string(options.gid_index) + ", to " + to_string(peer.gid);
+        });
+}
+
+} // namespace
+
+AddressHandle::AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
+                             const AddressHandleOptions& options)
+    : handle_(create(pd, peer, options), decltype(handle_)::deleter_type::holding(pd)) {}
+
+} // namespace rdmabuf

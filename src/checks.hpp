@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include <rdmabuf/access.hpp>
+
+namespace rdmabuf::detail {
+
+/// Refuses, with EINVAL and in words, flags outside @p allowed, and what ib_check_mr_access
+/// (include/rdma/ib_verbs.h) refuses: remote write or atomics without local write.
+/// @param what  the kind of registration, "a dma-buf"
+void check_access(Access access, Access allowed, const char* function, const char* what);
+
+/// Refuses, with ERANGE and the numbers, a range that does not lie inside @p size bytes.
+/// @param what  whose size it is, "the region"
+void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
+                  const char* function, const char* what);
+
+} // namespace rdmabuf::detail

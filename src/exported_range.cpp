@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <utility>
+
+#include <rdmabuf/exported_range.hpp>
+
+namespace rdmabuf {
+
+ExportedRange::Held::~Held() {
+    if (release && fd) {
+        release(fd.release());
+    }
+}
+
+std::unique_ptr<ExportedRange::Held> ExportedRange::hold(UniqueFd fd, Release release) {
+    // Nothing after the owner is made can throw, and until then `fd` closes the descriptor; only an
+    // exporter's own way needs help.
+    std::unique_ptr<Held> held;
+    try {
+        held = std::make_unique<Held>();
+    } catch (...) {
+        if (release && fd) {
+            release(fd.release());
+        }
+        throw;
+    }
+    held->fd = std::move(fd);
+    held->release = std::move(release);
+    return held;
+}
+
+ExportedRange::ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset,
+                             std::size_t length, std::uintptr_t address)
+    : held_(hold(std::move(fd), nullptr)),
+      offset_(offset),
+      length_(length),
+      address_(address),
+      exporter_(std::move(exporter)) {}
+
+ExportedRange::ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
+                             std::size_t length, std::uintptr_t address)
+    : held_(hold(UniqueFd(fd), std::move(release))),
+      offset_(offset),
+      length_(length),
+      address_(address),
+      exporter_(std::move(exporter)) {}
+
+} // namespace rdmabuf

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/protection_domain.hpp>
+
+namespace rdmabuf {
+
+int detail::DeallocPd::call(ibv_pd* pd) noexcept {
+    return ibv_dealloc_pd(pd);
+}
+
+namespace {
+using Deleter = detail::HandleDeleter<detail::DeallocPd, Context>;
+} // namespace
+
+ProtectionDomain::ProtectionDomain(const Context& context)
+    : handle_(Handle::unique(detail::check_pointer(ibv_alloc_pd(context.native()), "ibv_alloc_pd"),
+                             Deleter::holding(context))) {}
+
+ProtectionDomain ProtectionDomain::adopt(const Context& context, ibv_pd* pd) {
+    return ProtectionDomain(Handle(Handle::unique(pd, Deleter::holding(context))));
+}
+
+ProtectionDomain ProtectionDomain::borrow(ibv_pd* pd) {
+    return ProtectionDomain(Handle::borrow(pd, Context::borrow(pd->context)));
+}
+
+} // namespace rdmabuf

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/config.hpp>
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/resolver.hpp>
+
+#if RDMABUF_HAVE_PROVIDER_DRM
+#include <rdmabuf/providers/drm.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_DMA_HEAP
+#include <rdmabuf/providers/dma_heap.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_UDMABUF
+#include <rdmabuf/providers/udmabuf.hpp>
+#endif
+
+namespace rdmabuf {
+namespace {
+
+std::string unknown_address(std::uintptr_t address,
+                            std::span<const std::shared_ptr<Exporter>> exporters) {
+    std::string hint = "no exporter knows the address " + detail::hexadecimal(address);
+    if (exporters.empty()) {
+        return hint + ": the resolver has none to ask; add one, or use Resolver::system()";
+    }
+    const char* separator = ". ";
+    for (const auto& exporter : exporters) {
+        hint.append(separator).append(exporter->name()).append(": ");
+        separator = "; ";
+        if (const Availability found = exporter->availability(); found) {
+            hint += "not its memory";
+        } else {
+            hint.append("not available, ").append(found.reason);
+            if (!found.remedy.empty()) {
+                hint.append(" (").append(found.remedy).append(")");
+            }
+        }
+    }
+    return hint;
+}
+
+/// "drm, udmabuf": the names of those that @p wanted accepts.
+template <class Predicate>
+std::string names(std::span<const std::shared_ptr<Exporter>> exporters, Predicate wanted) {
+    std::string list;
+    for (const auto& exporter : exporters) {
+        if (wanted(*exporter)) {
+            list.append(list.empty() ? "" : ", ").append(exporter->name());
+        }
+    }
+    return list.empty() ? "none" : list;
+}
+
+std::shared_ptr<Exporter> not_null(std::shared_ptr<Exporter> exporter) {
+    if (exporter == nullptr) {
+        throw Error(EINVAL, "Resolver", "a null pointer is no exporter");
+    }
+    return exporter;
+}
+
+} // namespace
+
+Resolver::Resolver(std::vector<std::shared_ptr<Exporter>> exporters) {
+    exporters_.reserve(exporters.size());
+    for (auto& exporter : exporters) {
+        exporters_.push_back(not_null(std::move(exporter)));
+    }
+}
+
+Resolver Resolver::system() {
+    Resolver all;
+#if RDMABUF_HAVE_PROVIDER_DRM
+    all.add(make_drm_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_DMA_HEAP
+    all.add(make_dma_heap_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_UDMABUF
+    all.add(make_udmabuf_exporter());
+#endif
+    return all;
+}
+
+void Resolver::add(std::shared_ptr<Exporter> exporter) {
+    exporters_.push_back(not_null(std::move(exporter)));
+}
+
+Resolver::Match Resolver::find(std::uintptr_t address) const {
+    for (const auto& exporter : exporters_) {
+        if (auto allocation = exporter->find(address)) {
+            return {.exporter = exporter, .allocation = std::move(*allocation)};
+        }
+    }
+    throw Error(EFAULT, "Resolver::find", unknown_address(address, exporters_));
+}
+
+ExportedRange Resolver::export_range(std::uintptr_t address, std::size_t length,
+                                     MappingKind mapping) const {
+    return find(address).exporter->export_range(address, length, mapping);
+}
+
+const std::shared_ptr<Exporter>& Resolver::exporter(std::string_view name) const {
+    for (const auto& exporter : exporters_) {
+        if (exporter->name() == name) {
+            return exporter;
+        }
+    }
+    throw Error(ENOENT, "Resolver::exporter",
+                "no exporter is called '" + std::string(name) +
+                    "'; there are: " + names(exporters_, [](const Exporter&) { return true; }));
+}
+
+std::shared_ptr<Allocator> Resolver::allocator(std::string_view name) const {
+    if (auto found = std::dynamic_pointer_cast<Allocator>(exporter(name))) {
+        return found;
+    }
+    const auto allocates = [](const Exporter& exporter) {
+        return dynamic_cast<const Allocator*>(&exporter) != nullptr;
+    };
+    throw Error(ENOTSUP, "Resolver::allocator",
+                "the exporter '" + std::string(name) +
+                    "' only exports memory that others make; these make memory: " +
+                    names(exporters_, allocates));
+}
+
+} // namespace rdmabuf

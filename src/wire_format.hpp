@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rdmabuf::detail {
+
+/// Every wire form begins with a kind (four letters) and a version.
+struct WireHeader {
+    std::array<char, 4> kind;
+    std::uint16_t version;
+};
+
+/// Writes little-endian numbers into a buffer of the exact size.
+class WireWriter {
+  public:
+    WireWriter(std::span<std::byte> out, WireHeader header) noexcept : rest_(out) {
+        for (const char letter : header.kind) {
+            put(static_cast<std::uint8_t>(letter));
+        }
+        put(header.version);
+    }
+
+    template <class Unsigned>
+    void put(Unsigned value) noexcept {
+        for (std::size_t i = 0; i < sizeof(Unsigned); ++i) {
+            rest_[i] = static_cast<std::byte>(value >> (8 * i) & 0xffU);
+        }
+        rest_ = rest_.subspan(sizeof(Unsigned));
+    }
+    void put_bytes(std::span<const std::uint8_t> bytes) noexcept {
+        for (const std::uint8_t byte : bytes) {
+            put(byte);
+        }
+    }
+
+  private:
+    std::span<std::byte> rest_;
+};
+
+/// Reads what WireWriter wrote. The caller has checked the size.
+class WireReader {
+  public:
+    explicit WireReader(std::span<const std::byte> in) noexcept : rest_(in) {}
+
+    template <class Unsigned>
+    [[nodiscard]] Unsigned get() noexcept {
+        std::uint64_t value = 0;
+        for (std::size_t i = 0; i < sizeof(Unsigned); ++i) {
+            value |= std::to_integer<std::uint64_t>(rest_[i]) << (8 * i);
+        }
+        rest_ = rest_.subspan(sizeof(Unsigned));
+        return static_cast<Unsigned>(value);
+    }
+    void get_bytes(std::span<std::uint8_t> bytes) noexcept {
+        for (std::uint8_t& byte : bytes) {
+            byte = get<std::uint8_t>();
+        }
+    }
+
+    /// What is wrong with the header: nothing (error 0), EPROTO or EPROTONOSUPPORT.
+    struct HeaderProblem {
+        int error;
+        const char* reason;
+    };
+    [[nodiscard]] HeaderProblem check(WireHeader expected) noexcept;
+
+  private:
+    std::span<const std::byte> rest_;
+};
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <array>
+
+#include <rdmabuf/work_batch.hpp>
+
+namespace rdmabuf {
+
+void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
+    // More than any device takes (max_sge is 32 or less), so that the provider refuses what does
+    // not fit here.
+    constexpr std::size_t max_entries = 64;
+    if (local.size() > max_entries) {
+        ibv_wr_set_sge_list(qp_, local.size(), local.data());
+        return;
+    }
+    std::array<ibv_data_buf, max_entries> buffers; // NOLINT(*-member-init): filled below
+    std::transform(local.begin(), local.end(), buffers.begin(), [](const ibv_sge& entry) {
+        return ibv_data_buf{.addr = reinterpret_cast<void*>(entry.addr), .length = entry.length};
+    });
+    ibv_wr_set_inline_data_list(qp_, local.size(), buffers.data());
+}
+
+} // namespace rdmabuf

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cstdio>
+
+#include <rdmabuf/work_completion.hpp>
+
+namespace rdmabuf {
+
+const char* completion_hint(ibv_wc_status status) noexcept {
+    switch (status) {
+        case IBV_WC_LOC_LEN_ERR:
+            return "a message was longer than the receive posted for it, or than max_msg_sz";
+        case IBV_WC_LOC_PROT_ERR:
+            return "a local entry lies outside its region, its lkey is of another protection "
+                   "domain or "
+                   "deregistered, or a receive or read has no local_write";
+        case IBV_WC_WR_FLUSH_ERR:
+            return "the queue pair had already failed or was shut down; the first failure says why";
+        case IBV_WC_BAD_RESP_ERR:
+            return "the peer answered with something unexpected";
+        case IBV_WC_LOC_ACCESS_ERR:
+            return "the local region does not allow this access (needs local_write)";
+        case IBV_WC_REM_INV_REQ_ERR:
+            return "the peer refused the request: its receive is too small, or the queue pair does "
+                   "not "
+                   "allow the operation or so many reads and atomics at once";
+        case IBV_WC_REM_ACCESS_ERR:
+            return "the remote address, length, rkey or access flags do not match a region of the "
+                   "peer, "
+                   "or that region was deregistered or revoked";
+        case IBV_WC_REM_OP_ERR:
+            return "the peer could not finish the operation";
+        case IBV_WC_RETRY_EXC_ERR:
+            return "the peer does not answer: it is gone, was never connected, or the path is "
+                   "wrong "
+                   "(GID index, MTU, a switch)";
+        case IBV_WC_RNR_RETRY_EXC_ERR:
+            return "the peer had no receive posted in time";
+        case IBV_WC_FATAL_ERR:
+            return "the device or its driver failed";
+        default:
+            return "";
+    }
+}
+
+std::string describe(const WorkCompletion& completion) {
+    std::array<char, 64> vendor{};
+    if (completion.vendor_err != 0) {
+        std::snprintf(vendor.data(), vendor.size(), " (vendor error 0x%x)", completion.vendor_err);
+    }
+    std::string text = "wr_id " + std::to_string(completion.wr_id) + " on QP " +
+                       std::to_string(completion.qp_num) + ": " +
+                       ibv_wc_status_str(completion.status) + vendor.data();
+    if (const std::string hint = completion_hint(completion.status); !hint.empty()) {
+        text.append(": ").append(hint);
+    }
+    return text;
+}
+
+} // namespace rdmabuf
