@@ -120,8 +120,7 @@ err:
 }
 
 static struct ib_mr *import_register(struct rig_device *rig, struct rig_import *import,
-				     struct ib_pd *pd, u64 offset, u64 length, u64 iova,
-				     int access)
+				     struct ib_pd *pd, u64 offset, u64 length, u64 iova, int access)
 {
 	unsigned long first = offset >> PAGE_SHIFT;
 	unsigned long nr = PAGE_ALIGN(offset_in_page(offset) + length) >> PAGE_SHIFT;
@@ -150,7 +149,8 @@ struct ib_mr *rig_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u
 	if (dmah)
 		return ERR_PTR(-EOPNOTSUPP);
 #endif
-	if (check_add_overflow(offset, length, &end) || offset_in_page(offset) != offset_in_page(iova))
+	if (check_add_overflow(offset, length, &end) ||
+	    offset_in_page(offset) != offset_in_page(iova))
 		return ERR_PTR(-EINVAL);
 
 	/* The descriptor is looked at before the range: probes use a bad one to ask for support. */

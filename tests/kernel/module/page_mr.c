@@ -34,8 +34,8 @@ static const struct file_operations page_window_fops = {
 };
 
 struct ib_mr *rig_reg_pages(struct rig_device *rig, struct ib_pd *pd, struct page **pages,
-			    unsigned long nr_pages, unsigned long page_offset, u64 length,
-			    u64 iova, int access)
+			    unsigned long nr_pages, unsigned long page_offset, u64 length, u64 iova,
+			    int access)
 {
 	struct page_window window = { .pages = pages, .nr_pages = nr_pages };
 	unsigned long start;

@@ -50,8 +50,8 @@ struct device *rig_importer_device(void);
  * The pages are pinned by the MR; the caller keeps whatever else must outlive it.
  */
 struct ib_mr *rig_reg_pages(struct rig_device *rig, struct ib_pd *pd, struct page **pages,
-			    unsigned long nr_pages, unsigned long page_offset, u64 length,
-			    u64 iova, int access);
+			    unsigned long nr_pages, unsigned long page_offset, u64 length, u64 iova,
+			    int access);
 
 extern atomic_t rig_imports;
 struct ib_mr *rig_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
