@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Replaces a few operations of every rxe device. The module registers as a client of the RDMA core,
- * so it sees a device before ib_uverbs does, provided it was loaded first: ib_uverbs looks once, when
- * it meets a device, which operations there are, and builds its method table from that.
+ * so it sees a device before ib_uverbs does, provided it was loaded first: ib_uverbs looks once,
+ * when it meets a device, which operations there are, and builds its method table from that.
  */
 #include <linux/dma-mapping.h>
 #include <linux/module.h>

@@ -57,7 +57,8 @@ struct ib_mr *rig_reg_pages(struct rig_device *rig, struct ib_pd *pd, struct pag
 	if (IS_ERR(mr))
 		return mr;
 
-	/* rxe leaves these to the uverbs call it was written for, and checks ranges against them. */
+	/* rxe leaves these to the uverbs call it was written for, and checks ranges against them.
+	 */
 	mr->device = pd->device;
 	mr->type = IB_MR_TYPE_USER;
 	mr->iova = iova;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The user-space half of device memory: what a provider such as mlx5's does for ibv_alloc_dm and its
-// kin, with the same rules for copies.
+// The user-space half of device memory: what a provider such as mlx5's does for ibv_alloc_dm and
+// its kin, with the same rules for copies.
 #include "device_memory.h"
 
 #include <errno.h>
@@ -148,12 +148,19 @@ bool rig_serves(struct ibv_context* context) {
     return verbs != NULL && verbs->alloc_dm == alloc_dm;
 }
 
+// Providers without device memory have an operation too: libibverbs' own, which says so.
+static bool provider_allocates(struct verbs_context* verbs) {
+    struct ibv_alloc_dm_attr nothing = {0};
+    errno = 0;
+    return verbs->alloc_dm(&verbs->context, &nothing) != NULL || errno != EOPNOTSUPP;
+}
+
 void rig_add_device_memory(struct ibv_context* context) {
     // A device that reports device memory although its provider cannot allocate any: the module's.
     struct ibv_device_attr_ex attr;
     struct verbs_context* verbs = verbs_get_ctx(context);
-    if (verbs == NULL || verbs->alloc_dm != NULL ||
-        ibv_query_device_ex(context, NULL, &attr) != 0 || attr.max_dm_size == 0) {
+    if (verbs == NULL || ibv_query_device_ex(context, NULL, &attr) != 0 || attr.max_dm_size == 0 ||
+        provider_allocates(verbs)) {
         return;
     }
     verbs->alloc_dm = alloc_dm;

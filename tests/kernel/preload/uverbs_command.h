@@ -26,8 +26,9 @@ static inline void uverbs_command_init(struct uverbs_command* command, uint16_t 
     command->header.driver_id = RDMA_DRIVER_RXE;
 }
 
-static inline struct ib_uverbs_attr* uverbs_command_attr(struct uverbs_command* command, uint16_t id,
-                                                         uint16_t length, uint64_t data) {
+static inline struct ib_uverbs_attr* uverbs_command_attr(struct uverbs_command* command,
+                                                         uint16_t id, uint16_t length,
+                                                         uint64_t data) {
     struct ib_uverbs_attr* attr = &command->attrs[command->header.num_attrs++];
     attr->attr_id = id;
     attr->len = length;
@@ -62,7 +63,7 @@ static inline struct ib_uverbs_attr* uverbs_command_new_object(struct uverbs_com
 
 // 0, or -1 with errno set.
 static inline int uverbs_command_run(struct uverbs_command* command, struct ibv_context* context) {
-    command->header.length = (uint16_t)(sizeof(command->header) +
-                                        command->header.num_attrs * sizeof(command->attrs[0]));
+    command->header.length =
+        (uint16_t)(sizeof(command->header) + command->header.num_attrs * sizeof(command->attrs[0]));
     return ioctl(context->cmd_fd, RDMA_VERBS_IOCTL, &command->header);
 }
