@@ -39,7 +39,7 @@ struct Allocation {
     std::uint64_t generation = 0;
     MemoryKind kind = MemoryKind::device;
     /// "0000:3b:00.0" of the device that holds the memory; empty when it has none.
-    std::string pci_address;
+    std::string pci_address = {};
 };
 
 /// Turns addresses of one kind of memory into dma-bufs. Thread safe.

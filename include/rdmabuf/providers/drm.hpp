@@ -10,9 +10,9 @@ namespace rdmabuf {
 
 struct DrmOptions {
     /// A primary node, "/dev/dri/card0" (render nodes cannot make dumb buffers); empty to choose.
-    std::string path;
+    std::string path = {};
     /// The DRM driver to choose, "vgem"; empty for the first node that can make dumb buffers.
-    std::string driver;
+    std::string driver = {};
 };
 
 /// "drm": dumb buffers of a DRM primary node, exported through PRIME and mapped for the CPU.
