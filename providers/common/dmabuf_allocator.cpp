@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "common/dmabuf_allocator.hpp"
+
+#include <cerrno>
+#include <utility>
+
+#include <rdmabuf/error.hpp>
+
+#include "common/buffer_table.hpp"
+#include "common/pages.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+std::uintptr_t start(const Mapping& mapping) noexcept {
+    return reinterpret_cast<std::uintptr_t>(mapping.bytes().data());
+}
+
+class DmaBufMemory final : public Buffer::Memory {
+  public:
+    DmaBufMemory(std::shared_ptr<BufferTable> table, UniqueFd dmabuf, Mapping mapping,
+                 Allocation allocation)
+        : table_(std::move(table)), dmabuf_(std::move(dmabuf)), mapping_(std::move(mapping)) {
+        table_->add(std::move(allocation), dmabuf_);
+    }
+    DmaBufMemory(const DmaBufMemory&) = delete;
+    DmaBufMemory& operator=(const DmaBufMemory&) = delete;
+    /// Out of the table before the address is unmapped: from then on another thread may be given
+    /// it.
+    ~DmaBufMemory() override { table_->remove(address()); }
+
+    [[nodiscard]] std::uintptr_t address() const noexcept override { return start(mapping_); }
+    [[nodiscard]] std::size_t size() const noexcept override { return mapping_.bytes().size(); }
+    [[nodiscard]] std::span<std::byte> mapping() const noexcept override {
+        return mapping_.bytes();
+    }
+    [[nodiscard]] int sync_fd() const noexcept override { return dmabuf_.get(); }
+
+  private:
+    std::shared_ptr<BufferTable> table_;
+    UniqueFd dmabuf_;
+    Mapping mapping_;
+};
+
+} // namespace
+
+DmaBufAllocator::DmaBufAllocator(const char* name)
+    : name_(name), table_(std::make_shared<BufferTable>()) {}
+
+std::optional<Allocation> DmaBufAllocator::find(std::uintptr_t address) const {
+    return table_->find(address);
+}
+
+ExportedRange DmaBufAllocator::export_range(std::uintptr_t address, std::size_t length,
+                                            MappingKind mapping) const {
+    if (mapping != MappingKind::standard) {
+        throw Error(
+            ENOTSUP, "export_range",
+            std::string(name_) +
+                " memory reaches an importer in one way only; ask for MappingKind::standard");
+    }
+    return table_->export_range(name_, address, length);
+}
+
+Buffer DmaBufAllocator::allocate(std::size_t size) {
+    if (size == 0) {
+        throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+    }
+    NewBuffer made = make(round_up_to_pages(size));
+    Allocation allocation{.base = start(made.mapping),
+                          .length = made.mapping.bytes().size(),
+                          .generation = 0,
+                          .kind = made.kind,
+                          .pci_address = std::move(made.pci_address)};
+    return Buffer(std::make_unique<DmaBufMemory>(table_, std::move(made.dmabuf),
+                                                 std::move(made.mapping), std::move(allocation)));
+}
+
+} // namespace rdmabuf::detail

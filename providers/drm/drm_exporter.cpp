@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <drm.h>
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include <rdmabuf/detail/ioctl.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/drm.hpp>
+
+#include "common/dmabuf_allocator.hpp"
+#include "common/pages.hpp"
+#include "drm/drm_node.hpp"
+
+namespace rdmabuf {
+namespace {
+
+constexpr const char* create_call = "ioctl(DRM_IOCTL_MODE_CREATE_DUMB)";
+
+std::string asked(std::size_t size, const detail::DrmNode& node) {
+    return std::to_string(size) + " bytes were asked for from " + node.path + " (" + node.driver +
+           ")";
+}
+
+/// The handle of a dumb buffer. The buffer itself lives on in its dma-buf and its mappings.
+class DumbBuffer {
+  public:
+    /// @param size  whole pages
+    DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
+        // Pictures are measured in 32 bits. One row per page, in the one format every driver has:
+        // rows of that length satisfy every driver's rules on alignment.
+        const std::size_t row = detail::page_size();
+        const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
+        if (size > largest) {
+            throw Error(
+                EINVAL, create_call,
+                asked(size, node) + "; a dumb buffer holds at most " + std::to_string(largest));
+        }
+        constexpr std::uint32_t bits_per_pixel = 32;
+        drm_mode_create_dumb request{};
+        request.bpp = bits_per_pixel;
+        request.width = static_cast<std::uint32_t>(row / (bits_per_pixel / 8));
+        request.height = static_cast<std::uint32_t>(size / row);
+        if (detail::ioctl_retrying(node_, DRM_IOCTL_MODE_CREATE_DUMB, &request) < 0) {
+            throw Error(errno, create_call, asked(size, node));
+        }
+        handle_ = request.handle;
+        size_ = request.size;
+    }
+    DumbBuffer(const DumbBuffer&) = delete;
+    DumbBuffer& operator=(const DumbBuffer&) = delete;
+    ~DumbBuffer() {
+        drm_mode_destroy_dumb request{.handle = handle_};
+        if (detail::ioctl_retrying(node_, DRM_IOCTL_MODE_DESTROY_DUMB, &request) < 0) {
+            detail::report_teardown_failure("ioctl(DRM_IOCTL_MODE_DESTROY_DUMB)", errno);
+        }
+    }
+
+    /// In bytes: what the driver made of the size asked for.
+    [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
+
+    [[nodiscard]] UniqueFd export_dmabuf() const {
+        drm_prime_handle request{.handle = handle_, .flags = DRM_CLOEXEC | DRM_RDWR, .fd = -1};
+        if (detail::ioctl_retrying(node_, DRM_IOCTL_PRIME_HANDLE_TO_FD, &request) < 0) {
+            throw Error(errno, "ioctl(DRM_IOCTL_PRIME_HANDLE_TO_FD)");
+        }
+        return UniqueFd(request.fd);
+    }
+
+    /// Through the node rather than the dma-buf: not every driver lets its dma-bufs be mapped, and
+    /// all that make dumb buffers can do this.
+    [[nodiscard]] detail::Mapping map() const {
+        drm_mode_map_dumb request{};
+        request.handle = handle_;
+        if (detail::ioctl_retrying(node_, DRM_IOCTL_MODE_MAP_DUMB, &request) < 0) {
+            throw Error(errno, "ioctl(DRM_IOCTL_MODE_MAP_DUMB)");
+        }
+        return {node_, size_, static_cast<off_t>(request.offset)};
+    }
+
+  private:
+    int node_;
+    std::uint32_t handle_ = 0;
+    std::uint64_t size_ = 0;
+};
+
+class DrmExporter final : public detail::DmaBufAllocator {
+  public:
+    explicit DrmExporter(DrmOptions options)
+        : DmaBufAllocator("drm"), options_(std::move(options)) {}
+
+    [[nodiscard]] Availability availability() const override {
+        const auto node = detail::open_drm_node(options_);
+        if (const auto* refusal = std::get_if<detail::Refusal>(&node)) {
+            return refusal->why;
+        }
+        const auto& found = std::get<detail::DrmNode>(node);
+        return Availability::yes(found.path + " (" + found.driver + ")");
+    }
+
+  protected:
+    [[nodiscard]] NewBuffer make(std::size_t size) const override {
+        detail::DrmNode node = detail::value_or_raise(detail::open_drm_node(options_));
+        const DumbBuffer dumb(node, size);
+        if (dumb.size() < size) {
+            throw Error(EIO, create_call,
+                        asked(size, node) + "; it made " + std::to_string(dumb.size()));
+        }
+        UniqueFd dmabuf = dumb.export_dmabuf();
+        detail::Mapping mapping = dumb.map();
+        return {.dmabuf = std::move(dmabuf),
+                .mapping = std::move(mapping),
+                .kind = node.pci_address.empty() ? MemoryKind::system : MemoryKind::device,
+                .pci_address = node.pci_address};
+    }
+
+  private:
+    DrmOptions options_;
+};
+
+} // namespace
+
+std::shared_ptr<Allocator> make_drm_exporter(const DrmOptions& options) {
+    return std::make_shared<DrmExporter>(options);
+}
+
+} // namespace rdmabuf
