@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include <rdmabuf/exported_range.hpp>
+
+#include "out_of_memory.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+UniqueFd some_descriptor() {
+    return UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC));
+}
+
+bool is_open(int fd) {
+    return ::fcntl(fd, F_GETFD) >= 0;
+}
+
+/// A release hook that notes what it is given.
+ExportedRange::Release note_in(std::vector<int>& released) {
+    return [&released](int fd) { released.push_back(fd); };
+}
+
+TEST(ExportedRange, ClosesItsDescriptor) {
+    UniqueFd fd = some_descriptor();
+    const int number = fd.get();
+    {
+        const ExportedRange range("test", std::move(fd), 8, 16, 0x1000);
+        EXPECT_EQ(range.fd(), number);
+        EXPECT_TRUE(is_open(number));
+    }
+    EXPECT_FALSE(is_open(number));
+}
+
+TEST(ExportedRange, TellsWhatItIs) {
+    std::vector<int> released;
+    const ExportedRange range("test", 77, note_in(released), 8, 16, 0x1000);
+    const DmaBufRange plain = range;
+    EXPECT_EQ(plain.fd, 77);
+    EXPECT_EQ(plain.offset, 8U);
+    EXPECT_EQ(plain.length, 16U);
+    EXPECT_EQ(plain.address, 0x1000U);
+    EXPECT_EQ(range.exporter(), "test");
+}
+
+TEST(ExportedRange, ReleasesOnceThroughTheHook) {
+    std::vector<int> released;
+    {
+        ExportedRange first("test", 0, note_in(released), 0, 1, 0);
+        const ExportedRange second = std::move(first);
+        EXPECT_THAT(released, IsEmpty());
+    }
+    // 0 is a descriptor like any other.
+    EXPECT_THAT(released, ElementsAre(0));
+}
+
+TEST(ExportedRange, ReleasesNothingWhenItHoldsNothing) {
+    std::vector<int> released;
+    { const ExportedRange range("test", -1, note_in(released), 0, 1, 0); }
+    EXPECT_THAT(released, IsEmpty());
+}
+
+TEST(ExportedRange, ReleasesTheOldRangeWhenAssigned) {
+    std::vector<int> released;
+    {
+        ExportedRange range("test", 5, note_in(released), 0, 1, 0);
+        range = ExportedRange("test", 6, note_in(released), 0, 2, 0);
+        EXPECT_THAT(released, ElementsAre(5));
+        EXPECT_EQ(range.fd(), 6);
+        EXPECT_EQ(range.length(), 2U);
+    }
+    EXPECT_THAT(released, ElementsAre(5, 6));
+}
+
+TEST(ExportedRange, ReleasesTheDescriptorWhenThereIsNoMemoryToHoldIt) {
+    std::vector<int> released;
+    released.reserve(1);
+    auto hook = note_in(released);
+    std::string name;
+    bool thrown = false;
+    try {
+        const OutOfMemory nothing_left;
+        const ExportedRange range(std::move(name), 5, std::move(hook), 0, 1, 0);
+    } catch (const std::bad_alloc&) {
+        thrown = true;
+    }
+    EXPECT_TRUE(thrown);
+    EXPECT_THAT(released, ElementsAre(5));
+}
+
+TEST(ExportedRange, ClosesTheDescriptorWhenThereIsNoMemoryToHoldIt) {
+    UniqueFd fd = some_descriptor();
+    const int number = fd.get();
+    std::string name;
+    bool thrown = false;
+    try {
+        const OutOfMemory nothing_left;
+        const ExportedRange range(std::move(name), std::move(fd), 0, 1, 0);
+    } catch (const std::bad_alloc&) {
+        thrown = true;
+    }
+    EXPECT_TRUE(thrown);
+    EXPECT_FALSE(is_open(number));
+}
+
+} // namespace
+} // namespace rdmabuf::testing

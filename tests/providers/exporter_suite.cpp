@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "exporter_suite.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/resolver.hpp>
+
+#include "support.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+Bytes copy_of(std::span<const std::byte> bytes) {
+    return {bytes.begin(), bytes.end()};
+}
+
+std::uintptr_t end_of(const Buffer& buffer) {
+    return buffer.address() + buffer.size();
+}
+
+TEST_P(ExporterSuite, IsAvailableAndTellsItsDevice) {
+    const Availability found = exporter().availability();
+    EXPECT_TRUE(found.available) << to_string(found);
+    EXPECT_THAT(found.reason, HasSubstr("/dev/"));
+    EXPECT_EQ(found.remedy, "");
+    EXPECT_EQ(exporter().name(), GetParam().name);
+}
+
+TEST_P(ExporterSuite, MakesWholePagesOfWhatIsAskedFor) {
+    for (const std::size_t size : {std::size_t{1}, page_size(), page_size() + 1}) {
+        const Buffer buffer = exporter().allocate(size);
+        EXPECT_GE(buffer.size(), size);
+        EXPECT_EQ(buffer.size() % page_size(), 0U);
+        EXPECT_EQ(buffer.address() % page_size(), 0U);
+        EXPECT_TRUE(buffer.mapped());
+    }
+}
+
+TEST_P(ExporterSuite, RefusesToMakeNothing) {
+    const auto error = error_of([&] { (void)exporter().allocate(0); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EINVAL);
+    EXPECT_THAT(error->what(), HasSubstr("0 bytes"));
+}
+
+TEST_P(ExporterSuite, RefusesMoreThanAnAddressSpaceHolds) {
+    const auto most = std::numeric_limits<std::size_t>::max();
+    for (const std::size_t size : {most, most - page_size(), most / 2 + 1}) {
+        const auto error = error_of([&] { (void)exporter().allocate(size); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), ENOMEM);
+        EXPECT_THAT(error->what(), HasSubstr(std::to_string(size)));
+    }
+}
+
+TEST_P(ExporterSuite, FindsABufferByAnyOfItsAddresses) {
+    const Buffer buffer = exporter().allocate(3 * page_size());
+    for (const std::uintptr_t address : {buffer.address(), buffer.address() + 1,
+                                         buffer.address() + page_size() + 17, end_of(buffer) - 1}) {
+        const auto found = exporter().find(address);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->base, buffer.address());
+        EXPECT_EQ(found->length, buffer.size());
+        EXPECT_NE(found->generation, 0U);
+    }
+    EXPECT_FALSE(exporter().find(buffer.address() - 1));
+    EXPECT_FALSE(exporter().find(end_of(buffer)));
+    EXPECT_FALSE(exporter().find(0));
+}
+
+TEST_P(ExporterSuite, TellsBuffersApart) {
+    const Buffer first = exporter().allocate(page_size());
+    const Buffer second = exporter().allocate(2 * page_size());
+    const auto of_first = exporter().find(first.address());
+    const auto of_second = exporter().find(second.address());
+    ASSERT_TRUE(of_first && of_second);
+    EXPECT_EQ(of_first->length, first.size());
+    EXPECT_EQ(of_second->length, second.size());
+    EXPECT_NE(of_first->generation, of_second->generation);
+    fill(first.cpu_access().bytes(), 1);
+    fill(second.cpu_access().bytes(), 2);
+    const ExportedRange range = exporter().export_range(first.address(), first.size());
+    EXPECT_EQ(bytes_through(range), copy_of(first.cpu_access(CpuAccessMode::read).bytes()));
+}
+
+TEST_P(ExporterSuite, ExportsAnySubRange) {
+    const Buffer buffer = exporter().allocate(4 * page_size());
+    fill(buffer.cpu_access(CpuAccessMode::write).bytes(), 7);
+    const Bytes expected = copy_of(buffer.cpu_access(CpuAccessMode::read).bytes());
+    const std::vector<std::pair<std::size_t, std::size_t>> ranges = {
+        {0, buffer.size()},
+        {0, 1},
+        {buffer.size() - 1, 1},
+        {page_size(), page_size()},
+        {100, 300},
+        {4095, 2},
+        {page_size() - 1, 2 * page_size() + 2},
+    };
+    for (const auto& [offset, length] : ranges) {
+        const ExportedRange range = exporter().export_range(buffer.address() + offset, length);
+        EXPECT_GE(range.fd(), 0);
+        EXPECT_EQ(::lseek(range.fd(), 0, SEEK_END), static_cast<off_t>(buffer.size()));
+        EXPECT_EQ(range.offset(), offset);
+        EXPECT_EQ(range.length(), length);
+        EXPECT_EQ(range.address(), buffer.address() + offset);
+        EXPECT_EQ(range.exporter(), GetParam().name);
+        const auto start = expected.begin() + static_cast<std::ptrdiff_t>(offset);
+        EXPECT_EQ(bytes_through(range), Bytes(start, start + static_cast<std::ptrdiff_t>(length)))
+            << length << " bytes at " << offset;
+    }
+}
+
+TEST_P(ExporterSuite, ShowsThroughAnExportedDescriptorWhatIsWrittenLater) {
+    const Buffer buffer = exporter().allocate(page_size());
+    const ExportedRange range = exporter().export_range(buffer.address(), buffer.size());
+    for (unsigned seed = 1; seed <= 3; ++seed) {
+        Bytes expected(buffer.size());
+        fill(expected, seed);
+        {
+            const CpuAccess access = buffer.cpu_access();
+            std::copy(expected.begin(), expected.end(), access.bytes().begin());
+        }
+        EXPECT_EQ(bytes_through(range), expected);
+    }
+}
+
+TEST_P(ExporterSuite, RefusesARangeThatLeavesTheBuffer) {
+    const Buffer buffer = exporter().allocate(2 * page_size());
+    const std::size_t most = std::numeric_limits<std::size_t>::max();
+    const std::vector<std::pair<std::size_t, std::size_t>> ranges = {
+        {0, buffer.size() + 1},
+        {buffer.size() - 1, 2},
+        {100, buffer.size()},
+        {1, most},
+        {page_size(), most - page_size() + 1},
+    };
+    for (const auto& [offset, length] : ranges) {
+        const auto error = error_of([&, o = offset, l = length] {
+            (void)exporter().export_range(buffer.address() + o, l);
+        });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), ERANGE);
+        EXPECT_THAT(error->what(), HasSubstr(std::to_string(length) + " bytes at offset " +
+                                             std::to_string(offset)));
+        EXPECT_THAT(error->what(), HasSubstr("buffer of " + std::to_string(buffer.size())));
+    }
+}
+
+TEST_P(ExporterSuite, RefusesARangeOfNothing) {
+    const Buffer buffer = exporter().allocate(page_size());
+    const auto error = error_of([&] { (void)exporter().export_range(buffer.address(), 0); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EINVAL);
+    EXPECT_THAT(error->what(), HasSubstr("0 bytes"));
+}
+
+TEST_P(ExporterSuite, RefusesAnAddressItDoesNotKnow) {
+    const Buffer buffer = exporter().allocate(page_size());
+    const auto error = error_of([&] { (void)exporter().export_range(0x1234, 1); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EFAULT);
+    EXPECT_THAT(error->what(), HasSubstr("0x1234"));
+    EXPECT_THAT(error->what(), HasSubstr(GetParam().name));
+}
+
+TEST_P(ExporterSuite, RefusesTheMappingItDoesNotHave) {
+    const Buffer buffer = exporter().allocate(page_size());
+    const auto error =
+        error_of([&] { (void)exporter().export_range(buffer.address(), 1, MappingKind::pcie); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENOTSUP);
+    EXPECT_THAT(error->what(), HasSubstr(GetParam().name));
+}
+
+TEST_P(ExporterSuite, ForgetsABufferThatIsFreed) {
+    std::uintptr_t address = 0;
+    {
+        const Buffer buffer = exporter().allocate(page_size());
+        address = buffer.address();
+        ASSERT_TRUE(exporter().find(address));
+    }
+    EXPECT_FALSE(exporter().find(address));
+    const auto error = error_of([&] { (void)exporter().export_range(address, 1); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EFAULT);
+}
+
+TEST_P(ExporterSuite, GivesAReusedAddressANewGeneration) {
+    // The address space decides when it hands an address out again; with nothing in between, soon.
+    std::set<std::uintptr_t> addresses;
+    std::set<std::uint64_t> generations;
+    constexpr std::size_t rounds = 32;
+    for (std::size_t round = 0; round < rounds; ++round) {
+        const Buffer buffer = exporter().allocate(page_size());
+        addresses.insert(buffer.address());
+        generations.insert(exporter().find(buffer.address())->generation);
+    }
+    EXPECT_LT(addresses.size(), rounds) << "no address was used twice";
+    EXPECT_EQ(generations.size(), rounds);
+}
+
+TEST_P(ExporterSuite, OpensOnlyDescriptorsThatAreClosedOnExec) {
+    const auto before = open_descriptors();
+    const Buffer buffer = exporter().allocate(page_size());
+    const ExportedRange range = exporter().export_range(buffer.address(), 1);
+    auto opened = open_descriptors();
+    std::erase_if(opened, [&](int fd) { return before.count(fd) != 0; });
+    EXPECT_EQ(opened.count(range.fd()), 1U);
+    EXPECT_GE(opened.size(), 2U);
+    for (const int fd : opened) {
+        EXPECT_TRUE(closed_on_exec(fd)) << "descriptor " << fd;
+    }
+}
+
+TEST_P(ExporterSuite, AnExportedRangeSurvivesItsBuffer) {
+    Bytes expected(page_size());
+    fill(expected, 3);
+    auto buffer = std::make_unique<Buffer>(exporter().allocate(page_size()));
+    std::ranges::copy(expected, buffer->cpu_access().bytes().begin());
+    const ExportedRange range = exporter().export_range(buffer->address(), page_size());
+    buffer.reset();
+    EXPECT_EQ(bytes_through(range), expected);
+}
+
+TEST_P(ExporterSuite, ABufferSurvivesItsAllocator) {
+    const auto before = open_descriptors();
+    {
+        const Buffer buffer = exporter().allocate(2 * page_size());
+        const ExportedRange range = exporter().export_range(buffer.address(), buffer.size());
+        drop_exporter();
+        Bytes expected(buffer.size());
+        fill(expected, 5);
+        std::ranges::copy(expected, buffer.cpu_access().bytes().begin());
+        EXPECT_EQ(bytes_through(range), expected);
+    }
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(ExporterSuite, GivesEverythingBack) {
+    const auto before = open_descriptors();
+    for (int cycle = 0; cycle < 50; ++cycle) {
+        const Buffer buffer = exporter().allocate(page_size());
+        const Buffer moved_to = exporter().allocate(page_size());
+        ExportedRange range = exporter().export_range(buffer.address(), 1);
+        // Assigned over, the first range gives its descriptor back.
+        range = exporter().export_range(moved_to.address(), page_size());
+        EXPECT_EQ(range.length(), page_size());
+        EXPECT_TRUE(exporter().availability());
+    }
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(ExporterSuite, IsFoundByAResolver) {
+    Resolver resolver;
+    resolver.add(shared());
+    const Buffer buffer = exporter().allocate(page_size());
+    const Resolver::Match match = resolver.find(buffer.address() + 9);
+    EXPECT_EQ(match.exporter, shared());
+    EXPECT_EQ(match.allocation.base, buffer.address());
+    const ExportedRange range = resolver.export_range(buffer.address() + 9, 10);
+    EXPECT_EQ(range.offset(), 9U);
+    EXPECT_EQ(resolver.allocator(GetParam().name), shared());
+
+    const auto error = error_of([&] { (void)resolver.find(end_of(buffer)); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EFAULT);
+    EXPECT_THAT(error->what(), HasSubstr(GetParam().name + ": not its memory"));
+}
+
+} // namespace
+} // namespace rdmabuf::testing

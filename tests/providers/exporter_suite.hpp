@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <rdmabuf/exporter.hpp>
+
+namespace rdmabuf::testing {
+
+/// An exporter under test, and the machine it needs around it.
+struct Subject {
+    /// Its Exporter::name().
+    std::string name;
+    std::function<std::shared_ptr<Allocator>()> make;
+    /// Lives as long as a test. Null: the machine that the tests run on.
+    std::function<std::shared_ptr<void>()> machine = [] { return nullptr; };
+
+    friend void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
+};
+
+/// What every exporter that makes memory must do. The tests are in exporter_suite.cpp; a provider
+/// instantiates them: INSTANTIATE_TEST_SUITE_P(Drm, ExporterSuite, Values(Subject{...})).
+class ExporterSuite : public ::testing::TestWithParam<Subject> {
+  protected:
+    [[nodiscard]] Allocator& exporter() const { return *exporter_; }
+    [[nodiscard]] const std::shared_ptr<Allocator>& shared() const { return exporter_; }
+    /// The test's own handle goes; buffers stay.
+    void drop_exporter() { exporter_.reset(); }
+
+  private:
+    std::shared_ptr<void> machine_ = GetParam().machine();
+    std::shared_ptr<Allocator> exporter_ = GetParam().make();
+};
+
+/// When each system call of an exporter fails in turn, nothing leaks and the reason is told. Needs
+/// a FakeKernel for a machine.
+class ExporterFaults : public ExporterSuite {};
+
+} // namespace rdmabuf::testing

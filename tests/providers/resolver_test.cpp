@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <utility>
+
+#include <gmock/gmock.h>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/resolver.hpp>
+
+#include "fake_kernel.hpp"
+#include "support.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// An exporter of one range of addresses that only it has made up.
+class MadeUp : public Exporter {
+  public:
+    MadeUp(std::string name, Allocation allocation, Availability found = Availability::yes())
+        : name_(std::move(name)), allocation_(std::move(allocation)), found_(std::move(found)) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+    [[nodiscard]] Availability availability() const override { return found_; }
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        return address - allocation_.base < allocation_.length ? std::optional(allocation_)
+                                                               : std::nullopt;
+    }
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        last_mapping = mapping;
+        return {name_, UniqueFd(), address - allocation_.base, length, address};
+    }
+
+    mutable MappingKind last_mapping = MappingKind::standard;
+
+  private:
+    std::string name_;
+    Allocation allocation_;
+    Availability found_;
+};
+
+std::shared_ptr<MadeUp> made_up(std::string name, std::uintptr_t base, std::size_t length) {
+    return std::make_shared<MadeUp>(std::move(name), Allocation{.base = base, .length = length});
+}
+
+TEST(Resolver, AsksInOrder) {
+    const auto first = made_up("first", 0x1000, 0x1000);
+    const auto second = made_up("second", 0x1000, 0x3000);
+    Resolver resolver({first});
+    resolver.add(second);
+    EXPECT_EQ(resolver.find(0x1fff).exporter, first);
+    EXPECT_EQ(resolver.find(0x2000).exporter, second);
+    EXPECT_EQ(resolver.exporters().size(), 2U);
+}
+
+TEST(Resolver, ExportsFromWhoeverKnowsTheAddress) {
+    const auto other = made_up("other", 0, 0);
+    const auto owner = made_up("owner", 0x1000, 0x1000);
+    const Resolver resolver({other, owner});
+    const ExportedRange range = resolver.export_range(0x1010, 4, MappingKind::pcie);
+    EXPECT_EQ(range.exporter(), "owner");
+    EXPECT_EQ(range.offset(), 0x10U);
+    EXPECT_EQ(owner->last_mapping, MappingKind::pcie);
+}
+
+TEST(Resolver, NamesEveryExporterAskedWithItsAnswer) {
+    const auto absent =
+        std::make_shared<MadeUp>("absent", Allocation{}, Availability::no("no driver", "load it"));
+    const Resolver resolver({made_up("present", 0, 0), absent});
+    const auto error = error_of([&] { (void)resolver.find(0xabcd); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EFAULT);
+    EXPECT_STREQ(error->function(), "Resolver::find");
+    EXPECT_EQ(error->hint(),
+              "no exporter knows the address 0xabcd. present: not its memory; "
+              "absent: not available, no driver (load it)");
+    const auto on_export = error_of([&] { (void)resolver.export_range(0xabcd, 1); });
+    ASSERT_TRUE(on_export);
+    EXPECT_EQ(on_export->hint(), error->hint());
+}
+
+TEST(Resolver, TellsThatItHasNobodyToAsk) {
+    const auto error = error_of([] { (void)Resolver().find(1); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EFAULT);
+    EXPECT_THAT(error->hint(), HasSubstr("has none to ask"));
+}
+
+TEST(Resolver, FindsExportersByName) {
+    const auto one = made_up("one", 0, 0);
+    const Resolver resolver({one, made_up("two", 0, 0)});
+    EXPECT_EQ(resolver.exporter("one"), one);
+    const auto error = error_of([&] { (void)resolver.exporter("three"); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENOENT);
+    EXPECT_EQ(error->hint(), "no exporter is called 'three'; there are: one, two");
+    const auto empty = error_of([] { (void)Resolver().exporter("one"); });
+    ASSERT_TRUE(empty);
+    EXPECT_THAT(empty->hint(), HasSubstr("there are: none"));
+}
+
+TEST(Resolver, GivesOutAllocatorsOnly) {
+    Resolver resolver = Resolver::system();
+    resolver.add(made_up("exports-only", 0, 0));
+    const auto error = error_of([&] { (void)resolver.allocator("exports-only"); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENOTSUP);
+    EXPECT_THAT(error->hint(),
+                AllOf(HasSubstr("'exports-only'"), HasSubstr("drm, dma_heap, udmabuf")));
+    const auto unknown = error_of([&] { (void)resolver.allocator("nobody"); });
+    ASSERT_TRUE(unknown);
+    EXPECT_EQ(unknown->error(), ENOENT);
+}
+
+TEST(Resolver, RefusesANullExporter) {
+    Resolver resolver;
+    for (const auto& error :
+         {error_of([&] { resolver.add(nullptr); }), error_of([] { (void)Resolver({nullptr}); })}) {
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), EINVAL);
+    }
+}
+
+TEST(Resolver, OfTheSystemHasEveryExporterAvailableOrNot) {
+    FakeKernel kernel;
+    kernel.add_heap("system");
+    const Resolver resolver = Resolver::system();
+    const Buffer buffer = resolver.allocator("dma_heap")->allocate(1);
+    EXPECT_EQ(resolver.find(buffer.address()).exporter->name(), "dma_heap");
+
+    const auto error = error_of([&] { (void)resolver.find(0x1234); });
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->hint(),
+                AllOf(StartsWith("no exporter knows the address 0x1234. drm: not available, "),
+                      HasSubstr("modprobe vgem"), HasSubstr("; dma_heap: not its memory; "),
+                      HasSubstr("udmabuf: not available, "), HasSubstr("modprobe udmabuf")));
+}
+
+} // namespace
+} // namespace rdmabuf::testing
