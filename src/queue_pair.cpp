@@ -142,6 +142,14 @@ ibv_qp_state QueuePair::state() const {
     return query_state(native());
 }
 
+QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
+    Handle::deleter_type deleter = Handle::deleter_type::holding(
+        ProtectionDomain::borrow(qp->pd), CompletionQueue::borrow(qp->send_cq),
+        CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle());
+    deleter.disown();
+    return {Handle(qp, std::move(deleter)), extended};
+}
+
 void QueuePair::abort() {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;

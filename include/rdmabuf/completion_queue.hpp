@@ -47,11 +47,12 @@ class CompletionQueue {
 
     /// Takes up to completions.size() completions, oldest first. ibv_poll_cq(3).
     /// @return how many were written; negative when the queue is broken (it overran)
-    [[nodiscard]] int poll(std::span<WorkCompletion> completions) const noexcept {
+    [[nodiscard, gnu::always_inline]] int poll(
+        std::span<WorkCompletion> completions) const noexcept {
         return ibv_poll_cq(handle_.get(), static_cast<int>(completions.size()), completions.data());
     }
     /// Takes one completion. @return 1, 0 or negative, as for a span.
-    [[nodiscard]] int poll(WorkCompletion& completion) const noexcept {
+    [[nodiscard, gnu::always_inline]] int poll(WorkCompletion& completion) const noexcept {
         return ibv_poll_cq(handle_.get(), 1, &completion);
     }
 

@@ -16,6 +16,7 @@
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_batch.hpp>
+#include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {
@@ -59,13 +60,13 @@ struct QueuePairOptions {
 
     /// What peers may do through this queue pair, where the memory region allows it too. By default
     /// all that the device can.
-    std::optional<Access> access;
+    std::optional<Access> access = std::nullopt;
     std::uint8_t port = 1;
     /// Entry of the port's GID table; by default Context::best_gid.
-    std::optional<std::uint8_t> gid_index;
+    std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
     /// By default the port's active MTU; the peer's, if smaller.
-    std::optional<ibv_mtu> mtu;
+    std::optional<ibv_mtu> mtu = std::nullopt;
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;
@@ -96,90 +97,110 @@ class QueuePair {
     [[nodiscard]] static PreparedQueuePair prepare(const ProtectionDomain& pd,
                                                    const QueuePairOptions& options);
 
+    /// Uses a connected queue pair that somebody else destroys: for transports that bring their
+    /// own.
+    /// @param extended  the same queue pair's ibv_wr_* interface, if it was created with one
+    [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
+
     /// The data of @p local goes into the receive the peer posted first.
-    Status post_send(std::span<const ibv_sge> local, WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_send(std::span<const ibv_sge> local,
+                                            WorkOptions options = {}) const noexcept {
         return post_one(make_send(local, options));
     }
-    Status post_send(const ibv_sge& local, WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_send(const ibv_sge& local,
+                                            WorkOptions options = {}) const noexcept {
         return post_send(std::span(&local, 1), options);
     }
     /// @param immediate  in host byte order
-    Status post_send_imm(std::span<const ibv_sge> local, std::uint32_t immediate,
-                         WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_send_imm(std::span<const ibv_sge> local,
+                                                std::uint32_t immediate,
+                                                WorkOptions options = {}) const noexcept {
         return post_one(make_send_imm(local, immediate, options));
     }
-    Status post_send_imm(const ibv_sge& local, std::uint32_t immediate,
-                         WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_send_imm(const ibv_sge& local, std::uint32_t immediate,
+                                                WorkOptions options = {}) const noexcept {
         return post_send_imm(std::span(&local, 1), immediate, options);
     }
     /// Sends a datagram (UD).
-    Status post_send_to(std::span<const ibv_sge> local, Destination to,
-                        WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_send_to(std::span<const ibv_sge> local, Destination to,
+                                               WorkOptions options = {}) const noexcept {
         return post_one(make_send_to(local, to, options));
     }
-    Status post_send_to(const ibv_sge& local, Destination to,
-                        WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_send_to(const ibv_sge& local, Destination to,
+                                               WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
     /// Where the next message goes. Datagrams need 40 bytes in front for the GRH.
-    Status post_recv(std::span<const ibv_sge> local, std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
+                                            std::uint64_t wr_id = 0) const noexcept {
         ibv_recv_wr request = make_recv(local, wr_id);
-        ibv_recv_wr* failed = nullptr;
+        ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
         return Status(ibv_post_recv(handle_.get(), &request, &failed));
     }
-    Status post_recv(const ibv_sge& local, std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
+                                            std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
-    Status post_write(std::span<const ibv_sge> local, RemoteAddress remote,
-                      WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_write(std::span<const ibv_sge> local, RemoteAddress remote,
+                                             WorkOptions options = {}) const noexcept {
         return post_one(make_write(local, remote, options));
     }
-    Status post_write(const ibv_sge& local, RemoteAddress remote,
-                      WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_write(const ibv_sge& local, RemoteAddress remote,
+                                             WorkOptions options = {}) const noexcept {
         return post_write(std::span(&local, 1), remote, options);
     }
     /// @param immediate  in host byte order; takes a receive at the peer
-    Status post_write_imm(std::span<const ibv_sge> local, RemoteAddress remote,
-                          std::uint32_t immediate, WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_write_imm(std::span<const ibv_sge> local,
+                                                 RemoteAddress remote, std::uint32_t immediate,
+                                                 WorkOptions options = {}) const noexcept {
         return post_one(make_write_imm(local, remote, immediate, options));
     }
-    Status post_write_imm(const ibv_sge& local, RemoteAddress remote, std::uint32_t immediate,
-                          WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_write_imm(const ibv_sge& local, RemoteAddress remote,
+                                                 std::uint32_t immediate,
+                                                 WorkOptions options = {}) const noexcept {
         return post_write_imm(std::span(&local, 1), remote, immediate, options);
     }
-    Status post_read(std::span<const ibv_sge> local, RemoteAddress remote,
-                     WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_read(std::span<const ibv_sge> local, RemoteAddress remote,
+                                            WorkOptions options = {}) const noexcept {
         return post_one(make_read(local, remote, options));
     }
-    Status post_read(const ibv_sge& local, RemoteAddress remote,
-                     WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_read(const ibv_sge& local, RemoteAddress remote,
+                                            WorkOptions options = {}) const noexcept {
         return post_read(std::span(&local, 1), remote, options);
     }
     /// Eight bytes; see make_compare_swap.
-    Status post_compare_swap(const ibv_sge& local, RemoteAddress remote, std::uint64_t expected,
-                             std::uint64_t swap, WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_compare_swap(const ibv_sge& local, RemoteAddress remote,
+                                                    std::uint64_t expected, std::uint64_t swap,
+                                                    WorkOptions options = {}) const noexcept {
         return post_one(make_compare_swap(std::span(&local, 1), remote, expected, swap, options));
     }
     /// Eight bytes; see make_fetch_add.
-    Status post_fetch_add(const ibv_sge& local, RemoteAddress remote, std::uint64_t addend,
-                          WorkOptions options = {}) const noexcept {
+    [[gnu::always_inline]] Status post_fetch_add(const ibv_sge& local, RemoteAddress remote,
+                                                 std::uint64_t addend,
+                                                 WorkOptions options = {}) const noexcept {
         return post_one(make_fetch_add(std::span(&local, 1), remote, addend, options));
     }
 
-    /// Posts a list that link() chained. On failure @p failed is the first request not posted:
+    /// Posts a list, which must not be empty. On failure @p failed is the first request not posted:
     /// those before it are under way.
-    Status post(ibv_send_wr& first, ibv_send_wr*& failed) const noexcept {
-        return Status(ibv_post_send(handle_.get(), &first, &failed));
+    template <std::size_t Capacity>
+    [[gnu::always_inline]] Status post(SendList<Capacity>& list,
+                                       ibv_send_wr*& failed) const noexcept {
+        return Status(ibv_post_send(handle_.get(), &list.first(), &failed));
     }
-    Status post(ibv_recv_wr& first, ibv_recv_wr*& failed) const noexcept {
-        return Status(ibv_post_recv(handle_.get(), &first, &failed));
+    template <std::size_t Capacity>
+    [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
+                                       ibv_recv_wr*& failed) const noexcept {
+        return Status(ibv_post_recv(handle_.get(), &list.first(), &failed));
     }
 
     /// Whether batch() can be used: the provider has ibv_wr_* and the options did not rule it out.
     [[nodiscard]] bool extended() const noexcept { return extended_ != nullptr; }
     /// Opens a batch of the ibv_wr_* interface. Only where extended(); one at a time per queue
     /// pair.
-    [[nodiscard]] WorkBatch batch() const noexcept { return WorkBatch(extended_); }
+    [[nodiscard, gnu::always_inline]] WorkBatch batch() const noexcept {
+        return WorkBatch(extended_);
+    }
 
     /// 24 bits; what completions carry in qp_num.
     [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
@@ -202,8 +223,8 @@ class QueuePair {
     QueuePair(detail::QueuePairHandle handle, ibv_qp_ex* extended) noexcept
         : handle_(std::move(handle)), extended_(extended) {}
 
-    Status post_one(ibv_send_wr request) const noexcept {
-        ibv_send_wr* failed = nullptr;
+    [[gnu::always_inline]] Status post_one(ibv_send_wr&& request) const noexcept {
+        ibv_send_wr* failed; // NOLINT(*-init-variables): as in post_recv
         return Status(ibv_post_send(handle_.get(), &request, &failed));
     }
 
@@ -229,12 +250,14 @@ class PreparedQueuePair {
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
 
     /// Receives may be posted from now on, and should be before the peer can send.
-    Status post_recv(std::span<const ibv_sge> local, std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
+                                            std::uint64_t wr_id = 0) const noexcept {
         ibv_recv_wr request = make_recv(local, wr_id);
-        ibv_recv_wr* failed = nullptr;
+        ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
         return Status(ibv_post_recv(handle_.get(), &request, &failed));
     }
-    Status post_recv(const ibv_sge& local, std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
+                                            std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
 
@@ -248,6 +271,13 @@ class PreparedQueuePair {
     /// For connection managers that move the state themselves (librdmacm): takes the queue pair as
     /// connected. @throws Error EINVAL when the device says that it is not ready to send.
     [[nodiscard]] QueuePair assume_connected() &&;
+
+    /// What connecting needs of the options, for those who connect by other means than connect().
+    struct Connection {
+        AddressHandleOptions path;
+        std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
+    };
+    [[nodiscard]] const Connection& connection() const noexcept { return connection_; }
 
     [[nodiscard]] const ProtectionDomain& protection_domain() const noexcept {
         return handle_.get_deleter().parent<0>();
@@ -267,11 +297,7 @@ class PreparedQueuePair {
     detail::QueuePairHandle handle_;
     ibv_qp_ex* extended_ = nullptr;
     QueuePairAddress address_;
-    /// What connect() needs of the options.
-    struct Connection {
-        AddressHandleOptions path;
-        std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
-    } connection_{};
+    Connection connection_{};
 };
 
 inline PreparedQueuePair QueuePair::prepare(const ProtectionDomain& pd,

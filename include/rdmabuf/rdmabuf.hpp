@@ -41,4 +41,5 @@
 #include <rdmabuf/wire.hpp>
 #include <rdmabuf/work_batch.hpp>
 #include <rdmabuf/work_completion.hpp>
+#include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>

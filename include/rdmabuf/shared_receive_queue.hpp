@@ -9,6 +9,7 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/status.hpp>
+#include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {
@@ -45,17 +46,21 @@ class SharedReceiveQueue {
     ~SharedReceiveQueue() = default;
 
     /// Posts one receive. @return ENOMEM when the queue is full, EINVAL for a bad entry.
-    Status post_recv(std::span<const ibv_sge> local, std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
+                                            std::uint64_t wr_id = 0) const noexcept {
         ibv_recv_wr request = make_recv(local, wr_id);
-        ibv_recv_wr* failed = nullptr;
+        ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
         return Status(ibv_post_srq_recv(handle_.get(), &request, &failed));
     }
-    Status post_recv(const ibv_sge& local, std::uint64_t wr_id = 0) const noexcept {
+    [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
+                                            std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
-    /// Posts a linked list. On failure @p failed is the first request that was not posted.
-    Status post_recv(ibv_recv_wr& first, ibv_recv_wr*& failed) const noexcept {
-        return Status(ibv_post_srq_recv(handle_.get(), &first, &failed));
+    /// Posts a list, which must not be empty. On failure @p failed is the first request not posted.
+    template <std::size_t Capacity>
+    [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
+                                       ibv_recv_wr*& failed) const noexcept {
+        return Status(ibv_post_srq_recv(handle_.get(), &list.first(), &failed));
     }
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }

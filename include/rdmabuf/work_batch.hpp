@@ -28,56 +28,59 @@ class WorkBatch {
     WorkBatch& operator=(WorkBatch&&) = delete;
     WorkBatch(const WorkBatch&) = delete;
     WorkBatch& operator=(const WorkBatch&) = delete;
-    ~WorkBatch() {
+    [[gnu::always_inline]] ~WorkBatch() {
         if (qp_ != nullptr) {
             ibv_wr_abort(qp_);
         }
     }
 
-    void send(std::span<const ibv_sge> local, WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void send(std::span<const ibv_sge> local,
+                                     WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_send(qp_);
         set_data(local, options);
     }
-    void send_imm(std::span<const ibv_sge> local, std::uint32_t immediate,
-                  WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void send_imm(std::span<const ibv_sge> local, std::uint32_t immediate,
+                                         WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_send_imm(qp_, htobe32(immediate));
         set_data(local, options);
     }
-    void send_to(std::span<const ibv_sge> local, Destination to,
-                 WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void send_to(std::span<const ibv_sge> local, Destination to,
+                                        WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_send(qp_);
         ibv_wr_set_ud_addr(qp_, to.ah, to.queue_pair, to.qkey);
         set_data(local, options);
     }
-    void write(std::span<const ibv_sge> local, RemoteAddress remote,
-               WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void write(std::span<const ibv_sge> local, RemoteAddress remote,
+                                      WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_rdma_write(qp_, remote.rkey, remote.address);
         set_data(local, options);
     }
-    void write_imm(std::span<const ibv_sge> local, RemoteAddress remote, std::uint32_t immediate,
-                   WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void write_imm(std::span<const ibv_sge> local, RemoteAddress remote,
+                                          std::uint32_t immediate,
+                                          WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_rdma_write_imm(qp_, remote.rkey, remote.address, htobe32(immediate));
         set_data(local, options);
     }
-    void read(std::span<const ibv_sge> local, RemoteAddress remote,
-              WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void read(std::span<const ibv_sge> local, RemoteAddress remote,
+                                     WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_rdma_read(qp_, remote.rkey, remote.address);
         set_data(local, options);
     }
-    void compare_swap(const ibv_sge& local, RemoteAddress remote, std::uint64_t expected,
-                      std::uint64_t swap, WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void compare_swap(const ibv_sge& local, RemoteAddress remote,
+                                             std::uint64_t expected, std::uint64_t swap,
+                                             WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_atomic_cmp_swp(qp_, remote.rkey, remote.address, expected, swap);
         ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
     }
-    void fetch_add(const ibv_sge& local, RemoteAddress remote, std::uint64_t addend,
-                   WorkOptions options = {}) noexcept {
+    [[gnu::always_inline]] void fetch_add(const ibv_sge& local, RemoteAddress remote,
+                                          std::uint64_t addend, WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_atomic_fetch_add(qp_, remote.rkey, remote.address, addend);
         ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
@@ -85,17 +88,22 @@ class WorkBatch {
 
     /// Posts the requests and closes the batch. On failure none was posted: ENOMEM when the queue
     /// is full, EINVAL for a bad request.
-    Status complete() noexcept { return Status(ibv_wr_complete(std::exchange(qp_, nullptr))); }
+    [[gnu::always_inline]] Status complete() noexcept {
+        return Status(ibv_wr_complete(std::exchange(qp_, nullptr)));
+    }
 
   private:
     friend class QueuePair;
-    explicit WorkBatch(ibv_qp_ex* qp) noexcept : qp_(qp) { ibv_wr_start(qp_); }
+    [[gnu::always_inline]] explicit WorkBatch(ibv_qp_ex* qp) noexcept : qp_(qp) {
+        ibv_wr_start(qp_);
+    }
 
-    void begin(WorkOptions options) noexcept {
+    [[gnu::always_inline]] void begin(WorkOptions options) noexcept {
         qp_->wr_id = options.wr_id;
         qp_->wr_flags = static_cast<unsigned>(options.flags);
     }
-    void set_data(std::span<const ibv_sge> local, WorkOptions options) noexcept {
+    [[gnu::always_inline]] void set_data(std::span<const ibv_sge> local,
+                                         WorkOptions options) noexcept {
         if ((static_cast<unsigned>(options.flags) & IBV_SEND_INLINE) != 0) {
             set_inline_data(local);
         } else if (local.size() == 1) {

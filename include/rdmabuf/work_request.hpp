@@ -42,13 +42,14 @@ struct Destination {
     std::uint32_t qkey = 0;
 };
 
-// The functions below only fill in a request: to post several in one call, make them, link() them,
-// and give the first to QueuePair::post. The scatter-gather entries are not copied: they must live
-// until the request is posted (not until it completes).
+// The functions below only fill in a request: to post several in one call, add them to a WorkList.
+// The scatter-gather entries are not copied: they must live until the request is posted (not until
+// it completes).
 
 namespace detail {
-[[nodiscard]] inline ibv_send_wr make_request(ibv_wr_opcode opcode, std::span<const ibv_sge> local,
-                                              WorkOptions options) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_request(ibv_wr_opcode opcode,
+                                                                  std::span<const ibv_sge> local,
+                                                                  WorkOptions options) noexcept {
     ibv_send_wr request{};
     request.wr_id = options.wr_id;
     // Verbs never writes through sg_list; it merely lacks the const.
@@ -59,32 +60,39 @@ namespace detail {
     return request;
 }
 
-[[nodiscard]] inline ibv_send_wr make_rdma(ibv_wr_opcode opcode, std::span<const ibv_sge> local,
-                                           RemoteAddress remote, WorkOptions options) noexcept {
-    ibv_send_wr request = make_request(opcode, local, options);
-    request.wr.rdma.remote_addr = remote.address;
-    request.wr.rdma.rkey = remote.rkey;
-    return request;
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_rdma(ibv_wr_opcode opcode,
+                                                               std::span<const ibv_sge> local,
+                                                               RemoteAddress remote,
+                                                               WorkOptions options) noexcept {
+    return {.wr_id = options.wr_id,
+            .next = nullptr,
+            .sg_list = const_cast<ibv_sge*>(local.data()),
+            .num_sge = static_cast<int>(local.size()),
+            .opcode = opcode,
+            .send_flags = static_cast<unsigned>(options.flags),
+            .imm_data = 0,
+            .wr = {.rdma = {.remote_addr = remote.address, .rkey = remote.rkey}},
+            .qp_type = {},
+            .bind_mw = {}};
 }
 } // namespace detail
 
-[[nodiscard]] inline ibv_send_wr make_send(std::span<const ibv_sge> local,
-                                           WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send(std::span<const ibv_sge> local,
+                                                               WorkOptions options = {}) noexcept {
     return detail::make_request(IBV_WR_SEND, local, options);
 }
 
 /// @param immediate  in host byte order; the receiver finds it in network byte order in imm_data
-[[nodiscard]] inline ibv_send_wr make_send_imm(std::span<const ibv_sge> local,
-                                               std::uint32_t immediate,
-                                               WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm(
+    std::span<const ibv_sge> local, std::uint32_t immediate, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_IMM, local, options);
     request.imm_data = htobe32(immediate);
     return request;
 }
 
 /// A datagram; it arrives behind 40 bytes that are the receiver's GRH.
-[[nodiscard]] inline ibv_send_wr make_send_to(std::span<const ibv_sge> local, Destination to,
-                                              WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_to(
+    std::span<const ibv_sge> local, Destination to, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND, local, options);
     request.wr.ud.ah = to.ah;
     request.wr.ud.remote_qpn = to.queue_pair;
@@ -92,32 +100,33 @@ namespace detail {
     return request;
 }
 
-[[nodiscard]] inline ibv_send_wr make_write(std::span<const ibv_sge> local, RemoteAddress remote,
-                                            WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_write(std::span<const ibv_sge> local,
+                                                                RemoteAddress remote,
+                                                                WorkOptions options = {}) noexcept {
     return detail::make_rdma(IBV_WR_RDMA_WRITE, local, remote, options);
 }
 
 /// @param immediate  in host byte order; takes a receive at the peer
-[[nodiscard]] inline ibv_send_wr make_write_imm(std::span<const ibv_sge> local,
-                                                RemoteAddress remote, std::uint32_t immediate,
-                                                WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_write_imm(
+    std::span<const ibv_sge> local, RemoteAddress remote, std::uint32_t immediate,
+    WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_rdma(IBV_WR_RDMA_WRITE_WITH_IMM, local, remote, options);
     request.imm_data = htobe32(immediate);
     return request;
 }
 
-[[nodiscard]] inline ibv_send_wr make_read(std::span<const ibv_sge> local, RemoteAddress remote,
-                                           WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_read(std::span<const ibv_sge> local,
+                                                               RemoteAddress remote,
+                                                               WorkOptions options = {}) noexcept {
     return detail::make_rdma(IBV_WR_RDMA_READ, local, remote, options);
 }
 
 /// Puts @p swap where @p expected stands. Eight bytes at an address that is a multiple of 8; what
 /// was there before comes back into @p local. Atomic against other requests to the same device, and
 /// against the CPU only where the device says IBV_ATOMIC_GLOB.
-[[nodiscard]] inline ibv_send_wr make_compare_swap(std::span<const ibv_sge> local,
-                                                   RemoteAddress remote, std::uint64_t expected,
-                                                   std::uint64_t swap,
-                                                   WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_compare_swap(
+    std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t expected,
+    std::uint64_t swap, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_ATOMIC_CMP_AND_SWP, local, options);
     request.wr.atomic.remote_addr = remote.address;
     request.wr.atomic.rkey = remote.rkey;
@@ -127,9 +136,9 @@ namespace detail {
 }
 
 /// Adds @p addend to the eight bytes there; otherwise as make_compare_swap.
-[[nodiscard]] inline ibv_send_wr make_fetch_add(std::span<const ibv_sge> local,
-                                                RemoteAddress remote, std::uint64_t addend,
-                                                WorkOptions options = {}) noexcept {
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_fetch_add(
+    std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t addend,
+    WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_ATOMIC_FETCH_AND_ADD, local, options);
     request.wr.atomic.remote_addr = remote.address;
     request.wr.atomic.rkey = remote.rkey;
@@ -137,24 +146,12 @@ namespace detail {
     return request;
 }
 
-[[nodiscard]] inline ibv_recv_wr make_recv(std::span<const ibv_sge> local,
-                                           std::uint64_t wr_id = 0) noexcept {
-    ibv_recv_wr request{};
-    request.wr_id = wr_id;
-    request.sg_list = const_cast<ibv_sge*>(local.data());
-    request.num_sge = static_cast<int>(local.size());
-    return request;
-}
-
-/// Chains requests in order, so that one call posts them all. An empty span is left alone.
-template <class Request>
-void link(std::span<Request> requests) noexcept {
-    for (std::size_t i = 0; i + 1 < requests.size(); ++i) {
-        requests[i].next = &requests[i + 1];
-    }
-    if (!requests.empty()) {
-        requests.back().next = nullptr;
-    }
+[[nodiscard, gnu::always_inline]] inline ibv_recv_wr make_recv(std::span<const ibv_sge> local,
+                                                               std::uint64_t wr_id = 0) noexcept {
+    return {.wr_id = wr_id,
+            .next = nullptr,
+            .sg_list = const_cast<ibv_sge*>(local.data()),
+            .num_sge = static_cast<int>(local.size())};
 }
 
 } // namespace rdmabuf

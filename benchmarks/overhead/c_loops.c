@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// As a C program is written that knows its verbs.
+#include "loops.h"
+
+static int poll_one(struct ibv_cq* cq) {
+    struct ibv_wc wc;
+    int count;
+    do {
+        count = ibv_poll_cq(cq, 1, &wc);
+    } while (count == 0);
+    return count < 0 || wc.status != IBV_WC_SUCCESS;
+}
+
+int c_send_poll(const struct endpoint* e, const struct transfer* t, long iterations) {
+    for (long i = 0; i < iterations; ++i) {
+        struct ibv_send_wr wr = {
+            .wr_id = (uint64_t)i,
+            .sg_list = (struct ibv_sge*)&t->local,
+            .num_sge = 1,
+            .opcode = IBV_WR_SEND,
+            .send_flags = IBV_SEND_SIGNALED,
+        };
+        struct ibv_send_wr* bad;
+        if (ibv_post_send(e->qp, &wr, &bad) || poll_one(e->cq)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int c_write_poll(const struct endpoint* e, const struct transfer* t, long iterations) {
+    for (long i = 0; i < iterations; ++i) {
+        struct ibv_send_wr wr = {
+            .wr_id = (uint64_t)i,
+            .sg_list = (struct ibv_sge*)&t->local,
+            .num_sge = 1,
+            .opcode = IBV_WR_RDMA_WRITE,
+            .send_flags = IBV_SEND_SIGNALED,
+            .wr.rdma = {.remote_addr = t->remote_address, .rkey = t->rkey},
+        };
+        struct ibv_send_wr* bad;
+        if (ibv_post_send(e->qp, &wr, &bad) || poll_one(e->cq)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int c_fetch_add_poll(const struct endpoint* e, const struct transfer* t, long iterations) {
+    for (long i = 0; i < iterations; ++i) {
+        struct ibv_send_wr wr = {
+            .wr_id = (uint64_t)i,
+            .sg_list = (struct ibv_sge*)&t->local,
+            .num_sge = 1,
+            .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+            .send_flags = IBV_SEND_SIGNALED,
+            .wr.atomic = {.remote_addr = t->remote_address, .compare_add = 1, .rkey = t->rkey},
+        };
+        struct ibv_send_wr* bad;
+        if (ibv_post_send(e->qp, &wr, &bad) || poll_one(e->cq)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int c_post_recv(const struct endpoint* e, const struct transfer* t, long iterations) {
+    for (long i = 0; i < iterations; ++i) {
+        struct ibv_recv_wr wr = {
+            .wr_id = (uint64_t)i, .sg_list = (struct ibv_sge*)&t->local, .num_sge = 1};
+        struct ibv_recv_wr* bad;
+        if (ibv_post_recv(e->qp, &wr, &bad)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+// Not inlined, in both languages: how the compiler hands out registers between this and the loops
+// around it is not what is compared.
+__attribute__((noinline)) static int poll_batch(struct ibv_cq* cq) {
+    struct ibv_wc wc[batch_size];
+    for (int done = 0; done < batch_size;) {
+        const int count = ibv_poll_cq(cq, batch_size, wc);
+        if (count < 0) {
+            return 1;
+        }
+        for (int i = 0; i < count; ++i) {
+            if (wc[i].status != IBV_WC_SUCCESS) {
+                return 1;
+            }
+        }
+        done += count;
+    }
+    return 0;
+}
+
+int c_write_list(const struct endpoint* e, const struct transfer* t, long iterations) {
+    for (long i = 0; i < iterations; ++i) {
+        struct ibv_send_wr wr[batch_size];
+        for (int k = 0; k < batch_size; ++k) {
+            wr[k] = (struct ibv_send_wr){
+                .wr_id = (uint64_t)k,
+                .next = k + 1 < batch_size ? &wr[k + 1] : NULL,
+                .sg_list = (struct ibv_sge*)&t->local,
+                .num_sge = 1,
+                .opcode = IBV_WR_RDMA_WRITE,
+                .send_flags = IBV_SEND_SIGNALED,
+                .wr.rdma = {.remote_addr = t->remote_address, .rkey = t->rkey},
+            };
+        }
+        struct ibv_send_wr* bad;
+        if (ibv_post_send(e->qp, wr, &bad) || poll_batch(e->cq)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int c_write_batch(const struct endpoint* e, const struct transfer* t, long iterations) {
+    for (long i = 0; i < iterations; ++i) {
+        ibv_wr_start(e->qpx);
+        for (int k = 0; k < batch_size; ++k) {
+            e->qpx->wr_id = (uint64_t)k;
+            e->qpx->wr_flags = IBV_SEND_SIGNALED;
+            ibv_wr_rdma_write(e->qpx, t->rkey, t->remote_address);
+            ibv_wr_set_sge(e->qpx, t->local.lkey, t->local.addr, t->local.length);
+        }
+        if (ibv_wr_complete(e->qpx) || poll_batch(e->cq)) {
+            return 1;
+        }
+    }
+    return 0;
+}

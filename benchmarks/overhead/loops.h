@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/queue_pair.hpp>
+extern "C" {
+#endif
+
+/// Requests in one batch.
+enum { batch_size = 32 };
+
+/// Where a C program keeps what it posts to and polls.
+struct endpoint {
+    struct ibv_qp* qp;
+    struct ibv_qp_ex* qpx;
+    struct ibv_cq* cq;
+};
+
+/// What all requests transfer.
+struct transfer {
+    struct ibv_sge local;
+    uint64_t remote_address;
+    uint32_t rkey;
+};
+
+/// The loops in plain C verbs. Each returns 0 when every operation succeeded.
+typedef int c_loop(const struct endpoint* e, const struct transfer* t, long iterations);
+c_loop c_send_poll, c_write_poll, c_fetch_add_poll, c_post_recv, c_write_list, c_write_batch;
+
+#ifdef __cplusplus
+}
+
+/// What a program with this library keeps instead of struct endpoint.
+struct Endpoint {
+    rdmabuf::QueuePair qp;
+    rdmabuf::CompletionQueue cq;
+};
+
+/// The same loops with this library. C linkage only so that callgrind can be told their names.
+extern "C" {
+using CxxLoop = int(const Endpoint& e, const transfer& t, long iterations);
+CxxLoop cxx_send_poll, cxx_write_poll, cxx_fetch_add_poll, cxx_post_recv, cxx_write_list,
+    cxx_write_batch;
+}
+#endif
