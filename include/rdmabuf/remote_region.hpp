@@ -25,9 +25,9 @@ struct RemoteRegion {
     std::uint64_t length = 0;
     std::uint32_t rkey = 0;
 
-    /// The part of @p length bytes that begins at @p offset.
+    /// The part of @p count bytes that begins at @p offset.
     /// @throws Error ERANGE when it does not lie inside; the hint has the numbers.
-    [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t length) const;
+    [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
 
     /// The address @p offset bytes in, unchecked: the peer's NIC checks.
     [[nodiscard]] constexpr RemoteAddress at(std::uint64_t offset) const noexcept {
