@@ -16,7 +16,7 @@ struct DmaBufOptions {
     /// What the NIC calls the first byte. Must have the same offset into its page as the range has
     /// in the dma-buf. By default the buffer's own address, so that remote addresses are the
     /// pointers people know or, where no address is known, the offset.
-    std::optional<std::uint64_t> iova;
+    std::optional<std::uint64_t> iova = std::nullopt;
 };
 
 /// A registered range of a dma-buf: memory of a GPU, an accelerator, a display, another device.
@@ -33,8 +33,7 @@ class DmaBufMR : public Region {
     /// @throws Error for those, and from the kernel:
     ///   - EBADF: the descriptor is not open
     ///   - EINVAL: not a dma-buf, or a range past its end (the hint has both numbers)
-    ///   - EOPNOTSUPP: the driver or its user-space provider cannot import dma-bufs, or the
-    ///   exporter
+    ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs, or the exporter
     ///     refuses this importer
     ///   - EPROTONOSUPPORT: the kernel is older than 5.12
     ///   - ENODEV: the buffer was revoked; ENOMEM
