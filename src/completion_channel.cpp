@@ -10,10 +10,19 @@ int detail::DestroyCompChannel::call(ibv_comp_channel* channel) noexcept {
     return ibv_destroy_comp_channel(channel);
 }
 
+namespace {
+
+ibv_comp_channel* create(const Context& context) {
+    errno = 0;
+    return detail::check_pointer(ibv_create_comp_channel(context.native()),
+                                 "ibv_create_comp_channel");
+}
+
+} // namespace
+
 CompletionChannel::CompletionChannel(const Context& context)
     : handle_(detail::CompletionChannelHandle::unique(
-          detail::check_pointer(ibv_create_comp_channel(context.native()),
-                                "ibv_create_comp_channel"),
+          create(context),
           detail::CompletionChannelHandle::unique::deleter_type::holding(context))) {}
 
 ibv_cq* detail::wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout) {

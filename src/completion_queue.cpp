@@ -5,6 +5,8 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/check.hpp>
 
+#include "deadline.hpp"
+
 namespace rdmabuf {
 
 int detail::DestroyCq::call(ibv_cq* cq) noexcept {
@@ -14,7 +16,6 @@ int detail::DestroyCq::call(ibv_cq* cq) noexcept {
 namespace {
 
 using Deleter = detail::HandleDeleter<detail::DestroyCq, Context, detail::CompletionChannelHandle>;
-using Clock = std::chrono::steady_clock;
 
 std::string explain(const Context& context, const CompletionQueueOptions& options) {
     return "depth " + std::to_string(options.depth) + " of at most " +
@@ -54,8 +55,7 @@ CompletionQueue CompletionQueue::borrow(ibv_cq* cq) {
 
 std::size_t CompletionQueue::wait(std::span<WorkCompletion> completions,
                                   std::chrono::milliseconds timeout) const {
-    const Clock::time_point deadline =
-        timeout.count() < 0 ? Clock::time_point::max() : Clock::now() + timeout;
+    const detail::Deadline deadline(timeout);
     const detail::CompletionChannelHandle& channel = handle_.parent<1>();
     bool armed = false;
     while (true) {
@@ -66,8 +66,8 @@ std::size_t CompletionQueue::wait(std::span<WorkCompletion> completions,
         detail::check_zero(count < 0 ? EIO : 0, "ibv_poll_cq",
                            "the completion queue is broken; most likely it overran: its depth must "
                            "cover all requests outstanding on its queue pairs");
-        const Clock::time_point now = Clock::now();
-        if (now >= deadline) {
+        const std::chrono::milliseconds left = deadline.left();
+        if (left.count() == 0) {
             return 0;
         }
         if (!channel) {
@@ -79,9 +79,6 @@ std::size_t CompletionQueue::wait(std::span<WorkCompletion> completions,
             armed = true;
             continue;
         }
-        const auto left = timeout.count() < 0
-                              ? wait_forever
-                              : std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
         const ibv_cq* const ready = detail::wait_event(channel.get(), left);
         if (ready != nullptr && ready != native()) {
             throw Error(

@@ -170,6 +170,10 @@ std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
     for (std::uint8_t p = 1; p <= ports; ++p) {
         capacity += static_cast<std::size_t>(std::max(this->port(p).gid_tbl_len, 0));
     }
+    if (capacity == 0) {
+        // The kernel would answer EINVAL, which is no answer.
+        return {};
+    }
     std::vector<ibv_gid_entry> entries(capacity);
     const ssize_t count = ibv_query_gid_table(native(), entries.data(), entries.size(), 0);
     detail::check_zero(count < 0 ? static_cast<int>(-count) : 0, "ibv_query_gid_table");

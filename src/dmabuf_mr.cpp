@@ -51,7 +51,10 @@ ibv_mr* register_dmabuf(const ProtectionDomain& pd, const DmaBufRange& range,
     return detail::check_pointer(
         ibv_reg_dmabuf_mr(pd.native(), range.offset, range.length, choose_iova(range, options),
                           range.fd, static_cast<int>(options.access)),
-        function, [&](int error) { return detail::diagnose_dmabuf(pd, range, error); });
+        function, [&](int error) {
+            return detail::diagnose_dmabuf(pd.context(), range,
+                                           detail::inspect_descriptor(range.fd), error);
+        });
 }
 
 } // namespace

@@ -9,12 +9,18 @@ int detail::DeallocPd::call(ibv_pd* pd) noexcept {
 }
 
 namespace {
+
 using Deleter = detail::HandleDeleter<detail::DeallocPd, Context>;
+
+ibv_pd* allocate(const Context& context) {
+    errno = 0;
+    return detail::check_pointer(ibv_alloc_pd(context.native()), "ibv_alloc_pd");
+}
+
 } // namespace
 
 ProtectionDomain::ProtectionDomain(const Context& context)
-    : handle_(Handle::unique(detail::check_pointer(ibv_alloc_pd(context.native()), "ibv_alloc_pd"),
-                             Deleter::holding(context))) {}
+    : handle_(Handle::unique(allocate(context), Deleter::holding(context))) {}
 
 ProtectionDomain ProtectionDomain::adopt(const Context& context, ibv_pd* pd) {
     return ProtectionDomain(Handle(Handle::unique(pd, Deleter::holding(context))));

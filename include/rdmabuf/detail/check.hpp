@@ -11,13 +11,18 @@
 namespace rdmabuf::detail {
 
 /// A hint is text, or a function from the errno to text: the latter for hints that take work, which
-/// is done only on failure, and after errno has been read.
+/// is done only on failure, and after errno has been read. Should that work fail in turn, there is
+/// no hint: it must not take the place of the failure it was to explain.
 inline std::string hint_text(std::string_view hint, int /*error*/) {
     return std::string(hint);
 }
 template <std::invocable<int> Hint>
 std::string hint_text(const Hint& hint, int error) {
-    return hint(error);
+    try {
+        return hint(error);
+    } catch (const Error&) {
+        return {};
+    }
 }
 
 /// For calls that return null and set errno. Hands the pointer through, so that the caller can put
