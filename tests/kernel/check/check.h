@@ -17,8 +17,9 @@ extern int failures;
 // Counts a failure and prints where, what and errno; says nothing otherwise.
 #define CHECK(condition)                                                                 \
     do {                                                                                 \
+        bool check_holds = (condition);                                                  \
         int check_errno = errno;                                                         \
-        if (!(condition)) {                                                              \
+        if (!check_holds) {                                                              \
             failures++;                                                                  \
             printf("%s:%d: not so: %s (errno %d: %s)\n", __FILE__, __LINE__, #condition, \
                    check_errno, strerror(check_errno));                                  \

@@ -2,7 +2,7 @@
 // Device memory: allocated, copied, registered, reached over RDMA, and refused where it must be.
 #include "check.h"
 
-enum { PAGE = 4096, CAPACITY = 1 << 20 };
+enum { PAGE = 4096, CAPACITY = 8 << 20 };
 
 static struct ibv_dm* alloc(struct ibv_context* context, size_t length, uint32_t log_align) {
     struct ibv_alloc_dm_attr attr = {.length = length, .log_align_req = log_align};

@@ -23,7 +23,7 @@
 #endif
 
 /* Device memory of one device, in bytes; also reported as max_dm_size. */
-#define RIG_DM_CAPACITY (1UL << 20)
+#define RIG_DM_CAPACITY (8UL << 20)
 
 /*
  * mmap() of a uverbs file at this offset plus handle * PAGE_SIZE maps the device memory with that

@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <arpa/inet.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rdmabuf/cm.hpp>
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/device.hpp>
+#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/work_completion.hpp>
+
+#include "../providers/support.hpp"
+#include "../unit/fails_with.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using cm::Connection;
+using cm::ConnectionRequest;
+using cm::Listener;
+using cm::Route;
+using rdmabuf::testing::closed_on_exec;
+using rdmabuf::testing::error_of;
+using rdmabuf::testing::fails_with;
+using rdmabuf::testing::open_descriptors;
+using ::testing::Each;
+using ::testing::ElementsAreArray;
+using namespace std::chrono_literals;
+
+constexpr auto long_enough = 60s;
+constexpr auto short_timeout = 300ms;
+/// The guest emulates its processors: it may be late by this much, and no more.
+constexpr auto tolerance = 10s;
+
+/// The IPv4 address of the RDMA device.
+std::string own_address() {
+    const Context context = Context::open_first();
+    for (const GidEntry& entry : context.gid_table(1)) {
+        if (entry.gid.is_ipv4_mapped()) {
+            std::array<char, INET_ADDRSTRLEN> text{};
+            if (::inet_ntop(AF_INET, entry.gid.bytes.data() + 12, text.data(), text.size()) !=
+                nullptr) {
+                return text.data();
+            }
+        }
+    }
+    throw std::runtime_error("the RDMA device has no IPv4 address");
+}
+
+/// A routable IPv6 address of the RDMA device.
+std::string own_ipv6_address() {
+    const Context context = Context::open_first();
+    for (const GidEntry& entry : context.gid_table(1)) {
+        if (!entry.gid.is_ipv4_mapped() && !entry.gid.is_link_local()) {
+            return to_string(entry.gid);
+        }
+    }
+    throw std::runtime_error("the RDMA device has no IPv6 address");
+}
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+}
+
+/// What comes before the zeros that pad it.
+std::string text_of(std::span<const std::byte> data) {
+    std::string text(reinterpret_cast<const char*>(data.data()), data.size());
+    const std::size_t end = text.find('\0');
+    return end == std::string::npos ? text : text.substr(0, end);
+}
+
+/// What a program makes on a context before it connects.
+struct Endpoint {
+    explicit Endpoint(const Context& context)
+        : pd(context),
+          cq(context),
+          region(pd, memory.data(), memory.size(), {.access = full_access}) {}
+
+    PreparedQueuePair prepare(std::uint8_t port) const {
+        QueuePairOptions options{.send_cq = cq, .recv_cq = cq};
+        options.port = port;
+        return QueuePair::prepare(pd, options);
+    }
+
+    WorkCompletion wait_completion() const {
+        std::array<WorkCompletion, 1> completion{};
+        if (cq.wait(completion, long_enough) != 1) {
+            throw std::runtime_error("no completion came");
+        }
+        return completion[0];
+    }
+
+    std::array<std::byte, 4096> memory{};
+    ProtectionDomain pd;
+    CompletionQueue cq;
+    MemoryRegion region;
+};
+
+/// Both ends of a connection, each with its endpoint.
+struct Pair {
+    std::unique_ptr<Endpoint> active;
+    std::unique_ptr<Endpoint> passive;
+    std::optional<Connection> connected;
+    std::optional<Connection> accepted;
+};
+
+Pair make_pair(const std::string& host = own_address(), std::string_view offer = "",
+               std::string_view reply = "") {
+    Pair pair;
+    Listener listener(host, 0);
+    auto accepting = std::async(std::launch::async, [&] {
+        ConnectionRequest request = listener.next(long_enough);
+        pair.passive = std::make_unique<Endpoint>(request.context());
+        PreparedQueuePair prepared = pair.passive->prepare(request.port());
+        EXPECT_TRUE(prepared.post_recv(pair.passive->region.sge(0, 64), 7).ok());
+        pair.accepted =
+            std::move(request).accept(std::move(prepared), bytes_of(reply), long_enough);
+    });
+    Route route(host, listener.port(), long_enough);
+    pair.active = std::make_unique<Endpoint>(route.context());
+    PreparedQueuePair prepared = pair.active->prepare(route.port());
+    pair.connected = std::move(route).connect(std::move(prepared), bytes_of(offer), long_enough);
+    accepting.get();
+    return pair;
+}
+
+/// Connects, and returns what came of it.
+std::optional<Error> error_of_connecting(const std::string& host, std::uint16_t port,
+                                         std::chrono::milliseconds timeout = long_enough) {
+    return error_of([&] {
+        Route route(host, port, long_enough);
+        const Endpoint endpoint(route.context());
+        PreparedQueuePair prepared = endpoint.prepare(route.port());
+        static_cast<void>(std::move(route).connect(std::move(prepared), {}, timeout));
+    });
+}
+
+void expect_data_both_ways(Pair& pair) {
+    std::memcpy(pair.active->memory.data(), "sent", 4);
+    ASSERT_TRUE(pair.connected->queue_pair().post_send(pair.active->region.sge(0, 4)).ok());
+    EXPECT_TRUE(succeeded(pair.active->wait_completion()));
+    const WorkCompletion received = pair.passive->wait_completion();
+    EXPECT_TRUE(succeeded(received)) << describe(received);
+    EXPECT_EQ(received.wr_id, 7U);
+    EXPECT_EQ(received.byte_len, 4U);
+    EXPECT_EQ(std::memcmp(pair.passive->memory.data(), "sent", 4), 0);
+
+    std::memcpy(pair.passive->memory.data() + 100, "written", 7);
+    ASSERT_TRUE(
+        pair.accepted->queue_pair()
+            .post_write(pair.passive->region.sge(100, 7), pair.active->region.remote().at(200))
+            .ok());
+    EXPECT_TRUE(succeeded(pair.passive->wait_completion()));
+    EXPECT_EQ(std::memcmp(pair.active->memory.data() + 200, "written", 7), 0);
+
+    ASSERT_TRUE(
+        pair.connected->queue_pair()
+            .post_read(pair.active->region.sge(300, 7), pair.passive->region.remote().at(100))
+            .ok());
+    const WorkCompletion read = pair.active->wait_completion();
+    EXPECT_TRUE(succeeded(read)) << describe(read);
+    EXPECT_EQ(std::memcmp(pair.active->memory.data() + 300, "written", 7), 0);
+}
+
+template <class Condition>
+bool becomes_true(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + long_enough;
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) {
+            return false;
+        }
+        std::this_thread::sleep_for(10ms);
+    }
+    return true;
+}
+
+/// Asks the device: what the queue pair really has.
+ibv_qp_attr attributes_of(const QueuePair& qp) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr init{};
+    constexpr int mask = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                         IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+    EXPECT_EQ(ibv_query_qp(qp.native(), &attributes, mask, &init), 0);
+    return attributes;
+}
+
+class Stopwatch {
+  public:
+    void expect(std::chrono::milliseconds expected) const {
+        const auto elapsed = std::chrono::steady_clock::now() - start_;
+        EXPECT_GE(elapsed, expected);
+        EXPECT_LT(elapsed, expected + tolerance);
+    }
+
+  private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+class Cm : public ::testing::Test {
+  protected:
+    // librdmacm keeps a device it has opened until the program ends.
+    static void SetUpTestSuite() {
+        const Listener listener(own_address(), 0);
+        const Route route(own_address(), listener.port(), long_enough);
+    }
+    void SetUp() override { before_ = open_descriptors(); }
+    void TearDown() override {
+        EXPECT_EQ(open_descriptors(), before_) << "descriptors leaked";
+        EXPECT_TRUE(failures_.seen().empty()) << failures_.seen().front().first << " failed";
+    }
+
+  private:
+    std::set<int> before_;
+    rdmabuf::testing::TeardownFailures failures_;
+};
+
+TEST_F(Cm, connects_with_private_data_both_ways_and_moves_data) {
+    Pair pair = make_pair(own_address(), "the offer", "the reply");
+    EXPECT_EQ(text_of(pair.accepted->private_data()), "the offer");
+    EXPECT_EQ(text_of(pair.connected->private_data()), "the reply");
+    EXPECT_EQ(pair.connected->queue_pair().state(), IBV_QPS_RTS);
+    EXPECT_EQ(pair.accepted->queue_pair().state(), IBV_QPS_RTS);
+    expect_data_both_ways(pair);
+    EXPECT_FALSE(pair.connected->disconnected());
+    EXPECT_FALSE(pair.accepted->disconnected());
+}
+
+TEST_F(Cm, connects_over_ipv6) {
+    Pair pair = make_pair(own_ipv6_address());
+    expect_data_both_ways(pair);
+}
+
+TEST_F(Cm, listens_at_every_address_when_given_none) {
+    Listener listener("", 0);
+    EXPECT_NE(listener.port(), 0);
+    for (const std::string& host : {own_address(), own_ipv6_address()}) {
+        auto connecting = std::async(std::launch::async,
+                                     [&] { return error_of_connecting(host, listener.port()); });
+        static_cast<void>(listener.next(long_enough));
+        EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, "did not accept")) << host;
+    }
+}
+
+TEST_F(Cm, takes_the_most_private_data_there_can_be_and_refuses_more) {
+    const std::string offer(56, 'o');
+    const std::string reply(196, 'r');
+    const Pair pair = make_pair(own_address(), offer, reply);
+    EXPECT_EQ(text_of(pair.accepted->private_data()), offer);
+    EXPECT_EQ(text_of(pair.connected->private_data()), reply);
+
+    Listener listener(own_address(), 0);
+    Route route(own_address(), listener.port(), long_enough);
+    const Endpoint endpoint(route.context());
+    const std::vector<std::byte> too_much(57);
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(std::move(route).connect(endpoint.prepare(route.port()),
+                                                               too_much, long_enough));
+                }),
+                fails_with(EMSGSIZE,
+                           "rdma_connect: Message too long (EMSGSIZE): private data have "
+                           "up to 56 bytes here, not 57"));
+    // The route is still there.
+    auto connecting = std::async(std::launch::async, [&] {
+        return error_of([&] {
+            static_cast<void>(
+                std::move(route).connect(endpoint.prepare(route.port()), {}, long_enough));
+        });
+    });
+    ConnectionRequest request = listener.next(long_enough);
+    const std::vector<std::byte> reply_too_long(197);
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(std::move(request).accept(endpoint.prepare(request.port()),
+                                                                reply_too_long, long_enough));
+                }),
+                fails_with(EMSGSIZE, "up to 196 bytes here, not 197"));
+    EXPECT_THAT(error_of([&] { std::move(request).reject(std::string(149, 'x')); }),
+                fails_with(EMSGSIZE, "up to 148 bytes here, not 149"));
+    std::move(request).reject(std::string(148, 'x'));
+    EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, "it said \"xxx"));
+}
+
+TEST_F(Cm, uses_the_timeouts_that_the_queue_pair_was_prepared_with_and_the_smaller_depths) {
+    Listener listener(own_address(), 0);
+    std::optional<Connection> accepted;
+    std::optional<Endpoint> passive;
+    auto accepting = std::async(std::launch::async, [&] {
+        ConnectionRequest request = listener.next(long_enough);
+        passive.emplace(request.context());
+        QueuePairOptions options{.send_cq = passive->cq, .recv_cq = passive->cq};
+        options.max_rd_atomic = 8;
+        options.max_dest_rd_atomic = 4;
+        options.timeout = 17;
+        accepted =
+            std::move(request).accept(QueuePair::prepare(passive->pd, options), {}, long_enough);
+    });
+    Route route(own_address(), listener.port(), long_enough);
+    const Endpoint active(route.context());
+    QueuePairOptions options{.send_cq = active.cq, .recv_cq = active.cq};
+    options.max_rd_atomic = 16;
+    options.max_dest_rd_atomic = 2;
+    options.timeout = 15;
+    options.retry_count = 4;
+    options.rnr_retry = 3;
+    options.min_rnr_timer = 10;
+    const Connection connected =
+        std::move(route).connect(QueuePair::prepare(active.pd, options), {}, long_enough);
+    accepting.get();
+
+    // Powers of two, because rxe rounds up to them.
+    const ibv_qp_attr ours = attributes_of(connected.queue_pair());
+    EXPECT_EQ(ours.timeout, 15);
+    EXPECT_EQ(ours.retry_cnt, 4);
+    EXPECT_EQ(ours.rnr_retry, 3);
+    EXPECT_EQ(ours.min_rnr_timer, 10);
+    EXPECT_EQ(ours.max_rd_atomic, 4);
+    const ibv_qp_attr theirs = attributes_of(accepted->queue_pair());
+    EXPECT_EQ(theirs.timeout, 17);
+    EXPECT_EQ(theirs.retry_cnt, 7);
+    EXPECT_EQ(theirs.rnr_retry, 7);
+    EXPECT_EQ(theirs.min_rnr_timer, 12);
+    EXPECT_EQ(theirs.max_rd_atomic, 2);
+}
+
+TEST_F(Cm, a_request_that_is_dropped_is_refused) {
+    Listener listener(own_address(), 0);
+    const std::string address = own_address() + ":" + std::to_string(listener.port());
+    auto connecting = std::async(
+        std::launch::async, [&] { return error_of_connecting(own_address(), listener.port()); });
+    static_cast<void>(listener.next(long_enough));
+    EXPECT_THAT(
+        connecting.get(),
+        fails_with(ECONNREFUSED, "rdma_connect: Connection refused (ECONNREFUSED): " + address +
+                                     " refused: the program there did not accept"));
+}
+
+TEST_F(Cm, a_request_that_is_rejected_is_refused_with_the_reason) {
+    Listener listener(own_address(), 0);
+    auto connecting = std::async(
+        std::launch::async, [&] { return error_of_connecting(own_address(), listener.port()); });
+    listener.next(long_enough).reject("come back\nlater");
+    EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED,
+                                             "refused: the program there did not "
+                                             "accept: it said \"come back\\nlater\""));
+}
+
+TEST_F(Cm, a_request_nobody_asked_for_is_refused_when_the_listener_goes) {
+    std::optional<Listener> listener(std::in_place, own_address(), 0);
+    const std::uint16_t port = listener->port();
+    auto connecting =
+        std::async(std::launch::async, [&] { return error_of_connecting(own_address(), port); });
+    // Until the request has come, or nearly so: either way the answer is no.
+    std::this_thread::sleep_for(500ms);
+    listener.reset();
+    EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, " refused: "));
+}
+
+TEST_F(Cm, connecting_where_nobody_listens_is_refused) {
+    std::uint16_t port = 0;
+    {
+        const Listener listener(own_address(), 0);
+        port = listener.port();
+    }
+    EXPECT_THAT(error_of_connecting(own_address(), port),
+                fails_with(ECONNREFUSED, own_address() + ":" + std::to_string(port) +
+                                             " refused: nobody listens there"));
+}
+
+TEST_F(Cm, waiting_for_a_request_that_does_not_come_ends_in_time) {
+    Listener listener(own_address(), 0);
+    const Stopwatch stopwatch;
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(listener.next(short_timeout)); }),
+        fails_with(ETIMEDOUT,
+                   "rdma_get_cm_event: Connection timed out (ETIMEDOUT): nobody "
+                   "connected to " +
+                       own_address() + ":" + std::to_string(listener.port()) + " within 300 ms"));
+    stopwatch.expect(short_timeout);
+}
+
+TEST_F(Cm, connecting_to_a_listener_that_does_not_answer_ends_in_time_and_withdraws) {
+    Listener listener(own_address(), 0);
+    const Stopwatch stopwatch;
+    EXPECT_THAT(error_of_connecting(own_address(), listener.port(), short_timeout),
+                fails_with(ETIMEDOUT, "rdma_connect: Connection timed out (ETIMEDOUT): " +
+                                          own_address() + ":" + std::to_string(listener.port()) +
+                                          " did not answer; the time limit was 300 ms"));
+    stopwatch.expect(short_timeout);
+
+    ConnectionRequest request = listener.next(long_enough);
+    const Endpoint endpoint(request.context());
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(std::move(request).accept(endpoint.prepare(request.port()),
+                                                                {}, long_enough));
+                }),
+                fails_with(ECONNRESET, "gave up before it was accepted"));
+}
+
+TEST_F(Cm, connecting_to_a_machine_that_is_not_there_ends_in_time) {
+    // The interface answers for every neighbour, but nothing comes back from this one.
+    const Stopwatch stopwatch;
+    EXPECT_THAT(error_of_connecting("192.0.2.77", 4711, short_timeout),
+                fails_with(ETIMEDOUT, "192.0.2.77:4711 did not answer"));
+    stopwatch.expect(short_timeout);
+}
+
+TEST_F(Cm, a_host_that_does_not_exist_is_named) {
+    EXPECT_THAT(error_of([] { const Route route("no-such.invalid", 1, long_enough); }),
+                fails_with(EINVAL, "the host \"no-such.invalid\" has no address"));
+    EXPECT_THAT(error_of([] { const Listener listener("no-such.invalid", 1); }),
+                fails_with(EINVAL, "the host \"no-such.invalid\" has no address"));
+}
+
+TEST_F(Cm, a_network_without_a_route_is_unreachable) {
+    EXPECT_THAT(error_of([] { const Route route("203.0.113.1", 1, long_enough); }),
+                fails_with(ENETUNREACH,
+                           "rdma_resolve_addr: Network is unreachable (ENETUNREACH): "
+                           "there is no way to 203.0.113.1:1"));
+}
+
+TEST_F(Cm, an_address_that_no_rdma_device_leads_to_is_named) {
+    EXPECT_THAT(error_of([] { const Route route("127.0.0.1", 1, long_enough); }),
+                fails_with(ENODEV, "no RDMA device has, or leads to, 127.0.0.1:1"));
+}
+
+TEST_F(Cm, listening_where_one_cannot_is_explained) {
+    EXPECT_THAT(error_of([] { const Listener listener("203.0.113.1", 0); }),
+                fails_with(EADDRNOTAVAIL, "203.0.113.1:0 is no address of this machine"));
+    const Listener listener(own_address(), 0);
+    EXPECT_THAT(error_of([&] { const Listener second(own_address(), listener.port()); }),
+                fails_with(EADDRINUSE, "somebody listens at " + own_address() + ":" +
+                                           std::to_string(listener.port()) + " already"));
+}
+
+TEST_F(Cm, a_queue_pair_of_another_context_or_type_is_refused) {
+    Listener listener(own_address(), 0);
+    Route route(own_address(), listener.port(), long_enough);
+    const Endpoint elsewhere(Context::open_first());
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(std::move(route).connect(elsewhere.prepare(1), {}, 1s));
+                }),
+                fails_with(EINVAL, "the queue pair was prepared on another context"));
+    const Endpoint here(route.context());
+    QueuePairOptions options{.send_cq = here.cq, .recv_cq = here.cq};
+    options.type = QueuePairType::unreliable_connected;
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(
+                        std::move(route).connect(QueuePair::prepare(here.pd, options), {}, 1s));
+                }),
+                fails_with(EINVAL, "the queue pair is UC"));
+}
+
+TEST_F(Cm, disconnecting_is_seen_by_the_peer_and_flushes_both_queue_pairs) {
+    Pair pair = make_pair();
+    auto waiting = std::async(std::launch::async, [&] {
+        return error_of([&] { pair.connected->disconnect(long_enough); });
+    });
+    EXPECT_TRUE(becomes_true([&] { return pair.accepted->disconnected(); }));
+    EXPECT_EQ(waiting.get(), std::nullopt);
+    EXPECT_TRUE(pair.connected->disconnected());
+    EXPECT_EQ(pair.connected->queue_pair().state(), IBV_QPS_ERR);
+    EXPECT_EQ(pair.accepted->queue_pair().state(), IBV_QPS_ERR);
+    EXPECT_EQ(pair.passive->wait_completion().status, IBV_WC_WR_FLUSH_ERR);
+    // Once more does nothing.
+    pair.connected->disconnect(0ms);
+    pair.accepted->disconnect(0ms);
+}
+
+TEST_F(Cm, both_sides_may_disconnect_at_once) {
+    Pair pair = make_pair();
+    auto other = std::async(std::launch::async, [&] {
+        return error_of([&] { pair.accepted->disconnect(long_enough); });
+    });
+    pair.connected->disconnect(long_enough);
+    EXPECT_EQ(other.get(), std::nullopt);
+}
+
+TEST_F(Cm, disconnecting_from_a_peer_that_does_not_answer_ends_in_time) {
+    Pair pair = make_pair();
+    const Stopwatch stopwatch;
+    EXPECT_THAT(error_of([&] { pair.connected->disconnect(short_timeout); }),
+                fails_with(ETIMEDOUT, "rdma_disconnect: Connection timed out (ETIMEDOUT): "));
+    stopwatch.expect(short_timeout);
+    EXPECT_EQ(pair.connected->queue_pair().state(), IBV_QPS_ERR);
+    EXPECT_TRUE(becomes_true([&] { return pair.accepted->disconnected(); }));
+    EXPECT_TRUE(becomes_true([&] { return pair.connected->disconnected(); }));
+}
+
+TEST_F(Cm, destroying_a_connection_is_seen_by_the_peer) {
+    for (const bool active_first : {true, false}) {
+        Pair pair = make_pair();
+        auto& first = active_first ? pair.connected : pair.accepted;
+        auto& second = active_first ? pair.accepted : pair.connected;
+        first.reset();
+        EXPECT_TRUE(becomes_true([&] { return second->disconnected(); }));
+        EXPECT_EQ(second->queue_pair().state(), IBV_QPS_ERR);
+    }
+}
+
+TEST_F(Cm, the_end_of_the_peers_process_is_seen) {
+    Listener listener(own_address(), 0);
+    const std::string port = std::to_string(listener.port());
+    const pid_t child = ::fork();
+    if (child == 0) {
+        // A fresh program: a fork does not inherit RDMA objects.
+        ::execl("/proc/self/exe", "cm_test", "--connect-and-wait", own_address().c_str(),
+                port.c_str(), nullptr);
+        ::_exit(127);
+    }
+    ASSERT_GT(child, 0);
+    ConnectionRequest request = listener.next(long_enough);
+    const Endpoint endpoint(request.context());
+    Connection connection =
+        std::move(request).accept(endpoint.prepare(request.port()), {}, long_enough);
+    EXPECT_FALSE(connection.disconnected());
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    EXPECT_TRUE(becomes_true([&] { return connection.disconnected(); }));
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+TEST_F(Cm, a_connection_survives_its_listener_and_its_endpoints_handles) {
+    // make_pair() has destroyed the listener, the request and the route already.
+    Pair pair = make_pair();
+    Connection connection = std::move(*pair.connected);
+    pair.connected.reset();
+    pair.connected = std::move(connection);
+    expect_data_both_ways(pair);
+    // Regions refer to memory of the endpoints: those go first, their handles stay in the pairs.
+    pair.active.reset();
+    pair.passive.reset();
+    EXPECT_EQ(pair.connected->queue_pair().state(), IBV_QPS_RTS);
+}
+
+TEST_F(Cm, a_connection_assigned_over_is_disconnected) {
+    Pair first = make_pair();
+    Pair second = make_pair();
+    first.connected = std::move(second.connected);
+    EXPECT_TRUE(becomes_true([&] { return first.accepted->disconnected(); }));
+    EXPECT_FALSE(second.accepted->disconnected());
+    EXPECT_EQ(first.connected->queue_pair().state(), IBV_QPS_RTS);
+}
+
+TEST_F(Cm, many_connections_of_one_listener_are_told_apart) {
+    constexpr int count = 4;
+    Listener listener(own_address(), 0);
+    auto connecting = std::async(std::launch::async, [&] {
+        std::vector<std::pair<std::unique_ptr<Endpoint>, Connection>> connections;
+        for (int i = 0; i < count; ++i) {
+            Route route(own_address(), listener.port(), long_enough);
+            auto endpoint = std::make_unique<Endpoint>(route.context());
+            PreparedQueuePair prepared = endpoint->prepare(route.port());
+            Connection connection = std::move(route).connect(
+                std::move(prepared), bytes_of(std::to_string(i)), long_enough);
+            connections.emplace_back(std::move(endpoint), std::move(connection));
+        }
+        return connections;
+    });
+    std::vector<std::pair<std::unique_ptr<Endpoint>, Connection>> accepted;
+    for (int i = 0; i < count; ++i) {
+        ConnectionRequest request = listener.next(long_enough);
+        auto endpoint = std::make_unique<Endpoint>(request.context());
+        PreparedQueuePair prepared = endpoint->prepare(request.port());
+        accepted.emplace_back(std::move(endpoint),
+                              std::move(request).accept(std::move(prepared), {}, long_enough));
+        EXPECT_EQ(text_of(accepted.back().second.private_data()), std::to_string(i));
+    }
+    auto connected = connecting.get();
+    connected.erase(connected.begin() + 1);
+    EXPECT_TRUE(becomes_true([&] { return accepted[1].second.disconnected(); }));
+    EXPECT_FALSE(accepted[0].second.disconnected());
+    EXPECT_FALSE(accepted[2].second.disconnected());
+}
+
+TEST_F(Cm, its_descriptors_are_not_inherited_by_other_programs) {
+    const std::set<int> before = open_descriptors();
+    const Pair pair = make_pair();
+    std::size_t channels = 0;
+    for (const int fd : open_descriptors()) {
+        if (!before.contains(fd)) {
+            EXPECT_TRUE(closed_on_exec(fd)) << "descriptor " << fd;
+            ++channels;
+        }
+    }
+    EXPECT_EQ(channels, 2U);
+}
+
+/// The peer of the_end_of_the_peers_process_is_seen.
+void connect_and_wait(const std::string& host, const std::string& port) {
+    Route route(host, static_cast<std::uint16_t>(std::stoi(port)), long_enough);
+    const Endpoint endpoint(route.context());
+    PreparedQueuePair prepared = endpoint.prepare(route.port());
+    const Connection connection = std::move(route).connect(std::move(prepared), {}, long_enough);
+    std::this_thread::sleep_for(long_enough);
+}
+
+} // namespace
+} // namespace rdmabuf
+
+int main(int argc, char** argv) {
+    if (argc == 4 && std::string_view(argv[1]) == "--connect-and-wait") {
+        rdmabuf::connect_and_wait(argv[2], argv[3]);
+        return 0;
+    }
+    ::testing::InitGoogleMock(&argc, argv);
+    return RUN_ALL_TESTS();
+}
