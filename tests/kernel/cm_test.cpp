@@ -34,8 +34,6 @@ using rdmabuf::testing::closed_on_exec;
 using rdmabuf::testing::error_of;
 using rdmabuf::testing::fails_with;
 using rdmabuf::testing::open_descriptors;
-using ::testing::Each;
-using ::testing::ElementsAreArray;
 using namespace std::chrono_literals;
 
 constexpr auto long_enough = 60s;
@@ -108,6 +106,19 @@ struct Endpoint {
     MemoryRegion region;
 };
 
+Connection connect(Route& route, const Endpoint& endpoint, std::span<const std::byte> offer = {},
+                   std::chrono::milliseconds timeout = long_enough) {
+    PreparedQueuePair prepared = endpoint.prepare(route.port());
+    return std::move(route).connect(std::move(prepared), offer, timeout);
+}
+
+Connection accept(ConnectionRequest& request, const Endpoint& endpoint,
+                  std::span<const std::byte> reply = {}) {
+    PreparedQueuePair prepared = endpoint.prepare(request.port());
+    EXPECT_TRUE(prepared.post_recv(endpoint.region.sge(0, 64), 7).ok());
+    return std::move(request).accept(std::move(prepared), reply, long_enough);
+}
+
 /// Both ends of a connection, each with its endpoint.
 struct Pair {
     std::unique_ptr<Endpoint> active;
@@ -130,8 +141,7 @@ Pair make_pair(const std::string& host = own_address(), std::string_view offer =
     });
     Route route(host, listener.port(), long_enough);
     pair.active = std::make_unique<Endpoint>(route.context());
-    PreparedQueuePair prepared = pair.active->prepare(route.port());
-    pair.connected = std::move(route).connect(std::move(prepared), bytes_of(offer), long_enough);
+    pair.connected = connect(route, *pair.active, bytes_of(offer));
     accepting.get();
     return pair;
 }
@@ -142,8 +152,7 @@ std::optional<Error> error_of_connecting(const std::string& host, std::uint16_t 
     return error_of([&] {
         Route route(host, port, long_enough);
         const Endpoint endpoint(route.context());
-        PreparedQueuePair prepared = endpoint.prepare(route.port());
-        static_cast<void>(std::move(route).connect(std::move(prepared), {}, timeout));
+        static_cast<void>(connect(route, endpoint, {}, timeout));
     });
 }
 
@@ -218,7 +227,7 @@ class Cm : public ::testing::Test {
     void SetUp() override { before_ = open_descriptors(); }
     void TearDown() override {
         EXPECT_EQ(open_descriptors(), before_) << "descriptors leaked";
-        EXPECT_TRUE(failures_.seen().empty()) << failures_.seen().front().first << " failed";
+        EXPECT_THAT(rdmabuf::testing::TeardownFailures::seen(), ::testing::IsEmpty());
     }
 
   private:
@@ -264,26 +273,17 @@ TEST_F(Cm, takes_the_most_private_data_there_can_be_and_refuses_more) {
     Route route(own_address(), listener.port(), long_enough);
     const Endpoint endpoint(route.context());
     const std::vector<std::byte> too_much(57);
-    EXPECT_THAT(error_of([&] {
-                    static_cast<void>(std::move(route).connect(endpoint.prepare(route.port()),
-                                                               too_much, long_enough));
-                }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(connect(route, endpoint, too_much)); }),
                 fails_with(EMSGSIZE,
                            "rdma_connect: Message too long (EMSGSIZE): private data have "
                            "up to 56 bytes here, not 57"));
     // The route is still there.
     auto connecting = std::async(std::launch::async, [&] {
-        return error_of([&] {
-            static_cast<void>(
-                std::move(route).connect(endpoint.prepare(route.port()), {}, long_enough));
-        });
+        return error_of([&] { static_cast<void>(connect(route, endpoint)); });
     });
     ConnectionRequest request = listener.next(long_enough);
     const std::vector<std::byte> reply_too_long(197);
-    EXPECT_THAT(error_of([&] {
-                    static_cast<void>(std::move(request).accept(endpoint.prepare(request.port()),
-                                                                reply_too_long, long_enough));
-                }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(accept(request, endpoint, reply_too_long)); }),
                 fails_with(EMSGSIZE, "up to 196 bytes here, not 197"));
     EXPECT_THAT(error_of([&] { std::move(request).reject(std::string(149, 'x')); }),
                 fails_with(EMSGSIZE, "up to 148 bytes here, not 149"));
@@ -400,10 +400,7 @@ TEST_F(Cm, connecting_to_a_listener_that_does_not_answer_ends_in_time_and_withdr
 
     ConnectionRequest request = listener.next(long_enough);
     const Endpoint endpoint(request.context());
-    EXPECT_THAT(error_of([&] {
-                    static_cast<void>(std::move(request).accept(endpoint.prepare(request.port()),
-                                                                {}, long_enough));
-                }),
+    EXPECT_THAT(error_of([&] { static_cast<void>(accept(request, endpoint)); }),
                 fails_with(ECONNRESET, "gave up before it was accepted"));
 }
 
@@ -521,8 +518,7 @@ TEST_F(Cm, the_end_of_the_peers_process_is_seen) {
     ASSERT_GT(child, 0);
     ConnectionRequest request = listener.next(long_enough);
     const Endpoint endpoint(request.context());
-    Connection connection =
-        std::move(request).accept(endpoint.prepare(request.port()), {}, long_enough);
+    Connection connection = accept(request, endpoint);
     EXPECT_FALSE(connection.disconnected());
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     EXPECT_TRUE(becomes_true([&] { return connection.disconnected(); }));
@@ -561,9 +557,7 @@ TEST_F(Cm, many_connections_of_one_listener_are_told_apart) {
         for (int i = 0; i < count; ++i) {
             Route route(own_address(), listener.port(), long_enough);
             auto endpoint = std::make_unique<Endpoint>(route.context());
-            PreparedQueuePair prepared = endpoint->prepare(route.port());
-            Connection connection = std::move(route).connect(
-                std::move(prepared), bytes_of(std::to_string(i)), long_enough);
+            Connection connection = connect(route, *endpoint, bytes_of(std::to_string(i)));
             connections.emplace_back(std::move(endpoint), std::move(connection));
         }
         return connections;
@@ -572,9 +566,8 @@ TEST_F(Cm, many_connections_of_one_listener_are_told_apart) {
     for (int i = 0; i < count; ++i) {
         ConnectionRequest request = listener.next(long_enough);
         auto endpoint = std::make_unique<Endpoint>(request.context());
-        PreparedQueuePair prepared = endpoint->prepare(request.port());
-        accepted.emplace_back(std::move(endpoint),
-                              std::move(request).accept(std::move(prepared), {}, long_enough));
+        Connection connection = accept(request, *endpoint);
+        accepted.emplace_back(std::move(endpoint), std::move(connection));
         EXPECT_EQ(text_of(accepted.back().second.private_data()), std::to_string(i));
     }
     auto connected = connecting.get();
@@ -601,8 +594,7 @@ TEST_F(Cm, its_descriptors_are_not_inherited_by_other_programs) {
 void connect_and_wait(const std::string& host, const std::string& port) {
     Route route(host, static_cast<std::uint16_t>(std::stoi(port)), long_enough);
     const Endpoint endpoint(route.context());
-    PreparedQueuePair prepared = endpoint.prepare(route.port());
-    const Connection connection = std::move(route).connect(std::move(prepared), {}, long_enough);
+    const Connection connection = connect(route, endpoint);
     std::this_thread::sleep_for(long_enough);
 }
 
