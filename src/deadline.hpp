@@ -14,7 +14,8 @@ class Deadline {
     /// @param timeout  negative for never
     explicit Deadline(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
 
-    /// What is left of it, at least zero; negative for ever. As wait_readable() takes it.
+    /// What is left of it, rounded up so that nobody spins through the last millisecond; zero when
+    /// it has run out, negative for ever. As wait_readable() takes it.
     [[nodiscard]] std::chrono::milliseconds left() const noexcept {
         if (timeout_.count() < 0) {
             return timeout_;
@@ -26,13 +27,14 @@ class Deadline {
     /// Of what is left, one of @p parts equal parts.
     [[nodiscard]] Deadline part(std::size_t parts) const noexcept {
         const std::chrono::milliseconds rest = left();
-        return Deadline(rest.count() < 0
-                            ? rest
-                            : rest / static_cast<std::chrono::milliseconds::rep>(parts));
+        return Deadline(
+            rest.count() < 0 ? rest : rest / static_cast<std::chrono::milliseconds::rep>(parts));
     }
 
     /// "500 ms"
-    [[nodiscard]] std::string describe() const { return std::to_string(timeout_.count()) + " ms"; }
+    [[nodiscard]] std::string describe() const {
+        return timeout_.count() < 0 ? "no limit" : std::to_string(timeout_.count()) + " ms";
+    }
 
   private:
     using Clock = std::chrono::steady_clock;

@@ -20,7 +20,8 @@ HostAddresses resolve_host(const std::string& host, std::uint16_t port) {
     if (addresses == nullptr) {
         const std::string reason =
             result == EAI_SYSTEM ? describe_errno(errno) : std::string(::gai_strerror(result));
-        throw Error(EINVAL, "getaddrinfo", "the host " + quote(host) + " has no address: " + reason);
+        throw Error(EINVAL, "getaddrinfo",
+                    "the host " + quote(host) + " has no address: " + reason);
     }
     return addresses;
 }
@@ -29,9 +30,9 @@ std::string to_string(const sockaddr& address) {
     const bool is_v6 = address.sa_family == AF_INET6;
     std::array<char, NI_MAXHOST> host{};
     std::array<char, NI_MAXSERV> port{};
-    const int result = ::getnameinfo(
-        &address, is_v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in), host.data(), host.size(),
-        port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+    const int result =
+        ::getnameinfo(&address, is_v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in), host.data(),
+                      host.size(), port.data(), port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
     if (result != 0) {
         return "an address of family " + std::to_string(address.sa_family);
     }

@@ -9,31 +9,36 @@
 
 #include <rdmabuf/detail/check.hpp>
 
-namespace rdmabuf::detail {
+#include "deadline.hpp"
 
-bool wait_readable(int fd, std::chrono::milliseconds timeout) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    pollfd request{.fd = fd, .events = POLLIN, .revents = 0};
+namespace rdmabuf::detail {
+namespace {
+
+bool wait_ready(int fd, short events, std::chrono::milliseconds timeout) {
+    const Deadline deadline(timeout);
+    pollfd request{.fd = fd, .events = events, .revents = 0};
     while (true) {
-        int left = -1;
-        if (timeout.count() >= 0) {
-            // Rounded up: a wait that ends early would spin through the last millisecond.
-            const auto elapsed =
-                std::chrono::floor<std::chrono::milliseconds>(Clock::now() - start);
-            left = static_cast<int>(std::clamp<std::chrono::milliseconds::rep>(
-                (timeout - elapsed).count(), 0, std::numeric_limits<int>::max()));
-        }
-        const int ready = ::poll(&request, 1, left);
+        const auto left = std::min<std::chrono::milliseconds::rep>(deadline.left().count(),
+                                                                   std::numeric_limits<int>::max());
+        const int ready = ::poll(&request, 1, left < 0 ? -1 : static_cast<int>(left));
         if (ready > 0) {
             return true;
         }
-        if (ready == 0 &&
-            std::chrono::floor<std::chrono::milliseconds>(Clock::now() - start) >= timeout) {
+        if (ready == 0 && left == 0) {
             return false;
         }
         check_zero(ready == 0 || errno == EINTR ? 0 : errno, "poll");
     }
+}
+
+} // namespace
+
+bool wait_readable(int fd, std::chrono::milliseconds timeout) {
+    return wait_ready(fd, POLLIN, timeout);
+}
+
+bool wait_writable(int fd, std::chrono::milliseconds timeout) {
+    return wait_ready(fd, POLLOUT, timeout);
 }
 
 } // namespace rdmabuf::detail

@@ -10,5 +10,7 @@ namespace rdmabuf::detail {
 /// @return false when the time ran out
 /// @throws Error what poll(2) says
 bool wait_readable(int fd, std::chrono::milliseconds timeout);
+/// The same for writing.
+bool wait_writable(int fd, std::chrono::milliseconds timeout);
 
 } // namespace rdmabuf::detail

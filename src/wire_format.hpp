@@ -17,6 +17,7 @@ struct WireHeader {
 /// Writes little-endian numbers into a buffer of the exact size.
 class WireWriter {
   public:
+    explicit WireWriter(std::span<std::byte> out) noexcept : rest_(out) {}
     WireWriter(std::span<std::byte> out, WireHeader header) noexcept : rest_(out) {
         for (const char letter : header.kind) {
             put(static_cast<std::uint8_t>(letter));
