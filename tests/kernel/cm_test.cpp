@@ -134,10 +134,7 @@ Pair make_pair(const std::string& host = own_address(), std::string_view offer =
     auto accepting = std::async(std::launch::async, [&] {
         ConnectionRequest request = listener.next(long_enough);
         pair.passive = std::make_unique<Endpoint>(request.context());
-        PreparedQueuePair prepared = pair.passive->prepare(request.port());
-        EXPECT_TRUE(prepared.post_recv(pair.passive->region.sge(0, 64), 7).ok());
-        pair.accepted =
-            std::move(request).accept(std::move(prepared), bytes_of(reply), long_enough);
+        pair.accepted = accept(request, *pair.passive, bytes_of(reply));
     });
     Route route(host, listener.port(), long_enough);
     pair.active = std::make_unique<Endpoint>(route.context());

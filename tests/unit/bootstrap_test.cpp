@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rdmabuf/bootstrap.hpp>
+
+#include "../providers/support.hpp"
+#include "fails_with.hpp"
+#include "raw_peer.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using bootstrap::Channel;
+using bootstrap::Listener;
+using rdmabuf::testing::closed_on_exec;
+using rdmabuf::testing::error_of;
+using rdmabuf::testing::fails_with;
+using rdmabuf::testing::open_descriptors;
+using namespace std::chrono_literals;
+
+constexpr auto long_enough = 20s;
+
+class Bootstrap : public ::testing::Test {
+  protected:
+    void TearDown() override { EXPECT_EQ(open_descriptors(), before_) << "descriptors leaked"; }
+
+  private:
+    std::set<int> before_ = open_descriptors();
+};
+
+struct Pair {
+    Channel connected;
+    Channel accepted;
+};
+
+Pair make_pair(Listener& listener, const std::string& host) {
+    auto accepted = std::async(std::launch::async, [&] { return listener.accept(long_enough); });
+    Channel connected = Channel::connect(host, listener.port(), long_enough);
+    return {std::move(connected), accepted.get()};
+}
+
+Pair make_pair() {
+    Listener listener(0, "127.0.0.1");
+    return make_pair(listener, "127.0.0.1");
+}
+
+/// Runs both sides at once, and returns what each threw.
+template <class First, class Second>
+std::pair<std::optional<Error>, std::optional<Error>> errors_of(First first, Second second) {
+    auto other = std::async(std::launch::async, [&] { return error_of(second); });
+    auto own = error_of(first);
+    return {own, other.get()};
+}
+
+std::vector<std::byte> bytes_of(std::string_view text) {
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+}
+
+void expect_messages_both_ways(Pair pair) {
+    pair.connected.send(bytes_of("there"));
+    pair.accepted.send(bytes_of("back"));
+    EXPECT_EQ(pair.accepted.receive(), bytes_of("there"));
+    EXPECT_EQ(pair.connected.receive(), bytes_of("back"));
+}
+
+bool machine_has_ipv6_loopback() {
+    return !error_of([] { const Listener listener(0, "::1"); }).has_value();
+}
+
+TEST_F(Bootstrap, talks_over_ipv4) {
+    Listener listener(0, "127.0.0.1");
+    expect_messages_both_ways(make_pair(listener, "127.0.0.1"));
+}
+
+TEST_F(Bootstrap, talks_over_ipv6) {
+    if (!machine_has_ipv6_loopback()) {
+        GTEST_SKIP() << "this machine has no ::1";
+    }
+    Listener listener(0, "::1");
+    expect_messages_both_ways(make_pair(listener, "::1"));
+}
+
+TEST_F(Bootstrap, finds_a_host_by_name) {
+    Listener listener(0, "localhost");
+    expect_messages_both_ways(make_pair(listener, "localhost"));
+}
+
+TEST_F(Bootstrap, listens_at_every_address_when_given_none) {
+    Listener listener(0);
+    expect_messages_both_ways(make_pair(listener, "127.0.0.1"));
+    if (machine_has_ipv6_loopback()) {
+        expect_messages_both_ways(make_pair(listener, "::1"));
+    }
+}
+
+TEST_F(Bootstrap, a_port_of_zero_picks_a_free_one_each_time) {
+    const Listener first(0);
+    const Listener second(0);
+    EXPECT_NE(first.port(), 0);
+    EXPECT_NE(second.port(), 0);
+    EXPECT_NE(first.port(), second.port());
+}
+
+TEST_F(Bootstrap, a_port_given_is_the_port_used_and_can_be_used_again) {
+    std::uint16_t port = 0;
+    {
+        Listener listener(0, "127.0.0.1");
+        port = listener.port();
+        // The accepted end closes first and keeps the port in TIME_WAIT.
+        Pair pair = make_pair(listener, "127.0.0.1");
+        Channel(std::move(pair.accepted)).send(bytes_of("bye"));
+    }
+    const Listener again(port, "127.0.0.1");
+    EXPECT_EQ(again.port(), port);
+}
+
+TEST_F(Bootstrap, messages_of_every_permitted_size_arrive_whole_and_in_order) {
+    Pair pair = make_pair();
+    const std::vector<std::size_t> sizes = {0, 1, 1448, Channel::max_message - 1,
+                                            Channel::max_message};
+    std::vector<std::vector<std::byte>> sent;
+    for (const std::size_t size : sizes) {
+        std::vector<std::byte>& message = sent.emplace_back(size);
+        rdmabuf::testing::fill(message, static_cast<unsigned>(size));
+    }
+    auto sender = std::async(std::launch::async, [&] {
+        for (const auto& message : sent) {
+            pair.connected.send(message);
+        }
+    });
+    for (const auto& message : sent) {
+        EXPECT_EQ(pair.accepted.receive(), message);
+    }
+    sender.get();
+}
+
+TEST_F(Bootstrap, refuses_to_send_a_message_that_is_too_long_and_goes_on) {
+    Pair pair = make_pair();
+    const std::vector<std::byte> message(Channel::max_message + 1);
+    EXPECT_THAT(error_of([&] { pair.connected.send(message); }),
+                fails_with(EMSGSIZE,
+                           "send: Message too long (EMSGSIZE): a message has up to 65536 "
+                           "bytes, not 65537"));
+    expect_messages_both_ways(std::move(pair));
+}
+
+TEST_F(Bootstrap, exchanges_queue_pair_addresses) {
+    Pair pair = make_pair();
+    QueuePairAddress one;
+    one.number = 17;
+    one.psn = 0x123456;
+    one.lid = 3;
+    one.mtu = IBV_MTU_4096;
+    QueuePairAddress other;
+    other.type = QueuePairType::unreliable_datagram;
+    other.number = 0xffffff;
+    other.qkey = 0x11111111;
+    auto theirs = std::async(std::launch::async, [&] { return pair.accepted.exchange(other); });
+    EXPECT_EQ(pair.connected.exchange(one), other);
+    EXPECT_EQ(theirs.get(), one);
+}
+
+TEST_F(Bootstrap, exchanges_regions) {
+    Pair pair = make_pair();
+    const RemoteRegion one{.address = 0x7f0012345678, .length = 1U << 20U, .rkey = 0xdeadbeef};
+    const RemoteRegion other{.address = 0, .length = 64, .rkey = 1};
+    auto theirs = std::async(std::launch::async, [&] { return pair.accepted.exchange(other); });
+    EXPECT_EQ(pair.connected.exchange(one), other);
+    EXPECT_EQ(theirs.get(), one);
+}
+
+TEST_F(Bootstrap, agrees_on_equal_values) {
+    Pair pair = make_pair();
+    const auto [ours, theirs] = errors_of([&] { pair.connected.agree("size", "1048576"); },
+                                          [&] { pair.accepted.agree("size", "1048576"); });
+    EXPECT_FALSE(ours.has_value());
+    EXPECT_FALSE(theirs.has_value());
+}
+
+TEST_F(Bootstrap, both_sides_learn_of_differing_values_and_can_go_on) {
+    Pair pair = make_pair();
+    const auto [ours, theirs] = errors_of([&] { pair.connected.agree("size", "1M"); },
+                                          [&] { pair.accepted.agree("size", "64K"); });
+    EXPECT_THAT(ours, fails_with(EPROTO,
+                                 "the two sides differ in \"size\": it is \"1M\" here and "
+                                 "\"64K\" at the peer"));
+    EXPECT_THAT(theirs, fails_with(EPROTO,
+                                   "the two sides differ in \"size\": it is \"64K\" here "
+                                   "and \"1M\" at the peer"));
+    expect_messages_both_ways(std::move(pair));
+}
+
+TEST_F(Bootstrap, both_sides_learn_that_they_agree_on_different_things) {
+    Pair pair = make_pair();
+    const auto [ours, theirs] = errors_of([&] { pair.connected.agree("size", "1"); },
+                                          [&] { pair.accepted.agree("verb", "1"); });
+    EXPECT_THAT(ours, fails_with(EPROTO,
+                                 "the peer wants to agree on \"verb\", this side on "
+                                 "\"size\""));
+    EXPECT_THAT(theirs, fails_with(EPROTO,
+                                   "the peer wants to agree on \"size\", this side on "
+                                   "\"verb\""));
+}
+
+TEST_F(Bootstrap, what_the_peer_wants_is_quoted_safely) {
+    Pair pair = make_pair();
+    const auto [ours, theirs] = errors_of([&] { pair.connected.agree("name", "plain"); },
+                                          [&] { pair.accepted.agree("name", "\x1b[2J\n\""); });
+    EXPECT_THAT(ours, fails_with(EPROTO, "\"\\x1b[2J\\n\\\"\" at the peer"));
+    EXPECT_THAT(theirs, fails_with(EPROTO, "\"plain\" at the peer"));
+}
+
+TEST_F(Bootstrap, agreements_have_a_limit_and_up_to_it_never_block) {
+    Pair pair = make_pair();
+    const std::string name(Channel::max_agreement, 'n');
+    EXPECT_THAT(error_of([&] { pair.connected.agree(name, "v"); }),
+                fails_with(EMSGSIZE, "up to 1024 bytes together, not 1025"));
+    const auto [ours, theirs] =
+        errors_of([&] { pair.connected.agree(name, ""); }, [&] { pair.accepted.agree(name, ""); });
+    EXPECT_FALSE(ours.has_value());
+    EXPECT_FALSE(theirs.has_value());
+}
+
+TEST_F(Bootstrap, a_barrier_holds_until_both_have_come) {
+    Pair pair = make_pair();
+    for (int round = 0; round < 20; ++round) {
+        std::atomic<bool> late_has_come = false;
+        auto early = std::async(std::launch::async, [&] {
+            pair.connected.barrier();
+            return late_has_come.load();
+        });
+        std::this_thread::sleep_for(1ms * (round % 3));
+        late_has_come = true;
+        pair.accepted.barrier();
+        EXPECT_TRUE(early.get()) << "round " << round;
+    }
+}
+
+TEST_F(Bootstrap, both_sides_learn_that_they_take_different_steps) {
+    Pair pair = make_pair();
+    const auto [ours, theirs] =
+        errors_of([&] { pair.connected.barrier(); },
+                  [&] { static_cast<void>(pair.accepted.exchange(RemoteRegion{})); });
+    EXPECT_THAT(ours, fails_with(EPROTO,
+                                 "the peer sent a remote region where a barrier was "
+                                 "awaited: both sides must take the same steps in the same "
+                                 "order"));
+    EXPECT_THAT(theirs,
+                fails_with(EPROTO, "the peer sent a barrier where a remote region was awaited"));
+}
+
+TEST_F(Bootstrap, connecting_where_nobody_listens_is_refused) {
+    std::uint16_t port = 0;
+    {
+        const Listener listener(0, "127.0.0.1");
+        port = listener.port();
+    }
+    EXPECT_THAT(error_of([&] { static_cast<void>(Channel::connect("127.0.0.1", port, 5s)); }),
+                fails_with(ECONNREFUSED,
+                           "connect: Connection refused (ECONNREFUSED): nobody "
+                           "listens at 127.0.0.1:" +
+                               std::to_string(port)));
+}
+
+TEST_F(Bootstrap, a_host_that_does_not_exist_is_named) {
+    // RFC 6761 keeps .invalid from ever existing.
+    EXPECT_THAT(error_of([] { static_cast<void>(Channel::connect("no-such.invalid", 1, 5s)); }),
+                fails_with(EINVAL,
+                           "getaddrinfo: Invalid argument (EINVAL): the host "
+                           "\"no-such.invalid\" has no address: "));
+    EXPECT_THAT(error_of([] { static_cast<void>(Channel::connect("", 1, 5s)); }),
+                fails_with(EINVAL, "the host \"\" has no address"));
+    EXPECT_THAT(error_of([] { const Listener listener(0, "no-such.invalid"); }),
+                fails_with(EINVAL, "the host \"no-such.invalid\" has no address"));
+}
+
+TEST_F(Bootstrap, a_port_that_another_listens_at_is_named) {
+    const Listener listener(0, "127.0.0.1");
+    const std::string port = std::to_string(listener.port());
+    EXPECT_THAT(error_of([&] { const Listener second(listener.port(), "127.0.0.1"); }),
+                fails_with(EADDRINUSE, "another socket listens at 127.0.0.1:" + port));
+    EXPECT_THAT(error_of([&] { const Listener second(listener.port()); }),
+                fails_with(EADDRINUSE, ":" + port));
+}
+
+TEST_F(Bootstrap, listening_at_an_address_of_another_machine_is_refused) {
+    // RFC 5737: 203.0.113.0/24 is for documentation.
+    EXPECT_THAT(error_of([] { const Listener listener(0, "203.0.113.1"); }),
+                fails_with(EADDRNOTAVAIL, "203.0.113.1:0 is no address of this machine"));
+}
+
+TEST_F(Bootstrap, waiting_for_a_peer_that_does_not_come_ends_in_time) {
+    Listener listener(0, "127.0.0.1");
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_THAT(error_of([&] { static_cast<void>(listener.accept(150ms)); }),
+                fails_with(ETIMEDOUT,
+                           "accept: Connection timed out (ETIMEDOUT): nobody connected "
+                           "within 150 ms"));
+    const auto elapsed = std::chrono::steady_clock::now() - start;
+    EXPECT_GE(elapsed, 150ms);
+    EXPECT_LT(elapsed, 2s);
+}
+
+TEST_F(Bootstrap, a_negative_timeout_waits) {
+    Listener listener(0, "127.0.0.1");
+    auto accepted = std::async(std::launch::async,
+                               [&] { return listener.accept(std::chrono::milliseconds(-1)); });
+    std::this_thread::sleep_for(50ms);
+    Channel channel = Channel::connect("127.0.0.1", listener.port(), std::chrono::milliseconds(-1));
+    expect_messages_both_ways({std::move(channel), accepted.get()});
+}
+
+TEST_F(Bootstrap, a_channel_survives_its_listener_and_being_moved) {
+    auto listener = std::make_unique<Listener>(0, "127.0.0.1");
+    Pair pair = make_pair(*listener, "127.0.0.1");
+    listener.reset();
+    Channel moved = std::move(pair.connected);
+    pair.connected = std::move(moved);
+    EXPECT_THAT(error_of([&] { moved.barrier(); }), // NOLINT(bugprone-use-after-move)
+                fails_with(ENOTCONN, "or it was moved from"));
+    expect_messages_both_ways(std::move(pair));
+}
+
+TEST_F(Bootstrap, its_descriptors_are_not_inherited_by_other_programs) {
+    const std::set<int> before = open_descriptors();
+    Listener listener(0);
+    const Pair pair = make_pair(listener, "127.0.0.1");
+    std::size_t checked = 0;
+    for (const int fd : open_descriptors()) {
+        if (!before.contains(fd)) {
+            EXPECT_TRUE(closed_on_exec(fd)) << "descriptor " << fd;
+            ++checked;
+        }
+    }
+    EXPECT_EQ(checked, 3U);
+}
+
+} // namespace
+} // namespace rdmabuf
