@@ -32,7 +32,7 @@ struct QueuePairAddress {
     /// Q_Key that datagrams must carry; 0 for connected queue pairs.
     std::uint32_t qkey = 0;
     /// All zero on an InfiniBand subnet without GRH.
-    Gid gid;
+    Gid gid = {};
     /// Local identifier; 0 on RoCE.
     std::uint16_t lid = 0;
     /// The largest it can take: both sides use the smaller one.

@@ -27,4 +27,12 @@ inline auto fails_with(int error, const std::string& text) {
                          ::testing::Property("what", &Error::what, ::testing::HasSubstr(text))));
 }
 
+/// The same, of one function.
+inline auto fails_with(const std::string& function, int error, const std::string& text) {
+    return ::testing::Optional(
+        ::testing::AllOf(::testing::Property("function", &Error::function, function),
+                         ::testing::Property("error", &Error::error, error),
+                         ::testing::Property("what", &Error::what, ::testing::HasSubstr(text))));
+}
+
 } // namespace rdmabuf::testing

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <chrono>
+#include <limits>
+#include <optional>
+#include <thread>
+
+#include <rdmabuf/completion_channel.hpp>
+#include <rdmabuf/completion_queue.hpp>
+
+#include "standin_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using testing::error_of;
+using testing::fails_with;
+using testing::StandinTest;
+
+ibv_wc completion(std::uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS) {
+    ibv_wc wc{};
+    wc.wr_id = wr_id;
+    wc.status = status;
+    return wc;
+}
+
+class CompletionQueueTest : public StandinTest {
+  protected:
+    Context context_ = Context::open_first();
+    std::array<WorkCompletion, 4> found_{};
+};
+
+TEST_F(CompletionQueueTest, IsMadeAsAsked) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.depth = 17, .channel = &channel, .vector = 3});
+    const auto& made = standin::record().cqs.at(0);
+    EXPECT_EQ(made.depth, 17);
+    EXPECT_EQ(made.channel, channel.native());
+    EXPECT_EQ(made.vector, 3);
+    EXPECT_EQ(cq.native()->cqe, 17);
+}
+
+TEST_F(CompletionQueueTest, IsOnlyPolledByDefault) {
+    const CompletionQueue cq(context_);
+    EXPECT_EQ(standin::record().cqs.at(0).depth, 256);
+    EXPECT_EQ(standin::record().cqs.at(0).channel, nullptr);
+    EXPECT_EQ(standin::record().cqs.at(0).vector, 0);
+}
+
+TEST_F(CompletionQueueTest, NeedsADepthTheDeviceHas) {
+    for (const unsigned depth : {0U, 4097U, std::numeric_limits<unsigned>::max()}) {
+        EXPECT_THAT(error_of([&] { CompletionQueue(context_, {.depth = depth}); }),
+                    fails_with("ibv_create_cq", EINVAL,
+                               "depth " + std::to_string(depth) +
+                                   " of at most 4096, vector 0 of 4 on standin0"));
+    }
+}
+
+TEST_F(CompletionQueueTest, NeedsAVectorTheDeviceHas) {
+    for (const int vector : {-1, 4}) {
+        EXPECT_THAT(error_of([&] { CompletionQueue(context_, {.vector = vector}); }),
+                    fails_with("ibv_create_cq", EINVAL,
+                               "vector " + std::to_string(vector) + " of 4 on standin0"));
+    }
+}
+
+TEST_F(CompletionQueueTest, IsPolledOldestFirstIntoASpan) {
+    const CompletionQueue cq(context_);
+    EXPECT_EQ(cq.poll(found_), 0);
+    for (std::uint64_t id = 1; id <= 6; ++id) {
+        standin::complete(cq.native(), completion(id));
+    }
+    EXPECT_EQ(cq.poll(found_), 4);
+    EXPECT_EQ(found_[0].wr_id, 1U);
+    EXPECT_EQ(found_[3].wr_id, 4U);
+    EXPECT_EQ(cq.poll(found_[0]), 1);
+    EXPECT_EQ(found_[0].wr_id, 5U);
+    EXPECT_EQ(cq.poll({}), 0);
+    EXPECT_EQ(cq.poll(found_), 1);
+    EXPECT_EQ(found_[0].wr_id, 6U);
+}
+
+TEST_F(CompletionQueueTest, HandsFailedCompletionsOutAsTheyAre) {
+    const CompletionQueue cq(context_);
+    ibv_wc failed = completion(7, IBV_WC_REM_ACCESS_ERR);
+    failed.vendor_err = 0x88;
+    standin::complete(cq.native(), failed);
+    EXPECT_EQ(cq.wait(found_, 1s), 1U);
+    EXPECT_EQ(found_[0].status, IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(found_[0].vendor_err, 0x88U);
+}
+
+TEST_F(CompletionQueueTest, WithoutAChannelWaitsByPolling) {
+    const CompletionQueue cq(context_);
+    std::thread device([&] {
+        std::this_thread::sleep_for(10ms);
+        standin::complete(cq.native(), completion(1));
+    });
+    EXPECT_EQ(cq.wait(found_, wait_forever), 1U);
+    device.join();
+    EXPECT_TRUE(standin::record().notifications.empty());
+}
+
+TEST_F(CompletionQueueTest, WithAChannelSleepsUntilTheEvent) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    std::thread device([&] {
+        std::this_thread::sleep_for(10ms);
+        standin::complete(cq.native(), completion(1));
+        standin::complete(cq.native(), completion(2));
+    });
+    std::size_t count = cq.wait(found_, 10s);
+    while (count < 2) {
+        count += cq.wait(std::span(found_).subspan(count), 10s);
+    }
+    device.join();
+    EXPECT_EQ(count, 2U);
+    EXPECT_EQ(found_[1].wr_id, 2U);
+    EXPECT_THAT(standin::record().notifications, ::testing::Contains(false));
+    EXPECT_THAT(standin::record().notifications, ::testing::Not(::testing::Contains(true)));
+}
+
+TEST_F(CompletionQueueTest, StopsWaitingWhenTheTimeIsOver) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue polled(context_);
+    const CompletionQueue announced(context_, {.channel = &channel});
+    for (const CompletionQueue* const cq : {&polled, &announced}) {
+        EXPECT_EQ(cq->wait(found_, 0ms), 0U);
+        const auto start = std::chrono::steady_clock::now();
+        EXPECT_EQ(cq->wait(found_, 30ms), 0U);
+        EXPECT_GE(std::chrono::steady_clock::now() - start, 29ms);
+    }
+}
+
+TEST_F(CompletionQueueTest, TakesWhatIsThereEvenWhenThereIsNoTime) {
+    const CompletionQueue cq(context_);
+    standin::complete(cq.native(), completion(1));
+    EXPECT_EQ(cq.wait(found_, 0ms), 1U);
+}
+
+TEST_F(CompletionQueueTest, WaitsForTheLongestTimeThereIs) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    std::thread device([&] {
+        std::this_thread::sleep_for(10ms);
+        standin::complete(cq.native(), completion(1));
+    });
+    EXPECT_EQ(cq.wait(found_, std::chrono::milliseconds::max()), 1U);
+    device.join();
+}
+
+TEST_F(CompletionQueueTest, OutlivesAnEventThatCameForWhatWasPolledBefore) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    ASSERT_TRUE(cq.request_notification());
+    standin::complete(cq.native(), completion(1));
+    EXPECT_EQ(cq.poll(found_), 1);
+    // The event is still there, and nothing to poll with it.
+    EXPECT_EQ(cq.wait(found_, 20ms), 0U);
+}
+
+TEST_F(CompletionQueueTest, ThatIsBrokenSaysSo) {
+    const CompletionQueue cq(context_);
+    standin::break_cq(cq.native());
+    EXPECT_LT(cq.poll(found_), 0);
+    EXPECT_THAT(error_of([&] { static_cast<void>(cq.wait(found_, 1s)); }),
+                fails_with("ibv_poll_cq", EIO, "most likely it overran"));
+}
+
+TEST_F(CompletionQueueTest, DoesNotTakeAnotherQueuesEventForItsOwn) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    const CompletionQueue other(context_, {.channel = &channel});
+    ASSERT_TRUE(other.request_notification());
+    standin::complete(other.native(), completion(1));
+    EXPECT_THAT(error_of([&] { static_cast<void>(cq.wait(found_, 1s)); }),
+                fails_with("ibv_get_cq_event", EINVAL, "CompletionChannel::wait"));
+    EXPECT_EQ(other.poll(found_), 1);
+}
+
+TEST_F(CompletionQueueTest, ThatCannotBeArmedSaysSo) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    standin::fail_next("ibv_req_notify_cq", EIO);
+    EXPECT_THAT(error_of([&] { static_cast<void>(cq.wait(found_, 1s)); }),
+                fails_with("ibv_req_notify_cq", EIO, ""));
+    standin::fail_next("ibv_req_notify_cq", EIO);
+    EXPECT_EQ(cq.request_notification(), Status(EIO));
+}
+
+TEST_F(CompletionQueueTest, CanBeToldAboutSolicitedCompletionsOnly) {
+    const CompletionQueue cq(context_);
+    EXPECT_TRUE(cq.request_notification());
+    EXPECT_TRUE(cq.request_notification(true));
+    EXPECT_THAT(standin::record().notifications, ElementsAre(false, true));
+}
+
+class CompletionChannelTest : public CompletionQueueTest {
+  protected:
+    CompletionChannel channel_{context_};
+};
+
+TEST_F(CompletionChannelTest, TellsWhichQueueHasCompletions) {
+    const CompletionQueue one(context_, {.channel = &channel_});
+    const CompletionQueue two(context_, {.channel = &channel_});
+    ASSERT_TRUE(one.request_notification());
+    ASSERT_TRUE(two.request_notification());
+    standin::complete(two.native(), completion(2));
+    standin::complete(one.native(), completion(1));
+    EXPECT_EQ(channel_.wait(1s), two.native());
+    EXPECT_EQ(channel_.wait(1s), one.native());
+    EXPECT_EQ(channel_.wait(0ms), nullptr);
+}
+
+TEST_F(CompletionChannelTest, StopsWaitingWhenTheTimeIsOver) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(channel_.wait(30ms), nullptr);
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 29ms);
+}
+
+TEST_F(CompletionChannelTest, GivesADescriptorForEpoll) {
+    EXPECT_EQ(channel_.fd(), channel_.native()->fd);
+    EXPECT_TRUE(testing::open_descriptors().contains(channel_.fd()));
+}
+
+TEST_F(CompletionChannelTest, WithoutDescriptorsSaysSo) {
+    standin::fail_next("ibv_create_comp_channel", EMFILE);
+    EXPECT_STREQ(error_of([&] { const CompletionChannel another(context_); })->what(),
+                 "ibv_create_comp_channel: Too many open files (EMFILE)");
+}
+
+} // namespace
+} // namespace rdmabuf

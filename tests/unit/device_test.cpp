@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <rdmabuf/device.hpp>
+
+#include "standin_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::error_of;
+using testing::fails_with;
+using testing::StandinTest;
+
+class DeviceListTest : public StandinTest {};
+
+TEST_F(DeviceListTest, HoldsTheDevicesThereAre) {
+    standin::reset({standin::roce_device("one", 1), standin::roce_device("two", 2)});
+    const DeviceList list;
+    ASSERT_EQ(list.size(), 2U);
+    EXPECT_EQ(list[0].name(), "one");
+    EXPECT_EQ(list[1].name(), "two");
+    EXPECT_EQ(list.front().name(), "one");
+    std::string names;
+    for (const Device& device : list) {
+        names += device.name();
+    }
+    EXPECT_EQ(names, "onetwo");
+}
+
+TEST_F(DeviceListTest, FindsByNameAndByGuid) {
+    standin::reset({standin::roce_device("one", 1), standin::roce_device("two", 2)});
+    const DeviceList list;
+    EXPECT_EQ(list.find("two").guid(), 2U);
+    EXPECT_EQ(list.find(std::uint64_t{1}).name(), "one");
+}
+
+TEST_F(DeviceListTest, OfNoDeviceIsEmptyAndNoError) {
+    standin::reset({});
+    const DeviceList list;
+    EXPECT_TRUE(list.empty());
+    EXPECT_EQ(list.size(), 0U);
+}
+
+TEST_F(DeviceListTest, WithoutAnyDeviceSaysWhatToCheck) {
+    standin::reset({});
+    const DeviceList list;
+    for (const auto& error : {error_of([&] { static_cast<void>(list.front()); }),
+                              error_of([&] { static_cast<void>(list.find("mlx5_0")); }),
+                              error_of([&] { static_cast<void>(list.find(std::uint64_t{7})); })}) {
+        EXPECT_THAT(error, fails_with("ibv_get_device_list", ENODEV, "ib_uverbs"));
+        EXPECT_THAT(error, fails_with("ibv_get_device_list", ENODEV, "no RDMA device"));
+        EXPECT_THAT(error, fails_with("ibv_get_device_list", ENODEV, "/dev/infiniband"));
+    }
+}
+
+TEST_F(DeviceListTest, NamesTheDevicesThereAreWhenAskedForAnother) {
+    standin::reset(
+        {standin::roce_device("one", 0x0002c903000ae254), standin::roce_device("two", 2)});
+    const DeviceList list;
+    EXPECT_THAT(error_of([&] { static_cast<void>(list.find("mlx5_0")); }),
+                fails_with("ibv_get_device_list", ENODEV,
+                           "\"mlx5_0\": there is no such device; there are one (GUID "
+                           "0002:c903:000a:e254), two (GUID 0000:0000:0000:0002)"));
+    EXPECT_THAT(error_of([&] { static_cast<void>(list.find(std::uint64_t{0x10})); }),
+                fails_with("ibv_get_device_list", ENODEV, "GUID 0000:0000:0000:0010: there is no"));
+}
+
+TEST_F(DeviceListTest, WithoutKernelSupportSaysWhatToLoad) {
+    standin::fail_next("ibv_get_device_list", ENOSYS);
+    EXPECT_THAT(error_of([] { const DeviceList list; }),
+                fails_with("ibv_get_device_list", ENOSYS, "load ib_uverbs"));
+    standin::fail_next("ibv_get_device_list", EPERM);
+    EXPECT_STREQ(error_of([] { const DeviceList list; })->what(),
+                 "ibv_get_device_list: Operation not permitted (EPERM)");
+}
+
+class DeviceTest : public StandinTest {};
+
+TEST_F(DeviceTest, HasItsGuidInHostByteOrder) {
+    EXPECT_EQ(DeviceList().front().guid(), 0x0002c903000ae254U);
+}
+
+TEST_F(DeviceTest, WithoutAParentHasNoDriver) {
+    EXPECT_EQ(DeviceList().front().driver(), "");
+}
+
+TEST(Guid, PrintsAsTheToolsPrintIt) {
+    EXPECT_EQ(guid_to_string(0x0002c903000ae254), "0002:c903:000a:e254");
+    EXPECT_EQ(guid_to_string(0), "0000:0000:0000:0000");
+    EXPECT_EQ(guid_to_string(~std::uint64_t{0}), "ffff:ffff:ffff:ffff");
+}
+
+} // namespace
+} // namespace rdmabuf

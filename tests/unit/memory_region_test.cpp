@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <sys/resource.h>
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+#include <rdmabuf/memory_region.hpp>
+
+#include "standin_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::Basics;
+using testing::error_of;
+using testing::fails_with;
+using testing::StandinTest;
+
+class MemoryRegionTest : public StandinTest {
+  protected:
+    Basics basics_;
+    std::array<std::byte, 64> memory_{};
+
+    static const standin::Registration& last() { return standin::record().registrations.back(); }
+    auto refusal(void* address, std::size_t length, const MemoryRegionOptions& options = {}) {
+        return error_of([&] { MemoryRegion(basics_.pd, address, length, options); });
+    }
+    std::uintptr_t address() { return reinterpret_cast<std::uintptr_t>(memory_.data()); }
+};
+
+TEST_F(MemoryRegionTest, IsKnownByItsVirtualAddress) {
+    const MemoryRegion region(basics_.pd, memory_.data(), memory_.size());
+    EXPECT_EQ(last().function, "ibv_reg_mr_iova2");
+    EXPECT_EQ(last().start, address());
+    EXPECT_EQ(last().length, 64U);
+    EXPECT_EQ(last().iova, address());
+    EXPECT_EQ(last().access, static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE));
+    EXPECT_EQ(region.address(), memory_.data());
+    EXPECT_EQ(region.iova(), address());
+    EXPECT_EQ(region.length(), 64U);
+    EXPECT_EQ(region.access(), Access::local_write);
+    EXPECT_EQ(region.lkey(), region.native()->lkey);
+    EXPECT_EQ(region.rkey(), region.native()->rkey);
+    EXPECT_NE(region.rkey(), region.lkey());
+}
+
+TEST_F(MemoryRegionTest, TakesAnIova) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.iova = 0x10000});
+    EXPECT_EQ(last().iova, 0x10000U);
+    EXPECT_EQ(region.iova(), 0x10000U);
+    EXPECT_EQ(region.remote().address, 0x10000U);
+}
+
+TEST_F(MemoryRegionTest, OfZeroBaseCountsFromZero) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 64,
+                              {.access = Access::local_write | Access::zero_based});
+    EXPECT_EQ(last().iova, 0U);
+    EXPECT_EQ(region.iova(), 0U);
+    EXPECT_EQ(last().access, static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
+}
+
+TEST_F(MemoryRegionTest, PassesEveryAccessFlagOn) {
+    const Access access = full_access | Access::relaxed_ordering | Access::on_demand |
+                          Access::hugetlb | Access::memory_window_bind;
+    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.access = access});
+    EXPECT_EQ(last().access, static_cast<unsigned>(access));
+    EXPECT_NE(last().access & IBV_ACCESS_RELAXED_ORDERING, 0U);
+}
+
+TEST_F(MemoryRegionTest, MayBeReadOnly) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.access = Access::remote_read});
+    EXPECT_EQ(last().access, static_cast<unsigned>(IBV_ACCESS_REMOTE_READ));
+}
+
+TEST_F(MemoryRegionTest, OfNothingIsRefused) {
+    EXPECT_THAT(refusal(memory_.data(), 0), fails_with("ibv_reg_mr", EINVAL, "a length of 0"));
+    EXPECT_TRUE(standin::record().registrations.empty());
+}
+
+TEST_F(MemoryRegionTest, ThatPeersMayWriteMustBeWritable) {
+    EXPECT_THAT(refusal(memory_.data(), 64, {.access = Access::remote_write}),
+                fails_with("ibv_reg_mr", EINVAL, "remote_write needs local_write too"));
+    EXPECT_THAT(refusal(memory_.data(), 64, {.access = Access::remote_atomic}),
+                fails_with("ibv_reg_mr", EINVAL, "remote_atomic needs local_write too"));
+    EXPECT_THAT(
+        refusal(memory_.data(), 64, {.access = Access::remote_write | Access::remote_atomic}),
+        fails_with("ibv_reg_mr", EINVAL, "remote_write|remote_atomic needs local_write too"));
+    EXPECT_TRUE(standin::record().registrations.empty());
+}
+
+TEST_F(MemoryRegionTest, AboveTheLimitOfLockedMemorySaysTheLimit) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    rlimit tight = before;
+    tight.rlim_cur = 65536;
+    ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &tight), 0);
+    standin::fail_next("ibv_reg_mr", ENOMEM);
+    const auto error = refusal(memory_.data(), 64);
+    ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
+    EXPECT_THAT(error, fails_with("ibv_reg_mr", ENOMEM, "RLIMIT_MEMLOCK, which is 65536 bytes"));
+    EXPECT_THAT(error, fails_with("ibv_reg_mr", ENOMEM, "64 were asked for"));
+}
+
+TEST_F(MemoryRegionTest, ThatCannotBePinnedPointsToDmaBufMR) {
+    EXPECT_THAT(refusal(nullptr, 64), fails_with("ibv_reg_mr", EFAULT, "DmaBufMR"));
+}
+
+TEST_F(MemoryRegionTest, TellsOtherErrorsAsTheyAre) {
+    standin::fail_next("ibv_reg_mr", ENODEV);
+    EXPECT_STREQ(refusal(memory_.data(), 64)->what(), "ibv_reg_mr: No such device (ENODEV)");
+}
+
+TEST_F(MemoryRegionTest, GivesEntriesForItsParts) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.iova = 0x1000});
+    const ibv_sge all = region.sge();
+    EXPECT_EQ(all.addr, 0x1000U);
+    EXPECT_EQ(all.length, 64U);
+    EXPECT_EQ(all.lkey, region.lkey());
+    const ibv_sge part = region.sge(16, 48);
+    EXPECT_EQ(part.addr, 0x1010U);
+    EXPECT_EQ(part.length, 48U);
+    EXPECT_EQ(region.sge(64, 0).addr, 0x1040U);
+}
+
+TEST_F(MemoryRegionTest, GivesNoEntriesOutsideItself) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 64);
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.sge(16, 49)); }),
+                fails_with("Region::sge", ERANGE,
+                           "49 bytes at offset 16 do not lie inside the region of 64 bytes"));
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.sge(65, 0)); }),
+                fails_with("Region::sge", ERANGE, "0 bytes at offset 65"));
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(region.sge(std::numeric_limits<std::size_t>::max(), 2));
+                }),
+                fails_with("Region::sge", ERANGE, "offset 18446744073709551615"));
+}
+
+TEST_F(MemoryRegionTest, AboveWhatAnEntryCanSayIsNeverCutShort) {
+    const std::size_t large = std::size_t{1} << 32U;
+    const MemoryRegion region(basics_.pd, memory_.data(), large, {.iova = 0});
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.sge()); }),
+                fails_with("Region::sge", ERANGE, "4294967296 bytes"));
+    EXPECT_EQ(region.sge(large - 1, 1).addr, large - 1);
+    const MemoryRegion largest(basics_.pd, memory_.data(), large - 1, {.iova = 0});
+    EXPECT_EQ(largest.sge().length, 4294967295U);
+}
+
+TEST_F(MemoryRegionTest, TellsPeersWhereItIs) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 64, {.access = full_access});
+    EXPECT_EQ(region.remote(),
+              (RemoteRegion{.address = address(), .length = 64, .rkey = region.rkey()}));
+    EXPECT_EQ(region.protection_domain(), basics_.pd);
+}
+
+} // namespace
+} // namespace rdmabuf
