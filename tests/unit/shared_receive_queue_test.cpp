@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <rdmabuf/shared_receive_queue.hpp>
+
+#include "posting_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::expect_same;
+using testing::local;
+using testing::PostingTest;
+
+class SharedReceiveQueueTest : public PostingTest {
+  protected:
+    auto refusal(const SharedReceiveQueueOptions& options) {
+        return testing::error_of([&] { SharedReceiveQueue(basics_.pd, options); });
+    }
+};
+
+TEST_F(SharedReceiveQueueTest, IsMadeAsAsked) {
+    const SharedReceiveQueue srq(basics_.pd, {.max_wr = 7, .max_sge = 3});
+    EXPECT_EQ(standin::record().srqs.at(0).attr.max_wr, 7U);
+    EXPECT_EQ(standin::record().srqs.at(0).attr.max_sge, 3U);
+    EXPECT_TRUE(standin::record().srq_limits.empty());
+}
+
+TEST_F(SharedReceiveQueueTest, ArmsItsLimit) {
+    const SharedReceiveQueue srq(basics_.pd, {.limit = 5});
+    EXPECT_THAT(standin::record().srq_limits, ElementsAre(5U));
+}
+
+TEST_F(SharedReceiveQueueTest, ThatCannotArmItsLimitIsNotMade) {
+    standin::fail_next("ibv_modify_srq", EIO);
+    EXPECT_THAT(refusal({.limit = 5}), testing::fails_with("ibv_modify_srq", EIO, ""));
+    EXPECT_EQ(standin::live(standin::Kind::srq), 0U);
+}
+
+TEST_F(SharedReceiveQueueTest, NamesTheLimitsOfTheDevice) {
+    EXPECT_THAT(refusal({.max_wr = 513}),
+                testing::fails_with("ibv_create_srq", EINVAL,
+                                    "max_wr 513 of at most 512, max_sge 1 of at most 4"));
+    EXPECT_THAT(refusal({.max_sge = 5}),
+                testing::fails_with("ibv_create_srq", EINVAL, "max_sge 5 of at most 4"));
+}
+
+TEST_F(SharedReceiveQueueTest, TakesReceivesOneByOneAndInLists) {
+    const SharedReceiveQueue srq(basics_.pd, {.max_wr = 3, .max_sge = 2});
+    EXPECT_TRUE(srq.post_recv(local, 1));
+    EXPECT_TRUE(srq.post_recv(local[0], 2));
+    RecvList<2> list;
+    list.recv(local, 3);
+    list.recv(local, 4);
+    ibv_recv_wr* failed = nullptr;
+    EXPECT_EQ(srq.post(list, failed), Status(ENOMEM));
+    ASSERT_NE(failed, nullptr);
+    EXPECT_EQ(failed->wr_id, 4U);
+    EXPECT_EQ(srq.post_recv(local, 5), Status(ENOMEM));
+    const auto& receives = standin::record().receives;
+    ASSERT_EQ(receives.size(), 3U);
+    EXPECT_TRUE(receives[2].shared);
+    EXPECT_EQ(receives[2].request.wr_id, 3U);
+    expect_same(receives[1].entries, std::span(local).first(1));
+}
+
+} // namespace
+} // namespace rdmabuf
