@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>

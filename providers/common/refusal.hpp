@@ -10,9 +10,9 @@ namespace rdmabuf::detail {
 
 /// Why a device cannot be used: what availability() answers, and what allocate() throws.
 struct Refusal {
-    int error;
+    int error = 0;
     /// The C function that failed, or that would have; a string literal.
-    const char* function;
+    const char* function = "";
     Availability why;
 
     [[noreturn]] void raise() const;

@@ -99,7 +99,7 @@ class DrmExporter final : public detail::DmaBufAllocator {
             return refusal->why;
         }
         const auto& found = std::get<detail::DrmNode>(node);
-        return Availability::yes(found.path + " (" + found.driver + ")");
+        return Availability::yes(found.path + ", " + found.driver);
     }
 
   protected:

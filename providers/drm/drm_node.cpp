@@ -95,7 +95,7 @@ OrRefusal<DrmNode> open_node(const std::string& path, const std::string& wanted_
     UniqueFd fd = std::get<UniqueFd>(std::move(opened));
 
     Identity identity = identify(fd.get(), path);
-    if (identity.name.rfind("renderD", 0) == 0) {
+    if (identity.name.rfind("render", 0) == 0) {
         return Refusal{
             EACCES, create_call,
             Availability::no(path + " is a render node, and render nodes cannot make dumb "

@@ -37,13 +37,13 @@ class Drm : public ::testing::Test {
 TEST_F(Drm, ChoosesANodeByPath) {
     kernel.add_card("card0");
     kernel.add_card("card1", {.driver = "virtio_gpu"});
-    EXPECT_EQ(chosen({.path = "/dev/dri/card1"}), "/dev/dri/card1 (virtio_gpu)");
+    EXPECT_EQ(chosen({.path = "/dev/dri/card1"}), "/dev/dri/card1, virtio_gpu");
 }
 
 TEST_F(Drm, ChoosesANodeByDriver) {
     kernel.add_card("card0", {.driver = "i915"});
     kernel.add_card("card1");
-    EXPECT_EQ(chosen({.driver = "vgem"}), "/dev/dri/card1 (vgem)");
+    EXPECT_EQ(chosen({.driver = "vgem"}), "/dev/dri/card1, vgem");
 }
 
 TEST_F(Drm, ChoosesTheFirstNodeThatCan) {
@@ -52,7 +52,7 @@ TEST_F(Drm, ChoosesTheFirstNodeThatCan) {
     kernel.add_card("card10", {.driver = "tenth"});
     kernel.add_card("card2", {.driver = "second"});
     kernel.add_card("renderD128");
-    EXPECT_EQ(chosen({}), "/dev/dri/card2 (second)");
+    EXPECT_EQ(chosen({}), "/dev/dri/card2, second");
 }
 
 TEST_F(Drm, RefusesARenderNode) {

@@ -22,13 +22,15 @@ struct Held {
     std::size_t mappings = FakeKernel::current()->live_mappings();
     std::size_t dumb_buffers = FakeKernel::current()->live_dumb_buffers();
     std::size_t masters = FakeKernel::current()->masters();
+    std::size_t inheritable = FakeKernel::current()->inheritable();
 
     friend bool operator==(const Held&, const Held&) = default;
 };
 
-void PrintTo(const Held& held, std::ostream* out) {
-    *out << held.descriptors.size() << " descriptors, " << held.mappings << " mappings, "
-         << held.dumb_buffers << " dumb buffers, " << held.masters << " masters";
+std::ostream& operator<<(std::ostream& out, const Held& held) {
+    return out << held.descriptors.size() << " descriptors, " << held.mappings << " mappings, "
+               << held.dumb_buffers << " dumb buffers, " << held.masters << " masters, "
+               << held.inheritable << " inheritable";
 }
 
 /// Calls that may fail without consequence: without sysfs less is known, and only a master can stop

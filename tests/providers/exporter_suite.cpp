@@ -219,7 +219,7 @@ TEST_P(ExporterSuite, OpensOnlyDescriptorsThatAreClosedOnExec) {
     const Buffer buffer = exporter().allocate(page_size());
     const ExportedRange range = exporter().export_range(buffer.address(), 1);
     auto opened = open_descriptors();
-    std::erase_if(opened, [&](int fd) { return before.count(fd) != 0; });
+    std::erase_if(opened, [&](int fd) { return before.contains(fd); });
     EXPECT_EQ(opened.count(range.fd()), 1U);
     EXPECT_GE(opened.size(), 2U);
     for (const int fd : opened) {

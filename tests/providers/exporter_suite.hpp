@@ -21,7 +21,9 @@ struct Subject {
     /// Lives as long as a test. Null: the machine that the tests run on.
     std::function<std::shared_ptr<void>()> machine = [] { return nullptr; };
 
-    friend void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
+    friend std::ostream& operator<<(std::ostream& out, const Subject& subject) {
+        return out << subject.name;
+    }
 };
 
 /// What every exporter that makes memory must do. The tests are in exporter_suite.cpp; a provider

@@ -189,7 +189,7 @@ int FakeKernel::drm_ioctl(OpenFile& file, unsigned long request, void* argument)
             }
             auto& map = *static_cast<drm_mode_map_dumb*>(argument);
             map.offset = std::uint64_t{map.handle} << 32;
-            return file.dumb_buffers.count(map.handle) != 0 ? 0 : fail(ENOENT);
+            return file.dumb_buffers.contains(map.handle) ? 0 : fail(ENOENT);
         }
         case DRM_IOCTL_PRIME_HANDLE_TO_FD: {
             if (fails("ioctl(DRM_IOCTL_PRIME_HANDLE_TO_FD)")) {
@@ -201,7 +201,8 @@ int FakeKernel::drm_ioctl(OpenFile& file, unsigned long request, void* argument)
                 return fail(ENOENT);
             }
             // Without DRM_RDWR the kernel's descriptor can only be read.
-            if ((prime.flags & ~(DRM_CLOEXEC | DRM_RDWR)) != 0 || (prime.flags & DRM_RDWR) == 0) {
+            if ((prime.flags & ~unsigned{DRM_CLOEXEC | DRM_RDWR}) != 0 ||
+                (prime.flags & DRM_RDWR) == 0) {
                 return fail(EINVAL);
             }
             prime.fd = new_dmabuf(buffer->second.backing, (prime.flags & DRM_CLOEXEC) != 0);

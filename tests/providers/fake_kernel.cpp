@@ -89,8 +89,8 @@ void FakeKernel::add_heap(const std::string& name) {
 }
 
 void FakeKernel::add_card(const std::string& name, Card card) {
-    const bool render = name.rfind("renderD", 0) == 0;
-    const unsigned index = static_cast<unsigned>(devices_.size());
+    const bool render = name.rfind("render", 0) == 0;
+    const auto index = static_cast<unsigned>(devices_.size());
     const unsigned minor_number = render ? first_render_minor + index : index;
     const fs::path sysfs =
         inside("/sys/dev/char/" + std::to_string(drm_major) + ":" + std::to_string(minor_number));
@@ -155,10 +155,21 @@ std::size_t FakeKernel::live_mappings() const {
     return mappings_.size();
 }
 
+std::set<std::shared_ptr<FakeKernel::OpenFile>> FakeKernel::open_files() const {
+    std::set<std::shared_ptr<OpenFile>> files;
+    for (const auto& [fd, file] : files_) {
+        files.insert(file);
+    }
+    for (const auto& [start, file] : mappings_) {
+        files.insert(file);
+    }
+    return files;
+}
+
 std::size_t FakeKernel::live_dumb_buffers() const {
     const std::lock_guard lock(mutex_);
     std::size_t count = 0;
-    for (const auto& [fd, file] : files_) {
+    for (const auto& file : open_files()) {
         count += file->dumb_buffers.size();
     }
     return count;
@@ -172,10 +183,15 @@ std::size_t FakeKernel::abandoned_dumb_buffers() const {
 std::size_t FakeKernel::masters() const {
     const std::lock_guard lock(mutex_);
     std::size_t count = 0;
-    for (const auto& [fd, file] : files_) {
+    for (const auto& file : open_files()) {
         count += file->master ? 1 : 0;
     }
     return count;
+}
+
+std::size_t FakeKernel::inheritable() const {
+    const std::lock_guard lock(mutex_);
+    return inheritable_;
 }
 
 int FakeKernel::do_open(const char* path, int flags, mode_t mode) {
@@ -187,10 +203,11 @@ int FakeKernel::do_open(const char* path, int flags, mode_t mode) {
     if (fails("open")) {
         return -1;
     }
-    if (forbidden_.count(path) != 0) {
+    if (forbidden_.contains(path)) {
         return fail(EACCES);
     }
     const int fd = __real_open(file.c_str(), flags, mode);
+    inheritable_ += fd >= 0 && (flags & O_CLOEXEC) == 0 ? 1 : 0;
     const auto device = devices_.find(path);
     if (fd >= 0 && device != devices_.end()) {
         auto opened = std::make_shared<OpenFile>();
@@ -234,16 +251,19 @@ int FakeKernel::do_fstat(int fd, struct ::stat* status) {
     return 0;
 }
 
+void FakeKernel::let_go(const std::shared_ptr<OpenFile>& file) {
+    if (file.use_count() == 1) {
+        for (const auto& [handle, buffer] : file->dumb_buffers) {
+            __real_close(buffer.backing);
+            ++abandoned_;
+        }
+    }
+}
+
 int FakeKernel::do_close(int fd) {
     const std::lock_guard lock(mutex_);
-    if (const auto file = files_.find(fd); file != files_.end()) {
-        if (file->second.use_count() == 1) {
-            for (const auto& [handle, buffer] : file->second->dumb_buffers) {
-                __real_close(buffer.backing);
-                ++abandoned_;
-            }
-        }
-        files_.erase(file);
+    if (const auto file = files_.extract(fd)) {
+        let_go(file.mapped());
     }
     return __real_close(fd);
 }
@@ -258,6 +278,7 @@ int FakeKernel::do_duplicate(int fd, int command, int lowest) {
         return -1;
     }
     const auto same = file->second;
+    inheritable_ += command == F_DUPFD_CLOEXEC ? 0 : 1;
     const int copy = __real_fcntl(fd, command, lowest);
     if (copy >= 0) {
         files_[copy] = same;
@@ -284,6 +305,7 @@ int FakeKernel::do_memfd_create(const char* name, unsigned flags) {
     if ((flags & noexec_seal) != 0 && !knows_noexec_seal_) {
         return fail(EINVAL);
     }
+    inheritable_ += (flags & MFD_CLOEXEC) == 0 ? 1 : 0;
     // The kernel the tests run on may be an old one too.
     return __real_memfd_create(name, flags & ~noexec_seal);
 }
@@ -312,14 +334,16 @@ void* FakeKernel::do_mmap(void* hint, std::size_t size, int protection, int flag
     }
     void* const start = __real_mmap(hint, size, protection, flags, fd, offset);
     if (start != MAP_FAILED) {
-        mappings_.insert(start);
+        mappings_[start] = found->second;
     }
     return start;
 }
 
 int FakeKernel::do_munmap(void* start, std::size_t size) {
     const std::lock_guard lock(mutex_);
-    mappings_.erase(start);
+    if (const auto mapping = mappings_.extract(start)) {
+        let_go(mapping.mapped());
+    }
     return __real_munmap(start, size);
 }
 

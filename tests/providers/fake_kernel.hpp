@@ -73,8 +73,10 @@ class FakeKernel {
     [[nodiscard]] std::size_t live_dumb_buffers() const;
     /// Dumb buffers whose handles were left for close(2) to take.
     [[nodiscard]] std::size_t abandoned_dumb_buffers() const;
-    /// Descriptors through which a primary node is still held as its master.
+    /// Primary nodes that are still held as their master, through a descriptor or a mapping.
     [[nodiscard]] std::size_t masters() const;
+    /// Descriptors that were made without close-on-exec, however short their life.
+    [[nodiscard]] std::size_t inheritable() const;
 
     // The system calls. Only what is named here is faked; the rest goes to the real kernel.
     int do_open(const char* path, int flags, mode_t mode);
@@ -100,6 +102,9 @@ class FakeKernel {
     void add_device(const std::string& path, Device device);
     /// Whether it is this call's turn to fail; errno is set then.
     bool fails(const std::string& call);
+    [[nodiscard]] std::set<std::shared_ptr<OpenFile>> open_files() const;
+    /// One descriptor or mapping of @p file is gone; with the last one go its handles.
+    void let_go(const std::shared_ptr<OpenFile>& file);
     int new_dmabuf(int backing, bool close_on_exec);
     int drm_ioctl(OpenFile& file, unsigned long request, void* argument);
     int udmabuf_create(void* argument);
@@ -113,8 +118,10 @@ class FakeKernel {
     bool knows_noexec_seal_ = true;
     std::uint64_t udmabuf_limit_ = 0;
     std::map<int, std::shared_ptr<OpenFile>> files_;
-    std::set<void*> mappings_;
+    /// A mapping keeps the file it was made from open.
+    std::map<void*, std::shared_ptr<OpenFile>> mappings_;
     std::size_t abandoned_ = 0;
+    std::size_t inheritable_ = 0;
     unsigned calls_until_failure_ = 0;
     int failure_ = 0;
     std::optional<std::string> failed_call_;

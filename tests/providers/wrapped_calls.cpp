@@ -9,7 +9,7 @@
 using rdmabuf::testing::FakeKernel;
 
 // Where --wrap sends the calls: to the fake kernel while there is one.
-// NOLINTBEGIN(bugprone-reserved-identifier)
+// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 extern "C" {
 
 int __wrap_open(const char* path, int flags, ...) {
@@ -91,4 +91,4 @@ int __wrap_ioctl(int fd, unsigned long request, ...) {
 }
 
 } // extern "C"
-// NOLINTEND(bugprone-reserved-identifier)
+// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
