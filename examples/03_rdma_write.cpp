@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Writes into a peer's dma-buf. Both ends are in this process; what travels between them is the
+// peer's RemoteRegion, 28 bytes.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string_view>
+
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "support/loopback.hpp"
+
+namespace {
+
+// The first kind of memory that can be had here. A program would use the memory it has.
+std::shared_ptr<rdmabuf::Allocator> choose_allocator(const rdmabuf::Resolver& resolver) {
+    for (const auto& exporter : resolver.exporters()) {
+        auto allocator = std::dynamic_pointer_cast<rdmabuf::Allocator>(exporter);
+        if (allocator != nullptr && allocator->availability()) {
+            return allocator;
+        }
+    }
+    throw std::runtime_error("no exporter of this machine can make memory");
+}
+
+} // namespace
+
+int main() try {
+    constexpr std::string_view text = "Hello from a dma-buf, straight into another.";
+    constexpr std::size_t place = 4000; // in the target; across a page's end
+
+    const rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
+    const auto allocator = choose_allocator(resolver);
+    const rdmabuf::Buffer source = allocator->allocate(65536);
+    const rdmabuf::Buffer target = allocator->allocate(65536);
+
+    // The CPU may touch a dma-buf between the ends of a guard's life only: caches are synchronised
+    // when it is made and when it goes.
+    {
+        const rdmabuf::CpuAccess guard = source.cpu_access(rdmabuf::CpuAccessMode::write);
+        std::memcpy(guard.bytes().data(), text.data(), text.size());
+    }
+    {
+        const rdmabuf::CpuAccess guard = target.cpu_access(rdmabuf::CpuAccessMode::write);
+        std::ranges::fill(guard.bytes(), std::byte{'.'});
+    }
+
+    // Only the target lets others write. Access is local unless said otherwise.
+    const rdmabuf::Context context = rdmabuf::Context::open_first();
+    const rdmabuf::ProtectionDomain pd(context);
+    const rdmabuf::DmaBufMR from(pd, resolver.export_range(source.address(), source.size()));
+    const rdmabuf::DmaBufMR to(
+        pd, resolver.export_range(target.address(), target.size()),
+        {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
+
+    // The peer's side of it: these bytes go over some other channel, rdmabuf::bootstrap for one.
+    const auto wire = to.remote().encode();
+    // Our side of it: any bytes decode to a region or to an error.
+    const rdmabuf::RemoteRegion remote = rdmabuf::RemoteRegion::decode(wire).value();
+
+    const auto [here, there] = examples::connect_loopback(pd);
+    here.qp.post_write(from.sge(0, text.size()), remote.at(place)).throw_if_failed("ibv_post_send");
+    here.wait();
+
+    const rdmabuf::CpuAccess guard = target.cpu_access(rdmabuf::CpuAccessMode::read);
+    const auto bytes = guard.bytes();
+    const std::string_view arrived(reinterpret_cast<const char*>(bytes.data()) + place,
+                                   text.size());
+    std::printf("%s on %s: \"%.*s\"\n", std::string(allocator->name()).c_str(),
+                context.device_name().c_str(), static_cast<int>(arrived.size()), arrived.data());
+    const auto untouched = std::ranges::count(bytes, std::byte{'.'});
+    const auto expected =
+        static_cast<std::ptrdiff_t>(bytes.size() - text.size()) + std::ranges::count(text, '.');
+    if (arrived != text || untouched != expected) {
+        std::fprintf(stderr, "That is not what was written, or not all that was.\n");
+        return 1;
+    }
+    std::printf("%zu bytes written at offset %zu, and no other byte of %zu touched\n", text.size(),
+                place, bytes.size());
+    return 0;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A lock and a counter on the NIC. Workers, which could be on several machines, take turns by
+// compare-swap and count by fetch-add, in the memory of one NIC: no CPU and no PCIe bus takes part.
+#include <cstddef>
+#include <cstdio>
+#include <future>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "support/loopback.hpp"
+
+namespace {
+
+constexpr std::uint64_t workers = 4;
+constexpr std::uint64_t rounds = 25;
+constexpr std::uint64_t turns = workers * rounds;
+
+// What the device memory holds.
+struct Words {
+    std::uint64_t lock = 0;    // 0, or the number of the worker that has it
+    std::uint64_t counted = 0; // by fetch-add
+    std::uint64_t guarded = 0; // by read, add one, write: right only under the lock
+};
+
+class Worker {
+  public:
+    Worker(const rdmabuf::ProtectionDomain& pd, const rdmabuf::RemoteRegion& nic,
+           std::uint64_t number)
+        : ends_(examples::connect_loopback(pd)),
+          nic_(nic),
+          number_(number),
+          region_(pd, &word_, sizeof(word_)) {}
+
+    void run() {
+        const rdmabuf::QueuePair& qp = ends_.first.qp;
+        for (std::uint64_t round = 0; round < rounds; ++round) {
+            finish(qp.post_fetch_add(region_.sge(), nic_.at(offsetof(Words, counted)), 1));
+
+            // Compare-swap brings back what was there. If that was 0, our number is there now.
+            while (swap_lock(0, number_) != 0) {
+                std::this_thread::yield();
+            }
+            finish(qp.post_read(region_.sge(), nic_.at(offsetof(Words, guarded))));
+            word_ += 1;
+            finish(qp.post_write(region_.sge(), nic_.at(offsetof(Words, guarded))));
+            swap_lock(number_, 0);
+        }
+    }
+
+  private:
+    std::uint64_t swap_lock(std::uint64_t expected, std::uint64_t wanted) {
+        finish(ends_.first.qp.post_compare_swap(region_.sge(), nic_.at(offsetof(Words, lock)),
+                                                expected, wanted));
+        return word_;
+    }
+    void finish(rdmabuf::Status posted) {
+        posted.throw_if_failed("ibv_post_send");
+        ends_.first.wait();
+    }
+
+    std::pair<examples::End, examples::End> ends_;
+    rdmabuf::RemoteRegion nic_;
+    std::uint64_t number_;
+    std::uint64_t word_ = 0; // what comes back from the NIC
+    rdmabuf::MemoryRegion region_;
+};
+
+} // namespace
+
+int main() try {
+    const rdmabuf::Context context = rdmabuf::Context::open_first();
+    const rdmabuf::ProtectionDomain pd(context);
+    rdmabuf::DeviceMemory memory(context, sizeof(Words), {.log2_alignment = 3});
+    Words words;
+    memory.copy_in(0, std::as_bytes(std::span(&words, 1)));
+    const rdmabuf::DeviceMemoryMR region(pd, memory, {.access = rdmabuf::full_access});
+
+    std::list<Worker> crew;
+    std::vector<std::future<void>> shifts;
+    for (std::uint64_t number = 1; number <= workers; ++number) {
+        Worker& worker = crew.emplace_back(pd, region.remote(), number);
+        shifts.push_back(std::async(std::launch::async, [&worker] { worker.run(); }));
+    }
+    for (std::future<void>& shift : shifts) {
+        shift.get();
+    }
+    memory.copy_out(0, std::as_writable_bytes(std::span(&words, 1)));
+    std::printf("%zu workers, %zu rounds each, on the memory of %s\n", workers, rounds,
+                context.device_name().c_str());
+    std::printf("  by fetch-add:           %zu of %zu\n", words.counted, turns);
+    std::printf("  by turns, under a lock: %zu of %zu\n", words.guarded, turns);
+    return words.counted == turns && words.guarded == turns && words.lock == 0 ? 0 : 1;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// One buffer, several peers. The data crosses PCIe once, into the NIC's memory; from there it goes
+// to every peer. Host memory would be read over PCIe again for each of them.
+#include <cstdio>
+#include <list>
+#include <vector>
+
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "support/loopback.hpp"
+
+namespace {
+
+constexpr std::size_t message_size = 4096;
+constexpr int peer_count = 4;
+
+// A peer, and our end of the connection to it.
+struct Peer {
+    explicit Peer(const rdmabuf::ProtectionDomain& pd)
+        : ends(examples::connect_loopback(pd)),
+          inbox(message_size),
+          region(pd, inbox.data(), inbox.size()) {
+        ends.second.qp.post_recv(region.sge()).throw_if_failed("ibv_post_recv");
+    }
+
+    std::pair<examples::End, examples::End> ends; // ours, and the peer's
+    std::vector<std::byte> inbox;
+    rdmabuf::MemoryRegion region;
+};
+
+} // namespace
+
+int main() try {
+    const rdmabuf::Context context = rdmabuf::Context::open_first();
+    const rdmabuf::ProtectionDomain pd(context);
+    std::list<Peer> peers;
+    for (int i = 0; i < peer_count; ++i) {
+        peers.emplace_back(pd);
+    }
+
+    std::vector<std::byte> message(message_size);
+    for (std::size_t i = 0; i < message.size(); ++i) {
+        message[i] = static_cast<std::byte>(i * 7 + i / 256);
+    }
+    rdmabuf::DeviceMemory memory(context, message_size);
+    const rdmabuf::DeviceMemoryMR region(pd, memory);
+    memory.copy_in(0, message); // once
+
+    // All are under way before any is waited for.
+    for (const Peer& peer : peers) {
+        peer.ends.first.qp.post_send(region.sge()).throw_if_failed("ibv_post_send");
+    }
+    int right = 0;
+    for (const Peer& peer : peers) {
+        peer.ends.first.wait();
+        peer.ends.second.wait();
+        if (peer.inbox == message) {
+            ++right;
+            std::printf("  peer on QP %u has all %zu bytes\n", peer.ends.second.qp.number(),
+                        peer.inbox.size());
+        }
+    }
+    std::printf("written once into %s, sent to %d peers, right at %d\n",
+                context.device_name().c_str(), peer_count, right);
+    return right == peer_count ? 0 : 1;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+// What several examples need and none is about: two connected ends in one process.
+
+#include <chrono>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair.hpp>
+
+namespace examples {
+
+/// One end: a queue pair and where its completions come.
+struct End {
+    rdmabuf::CompletionQueue cq;
+    rdmabuf::QueuePair qp;
+
+    /// Waits until one request is done. @throws std::runtime_error when it failed, or took 10 s
+    rdmabuf::WorkCompletion wait() const {
+        rdmabuf::WorkCompletion completion{};
+        if (cq.wait(std::span(&completion, 1), std::chrono::seconds(10)) == 0) {
+            throw std::runtime_error("no completion within 10 s");
+        }
+        if (!rdmabuf::succeeded(completion)) {
+            throw std::runtime_error(rdmabuf::describe(completion));
+        }
+        return completion;
+    }
+};
+
+/// Two ends connected with each other. Between two processes the addresses would travel, by
+/// rdmabuf::bootstrap or rdmabuf::cm; here they are at hand.
+inline std::pair<End, End> connect_loopback(const rdmabuf::ProtectionDomain& pd) {
+    const rdmabuf::CompletionQueue left_cq(pd.context());
+    const rdmabuf::CompletionQueue right_cq(pd.context());
+    auto left = rdmabuf::QueuePair::prepare(pd, {.send_cq = left_cq, .recv_cq = left_cq});
+    auto right = rdmabuf::QueuePair::prepare(pd, {.send_cq = right_cq, .recv_cq = right_cq});
+    const auto left_address = left.address();
+    const auto right_address = right.address();
+    return {End{left_cq, std::move(left).connect(right_address)},
+            End{right_cq, std::move(right).connect(left_address)}};
+}
+
+} // namespace examples
