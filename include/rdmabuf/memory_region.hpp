@@ -13,7 +13,7 @@ struct MemoryRegionOptions {
     Access access = Access::local_write;
     /// What the NIC calls the first byte; by default its virtual address, or 0 with
     /// Access::zero_based.
-    std::optional<std::uint64_t> iova;
+    std::optional<std::uint64_t> iova = std::nullopt;
 };
 
 /// Registered host memory. The memory stays the caller's and must outlive the region.
