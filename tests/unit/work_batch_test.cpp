@@ -113,6 +113,19 @@ TEST_F(WorkBatchTest, CopiesInlineDataFromEachEntry) {
     EXPECT_TRUE(send.entries.empty());
 }
 
+TEST_F(WorkBatchTest, CopiesInlineDataOfOneEntry) {
+    std::array<std::uint8_t, 3> bytes{1, 2, 3};
+    const ibv_sge entry{
+        .addr = reinterpret_cast<std::uintptr_t>(bytes.data()), .length = 3, .lkey = 0};
+    WorkBatch batch = qp().batch();
+    batch.write({&entry, 1}, remote, {.wr_id = 42, .flags = SendFlags::inline_data});
+    bytes.fill(0);
+    ASSERT_TRUE(batch.complete());
+    const auto& send = only(IBV_WR_RDMA_WRITE, IBV_SEND_INLINE);
+    EXPECT_THAT(send.inline_data, ElementsAre(ElementsAre(1, 2, 3)));
+    expect_rdma(send);
+}
+
 TEST_F(WorkBatchTest, LeavesMoreInlineEntriesThanAnyDeviceTakesToTheProvider) {
     const std::vector<ibv_sge> entries(65, local[0]);
     WorkBatch batch = qp().batch();

@@ -187,6 +187,10 @@ void set_batch_operations(ibv_qp_ex& qp) {
     qp.wr_set_sge_list = [](ibv_qp_ex* ex, std::size_t count, const ibv_sge* list) {
         from(ex).batch.back().entries.assign(list, list + count);
     };
+    qp.wr_set_inline_data = [](ibv_qp_ex* ex, void* address, std::size_t length) {
+        const auto* const bytes = static_cast<const std::uint8_t*>(address);
+        from(ex).batch.back().inline_data.emplace_back(bytes, bytes + length);
+    };
     qp.wr_set_inline_data_list = [](ibv_qp_ex* ex, std::size_t count, const ibv_data_buf* list) {
         for (std::size_t i = 0; i < count; ++i) {
             const auto* const bytes = static_cast<const std::uint8_t*>(list[i].addr);
