@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -109,19 +108,6 @@ TEST(UniqueFd, OfNothingHasNoDuplicate) {
     const auto error = testing::error_of([] { static_cast<void>(UniqueFd().duplicate()); });
     ASSERT_TRUE(error);
     EXPECT_STREQ(error->what(), "fcntl: Bad file descriptor (EBADF)");
-}
-
-TEST(UniqueFd, AtTheLimitOfDescriptorsHasNoDuplicate) {
-    const UniqueFd fd(make_fd());
-    rlimit before{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-    rlimit tight = before;
-    tight.rlim_cur = 3;
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
-    const auto error = testing::error_of([&] { static_cast<void>(fd.duplicate()); });
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), EMFILE);
 }
 
 } // namespace
