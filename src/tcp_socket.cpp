@@ -105,13 +105,18 @@ std::string bind_hint(int error, const std::string& address) {
 }
 
 void bind_and_listen(const UniqueFd& socket, const sockaddr& address, socklen_t size) {
-    // Connections of an earlier run that have not timed out yet shall not keep a port that is asked
-    // for. A port that the kernel picks must not be shared: only one of the sockets could listen.
-    if (port_of(address) != 0) {
+    // Connections of an earlier run that have not timed out yet shall not keep the port: for that,
+    // their listener must have had the option, too. But two sockets that both have it may be bound
+    // to one port, where only one can listen: so a port is picked without it.
+    const bool is_picked = port_of(address) == 0;
+    if (!is_picked) {
         set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
     }
     const auto hint = [&](int error) { return bind_hint(error, to_string(address)); };
     check_zero(::bind(socket.get(), &address, size), "bind", hint);
+    if (is_picked) {
+        set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    }
     check_zero(::listen(socket.get(), listen_backlog), "listen", hint);
 }
 

@@ -322,12 +322,14 @@ TEST_F(Cm, uses_the_timeouts_that_the_queue_pair_was_prepared_with_and_the_small
     EXPECT_EQ(ours.rnr_retry, 3);
     EXPECT_EQ(ours.min_rnr_timer, 10);
     EXPECT_EQ(ours.max_rd_atomic, 4);
+    EXPECT_EQ(ours.max_dest_rd_atomic, 2);
     const ibv_qp_attr theirs = attributes_of(accepted->queue_pair());
     EXPECT_EQ(theirs.timeout, 17);
     EXPECT_EQ(theirs.retry_cnt, 7);
     EXPECT_EQ(theirs.rnr_retry, 7);
     EXPECT_EQ(theirs.min_rnr_timer, 12);
     EXPECT_EQ(theirs.max_rd_atomic, 2);
+    EXPECT_EQ(theirs.max_dest_rd_atomic, 4);
 }
 
 TEST_F(Cm, a_request_that_is_dropped_is_refused) {
@@ -569,8 +571,10 @@ TEST_F(Cm, many_connections_of_one_listener_are_told_apart) {
     }
     auto connected = connecting.get();
     connected.erase(connected.begin() + 1);
-    EXPECT_TRUE(becomes_true([&] { return accepted[1].second.disconnected(); }));
-    EXPECT_FALSE(accepted[0].second.disconnected());
+    EXPECT_TRUE(becomes_true([&] {
+        EXPECT_FALSE(accepted[0].second.disconnected()) << "took another one's event";
+        return accepted[1].second.disconnected();
+    }));
     EXPECT_FALSE(accepted[2].second.disconnected());
 }
 

@@ -115,9 +115,10 @@ TEST_F(Bootstrap, a_port_given_is_the_port_used_and_can_be_used_again) {
     {
         Listener listener(0, "127.0.0.1");
         port = listener.port();
-        // The accepted end closes first and keeps the port in TIME_WAIT.
+        // The accepted end closes first, and with nothing unread: its port is in TIME_WAIT then.
         Pair pair = make_pair(listener, "127.0.0.1");
         Channel(std::move(pair.accepted)).send(bytes_of("bye"));
+        EXPECT_EQ(pair.connected.receive(), bytes_of("bye"));
     }
     const Listener again(port, "127.0.0.1");
     EXPECT_EQ(again.port(), port);
