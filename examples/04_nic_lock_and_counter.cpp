@@ -33,28 +33,27 @@ class Worker {
         : ends_(examples::connect_loopback(pd)),
           nic_(nic),
           number_(number),
-          region_(pd, &word_, sizeof(word_)) {}
+          mr_(pd, &word_, sizeof(word_)) {}
 
     void run() {
-        const rdmabuf::QueuePair& qp = ends_.first.qp;
         for (std::uint64_t round = 0; round < rounds; ++round) {
-            finish(qp.post_fetch_add(region_.sge(), nic_.at(offsetof(Words, counted)), 1));
+            finish(ends_.first.qp.post_fetch_add(mr_.sge(), nic_.at(offsetof(Words, counted)), 1));
 
             // Compare-swap brings back what was there. If that was 0, our number is there now.
             while (swap_lock(0, number_) != 0) {
                 std::this_thread::yield();
             }
-            finish(qp.post_read(region_.sge(), nic_.at(offsetof(Words, guarded))));
+            finish(ends_.first.qp.post_read(mr_.sge(), nic_.at(offsetof(Words, guarded))));
             word_ += 1;
-            finish(qp.post_write(region_.sge(), nic_.at(offsetof(Words, guarded))));
+            finish(ends_.first.qp.post_write(mr_.sge(), nic_.at(offsetof(Words, guarded))));
             swap_lock(number_, 0);
         }
     }
 
   private:
     std::uint64_t swap_lock(std::uint64_t expected, std::uint64_t wanted) {
-        finish(ends_.first.qp.post_compare_swap(region_.sge(), nic_.at(offsetof(Words, lock)),
-                                                expected, wanted));
+        finish(ends_.first.qp.post_compare_swap(mr_.sge(), nic_.at(offsetof(Words, lock)), expected,
+                                                wanted));
         return word_;
     }
     void finish(rdmabuf::Status posted) {
@@ -66,7 +65,7 @@ class Worker {
     rdmabuf::RemoteRegion nic_;
     std::uint64_t number_;
     std::uint64_t word_ = 0; // what comes back from the NIC
-    rdmabuf::MemoryRegion region_;
+    rdmabuf::MemoryRegion mr_;
 };
 
 } // namespace

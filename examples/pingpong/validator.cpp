@@ -26,6 +26,14 @@ std::string hex(std::uint64_t value) {
                           where + " is " + hex(found) + ", expected " + hex(expected));
 }
 
+// Says where a guard byte is by what lies nearer.
+std::string describe_guard(std::size_t offset, std::size_t length, const char* previous,
+                           const char* next) {
+    const bool behind = next == nullptr || (previous != nullptr && offset < length - offset);
+    return "guard byte " + std::to_string(behind ? offset + 1 : length - offset) +
+           (behind ? " behind " : " before ") + (behind ? previous : next);
+}
+
 } // namespace
 
 std::uint64_t atomic_value(Verb verb, std::uint64_t transfer) noexcept {
@@ -92,12 +100,11 @@ void Validator::check(std::uint64_t transfer) {
 void Validator::check_guards(std::span<const std::byte> buffer, std::uint64_t transfer) {
     const Pattern pattern = Pattern::of_guard(role_);
     std::size_t at = 0;
-    const auto check_until = [&](std::size_t end, const std::string& neighbour) {
+    const char* previous = nullptr;
+    const auto check_until = [&](std::size_t end, const char* next) {
         const auto mismatch = pattern.check(buffer.subspan(at, end - at), at);
         if (mismatch) {
-            fail(role_, transfer,
-                 "guard byte " + std::to_string(end - at - mismatch->offset) + " before " +
-                     neighbour,
+            fail(role_, transfer, describe_guard(mismatch->offset, end - at, previous, next),
                  mismatch->expected, mismatch->found);
         }
         validated_.guard += end - at;
@@ -107,9 +114,10 @@ void Validator::check_guards(std::span<const std::byte> buffer, std::uint64_t tr
         if (in_use) {
             check_until(area.begin, area.name);
             at = area.end;
+            previous = area.name;
         }
     }
-    check_until(buffer.size(), "the end of the buffer");
+    check_until(buffer.size(), nullptr);
 }
 
 void Validator::check_pattern(std::span<const std::byte> buffer, const Area& area, Role sender,

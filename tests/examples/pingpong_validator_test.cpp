@@ -133,7 +133,12 @@ TEST_F(PingpongValidator, AGuardIsNamedByWhatItGuards) {
     EXPECT_THAT(complaint(pair.responder, 0), HasSubstr("guard byte 1 before the incoming data"));
     pair.responder.memory.bytes[pair.incoming() - 1] ^= std::byte{1};
     pair.responder.memory.bytes.front() ^= std::byte{1};
-    EXPECT_THAT(complaint(pair.responder, 0), HasSubstr("before the outgoing data"));
+    EXPECT_THAT(
+        complaint(pair.responder, 0),
+        HasSubstr("guard byte " + std::to_string(pair.outgoing()) + " before the outgoing data"));
+    pair.responder.memory.bytes.front() ^= std::byte{1};
+    pair.responder.memory.bytes[pair.incoming() + 1000] ^= std::byte{1};
+    EXPECT_THAT(complaint(pair.responder, 0), HasSubstr("guard byte 1 behind the incoming data"));
 }
 
 TEST_F(PingpongValidator, AReadBringsTheRespondersDataAndChangesNothingThere) {
