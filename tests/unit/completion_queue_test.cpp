@@ -161,6 +161,38 @@ TEST_F(CompletionQueueTest, OutlivesAnEventThatCameForWhatWasPolledBefore) {
     EXPECT_EQ(cq.wait(found_, 20ms), 0U);
 }
 
+// The two ways to sleep through a completion. Without the care taken, each wait lasts all its time.
+
+TEST_F(CompletionQueueTest, SeesWhatCameBetweenPollingAndAskingForAnEvent) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    standin::complete_before_request(cq.native(), completion(1));
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(cq.wait(found_, 20s), 1U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+TEST_F(CompletionQueueTest, AsksAgainAfterAnEventWithNothingToPoll) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    std::thread device([&] {
+        const auto wait_until_armed = [&] {
+            for (int i = 0; i < 1000 && !standin::armed(cq.native()); ++i) {
+                std::this_thread::sleep_for(1ms);
+            }
+        };
+        wait_until_armed();
+        standin::raise_cq_event(cq.native());
+        wait_until_armed();
+        standin::complete(cq.native(), completion(1));
+    });
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(cq.wait(found_, 20s), 1U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+    device.join();
+    EXPECT_EQ(standin::record().notifications.size(), 2U);
+}
+
 TEST_F(CompletionQueueTest, ThatIsBrokenSaysSo) {
     const CompletionQueue cq(context_);
     standin::break_cq(cq.native());

@@ -165,15 +165,15 @@ TEST_F(GidTable, OfADeviceWithoutEntriesIsEmpty) {
 }
 
 TEST_F(GidTable, PrefersEntriesInThePromisedOrder) {
-    // Best last; each is at the index of its rank.
+    // The better, the later: of equal ones the first would be chosen.
     std::vector<ibv_gid_entry> entries{
-        standin::gid_entry("fe80::1", 9, IBV_GID_TYPE_IB),
-        standin::gid_entry("::ffff:192.0.2.1", 8, IBV_GID_TYPE_ROCE_V1),
+        standin::gid_entry("fe80::1", 5, IBV_GID_TYPE_IB),
+        standin::gid_entry("::ffff:192.0.2.1", 6, IBV_GID_TYPE_ROCE_V1),
         standin::gid_entry("fe80::1", 7, IBV_GID_TYPE_ROCE_V2),
-        standin::gid_entry("2001:db8::1", 6, IBV_GID_TYPE_ROCE_V2),
-        standin::gid_entry("::ffff:192.0.2.1", 5, IBV_GID_TYPE_ROCE_V2),
+        standin::gid_entry("2001:db8::1", 8, IBV_GID_TYPE_ROCE_V2),
+        standin::gid_entry("::ffff:192.0.2.1", 9, IBV_GID_TYPE_ROCE_V2),
     };
-    for (std::uint8_t best = 5; best <= 9; ++best) {
+    for (std::uint8_t best = 9; best >= 5; --best) {
         EXPECT_EQ(with(entries).best_gid(1).index, best);
         entries.pop_back();
     }

@@ -29,7 +29,10 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
     if (const int error = state().enter("ibv_req_notify_cq"); error != 0) {
         return error;
     }
-    static_cast<standin::Cq*>(native)->armed = true;
+    auto& cq = static_cast<standin::Cq&>(*native);
+    cq.completions.insert(cq.completions.end(), cq.before_request.begin(), cq.before_request.end());
+    cq.before_request.clear();
+    cq.armed = true;
     state().record.notifications.push_back(solicited_only != 0);
     return 0;
 }
@@ -64,16 +67,32 @@ void standin::set_queue_operations(ibv_context_ops& ops) {
     ops.post_srq_recv = post_srq_recv;
 }
 
-void standin::complete(ibv_cq* native, const ibv_wc& completion) {
+void standin::complete(ibv_cq* cq, const ibv_wc& completion) {
+    const auto guard = lock();
+    static_cast<Cq*>(cq)->completions.push_back(completion);
+    raise_cq_event(cq);
+}
+
+void standin::complete_before_request(ibv_cq* cq, const ibv_wc& completion) {
+    const auto guard = lock();
+    static_cast<Cq*>(cq)->before_request.push_back(completion);
+}
+
+bool standin::armed(ibv_cq* cq) {
+    const auto guard = lock();
+    return static_cast<Cq*>(cq)->armed;
+}
+
+void standin::raise_cq_event(ibv_cq* native) {
     const auto guard = lock();
     auto& cq = static_cast<Cq&>(*native);
-    cq.completions.push_back(completion);
-    if (cq.armed && cq.channel != nullptr) {
-        cq.armed = false;
-        const int fd = static_cast<Channel*>(cq.channel)->events.write_end;
-        if (::write(fd, static_cast<const void*>(&native), sizeof(native)) != sizeof(native)) {
-            state().violation("complete", "the event was not written");
-        }
+    if (!cq.armed || cq.channel == nullptr) {
+        return;
+    }
+    cq.armed = false;
+    const int fd = static_cast<Channel*>(cq.channel)->events.write_end;
+    if (::write(fd, static_cast<const void*>(&native), sizeof(native)) != sizeof(native)) {
+        state().violation("raise_cq_event", "the event was not written");
     }
 }
 

@@ -144,6 +144,12 @@ struct Record {
 
 /// Adds a completion and, when one was asked for, raises the event.
 void complete(ibv_cq* cq, const ibv_wc& completion);
+/// Adds one at the next request for an event, just before it counts: too early to raise one.
+void complete_before_request(ibv_cq* cq, const ibv_wc& completion);
+/// Whether an event was asked for and has not been raised.
+[[nodiscard]] bool armed(ibv_cq* cq);
+/// Raises the event that was asked for, for a completion that somebody else has taken.
+void raise_cq_event(ibv_cq* cq);
 /// From now on polling fails.
 void break_cq(ibv_cq* cq);
 void raise_event(ibv_context* context, const ibv_async_event& event);

@@ -51,6 +51,7 @@ struct Channel : ibv_comp_channel {
 };
 struct Cq : ibv_cq {
     std::deque<ibv_wc> completions;
+    std::vector<ibv_wc> before_request;
     bool broken = false;
     bool armed = false;
     int unacknowledged = 0;
