@@ -56,7 +56,7 @@ class Channel {
     void barrier();
 
     /// The longest message, in bytes.
-    static constexpr std::size_t max_message = 64 * 1024;
+    static constexpr std::size_t max_message = std::size_t{64} * 1024;
     /// The longest name and value of agree(), in bytes: so short that both sides can send before
     /// either receives.
     static constexpr std::size_t max_agreement = 1024;

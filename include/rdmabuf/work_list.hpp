@@ -25,20 +25,20 @@ class RequestChain {
     RequestChain& operator=(const RequestChain&) = delete;
 
     [[nodiscard]] std::size_t size() const noexcept {
-        return static_cast<std::size_t>(end_ - requests_);
+        return static_cast<std::size_t>(end_ - storage_.requests);
     }
-    void clear() noexcept { end_ = requests_; }
+    void clear() noexcept { end_ = storage_.requests; }
 
     /// The chain, ended: what the C call takes. The list must not be empty.
     [[nodiscard, gnu::always_inline]] Request& first() noexcept {
         assert(size() > 0);
         end_[-1].next = nullptr;
-        return requests_[0];
+        return storage_.requests[0];
     }
 
   protected:
     // Storage is left as it is: a request is written once, when it is added.
-    RequestChain() noexcept : end_(requests_) {} // NOLINT(*-member-init)
+    RequestChain() noexcept : end_(storage_.requests) {}
     ~RequestChain() = default;
 
     /// @param make  returns the request: made in its place, it need not be copied there
@@ -51,9 +51,13 @@ class RequestChain {
     }
 
   private:
-    union {
-        Request requests_[Capacity]; // NOLINT(*-avoid-c-arrays): a union member has no constructor
+    /// A union, so that it begins uninitialised.
+    union Storage {
+        Storage() noexcept {}       // NOLINT(*-use-equals-default,*-member-init)
+        Request requests[Capacity]; // NOLINT(*-avoid-c-arrays): pointers walk over it
     };
+
+    Storage storage_;
     Request* end_;
 };
 } // namespace detail
