@@ -9,6 +9,9 @@
 extern "C" {
 #endif
 
+// C declarations, and named as C names them.
+// NOLINTBEGIN(readability-identifier-naming,modernize-*)
+
 /// Requests in one batch.
 enum { batch_size = 32 };
 
@@ -29,6 +32,8 @@ struct transfer {
 /// The loops in plain C verbs. Each returns 0 when every operation succeeded.
 typedef int c_loop(const struct endpoint* e, const struct transfer* t, long iterations);
 c_loop c_send_poll, c_write_poll, c_fetch_add_poll, c_post_recv, c_write_list, c_write_batch;
+
+// NOLINTEND(readability-identifier-naming,modernize-*)
 
 #ifdef __cplusplus
 }

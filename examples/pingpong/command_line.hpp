@@ -22,7 +22,7 @@ struct CommandLine {
     /// The options that were given: "--heap".
     std::set<std::string> given;
 
-    [[nodiscard]] bool has(const char* option) const { return given.count(option) != 0; }
+    [[nodiscard]] bool has(const char* option) const { return given.contains(option); }
 };
 
 /// @param arguments  without the program's name
