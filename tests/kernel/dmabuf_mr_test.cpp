@@ -20,8 +20,6 @@
 namespace rdmabuf::testing {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr const char* function = "ibv_reg_dmabuf_mr";
 
 class RealDmaBuf : public ::testing::TestWithParam<const char*> {

@@ -139,13 +139,13 @@ TEST_P(Traffic, FetchAdd) {
 
 TEST_P(Traffic, ListOfRequestsInOneCall) {
     begin(4, *from_, *to_);
-    constexpr std::uint32_t part = length / 4;
+    constexpr std::size_t part = length / 4;
     const std::array entries{
         from_->region().sge(guard, part), from_->region().sge(guard + part, part),
         from_->region().sge(guard + 2 * part, part), from_->region().sge(guard + 3 * part, part)};
     ASSERT_TRUE(net_.b.qp->post_recv(to_->region().sge(guard + 3 * part, part), 20));
     SendList<4> list;
-    for (std::uint32_t i = 0; i < 3; ++i) {
+    for (std::size_t i = 0; i < 3; ++i) {
         list.write({&entries[i], 1}, remote().at(i * part),
                    {.wr_id = i, .flags = i == 2 ? SendFlags::signaled : SendFlags::none});
     }
@@ -167,11 +167,11 @@ TEST_P(Traffic, BatchOfTheExtendedInterface) {
     ASSERT_TRUE(net_.b.qp->post_recv(to_->region().sge(guard + half, half), 20));
     {
         WorkBatch dropped = net_.a.qp->batch();
-        dropped.write({&entries[0], 1}, remote().at(half), {.wr_id = 9});
+        dropped.write(std::span(entries).first(1), remote().at(half), {.wr_id = 9});
     }
     WorkBatch batch = net_.a.qp->batch();
-    batch.write({&entries[0], 1}, remote(), {.wr_id = 10});
-    batch.send_imm({&entries[1], 1}, immediate, {.wr_id = 11});
+    batch.write(std::span(entries).first(1), remote(), {.wr_id = 10});
+    batch.send_imm(std::span(entries).last(1), immediate, {.wr_id = 11});
     ASSERT_TRUE(batch.complete());
     net_.a.expect(10);
     net_.a.expect(11);

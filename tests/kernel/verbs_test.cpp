@@ -169,8 +169,8 @@ TEST_F(Verbs, QueuePairsShareReceivesAndTheLimitIsAnEvent) {
     }
     RecvList<2> list;
     const std::array entries{to_->region().sge(0, 64), to_->region().sge(64, 64)};
-    list.recv({&entries[0], 1}, 20);
-    list.recv({&entries[1], 1}, 21);
+    list.recv(std::span(entries).first(1), 20);
+    list.recv(std::span(entries).last(1), 21);
     ibv_recv_wr* failed = nullptr;
     ASSERT_TRUE(srq.post(list, failed));
     from_->put(0, sent_);

@@ -22,7 +22,7 @@ using testing::fails_with;
 using testing::StandinTest;
 
 constexpr const char* function = "ibv_reg_dmabuf_mr";
-constexpr std::size_t size = 8 * 65536; // whole pages, of whatever size
+constexpr std::size_t size = std::size_t{8} * 65536; // whole pages, of whatever size
 
 class DmaBufMRTest : public StandinTest {
   protected:

@@ -115,7 +115,7 @@ TEST_F(Ownership, QueuePairSurvivesItsProtectionDomainAndCompletionQueueHandles)
     auto prepared = std::make_optional<PreparedQueuePair>(prepare());
     drop_parents();
     {
-        const QueuePair qp = std::move(*prepared).connect(prepared->address());
+        const QueuePair qp = testing::connect_to_itself(std::move(*prepared));
         prepared.reset();
         EXPECT_EQ(qp.state(), IBV_QPS_RTS);
         EXPECT_EQ(standin::live(Kind::cq), 1U);
@@ -208,7 +208,7 @@ TEST_F(Ownership, AssigningAQueuePairFreesTheOldOneBeforeItsOldParents) {
         const ProtectionDomain pd(*context_);
         const CompletionQueue cq(*context_);
         PreparedQueuePair prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
-        return std::move(prepared).connect(prepared.address());
+        return testing::connect_to_itself(std::move(prepared));
     };
     QueuePair qp = make();
     qp = make();
@@ -342,7 +342,7 @@ TEST_F(Ownership, AdoptedObjectsAreDestroyed) {
 
 TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {
     PreparedQueuePair prepared = prepare();
-    const QueuePair owner = std::move(prepared).connect(prepared.address());
+    const QueuePair owner = testing::connect_to_itself(std::move(prepared));
     {
         const QueuePair borrowed = QueuePair::borrow(owner.native());
         EXPECT_FALSE(borrowed.extended());

@@ -40,7 +40,7 @@ class PostingTest : public StandinTest {
         PreparedQueuePair prepared = QueuePair::prepare(basics_.pd, options);
         return options.type == QueuePairType::unreliable_datagram
                    ? std::move(prepared).activate()
-                   : std::move(prepared).connect(prepared.address());
+                   : connect_to_itself(std::move(prepared));
     }
     [[nodiscard]] QueuePairOptions options() const {
         return {.send_cq = basics_.cq,

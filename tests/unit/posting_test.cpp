@@ -119,7 +119,7 @@ TEST_F(Post, ReceivesBeforeAndAfterConnecting) {
     PreparedQueuePair prepared = QueuePair::prepare(basics_.pd, options());
     EXPECT_TRUE(prepared.post_recv(local, 1));
     EXPECT_TRUE(prepared.post_recv(local[0], 2));
-    const QueuePair connected = std::move(prepared).connect(prepared.address());
+    const QueuePair connected = testing::connect_to_itself(std::move(prepared));
     EXPECT_TRUE(connected.post_recv(local, 3));
     const auto& receives = standin::record().receives;
     ASSERT_EQ(receives.size(), 3U);

@@ -85,7 +85,7 @@ TEST_F(Connect, MovesAnUnreliableQueuePairWithoutRetries) {
 TEST_F(Connect, WithoutAGidGoesByLid) {
     use(standin::infiniband_device());
     PreparedQueuePair prepared = prepare(options());
-    const QueuePair qp = std::move(prepared).connect(prepared.address());
+    const QueuePair qp = testing::connect_to_itself(std::move(prepared));
     EXPECT_EQ(modification(1).attributes.ah_attr.is_global, 0);
     EXPECT_EQ(modification(1).attributes.ah_attr.dlid, 17);
 }
@@ -133,7 +133,7 @@ TEST_F(Connect, ToALidThatDoesNotAnswerNamesTheLid) {
     PreparedQueuePair prepared = prepare(options());
     standin::fail_next(modify, EINVAL);
     EXPECT_THAT(
-        error_of([&] { static_cast<void>(std::move(prepared).connect(prepared.address())); }),
+        error_of([&] { static_cast<void>(testing::connect_to_itself(std::move(prepared))); }),
         fails_with(modify, EINVAL, "at LID 17"));
 }
 

@@ -26,7 +26,7 @@ StandinTest::~StandinTest() {
 }
 
 std::vector<TeardownFailures::Failure> StandinTest::take_teardown_failures() {
-    const auto failures = TeardownFailures::seen();
+    auto failures = TeardownFailures::seen();
     teardown_failures_.reset();
     teardown_failures_.emplace();
     return failures;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +15,7 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 #include "../providers/support.hpp"
@@ -25,10 +28,13 @@ namespace rdmabuf::testing {
 /// nothing is alive or open that was not before, nothing was destroyed while in use or twice, every
 /// event is acknowledged, and no destructor failed.
 class StandinTest : public ::testing::Test {
-  protected:
+  public:
     StandinTest();
     ~StandinTest() override;
+    StandinTest(const StandinTest&) = delete;
+    StandinTest& operator=(const StandinTest&) = delete;
 
+  protected:
     /// What destructors reported, for a test that expects it.
     [[nodiscard]] std::vector<TeardownFailures::Failure> take_teardown_failures();
 
@@ -43,6 +49,12 @@ struct Basics {
     ProtectionDomain pd{context};
     CompletionQueue cq{context};
 };
+
+/// A queue pair that is its own peer, which the stand-in does not mind.
+[[nodiscard]] inline QueuePair connect_to_itself(PreparedQueuePair prepared) {
+    const QueuePairAddress address = prepared.address();
+    return std::move(prepared).connect(address);
+}
 
 /// What the stand-in takes for a dma-buf: a memfd of @p size bytes.
 [[nodiscard]] UniqueFd make_dmabuf(std::size_t size);

@@ -18,7 +18,6 @@ namespace rdmabuf {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::Pair;
 using testing::TeardownFailures;
 

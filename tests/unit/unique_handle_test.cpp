@@ -57,7 +57,7 @@ class Handles : public ::testing::Test {
         destroyed().clear();
         destroy_error() = 0;
     }
-    ~Handles() override { EXPECT_THAT(TeardownFailures::seen(), IsEmpty()); }
+    void TearDown() override { EXPECT_THAT(TeardownFailures::seen(), IsEmpty()); }
 
     Thing a{"a"}, b{"b"}, parent_of_a{"parent of a"}, parent_of_b{"parent of b"};
 
@@ -220,9 +220,9 @@ TEST_F(Handles, SharedReleasedLeaveTheOtherHoldersABorrowedObject) {
 
 TEST_F(Handles, BorrowedNeverDestroy) {
     {
-        SharedChild borrowed = SharedChild::borrow(&a, Parent::borrow(&parent_of_a));
-        EXPECT_EQ(borrowed.get(), &a);
-        const SharedChild copy = borrowed;
+        const SharedChild borrowed = SharedChild::borrow(&a, Parent::borrow(&parent_of_a));
+        const std::vector<SharedChild> copies(2, borrowed);
+        EXPECT_EQ(copies[1].get(), &a);
     }
     {
         SharedChild borrowed = SharedChild::borrow(&a, Parent::borrow(&parent_of_a));

@@ -287,7 +287,9 @@ int ibv_modify_qp(ibv_qp* native, ibv_qp_attr* attributes, int mask) {
     state().record.modifications.push_back({native->qp_num, *attributes, mask});
     const ibv_qp_state from_state = native->state;
     const ibv_qp_state to_state = attributes->qp_state;
+    // Changing one's mind in INIT is a step, too.
     const bool forward = (from_state == IBV_QPS_RESET && to_state == IBV_QPS_INIT) ||
+                         (from_state == IBV_QPS_INIT && to_state == IBV_QPS_INIT) ||
                          (from_state == IBV_QPS_INIT && to_state == IBV_QPS_RTR) ||
                          (from_state == IBV_QPS_RTR && to_state == IBV_QPS_RTS);
     if ((mask & IBV_QP_STATE) == 0 || !(forward || to_state == IBV_QPS_ERR)) {

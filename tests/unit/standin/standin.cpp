@@ -16,8 +16,8 @@
 namespace standin {
 namespace {
 
-constexpr std::array kind_names{"list", "context", "pd", "channel", "cq",
-                                "srq",  "ah",      "mr", "dm",      "qp"};
+constexpr std::array kind_names{"list", "context", "pd", "channel",       "cq",   "srq", "ah",
+                                "mr",   "dm",      "qp", "event_channel", "cm_id"};
 
 ibv_port_attr active_port(std::uint8_t link_layer) {
     ibv_port_attr port{};

@@ -60,7 +60,20 @@ void reset(std::vector<Device> devices);
 
 // What is alive
 
-enum class Kind : std::uint8_t { list, context, pd, channel, cq, srq, ah, mr, dm, qp };
+enum class Kind : std::uint8_t {
+    list,
+    context,
+    pd,
+    channel,
+    cq,
+    srq,
+    ah,
+    mr,
+    dm,
+    qp,
+    event_channel,
+    cm_id,
+};
 [[nodiscard]] std::size_t live(Kind kind);
 /// Of all kinds.
 [[nodiscard]] std::size_t live();

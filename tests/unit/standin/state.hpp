@@ -26,9 +26,12 @@ struct ListedDevice : ibv_device {
 };
 
 struct List {
+    List() = default;
+    ~List();
+    List(const List&) = delete;
+    List& operator=(const List&) = delete;
     std::vector<ListedDevice*> devices;
     std::vector<ibv_device*> natives;
-    ~List();
 };
 
 /// Both ends of a pipe.
@@ -42,9 +45,12 @@ struct Pipe {
 };
 
 struct Context : verbs_context {
+    Context() = default;
+    ~Context();
+    Context(const Context&) = delete;
+    Context& operator=(const Context&) = delete;
     Pipe events;
     ListedDevice* listed = nullptr;
-    ~Context();
 };
 struct Channel : ibv_comp_channel {
     Pipe events;

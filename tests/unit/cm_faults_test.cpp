@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Each step of a connection is taken again and again, with its first call of librdmacm or
+// libibverbs failing, then its second, and so on until it succeeds; then the same with system
+// calls. Whatever fails comes out, and no id, channel, queue pair, event or descriptor is left.
+#include <cerrno>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cm_fixture.hpp"
+#include "failing_calls.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using cm::Connection;
+using cm::ConnectionRequest;
+using cm::Listener;
+using cm::Route;
+using ::testing::ElementsAreArray;
+using testing::error_of;
+using testing::FailingCalls;
+using testing::fails_with;
+using Calls = std::vector<std::string>;
+
+class CmFaults : public testing::ConnectionTest {
+  protected:
+    using Arm = std::function<void()>;
+
+    /// @param step         arms the failure once it has what it needs
+    /// @param calls        what it calls, in order
+    /// @param system_calls the same of system calls
+    template <class Step>
+    void fail_each_call(const Step& step, const Calls& calls, const Calls& system_calls) {
+        EXPECT_THAT(failing_native_calls(step), ElementsAreArray(calls));
+        EXPECT_THAT(failing_system_calls(step), ElementsAreArray(system_calls));
+    }
+
+  private:
+    template <class Step>
+    Calls failing_native_calls(const Step& step) {
+        Calls failed;
+        // The loop ends: a test that would not, fails by its time limit.
+        for (unsigned n = 1;; ++n) {
+            bool left_over = false;
+            const auto error = checked(
+                step, [n] { standin::fail_call(n, EREMOTEIO); }, // which nothing else makes
+                [&] {
+                    left_over = !standin::all_failed();
+                    standin::cancel_failures();
+                });
+            if (!error) {
+                EXPECT_TRUE(left_over) << "call " << n << " failed, and nobody noticed";
+                return failed;
+            }
+            EXPECT_EQ(error->error(), EREMOTEIO) << error->what();
+            failed.emplace_back(error->function());
+        }
+    }
+
+    template <class Step>
+    Calls failing_system_calls(const Step& step) {
+        Calls failed;
+        for (unsigned n = 1;; ++n) {
+            std::optional<FailingCalls> failing;
+            std::string call;
+            const auto error = checked(
+                step,
+                [&] {
+                    failing.emplace(std::vector<FailingCalls::Failure>{{"", n, EREMOTEIO}});
+                    // For the first event it has to wait then.
+                    standin::fail_next("rdma_get_cm_event", EAGAIN);
+                },
+                [&] {
+                    call = failing->failed(0);
+                    failing.reset();
+                    standin::cancel_failures();
+                });
+            if (call.empty()) {
+                EXPECT_FALSE(error) << error->what();
+                return failed;
+            }
+            EXPECT_THAT(error, fails_with(call, call == "getaddrinfo" ? EINVAL : EREMOTEIO, ""));
+            failed.push_back(call);
+        }
+    }
+
+    /// Takes a step, and looks for what it has left.
+    template <class Step>
+    static std::optional<Error> checked(const Step& step, const Arm& arm, const Arm& disarm) {
+        const std::size_t live = standin::live();
+        const auto descriptors = testing::open_descriptors();
+        auto error = error_of([&] { step(arm); });
+        disarm();
+        const std::string after = error ? error->what() : "success";
+        EXPECT_EQ(standin::live(), live) << "after " << after;
+        EXPECT_EQ(testing::open_descriptors(), descriptors) << "after " << after;
+        EXPECT_EQ(standin::unacknowledged_events(), 0) << "after " << after;
+        return error;
+    }
+};
+
+const Calls make_ready{"rdma_init_qp_attr", "ibv_modify_qp",     "rdma_init_qp_attr",
+                       "ibv_modify_qp",     "rdma_init_qp_attr", "ibv_modify_qp"};
+
+Calls operator+(Calls first, const Calls& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+}
+
+TEST_F(CmFaults, OfListenerAtOneAddress) {
+    fail_each_call(
+        [](const Arm& arm) {
+            arm();
+            const Listener listener("192.0.2.1", 0);
+        },
+        {"rdma_create_event_channel", "rdma_create_id", "rdma_set_option", "rdma_bind_addr",
+         "rdma_listen"},
+        {"getaddrinfo", "fcntl", "fcntl"});
+}
+
+TEST_F(CmFaults, OfListenerAtAllAddresses) {
+    fail_each_call(
+        [](const Arm& arm) {
+            arm();
+            const Listener listener("", 0);
+        },
+        {"rdma_create_event_channel", "rdma_create_id", "rdma_set_option", "rdma_bind_addr",
+         "rdma_listen"},
+        {"fcntl", "fcntl"});
+}
+
+TEST_F(CmFaults, OfListenerWithoutIpv6) {
+    fail_each_call(
+        [](const Arm& arm) {
+            standin::fail_next("rdma_bind_addr", EADDRNOTAVAIL);
+            arm();
+            const Listener listener("", 0);
+        },
+        {"rdma_create_event_channel", "rdma_create_id", "rdma_set_option",
+         "rdma_create_event_channel", "rdma_create_id", "rdma_set_option", "rdma_bind_addr",
+         "rdma_listen"},
+        {"fcntl", "fcntl", "fcntl", "fcntl"});
+}
+
+TEST_F(CmFaults, OfWaitingForARequest) {
+    fail_each_call(
+        [](const Arm& arm) {
+            Listener listener("192.0.2.1", 0);
+            standin::request_connection(listener.native(), "hello");
+            arm();
+            const ConnectionRequest request = listener.next(long_enough);
+            EXPECT_EQ(request.private_data().size(), 5U);
+        },
+        {"rdma_get_cm_event", "rdma_create_event_channel", "rdma_migrate_id"},
+        {"poll", "fcntl", "fcntl"});
+}
+
+TEST_F(CmFaults, OfRoute) {
+    fail_each_call(
+        [](const Arm& arm) {
+            arm();
+            static_cast<void>(route());
+        },
+        {"rdma_create_event_channel", "rdma_create_id", "rdma_resolve_addr", "rdma_get_cm_event",
+         "rdma_resolve_route", "rdma_get_cm_event"},
+        {"getaddrinfo", "fcntl", "fcntl", "poll"});
+}
+
+TEST_F(CmFaults, OfConnecting) {
+    fail_each_call(
+        [this](const Arm& arm) {
+            Route way = route();
+            PreparedQueuePair prepared = prepare();
+            arm();
+            const auto error = error_of([&] {
+                static_cast<void>(std::move(way).connect(std::move(prepared), {}, long_enough));
+            });
+            EXPECT_EQ(way.native(), nullptr); // NOLINT(bugprone-use-after-move): it is gone
+            if (error) {
+                throw Error(*error);
+            }
+        },
+        Calls{"rdma_connect", "rdma_get_cm_event"} + make_ready +
+            Calls{"rdma_establish", "ibv_query_qp"},
+        {"poll"});
+}
+
+TEST_F(CmFaults, OfAccepting) {
+    fail_each_call(
+        [this](const Arm& arm) {
+            Listener listener("192.0.2.1", 0);
+            ConnectionRequest incoming = request(listener);
+            PreparedQueuePair prepared = prepare();
+            arm();
+            const auto error = error_of([&] {
+                static_cast<void>(std::move(incoming).accept(std::move(prepared), {}, long_enough));
+            });
+            EXPECT_EQ(incoming.native(), nullptr); // NOLINT(bugprone-use-after-move): it is gone
+            if (error) {
+                throw Error(*error);
+            }
+        },
+        make_ready + Calls{"rdma_accept", "rdma_get_cm_event", "ibv_query_qp"}, {"poll"});
+}
+
+TEST_F(CmFaults, OfRejecting) {
+    fail_each_call(
+        [](const Arm& arm) {
+            Listener listener("192.0.2.1", 0);
+            ConnectionRequest incoming = request(listener);
+            arm();
+            std::move(incoming).reject("no");
+        },
+        {"rdma_reject"}, {});
+}
+
+TEST_F(CmFaults, OfDisconnecting) {
+    fail_each_call(
+        [this](const Arm& arm) {
+            Connection connection = connected();
+            arm();
+            connection.disconnect(long_enough);
+        },
+        // The first looks for a peer that has disconnected already.
+        {"rdma_get_cm_event", "rdma_disconnect", "ibv_modify_qp", "rdma_get_cm_event"}, {"poll"});
+}
+
+} // namespace
+} // namespace rdmabuf
