@@ -40,7 +40,6 @@ class CmFaults : public testing::ConnectionTest {
     template <class Step>
     Calls failing_native_calls(const Step& step) {
         Calls failed;
-        // The loop ends: a test that would not, fails by its time limit.
         for (unsigned n = 1;; ++n) {
             bool left_over = false;
             const auto error = checked(
