@@ -55,6 +55,9 @@ CompletionQueue CompletionQueue::borrow(ibv_cq* cq) {
 
 std::size_t CompletionQueue::wait(std::span<WorkCompletion> completions,
                                   std::chrono::milliseconds timeout) const {
+    if (completions.empty()) {
+        throw Error(EINVAL, "ibv_poll_cq", "there is no room for a completion: the span is empty");
+    }
     const detail::Deadline deadline(timeout);
     const detail::CompletionChannelHandle& channel = handle_.parent<1>();
     bool armed = false;

@@ -66,8 +66,8 @@ class CompletionQueue {
     /// otherwise by polling. The channel must not be shared with other queues: use
     /// CompletionChannel::wait() for those.
     /// @return how many were written; 0 when the time ran out
-    /// @throws Error EIO when the queue is broken, EINVAL when the channel brings another queue's
-    /// event
+    /// @throws Error EIO when the queue is broken; EINVAL for an empty span, and when the channel
+    /// brings another queue's event
     [[nodiscard]] std::size_t wait(std::span<WorkCompletion> completions,
                                    std::chrono::milliseconds timeout) const;
 

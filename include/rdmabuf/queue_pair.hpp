@@ -186,12 +186,16 @@ class QueuePair {
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(SendList<Capacity>& list,
                                        ibv_send_wr*& failed) const noexcept {
-        return Status(ibv_post_send(handle_.get(), &list.first(), &failed));
+        const Status status(ibv_post_send(handle_.get(), &list.first(), &failed));
+        list.reopen();
+        return status;
     }
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
-        return Status(ibv_post_recv(handle_.get(), &list.first(), &failed));
+        const Status status(ibv_post_recv(handle_.get(), &list.first(), &failed));
+        list.reopen();
+        return status;
     }
 
     /// Whether batch() can be used: the provider has ibv_wr_* and the options did not rule it out.

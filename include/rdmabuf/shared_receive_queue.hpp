@@ -60,7 +60,9 @@ class SharedReceiveQueue {
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
-        return Status(ibv_post_srq_recv(handle_.get(), &list.first(), &failed));
+        const Status status(ibv_post_srq_recv(handle_.get(), &list.first(), &failed));
+        list.reopen();
+        return status;
     }
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }

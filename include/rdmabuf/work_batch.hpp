@@ -20,6 +20,9 @@ namespace rdmabuf {
 /// are posted, or none. A batch that goes without complete() is dropped whole. Errors in a request
 /// (full queue, too many entries) come out of complete(). ibv_wr_post(3).
 ///
+/// librxe (up to rdma-core 60, the newest looked at) sends nothing of inline data that comes in
+/// several entries, and reports success: use one entry there, or QueuePair::post_send.
+///
 /// The provider may hold a lock of the queue pair between opening and completing: add requests and
 /// nothing else, in one thread.
 class WorkBatch {

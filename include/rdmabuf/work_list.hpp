@@ -29,12 +29,16 @@ class RequestChain {
     }
     void clear() noexcept { end_ = storage_.requests; }
 
-    /// The chain, ended: what the C call takes. The list must not be empty.
+    /// The chain, ended: what the C call takes. The list must not be empty. Before more can be
+    /// added it must be reopened, which QueuePair::post does.
     [[nodiscard, gnu::always_inline]] Request& first() noexcept {
         assert(size() > 0);
         end_[-1].next = nullptr;
         return storage_.requests[0];
     }
+
+    /// Lets the chain go on after what first() ended.
+    [[gnu::always_inline]] void reopen() noexcept { end_[-1].next = end_; }
 
   protected:
     // Storage is left as it is: a request is written once, when it is added.

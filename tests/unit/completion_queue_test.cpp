@@ -122,6 +122,13 @@ TEST_F(CompletionQueueTest, WithAChannelSleepsUntilTheEvent) {
     EXPECT_THAT(standin::record().notifications, ::testing::Not(::testing::Contains(true)));
 }
 
+TEST_F(CompletionQueueTest, RefusesToWaitForWhatHasNoRoom) {
+    const CompletionQueue cq(context_);
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(cq.wait({}, wait_forever)); }),
+        fails_with("ibv_poll_cq", EINVAL, "there is no room for a completion: the span is empty"));
+}
+
 TEST_F(CompletionQueueTest, StopsWaitingWhenTheTimeIsOver) {
     const CompletionChannel channel(context_);
     const CompletionQueue polled(context_);

@@ -197,6 +197,21 @@ TEST_F(List, CarriesDatagrams) {
     EXPECT_EQ(only(IBV_WR_SEND, signaled).request.wr.ud.remote_qkey, 8U);
 }
 
+TEST_F(List, GoesOnAfterItWasPosted) {
+    SendList<3> list;
+    ibv_send_wr* failed = nullptr;
+    list.send(local, {.wr_id = 1});
+    ASSERT_TRUE(qp().post(list, failed));
+    list.send(local, {.wr_id = 2});
+    list.send(local, {.wr_id = 3});
+    ASSERT_TRUE(qp().post(list, failed));
+    std::vector<std::uint64_t> ids;
+    for (const auto& send : standin::record().sends) {
+        ids.push_back(send.request.wr_id);
+    }
+    EXPECT_THAT(ids, ElementsAre(1, 1, 2, 3));
+}
+
 TEST_F(List, CanBePostedAgainAndBeginAnew) {
     SendList<3> list;
     ibv_send_wr* failed = nullptr;
