@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace softverbs::fabric {
+
+/// What reaches the other processes of this user on this machine. Each process is a node with a
+/// slot, its number among them. Two nodes that talk share a connection: rings in shared memory for
+/// records, a doorbell for a consumer that sleeps, and a socket that tells when the other one is
+/// gone.
+///
+/// Nothing here locks: all calls but wait() and wake() are made under the caller's one lock.
+
+class Connection;
+
+/// Requests and responses travel apart: responses can always be taken, so two nodes whose requests
+/// wait for each other do not stand still.
+enum class Lane : std::uint8_t { requests, responses };
+inline constexpr std::size_t lanes = 2;
+
+enum class Sent : std::uint8_t {
+    /// The record is in the ring.
+    sent,
+    /// There is no room now; Handler::on_room() tells when to try again.
+    full,
+    /// The other process is gone, or was cut off because it sent garbage.
+    gone,
+};
+
+/// Bytes in the other process that it has said it wants read.
+struct Segment {
+    /// In its private memory; with a share, the offset in what it shared.
+    std::uint64_t address;
+    std::uint64_t length;
+    /// What share() returned there, or 0.
+    std::uint32_t share;
+    std::uint32_t reserved;
+};
+static_assert(sizeof(Segment) == 24);
+
+/// What the node's owner does about what arrives. Called from progress() and service() only.
+/// Records are bytes in shared memory that the other process could still write: copy what must not
+/// change.
+class Handler {
+  public:
+    virtual ~Handler() = default;
+    /// A record in the lane of requests, 8-byte aligned. False: it cannot be taken now, and is
+    /// handed out again by a later progress().
+    virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
+    virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
+    /// There is room again in a lane that was full.
+    virtual void on_room(Connection& to) = 0;
+    /// The process is gone, or sent garbage. The connection stays valid until this returns.
+    virtual void on_gone(Connection& connection) = 0;
+    /// The other side has mapped (0) or could not map (an errno) what was shared as @p share.
+    virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;
+};
+
+/// How the bytes of private memory get to another process, which fetches them.
+enum class PullMethod : std::uint8_t {
+    /// Not found out yet: the other process has not accepted. Send the bytes in records.
+    unknown,
+    /// It reads them out of this process's memory with process_vm_readv(2).
+    process_vm,
+    /// The system does not permit that (ptrace_scope, another PID namespace): send them in records.
+    none,
+};
+
+class Connection {
+  public:
+    Connection() = default;
+    virtual ~Connection() = default;
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    /// The other node's slot.
+    [[nodiscard]] virtual unsigned slot() const noexcept = 0;
+    /// For whatever the node's owner keeps for each connection.
+    void* user = nullptr;
+
+    /// The longest record.
+    [[nodiscard]] virtual std::size_t max_record() const noexcept = 0;
+    /// Puts one record, made of the parts one after the other, into a lane, and rings if the other
+    /// side sleeps.
+    [[nodiscard]] virtual Sent send(Lane lane,
+                                    std::span<const std::span<const std::byte>> parts) noexcept = 0;
+    /// Whether send() of a record of @p length bytes would not find the lane full.
+    [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
+    /// How many records were put into the lane of requests, and how many of them the other side has
+    /// taken: what it has not taken it cannot have answered.
+    [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
+    [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
+
+    /// Whether the other process can read this one's private memory.
+    [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;
+    /// Reads bytes out of the other process: 0, or an errno: EFAULT (no such memory there), ESRCH
+    /// (it is gone), EPERM (not permitted), EINVAL (no such share or out of its bounds).
+    [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
+                                   std::span<std::byte> into) noexcept = 0;
+
+    /// Offers the other process a mapping of @p length bytes from the start of @p fd, read-only
+    /// there; the caller keeps fd. @p id is this process's name for the memory, not 0. The outcome
+    /// comes by Handler::on_shared(). 0, or an errno.
+    [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
+    /// The other side may unmap it.
+    virtual void unshare(std::uint32_t id) noexcept = 0;
+};
+
+struct NodeOptions {
+    /// Where nodes meet. Empty: SOFTVERBS_DIR, or softverbs in XDG_RUNTIME_DIR, or
+    /// /tmp/softverbs-<uid>. Made with mode 0700 where it is missing.
+    std::string directory;
+    /// How many nodes there can be at once.
+    unsigned slots = 1024;
+    /// Bytes of each ring, in the order of Lane; powers of two.
+    std::size_t ring_bytes[lanes] = {256 * 1024, 128 * 1024};
+};
+
+class Node {
+  public:
+    /// Takes the first free slot; what a killed process left in it is cleared away. Throws
+    /// std::system_error with a text that says what to do: EACCES (the directory is not this
+    /// user's, or others can enter it), ENOSPC (every slot is taken), EMFILE, and what the system
+    /// calls said.
+    [[nodiscard]] static std::unique_ptr<Node> open(const NodeOptions& options = {});
+    Node() = default;
+    virtual ~Node() = default;
+    Node(const Node&) = delete;
+    Node& operator=(const Node&) = delete;
+
+    [[nodiscard]] virtual unsigned slot() const noexcept = 0;
+    [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
+    /// The connection to another node, made if there is none yet; records may be sent at once. Null
+    /// and errno: ENOENT (nobody has the slot), EACCES (another user has it), EMFILE, ENOMEM,
+    /// EAGAIN (it does not accept just now).
+    [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
+
+    /// Hands out what has arrived in the rings, at most about @p budget records; how many it was.
+    virtual unsigned progress(Handler& handler, unsigned budget) = 0;
+    /// Accepts, greets, takes descriptors in and notices who is gone: what comes by sockets.
+    virtual void service(Handler& handler) = 0;
+
+    /// From now on senders ring. False: something is there already, do not sleep.
+    [[nodiscard]] virtual bool arm() noexcept = 0;
+    /// Senders need not ring: somebody polls.
+    virtual void disarm() noexcept = 0;
+    /// Sleeps until somebody rings, a socket needs service(), wake() is called or the time is over.
+    /// Without the lock.
+    /// @param timeout_ns  negative: no limit
+    virtual void wait(std::int64_t timeout_ns) noexcept = 0;
+    /// Ends a wait(). From any thread, without the lock.
+    virtual void wake() noexcept = 0;
+
+    /// For the child after fork(2): forgets the parent's node without disturbing it.
+    virtual void abandon() noexcept = 0;
+};
+
+} // namespace softverbs::fabric

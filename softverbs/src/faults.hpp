@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <softverbs/softverbs.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace softverbs {
+
+/// The faults that were asked for. See softverbs.h.
+class Faults {
+  public:
+    /// 0, or EINVAL.
+    int fail_call(std::string_view verb, unsigned nth, int error);
+    int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
+    int set(std::string_view text);
+    [[nodiscard]] unsigned pending() const;
+    void clear();
+
+    /// At the beginning of each entry point that makes, changes or asks for something: 0, or the
+    /// errno to fail with. @p verb is the public name, "ibv_alloc_pd".
+    [[nodiscard]] int enter(std::string_view verb) {
+        return calls_.empty() ? 0 : enter_slowly(verb);
+    }
+    struct PacketFault {
+        softverbs_packet_fault what;
+        unsigned delay_ms;
+    };
+    /// At each packet sent: what becomes of it. Null: it is sent.
+    [[nodiscard]] const PacketFault* packet() {
+        return packets_.empty() ? nullptr : packet_slowly();
+    }
+    [[nodiscard]] bool dm_exhausted() const { return dm_exhausted_; }
+
+  private:
+    struct Call {
+        std::string verb; // empty: any
+        unsigned left;
+        int error;
+    };
+    struct Packet {
+        PacketFault fault;
+        unsigned left;
+    };
+    int enter_slowly(std::string_view verb);
+    const PacketFault* packet_slowly();
+
+    std::vector<Call> calls_;
+    std::vector<Packet> packets_;
+    PacketFault current_{};
+    bool dm_exhausted_ = false;
+};
+
+} // namespace softverbs

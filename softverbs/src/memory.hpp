@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device.hpp"
+
+namespace softverbs {
+
+struct Qp;
+struct Mr;
+
+/// A mapping of a dma-buf, of a memfd that stands in for one, or of device memory.
+struct Mapping; // mapping.hpp
+
+/// What an lkey or rkey opens: a memory region, or a memory window in one.
+struct Grant {
+    Pd* pd = nullptr;
+    Mr* mr = nullptr; // the region itself, or the one the window is bound to
+    std::uint32_t key = 0;
+    unsigned access = 0;
+    /// The first address that verbs know it by, and how far it goes.
+    std::uint64_t iova = 0;
+    std::size_t length = 0;
+    /// Where iova is in this process. Null in null regions, which read as zeros and swallow writes.
+    std::byte* base = nullptr;
+    /// Type 2B windows: the queue pair they belong to, and no other; 0: any.
+    std::uint32_t qp_number = 0;
+    bool is_window = false;
+    bool revoked = false;
+};
+
+struct Mr : ibv_mr {
+    enum class Kind : std::uint8_t { host, dmabuf, device_memory, null, imported };
+    Kind kind = Kind::host;
+    Grant grant;
+    /// Windows bound to it.
+    unsigned users = 0;
+    /// Of dma-bufs and device memory; null for private memory. Owned with the other regions in it.
+    Mapping* mapping = nullptr;
+    /// Where the region starts in the mapping.
+    std::uint64_t mapping_offset = 0;
+};
+
+struct Mw : ibv_mw {
+    Grant grant; // key 0 in type 1 windows that are not bound
+};
+
+struct Dm : ibv_dm {
+    Mapping* mapping = nullptr;
+    std::size_t length = 0;   // asked for
+    std::size_t consumed = 0; // of the device's
+    unsigned users = 0;
+    bool imported = false;
+};
+
+// What the entry points of these verbs do, with the lock held. Null and errno, or an errno, as the
+// verbs have it. Faults and forwarding are the entry points' business; arguments are checked here.
+
+[[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
+                              unsigned access);
+[[nodiscard]] Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length,
+                                std::uint64_t iova, int fd, unsigned access);
+[[nodiscard]] Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length,
+                            unsigned access);
+[[nodiscard]] Mr* alloc_null_mr(Pd& pd);
+/// As ibv_rereg_mr(3): 0 or IBV_REREG_MR_ERR_*, with errno.
+[[nodiscard]] int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length,
+                           int access);
+[[nodiscard]] int dereg_mr(Mr& mr);
+[[nodiscard]] int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
+                            std::span<const ibv_sge> entries);
+void revoke(Mr& mr);
+
+[[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
+[[nodiscard]] int dealloc_mw(Mw& mw);
+/// What a bind request of a queue pair does when its turn comes: a new rkey for @p mw. For type 2
+/// the program has chosen it (@p rkey). False: not permitted (IBV_WC_MW_BIND_ERR).
+[[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
+/// The key a type 1 window will have once ibv_bind_mw()'s request is done: given out at once.
+[[nodiscard]] std::uint32_t reserve_window_key(Mw& mw);
+/// Local invalidation, or that by a send with invalidation: of a type 2 window. False: no such
+/// window of this queue pair.
+[[nodiscard]] bool invalidate(const Qp& qp, std::uint32_t rkey);
+
+[[nodiscard]] Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes);
+[[nodiscard]] int free_dm(Dm& dm);
+/// A descriptor of the device memory that can be registered as a dma-buf; -1 and errno.
+[[nodiscard]] int export_dm(Dm& dm);
+[[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
+void unimport_dm(Dm& dm);
+
+// For the engine
+
+enum class Denied : std::uint8_t {
+    no,
+    /// No such key, another protection domain, out of bounds, or access it does not give: what
+    /// these are in a completion depends on whose memory it is.
+    key,
+    domain,
+    bounds,
+    access,
+    revoked,
+};
+
+/// Memory that may be used, for as long as the lock is held.
+struct Window {
+    /// Null in null regions.
+    std::byte* data = nullptr;
+    std::size_t length = 0;
+    const Mr* mr = nullptr;
+};
+
+/// An entry of a request. @param write  whether the device is going to write to it
+[[nodiscard]] Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);
+/// What a peer asks for. @param access  the IBV_ACCESS_REMOTE_* needed
+[[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
+                                 std::uint64_t length, unsigned access, Window& window);
+/// Around the use of windows by the CPU: does what a real dma-buf needs for it
+/// (DMA_BUF_IOCTL_SYNC), which is nothing for all others.
+void begin_cpu_access(const Window& window, bool write) noexcept;
+void end_cpu_access(const Window& window, bool write) noexcept;
+
+/// A mapping that other processes can have as well: its descriptor, length, and name (not 0, unique
+/// in this process); false for private memory.
+struct Shareable {
+    std::uint32_t id;
+    int fd;
+    std::size_t length;
+    /// Of the window's first byte.
+    std::uint64_t offset;
+};
+[[nodiscard]] bool shareable(const Window& window, Shareable& out) noexcept;
+
+} // namespace softverbs

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "completion_queue.hpp"
+#include "device.hpp"
+#include "memory.hpp"
+
+namespace softverbs {
+
+namespace fabric {
+class Connection;
+}
+
+inline constexpr std::size_t max_sge = 16;
+inline constexpr std::uint32_t max_inline = 1024;
+inline constexpr std::uint32_t psn_mask = 0xffffff;
+
+/// Where datagrams go; a copy, so that the address handle may be destroyed once posted.
+struct Ah : ibv_ah {
+    ibv_ah_attr attributes{};
+};
+
+/// A request in a send queue.
+struct SendRequest {
+    std::uint64_t wr_id = 0;
+    ibv_wr_opcode opcode = IBV_WR_SEND;
+    unsigned flags = 0; // IBV_SEND_*
+    __be32 imm_data = 0;
+    std::uint32_t invalidate_rkey = 0; // IBV_WR_SEND_WITH_INV, IBV_WR_LOCAL_INV
+    std::uint64_t remote_address = 0;
+    std::uint32_t rkey = 0;
+    std::uint64_t compare_add = 0;
+    std::uint64_t swap = 0;
+    // Datagrams
+    ibv_ah_attr destination{};
+    std::uint32_t remote_qpn = 0;
+    std::uint32_t remote_qkey = 0;
+    // IBV_WR_BIND_MW; the rkey the window gets is in rkey
+    Mw* window = nullptr;
+    ibv_mw_bind_info bind{};
+
+    /// In Qp::send_entries and Qp::inline_bytes, at this request's place. Inline data is that of
+    /// IBV_SEND_INLINE, copied when it was posted.
+    std::uint32_t entries = 0;
+    bool is_inline = false;
+    /// Bytes of data, without those of atomics' results.
+    std::uint64_t length = 0;
+
+    // The engine's
+    enum class State : std::uint8_t { waiting, sending, sent, done };
+    State state = State::waiting;
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    /// Its packet has this sequence number: one each request. Reads and atomics have one as well.
+    std::uint32_t psn = 0;
+    /// How many bytes went out so far, when they travel in several records.
+    std::uint64_t offset = 0;
+    /// Connection::sent() after its last record: once that many are taken an answer can be
+    /// expected.
+    std::uint64_t record = 0;
+};
+
+struct RecvRequest {
+    std::uint64_t wr_id = 0;
+    std::uint32_t entries = 0;
+    std::array<ibv_sge, max_sge> entry{};
+};
+
+/// A ring of requests that never grows.
+template <class Request>
+class Ring {
+  public:
+    void resize(std::size_t capacity) {
+        slots_.assign(capacity, Request{});
+        first_ = end_ = 0;
+    }
+    [[nodiscard]] std::size_t capacity() const noexcept { return slots_.size(); }
+    [[nodiscard]] std::size_t size() const noexcept {
+        return static_cast<std::size_t>(end_ - first_);
+    }
+    [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
+    [[nodiscard]] bool full() const noexcept { return size() == slots_.size(); }
+    /// Positions count on and on: first() is the oldest request, end() the one after the newest.
+    [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
+    [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+    [[nodiscard]] std::size_t place(std::uint64_t position) const noexcept {
+        return static_cast<std::size_t>(position % slots_.size());
+    }
+    [[nodiscard]] Request& operator[](std::uint64_t position) noexcept {
+        return slots_[place(position)];
+    }
+    [[nodiscard]] const Request& operator[](std::uint64_t position) const noexcept {
+        return slots_[place(position)];
+    }
+    [[nodiscard]] Request& front() noexcept { return (*this)[first_]; }
+    /// Room for one more; only if not full(). What the slot held before is still in it.
+    Request& push() noexcept { return slots_[place(end_++)]; }
+    void pop() noexcept { ++first_; }
+    /// Takes back what was pushed last, down to @p position.
+    void truncate(std::uint64_t position) noexcept { end_ = position; }
+    void clear() noexcept { first_ = end_; }
+
+  private:
+    std::vector<Request> slots_;
+    std::uint64_t first_ = 0;
+    std::uint64_t end_ = 0;
+};
+
+struct Srq : ibv_srq {
+    Ring<RecvRequest> requests;
+    std::uint32_t max_sge = 0;
+    /// IBV_EVENT_SRQ_LIMIT_REACHED when fewer requests are left; 0: never. Once.
+    std::uint32_t limit = 0;
+    unsigned users = 0;
+    std::uint32_t unacknowledged = 0;
+};
+
+/// What a queue pair's requester remembers. The engine's.
+struct Requester {
+    /// The first request not sent yet, and the first not acknowledged is the ring's first().
+    std::uint64_t next = 0;
+    std::uint32_t next_psn = 0;
+    unsigned reads_in_flight = 0; // and atomics
+    unsigned retries_left = 0;
+    unsigned rnr_retries_left = 0;
+    /// CLOCK_MONOTONIC, nanoseconds; 0: not waiting.
+    std::uint64_t retry_at = 0;
+    std::uint64_t rnr_until = 0;
+    fabric::Connection* connection = nullptr;
+    bool stalled = false;   // the lane was full
+    bool scheduled = false; // in the engine's list of those with something to send
+    bool timed = false;     // in the engine's list of timers
+};
+
+/// What its responder remembers. The engine's.
+struct Responder {
+    std::uint32_t expected_psn = 0;
+    /// A message of several records is under way: how far it is, and where it goes.
+    bool in_message = false;
+    std::uint64_t received = 0;
+    RecvRequest current{};
+    bool current_taken = false;
+    /// The message under way met an error, whose rest is dropped.
+    bool dropping = false;
+    /// Answers to atomics, for those who ask twice.
+    struct Atomic {
+        std::uint32_t psn;
+        std::uint64_t value;
+    };
+    std::deque<Atomic> atomics;
+};
+
+struct Qp : ibv_qp_ex { // an ibv_qp* to it is its qp_base
+    ibv_qp_init_attr_ex init{};
+    ibv_qp_attr attributes{}; // as ibv_query_qp() gives it out
+    bool signal_all = false;
+    bool extended = false; // made with send_ops_flags
+    Cq* send_queue = nullptr;
+    Cq* recv_queue = nullptr;
+    Srq* shared_queue = nullptr;
+
+    Ring<SendRequest> sends;
+    std::vector<ibv_sge> send_entries;   // cap.max_send_sge for each place
+    std::vector<std::byte> inline_bytes; // cap.max_inline_data for each place
+    Ring<RecvRequest> receives;
+
+    /// ibv_wr_*: requests from batch_first on are not posted before wr_complete().
+    bool in_batch = false;
+    std::uint64_t batch_first = 0;
+    int batch_error = 0;
+
+    Requester requester;
+    Responder responder;
+    std::uint32_t unacknowledged = 0;
+    unsigned windows = 0;              // type 2B windows bound to it
+    bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
+
+    [[nodiscard]] ibv_qp* native() noexcept { return &qp_base; }
+    [[nodiscard]] static Qp& of(ibv_qp* qp) noexcept { return *reinterpret_cast<Qp*>(qp); }
+    [[nodiscard]] static Qp& of(ibv_qp_ex* qp) noexcept { return static_cast<Qp&>(*qp); }
+    [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
+    [[nodiscard]] ibv_qp_state state() const noexcept { return qp_base.state; }
+    [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
+    [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd); }
+    [[nodiscard]] std::span<ibv_sge> entries(std::uint64_t position) noexcept {
+        return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
+                sends[position].entries};
+    }
+    [[nodiscard]] std::byte* inline_data(std::uint64_t position) noexcept {
+        return inline_bytes.data() + sends.place(position) * init.cap.max_inline_data;
+    }
+};
+
+// The verbs, with the lock held; see memory.hpp.
+
+[[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes);
+[[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
+void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
+/// Waits until all events are acknowledged, so it takes the lock itself.
+[[nodiscard]] int destroy_qp(Qp& qp);
+
+[[nodiscard]] Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes);
+[[nodiscard]] int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask);
+void query_srq(const Srq& srq, ibv_srq_attr& attributes);
+[[nodiscard]] int destroy_srq(Srq& srq);
+
+[[nodiscard]] Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes);
+[[nodiscard]] int destroy_ah(Ah& ah);
+
+// The data path, in ibv_context_ops and ibv_qp_ex: these take the lock themselves.
+int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad);
+int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** bad);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+/// Fills in the functions of ibv_wr_*.
+void set_work_request_functions(Qp& qp);
+
+/// The next receive request for a message to @p qp, from its own queue or the shared one; false:
+/// there is none. Raises the SRQ's limit event.
+[[nodiscard]] bool take_receive(Qp& qp, RecvRequest& request);
+
+/// Into the error state: completes everything outstanding with IBV_WC_WR_FLUSH_ERR, in order. What
+/// caused it is completed by the engine before. @p event  raised for the queue pair, unless
+/// negative
+void enter_error(Qp& qp, int event = -1);
+/// Completes the oldest send request: a completion if it was signalled or failed.
+void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0,
+                   std::uint32_t vendor_error = 0);
+/// Completes a receive request.
+void complete_receive(Qp& qp, const Completion& completion);
+
+} // namespace softverbs
