@@ -42,15 +42,25 @@ sockaddr_storage name_of(Call call, int socket, const char* function) {
     return address;
 }
 
-std::string text_of(const sockaddr_storage& address) {
-    return to_string(reinterpret_cast<const sockaddr&>(address));
+/// Whether both are the same address and port.
+bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noexcept {
+    const auto& one = reinterpret_cast<const sockaddr&>(left);
+    const auto& other = reinterpret_cast<const sockaddr&>(right);
+    if (one.sa_family != other.sa_family || port_of(one) != port_of(other)) {
+        return false;
+    }
+    return one.sa_family == AF_INET6
+               ? IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(left).sin6_addr,
+                                    &reinterpret_cast<const sockaddr_in6&>(right).sin6_addr)
+               : reinterpret_cast<const sockaddr_in&>(left).sin_addr.s_addr ==
+                     reinterpret_cast<const sockaddr_in&>(right).sin_addr.s_addr;
 }
 
 /// A port that nobody listens at may be the very one the kernel picks for this end, and TCP then
 /// connects the socket with itself.
 bool is_connected_to_itself(const UniqueFd& socket) {
-    return text_of(name_of(::getsockname, socket.get(), "getsockname")) ==
-           text_of(name_of(::getpeername, socket.get(), "getpeername"));
+    return same_place(name_of(::getsockname, socket.get(), "getsockname"),
+                      name_of(::getpeername, socket.get(), "getpeername"));
 }
 
 /// What became of a connection that was begun: 0 or an errno value.
