@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <utility>
+
+namespace softverbs::fabric {
+
+/// Owns what mmap(2) returned.
+class Mapping {
+  public:
+    Mapping() noexcept = default;
+    /// Maps @p size bytes of @p fd, shared. Empty, with errno, where mmap(2) failed.
+    Mapping(int fd, std::size_t size, int protection, int extra_flags = 0) noexcept
+        : address_(::mmap(nullptr, size, protection, MAP_SHARED | extra_flags, fd, 0)),
+          size_(size) {
+        if (address_ == MAP_FAILED) {
+            address_ = nullptr;
+            size_ = 0;
+        }
+    }
+    Mapping(Mapping&& other) noexcept
+        : address_(std::exchange(other.address_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Mapping& operator=(Mapping&& other) noexcept {
+        std::swap(address_, other.address_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    ~Mapping() {
+        if (address_ != nullptr) {
+            ::munmap(address_, size_);
+        }
+    }
+
+    explicit operator bool() const noexcept { return address_ != nullptr; }
+    [[nodiscard]] std::byte* bytes() const noexcept { return static_cast<std::byte*>(address_); }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+  private:
+    void* address_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+} // namespace softverbs::fabric

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace softverbs::fabric {
+
+/// Owns a file descriptor; -1 means none.
+class UniqueFd {
+  public:
+    UniqueFd() noexcept = default;
+    /// Takes ownership of @p fd, which may be -1.
+    explicit UniqueFd(int fd) noexcept : fd_(fd) {}
+    UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
+    UniqueFd& operator=(UniqueFd&& other) noexcept {
+        reset(other.release());
+        return *this;
+    }
+    UniqueFd(const UniqueFd&) = delete;
+    UniqueFd& operator=(const UniqueFd&) = delete;
+    ~UniqueFd() { reset(); }
+
+    [[nodiscard]] int get() const noexcept { return fd_; }
+    explicit operator bool() const noexcept { return fd_ >= 0; }
+    /// Gives the descriptor to the caller, who closes it.
+    [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+
+    /// Closes the descriptor held, then holds @p fd.
+    void reset(int fd = -1) noexcept {
+        const int old = std::exchange(fd_, fd);
+        if (old >= 0) {
+            ::close(old);
+        }
+    }
+
+  private:
+    int fd_ = -1;
+};
+
+} // namespace softverbs::fabric
