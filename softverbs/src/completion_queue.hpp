@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -30,7 +31,8 @@ struct Completion {
 };
 
 struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
-    /// A ring of cqe entries: those from taken to pushed are there to be polled.
+    /// A ring that grows until it has room for cqe entries, always a power of two: those from taken
+    /// to pushed are there to be polled.
     std::vector<Completion> ring;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
@@ -40,6 +42,7 @@ struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
     bool armed_solicited_only = false;
     /// Pushed before the next arming takes effect.
     std::vector<Completion> before_arming;
+    /// Events of both kinds; see acknowledgements.hpp.
     std::uint32_t unacknowledged = 0;
     /// Queue pairs that use it, each counted for both of its sides.
     unsigned users = 0;
@@ -48,7 +51,8 @@ struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
     bool ignore_overrun = false;
     /// Extended polling: what the read functions speak of.
     Completion current{};
-    bool polling = false;
+    /// Held from start_poll() to end_poll(), unless single_threaded. Taken before Process::lock.
+    std::mutex poll_lock;
 
     [[nodiscard]] ibv_cq* native() noexcept { return reinterpret_cast<ibv_cq*>(this); }
     [[nodiscard]] static Cq& of(ibv_cq* cq) noexcept { return *reinterpret_cast<Cq*>(cq); }
@@ -64,16 +68,19 @@ struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
 /// Waits until all events are acknowledged, so it takes the lock itself.
 [[nodiscard]] int destroy_cq(Cq& cq);
 [[nodiscard]] int request_notification(Cq& cq, bool solicited_only);
-/// Waits, so it takes the lock itself.
+/// 0, or -1 and errno, as the verb. Waits, so it takes the lock itself.
 [[nodiscard]] int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(Cq& cq, unsigned count);
+
+/// Fills in start_poll, the read functions, and their like.
+void set_polling_functions(Cq& cq);
 
 /// Takes up to @p out.size() completions: how many; negative when the queue is broken. Does not
 /// look for new ones: Engine::progress() does.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
 /// Adds a completion and raises the event that was asked for. A queue that is full breaks
-/// (IBV_EVENT_CQ_ERR), and with it the queue pairs that use it (IBV_EVENT_QP_FATAL).
+/// (IBV_EVENT_CQ_ERR), takes no more, and with it the queue pairs that use it (IBV_EVENT_QP_FATAL).
 void push(Cq& cq, const Completion& completion);
 void break_cq(Cq& cq);
 /// Raises the event that was asked for, if one was.

@@ -81,6 +81,8 @@ class EventDescriptor {
     /// Takes one: 0, or EAGAIN (none, and the program made the descriptor non-blocking), EINTR.
     /// Waits, so without the lock.
     [[nodiscard]] int take() const noexcept;
+    /// Takes one back, if there is one that nobody has taken. Never waits.
+    void retract() const noexcept;
 
   private:
     int fd_ = -1;

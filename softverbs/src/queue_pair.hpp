@@ -4,9 +4,11 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -74,25 +76,25 @@ struct RecvRequest {
     std::array<ibv_sge, max_sge> entry{};
 };
 
-/// A ring of requests that never grows.
+/// A ring of requests that never grows. Its memory comes with the first request, since thousands of
+/// queue pairs may be made that hardly do anything.
 template <class Request>
 class Ring {
   public:
-    void resize(std::size_t capacity) {
-        slots_.assign(capacity, Request{});
-        first_ = end_ = 0;
-    }
-    [[nodiscard]] std::size_t capacity() const noexcept { return slots_.size(); }
+    explicit Ring(std::size_t capacity = 0) noexcept : capacity_(capacity) {}
+    [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+    /// As many places as a capacity needs: a power of two, so that finding one is cheap.
+    [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(capacity_); }
     [[nodiscard]] std::size_t size() const noexcept {
         return static_cast<std::size_t>(end_ - first_);
     }
     [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
-    [[nodiscard]] bool full() const noexcept { return size() == slots_.size(); }
+    [[nodiscard]] bool full() const noexcept { return size() == capacity_; }
     /// Positions count on and on: first() is the oldest request, end() the one after the newest.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
     [[nodiscard]] std::size_t place(std::uint64_t position) const noexcept {
-        return static_cast<std::size_t>(position % slots_.size());
+        return static_cast<std::size_t>(position) & (slots_.size() - 1);
     }
     [[nodiscard]] Request& operator[](std::uint64_t position) noexcept {
         return slots_[place(position)];
@@ -101,14 +103,18 @@ class Ring {
         return slots_[place(position)];
     }
     [[nodiscard]] Request& front() noexcept { return (*this)[first_]; }
+    /// Before the first use of a slot. Throws std::bad_alloc.
+    void allocate() { slots_.resize(places()); }
+    [[nodiscard]] bool allocated() const noexcept { return !slots_.empty(); }
     /// Room for one more; only if not full(). What the slot held before is still in it.
     Request& push() noexcept { return slots_[place(end_++)]; }
+    /// The slots up to @p position were written, and are requests now.
+    void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
-    /// Takes back what was pushed last, down to @p position.
-    void truncate(std::uint64_t position) noexcept { end_ = position; }
     void clear() noexcept { first_ = end_; }
 
   private:
+    std::size_t capacity_;
     std::vector<Request> slots_;
     std::uint64_t first_ = 0;
     std::uint64_t end_ = 0;
@@ -120,7 +126,7 @@ struct Srq : ibv_srq {
     /// IBV_EVENT_SRQ_LIMIT_REACHED when fewer requests are left; 0: never. Once.
     std::uint32_t limit = 0;
     unsigned users = 0;
-    std::uint32_t unacknowledged = 0;
+    std::uint32_t unacknowledged = 0; // see acknowledgements.hpp
 };
 
 /// What a queue pair's requester remembers. The engine's.
@@ -167,19 +173,24 @@ struct Qp : ibv_qp_ex { // an ibv_qp* to it is its qp_base
     Cq* recv_queue = nullptr;
     Srq* shared_queue = nullptr;
 
+    /// These get their memory when they are needed first.
     Ring<SendRequest> sends;
     std::vector<ibv_sge> send_entries;   // cap.max_send_sge for each place
     std::vector<std::byte> inline_bytes; // cap.max_inline_data for each place
     Ring<RecvRequest> receives;
 
-    /// ibv_wr_*: requests from batch_first on are not posted before wr_complete().
-    bool in_batch = false;
-    std::uint64_t batch_first = 0;
+    /// ibv_wr_*: from wr_start() to wr_complete() or wr_abort() its thread holds batch_lock, and
+    /// other threads that post wait, as with providers. It is taken before Process::lock. Requests
+    /// are written into the slots from sends.end() to batch_end, which nobody else looks at,
+    /// without Process::lock. Slots before batch_limit are known to be free.
+    std::mutex batch_lock;
+    std::uint64_t batch_end = 0;
+    std::uint64_t batch_limit = 0;
     int batch_error = 0;
 
     Requester requester;
     Responder responder;
-    std::uint32_t unacknowledged = 0;
+    std::uint32_t unacknowledged = 0;  // see acknowledgements.hpp
     unsigned windows = 0;              // type 2B windows bound to it
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
@@ -210,8 +221,11 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 [[nodiscard]] Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes);
 [[nodiscard]] int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask);
 void query_srq(const Srq& srq, ibv_srq_attr& attributes);
+/// Waits until all events are acknowledged, so it takes the lock itself.
 [[nodiscard]] int destroy_srq(Srq& srq);
 
+/// Whether a device's port can send there: 0, or EINVAL.
+[[nodiscard]] int check_address(Device& device, const ibv_ah_attr& address);
 [[nodiscard]] Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes);
 [[nodiscard]] int destroy_ah(Ah& ah);
 
@@ -233,10 +247,20 @@ void set_work_request_functions(Qp& qp);
 /// caused it is completed by the engine before. @p event  raised for the queue pair, unless
 /// negative
 void enter_error(Qp& qp, int event = -1);
-/// Completes the oldest send request: a completion if it was signalled or failed.
+/// After a failed send of an unreliable queue pair: its send queue stops (IBV_QPS_SQE), what is in
+/// it is flushed, and it goes on receiving.
+void enter_send_queue_error(Qp& qp);
+/// Completes the oldest send request: a completion if it was signalled or failed. The completion
+/// queue may overrun, which takes the queue pair into the error state: look at both anew.
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0,
                    std::uint32_t vendor_error = 0);
-/// Completes a receive request.
+/// Completes all send requests, and all receive requests of its own, with IBV_WC_WR_FLUSH_ERR.
+void flush_sends(Qp& qp);
+void flush_receives(Qp& qp);
+/// In IBV_QPS_SQD, with nothing in flight any more: raises IBV_EVENT_SQ_DRAINED, if it was asked
+/// for.
+void end_draining(Qp& qp);
+/// Completes a receive request; the queue pair's number is filled in.
 void complete_receive(Qp& qp, const Completion& completion);
 
 } // namespace softverbs
