@@ -20,12 +20,19 @@ struct Mapping {
 
 /// Maps a dma-buf or memfd for one user: a new mapping, or one that there is of the same memory.
 /// Null and errno: EBADF (no descriptor), EINVAL (neither a dma-buf nor a memfd, or one that cannot
-/// be mapped), ENOMEM, EACCES (@p write, and it is open for reading only).
+/// be mapped), ENOMEM, EMFILE, EACCES (@p write, and it is open for reading only or sealed).
+///
+/// A dma-buf cannot shrink, and a memfd must not while it is mapped: F_SEAL_SHRINK is added to it
+/// where it permits that. One that does not, and is cut short nevertheless, ends the process with
+/// SIGBUS at the next access.
 [[nodiscard]] Mapping* map_descriptor(int fd, bool write);
-/// New memory in a memfd named @p name.
+/// New memory in a memfd named @p name, for one user. Null and errno.
 [[nodiscard]] Mapping* make_memory(const char* name, std::size_t length);
 void retain(Mapping& mapping) noexcept;
-/// The last user's frees it.
+/// The last user's frees it. Nothing for null.
 void release(Mapping* mapping) noexcept;
+
+/// Another descriptor for the same memory, closed by exec(2), the caller's: -1 and errno.
+[[nodiscard]] int duplicate(int fd) noexcept;
 
 } // namespace softverbs

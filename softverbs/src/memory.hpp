@@ -17,6 +17,20 @@ struct Mr;
 /// A mapping of a dma-buf, of a memfd that stands in for one, or of device memory.
 struct Mapping; // mapping.hpp
 
+/// What ibv_alloc_dm() took of a device: the ibv_dm of who took it and of all who imported it are
+/// handles of it.
+struct DeviceMemory {
+    Device* device = nullptr;
+    std::uint32_t handle = 0;
+    Mapping* mapping = nullptr;
+    std::size_t length = 0;   // asked for
+    std::size_t consumed = 0; // of the device's
+    unsigned regions = 0;
+    unsigned holders = 0;
+    /// By ibv_free_dm(): whoever holds it still can only let go.
+    bool freed = false;
+};
+
 /// What an lkey or rkey opens: a memory region, or a memory window in one.
 struct Grant {
     Pd* pd = nullptr;
@@ -44,17 +58,18 @@ struct Mr : ibv_mr {
     Mapping* mapping = nullptr;
     /// Where the region starts in the mapping.
     std::uint64_t mapping_offset = 0;
+    /// Of device memory.
+    DeviceMemory* device_memory = nullptr;
 };
 
 struct Mw : ibv_mw {
-    Grant grant; // key 0 in type 1 windows that are not bound
+    Grant grant; // key 0 while it is not bound
+    /// Given out last; the program could have written to rkey.
+    std::uint32_t last_key = 0;
 };
 
 struct Dm : ibv_dm {
-    Mapping* mapping = nullptr;
-    std::size_t length = 0;   // asked for
-    std::size_t consumed = 0; // of the device's
-    unsigned users = 0;
+    DeviceMemory* memory = nullptr;
     bool imported = false;
 };
 
@@ -72,16 +87,22 @@ struct Dm : ibv_dm {
 [[nodiscard]] int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length,
                            int access);
 [[nodiscard]] int dereg_mr(Mr& mr);
+/// Whether there is such a region, as there may not be when a request that names it is executed.
+[[nodiscard]] bool is_alive(const ibv_mr* mr);
 [[nodiscard]] int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
                             std::span<const ibv_sge> entries);
+/// Nothing can be accessed any more by it and the windows in it.
 void revoke(Mr& mr);
 
 [[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
 [[nodiscard]] int dealloc_mw(Mw& mw);
 /// What a bind request of a queue pair does when its turn comes: a new rkey for @p mw. For type 2
 /// the program has chosen it (@p rkey). False: not permitted (IBV_WC_MW_BIND_ERR).
+/// It may be that the window or region has gone since the request was posted.
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
-/// The key a type 1 window will have once ibv_bind_mw()'s request is done: given out at once.
+/// The key a type 1 window will have once ibv_bind_mw()'s request is done: given out at once, and
+/// put into the ibv_mw. Only when nothing can fail any more, as what the window is bound to until
+/// then keeps its key.
 [[nodiscard]] std::uint32_t reserve_window_key(Mw& mw);
 /// Local invalidation, or that by a send with invalidation: of a type 2 window. False: no such
 /// window of this queue pair.
@@ -91,6 +112,8 @@ void revoke(Mr& mr);
 [[nodiscard]] int free_dm(Dm& dm);
 /// A descriptor of the device memory that can be registered as a dma-buf; -1 and errno.
 [[nodiscard]] int export_dm(Dm& dm);
+/// Of the same device and this process, by ibv_dm::handle: another process would need the
+/// descriptor of the memory, which verbs have no way to hand over. Null and ENOENT.
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
