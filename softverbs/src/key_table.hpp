@@ -25,6 +25,14 @@ class KeyTable {
     [[nodiscard]] Grant* find(std::uint32_t key) const noexcept;
     /// Whose entry it is in, whatever the variant.
     [[nodiscard]] Grant* owner(std::uint32_t key) const noexcept;
+    template <class Function>
+    void for_each(const Function& function) const {
+        for (const Entry& entry : entries_) {
+            if (entry.name != 0) {
+                function(*entry.grant);
+            }
+        }
+    }
 
   private:
     struct Entry {

@@ -107,6 +107,8 @@ void revoke(Mr& mr);
 /// Local invalidation, or that by a send with invalidation: of a type 2 window. False: no such
 /// window of this queue pair.
 [[nodiscard]] bool invalidate(const Qp& qp, std::uint32_t rkey);
+/// Of all type 2 windows bound to a queue pair, when it is reset or destroyed.
+void invalidate_all(const Qp& qp);
 
 [[nodiscard]] Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes);
 [[nodiscard]] int free_dm(Dm& dm);

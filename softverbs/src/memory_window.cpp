@@ -137,4 +137,15 @@ bool invalidate(const Qp& qp, std::uint32_t rkey) {
     return true;
 }
 
+void invalidate_all(const Qp& qp) {
+    if (qp.windows == 0) {
+        return;
+    }
+    process().keys.for_each([&qp](Grant& grant) {
+        if (grant.qp_number == qp.number()) {
+            unbind(grant);
+        }
+    });
+}
+
 } // namespace softverbs

@@ -115,6 +115,7 @@ void reset(Qp& qp) {
     qp.receives.clear();
     qp.requester.next = qp.sends.end();
     qp.responder.current_taken = false;
+    invalidate_all(qp);
     forget(*qp.send_queue, qp.number());
     forget(*qp.recv_queue, qp.number());
     const ibv_qp_cap cap = qp.attributes.cap;

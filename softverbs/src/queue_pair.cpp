@@ -170,6 +170,7 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 int destroy_qp(Qp& qp) {
     std::unique_lock lock(process().lock);
     process().engine.destroyed(qp);
+    invalidate_all(qp);
     process().qps.erase(qp.number());
     qp.qp_base.state = IBV_QPS_RESET;
     forget(*qp.send_queue, qp.number());
