@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <string_view>
+
+namespace softverbs {
+
+/// Whether a fault can be asked for by this name: "ibv_reg_mr".
+[[nodiscard]] bool is_verb(std::string_view name) noexcept;
+
+} // namespace softverbs
