@@ -230,12 +230,12 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes);
 [[nodiscard]] int destroy_ah(Ah& ah);
 
 // The data path, in ibv_context_ops and ibv_qp_ex: these take the lock themselves.
-int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr** bad);
-int post_recv(ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr** bad);
-int post_srq_recv(ibv_srq* srq, ibv_recv_wr* request, ibv_recv_wr** bad);
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
-int poll_cq(ibv_cq* cq, int entries, ibv_wc* completions);
-int req_notify_cq(ibv_cq* cq, int solicited_only);
+int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad);
+int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad);
+int post_srq_recv(ibv_srq* native, ibv_recv_wr* request, ibv_recv_wr** bad);
+int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind);
+int poll_cq(ibv_cq* native, int entries, ibv_wc* completions);
+int req_notify_cq(ibv_cq* native, int solicited_only);
 /// Fills in the functions of ibv_wr_*.
 void set_work_request_functions(Qp& qp);
 

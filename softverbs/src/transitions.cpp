@@ -21,8 +21,8 @@ constexpr Masks same(int mask) noexcept {
 }
 
 struct Rule {
-    ibv_qp_state from;
-    ibv_qp_state to;
+    ibv_qp_state from = IBV_QPS_RESET;
+    ibv_qp_state to = IBV_QPS_RESET;
     Masks required;
     Masks optional;
 };
