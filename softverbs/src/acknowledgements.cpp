@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "acknowledgements.hpp"
 
-#include <sys/uio.h>
-
 #include <algorithm>
 
 namespace softverbs {
@@ -31,14 +29,6 @@ const void* element_of(const ibv_async_event& event) noexcept {
 }
 
 } // namespace
-
-void EventDescriptor::retract() const noexcept {
-    // A thread in take() may be about to read the same event, so a plain read(2) could wait for the
-    // next one. Where there is no such flag the event stays, and whoever takes it finds nothing.
-    std::uint64_t value = 0;
-    const iovec buffer{&value, sizeof value};
-    [[maybe_unused]] const ssize_t read = preadv2(fd_, &buffer, 1, -1, RWF_NOWAIT);
-}
 
 void forget_events(Context& context, const void* native) {
     const auto gone = std::erase_if(context.async_events, [native](const ibv_async_event& event) {
