@@ -61,10 +61,6 @@ struct Device : ibv_device {
     }
 };
 
-/// Device @p index as the profile has it: "default", "mlx5", "efa", "rxe", "old-kernel",
-/// "small-mr". False: no such profile.
-[[nodiscard]] bool describe(Device& device, unsigned index, std::string_view profile);
-
 /// Events in a descriptor that poll(2) can wait for.
 class EventDescriptor {
   public:
