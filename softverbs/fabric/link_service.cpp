@@ -42,11 +42,14 @@ void Link::probe(const Message& told) noexcept {
 }
 
 PullMethod Link::pull_method() const noexcept {
+    if (!context_.pull) {
+        return PullMethod::none;
+    }
     switch (outgoing_.pull.load(std::memory_order_acquire)) {
         case static_cast<std::uint32_t>(PullMethod::unknown):
             return PullMethod::unknown;
         case static_cast<std::uint32_t>(PullMethod::process_vm):
-            return context_.pull ? PullMethod::process_vm : PullMethod::none;
+            return PullMethod::process_vm;
         default:
             return PullMethod::none;
     }
@@ -91,6 +94,9 @@ int Link::share(std::uint32_t id, int fd, std::size_t length) noexcept {
     }
     if (id == 0 || length == 0) {
         return EINVAL;
+    }
+    if (fd < 0) {
+        return EBADF;
     }
     try {
         if (!shares_.emplace(id, false).second) {

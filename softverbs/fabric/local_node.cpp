@@ -74,6 +74,7 @@ void LocalNode::abandon() noexcept {
     wake_.reset();
     spare_.reset();
     slot_.abandon();
+    rendezvous_.close();
 }
 
 Connection* LocalNode::connect(unsigned slot) noexcept {

@@ -38,6 +38,9 @@ class Rendezvous {
     /// Removes a slot's files. For who holds its lock.
     void remove(unsigned slot) const noexcept;
 
+    /// Forgets the directory.
+    void close() noexcept { fd_.reset(); }
+
     /// Removes what killed processes left behind.
     void sweep() const;
 
