@@ -126,10 +126,11 @@ void Faults::clear() {
 
 int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
+    const bool named_only = destroys(verb);
     // Each counts by itself, so two planned for the same call both count it, and the first one
     // fails.
     for (auto call = calls_.begin(); call != calls_.end();) {
-        if (!call->verb.empty() && call->verb != verb) {
+        if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;
         } else if (failure == 0 && call->left == 1) {
             failure = call->error;

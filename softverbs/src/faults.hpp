@@ -20,8 +20,8 @@ class Faults {
     [[nodiscard]] unsigned pending() const;
     void clear();
 
-    /// At the beginning of each entry point that makes, changes or asks for something: 0, or the
-    /// errno to fail with. @p verb is the public name, "ibv_alloc_pd".
+    /// At the beginning of each entry point that makes, changes, asks for or destroys something: 0,
+    /// or the errno to fail with. @p verb is the public name, "ibv_alloc_pd".
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }

@@ -8,7 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// Those whose entry points ask Faults::enter(). Sorted.
+/// Those that make, change or ask for something, and whose entry points ask Faults::enter(). Sorted.
 constexpr std::array<std::string_view, 47> verbs{
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -59,10 +59,29 @@ constexpr std::array<std::string_view, 47> verbs{
     "ibv_wr_complete",
 };
 
+/// Those that destroy. Sorted.
+constexpr std::array<std::string_view, 11> destroying_verbs{
+    "ibv_close_device",
+    "ibv_dealloc_mw",
+    "ibv_dealloc_pd",
+    "ibv_dereg_mr",
+    "ibv_destroy_ah",
+    "ibv_destroy_comp_channel",
+    "ibv_destroy_cq",
+    "ibv_destroy_qp",
+    "ibv_destroy_srq",
+    "ibv_free_dm",
+    "ibv_unimport_dm",
+};
+
 } // namespace
 
 bool is_verb(std::string_view name) noexcept {
-    return !name.empty() && std::ranges::find(verbs, name) != verbs.end();
+    return !name.empty() && (std::ranges::find(verbs, name) != verbs.end() || destroys(name));
+}
+
+bool destroys(std::string_view name) noexcept {
+    return std::ranges::find(destroying_verbs, name) != destroying_verbs.end();
 }
 
 } // namespace softverbs

@@ -20,6 +20,8 @@ extern "C" {
  * given (NULL, 0: not); forgets faults. 0, or an errno: EBUSY (contexts or lists are alive), EINVAL (no
  * such profile). */
 int softverbs_reset(const char *profile, unsigned devices);
+/* As @devices of softverbs_reset(): none at all, as on a machine that has no such hardware. */
+#define SOFTVERBS_NO_DEVICES (~0U)
 /* 0, or ENODEV, EINVAL. Of the attributes, what softverbs enforces follows them: max_mr_size,
  * max_dm_size, odp_caps, atomic_cap, max_qp_wr and their like. */
 int softverbs_get_device_attr(unsigned device, struct ibv_device_attr_ex *attr);
@@ -56,8 +58,8 @@ int softverbs_set_port_state(unsigned device, uint8_t port, enum ibv_port_state 
 /* Faults */
 
 /* The @nth (from 1) call of @verb ("ibv_reg_mr"; without "ibv_" as well; "ibv_reg_mr" means
- * ibv_reg_mr_iova2 too; NULL: any that makes, changes or asks for something, not those that destroy)
- * from now on fails with @error, once. 0, or EINVAL (no such verb). */
+ * ibv_reg_mr_iova2 too; NULL: any that makes, changes or asks for something, not those that destroy,
+ * which have to be named) from now on fails with @error, once. 0, or EINVAL (no such verb). */
 int softverbs_fail_call(const char *verb, unsigned nth, int error);
 enum softverbs_packet_fault {
 	SOFTVERBS_PACKET_DROP,
