@@ -11,6 +11,9 @@
 #if RDMABUF_HAVE_PROVIDER_DRM
 #include <rdmabuf/providers/drm.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+#include <rdmabuf/providers/memfd.hpp>
+#endif
 
 namespace pingpong {
 
@@ -32,6 +35,12 @@ rdmabuf::Resolver make_resolver([[maybe_unused]] const Options& options) {
     if (options.memory == MemoryType::drm) {
         return rdmabuf::Resolver(
             {rdmabuf::make_drm_exporter({.path = options.drm_node, .driver = options.drm_driver})});
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+    if (options.memory == MemoryType::memfd) {
+        // The system's do not have this stand-in among them.
+        return rdmabuf::Resolver({rdmabuf::make_memfd_exporter()});
     }
 #endif
     return rdmabuf::Resolver::system();

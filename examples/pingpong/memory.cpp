@@ -13,6 +13,7 @@ std::unique_ptr<Memory> make_memory(const rdmabuf::ProtectionDomain& pd, const L
         case MemoryType::udmabuf:
         case MemoryType::dma_heap:
         case MemoryType::drm:
+        case MemoryType::memfd:
             break;
     }
     return make_dmabuf_memory(pd, layout, options);

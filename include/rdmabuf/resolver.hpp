@@ -25,8 +25,9 @@ class Resolver {
     explicit Resolver(std::vector<std::shared_ptr<Exporter>> exporters);
 
     /// One of each exporter this library was built with, available here or not: an exporter that is
-    /// not says why when asked. Every call makes new ones: keep it, a buffer is known only to the
-    /// allocator that made it.
+    /// not says why when asked. Without the stand-in of providers/memfd.hpp, which only softverbs
+    /// can use. Every call makes new ones: keep it, a buffer is known only to the allocator that
+    /// made it.
     [[nodiscard]] static Resolver system();
 
     /// Asks @p exporter after all others.

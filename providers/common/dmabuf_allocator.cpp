@@ -19,8 +19,11 @@ std::uintptr_t start(const Mapping& mapping) noexcept {
 class DmaBufMemory final : public Buffer::Memory {
   public:
     DmaBufMemory(std::shared_ptr<BufferTable> table, UniqueFd dmabuf, Mapping mapping,
-                 Allocation allocation)
-        : table_(std::move(table)), dmabuf_(std::move(dmabuf)), mapping_(std::move(mapping)) {
+                 Allocation allocation, bool synced)
+        : table_(std::move(table)),
+          dmabuf_(std::move(dmabuf)),
+          mapping_(std::move(mapping)),
+          synced_(synced) {
         table_->add(std::move(allocation), dmabuf_);
     }
     DmaBufMemory(const DmaBufMemory&) = delete;
@@ -34,12 +37,13 @@ class DmaBufMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override {
         return mapping_.bytes();
     }
-    [[nodiscard]] int sync_fd() const noexcept override { return dmabuf_.get(); }
+    [[nodiscard]] int sync_fd() const noexcept override { return synced_ ? dmabuf_.get() : -1; }
 
   private:
     std::shared_ptr<BufferTable> table_;
     UniqueFd dmabuf_;
     Mapping mapping_;
+    bool synced_;
 };
 
 } // namespace
@@ -73,7 +77,8 @@ Buffer DmaBufAllocator::allocate(std::size_t size) {
                           .kind = made.kind,
                           .pci_address = std::move(made.pci_address)};
     return Buffer(std::make_unique<DmaBufMemory>(table_, std::move(made.dmabuf),
-                                                 std::move(made.mapping), std::move(allocation)));
+                                                 std::move(made.mapping), std::move(allocation),
+                                                 made.synced));
 }
 
 } // namespace rdmabuf::detail

@@ -30,6 +30,9 @@ class DmaBufAllocator : public Allocator {
         Mapping mapping;
         MemoryKind kind = MemoryKind::system;
         std::string pci_address = {};
+        /// Whether DMA_BUF_IOCTL_SYNC brackets what the CPU does. What only stands in for a dma-buf
+        /// does not know it.
+        bool synced = true;
     };
 
     /// @param name  a string literal

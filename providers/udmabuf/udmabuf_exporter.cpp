@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
 #include <linux/udmabuf.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
@@ -11,12 +9,13 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/ioctl.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/udmabuf.hpp>
 
 #include "common/device_node.hpp"
 #include "common/dmabuf_allocator.hpp"
+#include "common/memfd.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -24,9 +23,6 @@ namespace {
 constexpr const char* device_path = "/dev/udmabuf";
 constexpr const char* limit_path = "/sys/module/udmabuf/parameters/size_limit_mb";
 constexpr std::uint64_t bytes_per_mebibyte = std::uint64_t{1} << 20;
-
-/// MFD_NOEXEC_SEAL of linux/memfd.h, Linux 6.3: younger than the headers this is built with may be.
-constexpr unsigned mfd_noexec_seal = 0x8;
 
 detail::OrRefusal<UniqueFd> open_udmabuf() {
     return detail::open_device(
@@ -61,23 +57,6 @@ std::string refused(std::size_t size, std::optional<std::uint32_t> limit) {
            " MiB); raise it with the module parameter udmabuf.size_limit_mb=";
 }
 
-/// A file in memory, as udmabuf wants it: it can grow, but not shrink under the importers' feet.
-UniqueFd make_memfd(std::size_t size) {
-    constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    // A system may demand that memfds say they are not executable (sysctl vm.memfd_noexec); kernels
-    // before 6.3 do not know how to.
-    UniqueFd memfd(::memfd_create("rdmabuf", flags | mfd_noexec_seal));
-    if (!memfd && errno == EINVAL) {
-        memfd.reset(::memfd_create("rdmabuf", flags));
-    }
-    detail::check_zero(memfd ? 0 : errno, "memfd_create");
-    const int truncated = ::ftruncate(memfd.get(), static_cast<off_t>(size));
-    detail::check_zero(truncated == 0 ? 0 : errno, "ftruncate");
-    const int sealed = ::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK);
-    detail::check_zero(sealed == 0 ? 0 : errno, "fcntl(F_ADD_SEALS)");
-    return memfd;
-}
-
 class UdmabufExporter final : public detail::DmaBufAllocator {
   public:
     UdmabufExporter() : DmaBufAllocator("udmabuf") {}
@@ -100,7 +79,8 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
         if (limit && size > *limit * bytes_per_mebibyte) {
             throw Error(EINVAL, create_call, refused(size, limit));
         }
-        const UniqueFd memfd = make_memfd(size);
+        // As udmabuf wants it: it may grow, but not shrink under the importers' feet.
+        const UniqueFd memfd = detail::make_memfd(size, F_SEAL_SHRINK);
         udmabuf_create request{};
         request.memfd = static_cast<__u32>(memfd.get());
         request.flags = UDMABUF_FLAGS_CLOEXEC;

@@ -6,10 +6,13 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include <rdmabuf/exporter.hpp>
+
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 
@@ -20,6 +23,10 @@ struct Subject {
     std::function<std::shared_ptr<Allocator>()> make;
     /// Lives as long as a test. Null: the machine that the tests run on.
     std::function<std::shared_ptr<void>()> machine = [] { return nullptr; };
+    /// What its availability() names.
+    std::string works_with = "/dev/";
+    /// False for a stand-in, which opens no device and knows no DMA_BUF_IOCTL_SYNC.
+    bool makes_dmabufs = true;
 
     friend std::ostream& operator<<(std::ostream& out, const Subject& subject) {
         return out << subject.name;
@@ -32,6 +39,9 @@ class ExporterSuite : public ::testing::TestWithParam<Subject> {
   protected:
     [[nodiscard]] Allocator& exporter() const { return *exporter_; }
     [[nodiscard]] const std::shared_ptr<Allocator>& shared() const { return exporter_; }
+    [[nodiscard]] std::vector<std::byte> bytes_of(const ExportedRange& range) const {
+        return bytes_through(range, GetParam().makes_dmabufs);
+    }
     /// The test's own handle goes; buffers stay.
     void drop_exporter() { exporter_.reset(); }
 

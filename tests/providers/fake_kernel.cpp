@@ -307,7 +307,12 @@ int FakeKernel::do_memfd_create(const char* name, unsigned flags) {
     }
     inheritable_ += (flags & MFD_CLOEXEC) == 0 ? 1 : 0;
     // The kernel the tests run on may be an old one too.
-    return __real_memfd_create(name, flags & ~noexec_seal);
+    const int fd = __real_memfd_create(name, flags & ~noexec_seal);
+    if (fd >= 0) {
+        files_[fd] = std::make_shared<OpenFile>();
+        files_[fd]->memfd = true;
+    }
+    return fd;
 }
 
 void* FakeKernel::do_mmap(void* hint, std::size_t size, int protection, int flags, int fd,
@@ -355,7 +360,7 @@ int FakeKernel::do_ioctl(int fd, unsigned long request, void* argument) {
     }
     const auto file = found->second;
     if (!file->device) {
-        return request == DMA_BUF_IOCTL_SYNC ? dmabuf_sync(argument) : fail(ENOTTY);
+        return request == DMA_BUF_IOCTL_SYNC && !file->memfd ? dmabuf_sync(argument) : fail(ENOTTY);
     }
     switch (file->device->kind) {
         case Device::Kind::udmabuf:

@@ -21,11 +21,12 @@ struct FakeKernel::DumbBuffer {
 };
 
 struct FakeKernel::OpenFile {
-    /// None: the file is a dma-buf.
+    /// None: the file is a dma-buf, or a memfd.
     std::optional<Device> device;
     std::map<std::uint32_t, DumbBuffer> dumb_buffers = {};
     std::uint32_t last_handle = 0;
     bool master = false;
+    bool memfd = false;
 };
 
 } // namespace rdmabuf::testing

@@ -42,7 +42,7 @@ std::size_t page_size() {
     return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-std::vector<std::byte> bytes_through(const DmaBufRange& range) {
+std::vector<std::byte> bytes_through(const DmaBufRange& range, bool synced) {
     const std::size_t size = range.offset + range.length;
     void* const start = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, range.fd, 0);
     if (start == MAP_FAILED) {
@@ -50,7 +50,7 @@ std::vector<std::byte> bytes_through(const DmaBufRange& range) {
     }
     std::vector<std::byte> copy(range.length);
     {
-        const CpuAccess access(range.fd, {static_cast<std::byte*>(start), size},
+        const CpuAccess access(synced ? range.fd : -1, {static_cast<std::byte*>(start), size},
                                CpuAccessMode::read);
         const auto bytes = access.bytes().subspan(range.offset);
         std::copy(bytes.begin(), bytes.end(), copy.begin());

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+
+#include <string>
+#include <utility>
+
+#include <rdmabuf/providers/memfd.hpp>
+
+#include "common/dmabuf_allocator.hpp"
+#include "common/memfd.hpp"
+
+namespace rdmabuf {
+namespace {
+
+class MemfdExporter final : public detail::DmaBufAllocator {
+  public:
+    MemfdExporter() : DmaBufAllocator("memfd") {}
+
+    [[nodiscard]] Availability availability() const override {
+        const auto made = detail::open_memfd();
+        if (const auto* refusal = std::get_if<detail::Refusal>(&made)) {
+            return refusal->why;
+        }
+        return Availability::yes("a stand-in that only softverbs takes for a dma-buf");
+    }
+
+  protected:
+    [[nodiscard]] NewBuffer make(std::size_t size) const override {
+        // A dma-buf has one size for life, and nobody who holds it can make it read-only.
+        UniqueFd memfd = detail::make_memfd(size, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+        detail::Mapping mapping(memfd.get(), size);
+        return {.dmabuf = std::move(memfd), .mapping = std::move(mapping), .synced = false};
+    }
+};
+
+} // namespace
+
+std::shared_ptr<Allocator> make_memfd_exporter() {
+    return std::make_shared<MemfdExporter>();
+}
+
+} // namespace rdmabuf
