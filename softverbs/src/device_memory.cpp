@@ -86,19 +86,19 @@ int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t lengt
 }
 
 void set_copy_functions(Dm& dm, const Device& device) {
-    if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {
-        dm.memcpy_to_dm = copy_in;
-        dm.memcpy_from_dm = copy_out;
-    } else if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
+    if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
         // What stands in memory that nobody filled in: no address that could be called.
         dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
         dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
+    } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {
+        dm.memcpy_to_dm = copy_in;
+        dm.memcpy_from_dm = copy_out;
     }
 }
 
 /// Null: there is no memory for it.
 Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
-    std::unique_ptr<Dm> dm(new (std::nothrow) Dm{});
+    std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
     if (!dm) {
         return nullptr;
     }
@@ -215,7 +215,7 @@ Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned
         memory.freed || memory.device != context_of(pd).device) {
         return fail(EINVAL);
     }
-    std::unique_ptr<Mr> mr(new (std::nothrow) Mr{});
+    std::unique_ptr<Mr> mr(new (std::nothrow) Mr);
     if (!mr) {
         return fail(ENOMEM);
     }

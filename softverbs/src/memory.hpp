@@ -49,6 +49,8 @@ struct Grant {
 };
 
 struct Mr : ibv_mr {
+    Mr() : ibv_mr{} {}
+
     enum class Kind : std::uint8_t { host, dmabuf, device_memory, null, imported };
     Kind kind = Kind::host;
     Grant grant;
@@ -63,12 +65,16 @@ struct Mr : ibv_mr {
 };
 
 struct Mw : ibv_mw {
+    Mw() : ibv_mw{} {}
+
     Grant grant; // key 0 while it is not bound
     /// Given out last; the program could have written to rkey.
     std::uint32_t last_key = 0;
 };
 
 struct Dm : ibv_dm {
+    Dm() : ibv_dm{} {}
+
     DeviceMemory* memory = nullptr;
     bool imported = false;
 };

@@ -31,7 +31,7 @@ bool has_same_page_offset(std::uint64_t one, std::uint64_t other) {
 }
 
 std::unique_ptr<Mr> new_region(Mr::Kind kind) {
-    std::unique_ptr<Mr> mr(new (std::nothrow) Mr{});
+    std::unique_ptr<Mr> mr(new (std::nothrow) Mr);
     if (mr) {
         mr->kind = kind;
     }

@@ -48,7 +48,7 @@ Mw* alloc_mw(Pd& pd, ibv_mw_type type) {
     if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
         return fail(EINVAL);
     }
-    std::unique_ptr<Mw> mw(new (std::nothrow) Mw{});
+    std::unique_ptr<Mw> mw(new (std::nothrow) Mw);
     if (!mw) {
         return fail(ENOMEM);
     }
