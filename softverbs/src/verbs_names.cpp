@@ -8,8 +8,9 @@ namespace softverbs {
 
 namespace {
 
-/// Those that make, change or ask for something, and whose entry points ask Faults::enter(). Sorted.
-constexpr std::array<std::string_view, 47> verbs{
+/// Those that make, change or ask for something, and whose entry points ask Faults::enter().
+/// Sorted.
+constexpr std::array<std::string_view, 46> verbs{
     "ibv_advise_mr",
     "ibv_alloc_dm",
     "ibv_alloc_mw",
@@ -52,7 +53,6 @@ constexpr std::array<std::string_view, 47> verbs{
     "ibv_reg_dm_mr",
     "ibv_reg_dmabuf_mr",
     "ibv_reg_mr",
-    "ibv_reg_mr_ex",
     "ibv_req_notify_cq",
     "ibv_rereg_mr",
     "ibv_resize_cq",
@@ -61,17 +61,10 @@ constexpr std::array<std::string_view, 47> verbs{
 
 /// Those that destroy. Sorted.
 constexpr std::array<std::string_view, 11> destroying_verbs{
-    "ibv_close_device",
-    "ibv_dealloc_mw",
-    "ibv_dealloc_pd",
-    "ibv_dereg_mr",
-    "ibv_destroy_ah",
-    "ibv_destroy_comp_channel",
-    "ibv_destroy_cq",
-    "ibv_destroy_qp",
-    "ibv_destroy_srq",
-    "ibv_free_dm",
-    "ibv_unimport_dm",
+    "ibv_close_device", "ibv_dealloc_mw",  "ibv_dealloc_pd",
+    "ibv_dereg_mr",     "ibv_destroy_ah",  "ibv_destroy_comp_channel",
+    "ibv_destroy_cq",   "ibv_destroy_qp",  "ibv_destroy_srq",
+    "ibv_free_dm",      "ibv_unimport_dm",
 };
 
 } // namespace
