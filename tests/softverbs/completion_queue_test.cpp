@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include <atomic>
+#include <thread>
+
+#include "verbs_test.hpp"
+
+namespace {
+
+using namespace softverbs_test;
+
+ibv_wc completion(std::uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS) {
+    ibv_wc wc{};
+    wc.wr_id = wr_id;
+    wc.status = status;
+    return wc;
+}
+
+constexpr std::uint64_t supported_fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+                                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                           IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+class CompletionQueue : public VerbsTest {
+  protected:
+    void complete(ibv_cq* cq, std::uint64_t first, std::uint64_t count) {
+        for (std::uint64_t id = first; id < first + count; ++id) {
+            const ibv_wc wc = completion(id);
+            ASSERT_EQ(softverbs_complete(cq, &wc), 0);
+        }
+    }
+    static void expect(ibv_cq* cq, std::uint64_t first, std::uint64_t count) {
+        for (std::uint64_t id = first; id < first + count; ++id) {
+            ibv_wc wc{};
+            ASSERT_EQ(ibv_poll_cq(cq, 1, &wc), 1);
+            ASSERT_EQ(wc.wr_id, id);
+        }
+    }
+    UniqueChannel make_channel() {
+        UniqueChannel channel(ibv_create_comp_channel(context.get()));
+        EXPECT_NE(channel, nullptr);
+        return channel;
+    }
+    ibv_cq_ex* create_ex(const ibv_cq_init_attr_ex& attr) {
+        ibv_cq_init_attr_ex copy = attr;
+        errno = 0;
+        return ibv_create_cq_ex(context.get(), &copy);
+    }
+    int error_of(const ibv_cq_init_attr_ex& attr) {
+        ibv_cq_ex* cq = create_ex(attr);
+        if (cq != nullptr) {
+            EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+            return 0;
+        }
+        return errno;
+    }
+    /// One event, acknowledged.
+    static void take_event(ibv_comp_channel* channel, ibv_cq* expected) {
+        ibv_cq* cq = nullptr;
+        void* cq_context = nullptr;
+        ASSERT_TRUE(is_readable(channel->fd));
+        ASSERT_EQ(ibv_get_cq_event(channel, &cq, &cq_context), 0);
+        EXPECT_EQ(cq, expected);
+        ibv_ack_cq_events(cq, 1);
+    }
+};
+
+TEST_F(CompletionQueue, hasOneEntryAtLeastAndAsManyAsTheDeviceSaysAtMost) {
+    EXPECT_EQ(ibv_create_cq(context.get(), 0, nullptr, nullptr, 0), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_create_cq(context.get(), -1, nullptr, nullptr, 0), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_create_cq(context.get(), attributes().max_cqe + 1, nullptr, nullptr, 0), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(make_cq(attributes().max_cqe)->cqe, attributes().max_cqe);
+    EXPECT_EQ(make_cq(1)->cqe, 1);
+}
+
+TEST_F(CompletionQueue, refusesACompletionVectorThatIsNotThere) {
+    const int vectors = context->num_comp_vectors;
+    EXPECT_EQ(ibv_create_cq(context.get(), 1, nullptr, nullptr, vectors), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    const UniqueCq cq(ibv_create_cq(context.get(), 1, nullptr, nullptr, vectors - 1));
+    EXPECT_NE(cq, nullptr);
+}
+
+TEST_F(CompletionQueue, refusesExtensionsItDoesNotHave) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    attr.wc_flags = supported_fields;
+    EXPECT_EQ(error_of(attr), 0);
+    attr.wc_flags = IBV_WC_EX_WITH_CVLAN;
+    EXPECT_EQ(error_of(attr), EOPNOTSUPP);
+    attr.wc_flags = 1ULL << 40;
+    EXPECT_EQ(error_of(attr), EINVAL);
+    attr.wc_flags = 0;
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    EXPECT_EQ(error_of(attr), 0);
+    attr.flags = 1U << 31;
+    EXPECT_EQ(error_of(attr), EINVAL);
+    attr.comp_mask = 0;
+    EXPECT_EQ(error_of(attr), 0) << "flags that the mask does not name are ignored";
+    attr.comp_mask = 1U << 31;
+    EXPECT_EQ(error_of(attr), EINVAL);
+}
+
+TEST_F(CompletionQueue, givesCompletionsOutInOrderAndUnchanged) {
+    const UniqueCq cq = make_cq(3);
+    ibv_wc wc{};
+    wc.wr_id = 7;
+    wc.status = IBV_WC_REM_ACCESS_ERR;
+    wc.opcode = IBV_WC_RDMA_READ;
+    wc.vendor_err = 8;
+    wc.byte_len = 9;
+    wc.imm_data = 10;
+    wc.qp_num = 11;
+    wc.src_qp = 12;
+    wc.wc_flags = IBV_WC_GRH;
+    wc.slid = 13;
+    wc.sl = 14;
+    ASSERT_EQ(softverbs_complete(cq.get(), &wc), 0);
+    ibv_wc taken{};
+    ASSERT_EQ(ibv_poll_cq(cq.get(), 1, &taken), 1);
+    EXPECT_EQ(memcmp(&taken, &wc, sizeof wc), 0);
+    for (std::uint64_t round = 0; round < 100; ++round) {
+        complete(cq.get(), round * 3, 3);
+        ibv_wc three[4];
+        ASSERT_EQ(ibv_poll_cq(cq.get(), 4, three), 3);
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            EXPECT_EQ(three[i].wr_id, round * 3 + i);
+        }
+    }
+    EXPECT_TRUE(is_empty(cq.get()));
+}
+
+TEST_F(CompletionQueue, holdsThousandsAlthoughItStartsSmall) {
+    const UniqueCq cq = make_cq(5000);
+    complete(cq.get(), 0, 100);
+    expect(cq.get(), 0, 100);
+    complete(cq.get(), 100, 5000);
+    expect(cq.get(), 100, 5000);
+    EXPECT_TRUE(is_empty(cq.get()));
+}
+
+TEST_F(CompletionQueue, breaksWhenItOverrunsAndTakesItsQueuePairsAlong) {
+    const UniqueCq cq = make_cq(3);
+    const UniqueCq other = make_cq(3);
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, other.get());
+    init.recv_cq = cq.get();
+    const UniqueQp victim = make_qp(init);
+    const UniqueQp bystander = make_qp(IBV_QPT_RC, other.get());
+    to_init(victim.get());
+    to_init(bystander.get());
+    complete(cq.get(), 0, 3);
+    EXPECT_FALSE(next_event());
+    complete(cq.get(), 3, 1);
+    const auto first = next_event();
+    ASSERT_TRUE(first);
+    EXPECT_EQ(first->event_type, IBV_EVENT_CQ_ERR);
+    EXPECT_EQ(first->element.cq, cq.get());
+    const auto second = next_event();
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second->event_type, IBV_EVENT_QP_FATAL);
+    EXPECT_EQ(second->element.qp, victim.get());
+    EXPECT_FALSE(next_event());
+    ibv_wc wc{};
+    EXPECT_LT(ibv_poll_cq(cq.get(), 1, &wc), 0);
+    EXPECT_EQ(victim->state, IBV_QPS_ERR);
+    EXPECT_EQ(bystander->state, IBV_QPS_INIT);
+    EXPECT_TRUE(is_empty(other.get()));
+}
+
+TEST_F(CompletionQueue, keepsTheNewestWhereOverrunsAreIgnored) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 3;
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    const UniqueCq cq(ibv_cq_ex_to_cq(create_ex(attr)));
+    ASSERT_NE(cq, nullptr);
+    complete(cq.get(), 0, 10);
+    expect(cq.get(), 7, 3);
+    EXPECT_TRUE(is_empty(cq.get()));
+}
+
+TEST_F(CompletionQueue, isResizedWithWhatIsInIt) {
+    const UniqueCq cq = make_cq(8);
+    complete(cq.get(), 0, 5);
+    expect(cq.get(), 0, 5);
+    complete(cq.get(), 5, 8); // wraps around
+    EXPECT_EQ(ibv_resize_cq(cq.get(), 7), EINVAL);
+    EXPECT_EQ(cq->cqe, 8);
+    EXPECT_EQ(ibv_resize_cq(cq.get(), 0), EINVAL);
+    EXPECT_EQ(ibv_resize_cq(cq.get(), attributes().max_cqe + 1), EINVAL);
+    ASSERT_EQ(ibv_resize_cq(cq.get(), 700), 0);
+    EXPECT_EQ(cq->cqe, 700);
+    complete(cq.get(), 13, 600);
+    expect(cq.get(), 5, 605);
+    ASSERT_EQ(ibv_resize_cq(cq.get(), 3), 0);
+    EXPECT_EQ(cq->cqe, 3);
+    expect(cq.get(), 610, 3);
+    complete(cq.get(), 1000, 3);
+    expect(cq.get(), 1000, 3);
+    EXPECT_TRUE(is_empty(cq.get()));
+}
+
+TEST_F(CompletionQueue, raisesOneEventForEachRequest) {
+    const UniqueChannel channel = make_channel();
+    const UniqueCq cq = make_cq(10, channel.get());
+    complete(cq.get(), 0, 1);
+    EXPECT_FALSE(is_readable(channel->fd)) << "nobody asked";
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    EXPECT_FALSE(is_readable(channel->fd)) << "what was there before is not waited for";
+    EXPECT_EQ(softverbs_cq_armed(cq.get()), 1);
+    complete(cq.get(), 1, 2);
+    EXPECT_EQ(softverbs_cq_armed(cq.get()), 0);
+    take_event(channel.get(), cq.get());
+    EXPECT_FALSE(is_readable(channel->fd));
+    complete(cq.get(), 3, 1);
+    EXPECT_FALSE(is_readable(channel->fd));
+}
+
+TEST_F(CompletionQueue, missesWhatCompletesJustBeforeTheRequest) {
+    const UniqueChannel channel = make_channel();
+    const UniqueCq cq = make_cq(10, channel.get());
+    const ibv_wc early = completion(1);
+    ASSERT_EQ(softverbs_complete_before_request(cq.get(), &early), 0);
+    EXPECT_TRUE(is_empty(cq.get()));
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    EXPECT_FALSE(is_readable(channel->fd));
+    expect(cq.get(), 1, 1);
+    complete(cq.get(), 2, 1);
+    take_event(channel.get(), cq.get());
+}
+
+TEST_F(CompletionQueue, askedForSolicitedEventsRaisesThemForErrorsToo) {
+    const UniqueChannel channel = make_channel();
+    const UniqueCq cq = make_cq(10, channel.get());
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
+    complete(cq.get(), 0, 1);
+    EXPECT_FALSE(is_readable(channel->fd));
+    const ibv_wc failed = completion(1, IBV_WC_WR_FLUSH_ERR);
+    ASSERT_EQ(softverbs_complete(cq.get(), &failed), 0);
+    take_event(channel.get(), cq.get());
+    // Asking for less does not take back the request for more.
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
+    complete(cq.get(), 2, 1);
+    take_event(channel.get(), cq.get());
+}
+
+TEST_F(CompletionQueue, wakesAThreadThatWaits) {
+    const UniqueChannel channel = make_channel();
+    int tag = 0;
+    const UniqueCq cq(ibv_create_cq(context.get(), 4, &tag, channel.get(), 0));
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    std::jthread waiter([&] {
+        ibv_cq* from = nullptr;
+        void* cq_context = nullptr;
+        EXPECT_EQ(ibv_get_cq_event(channel.get(), &from, &cq_context), 0);
+        EXPECT_EQ(from, cq.get());
+        EXPECT_EQ(cq_context, &tag);
+        ibv_ack_cq_events(from, 1);
+    });
+    complete(cq.get(), 0, 1);
+}
+
+TEST_F(CompletionQueue, hasNoEventForAnImpatientReader) {
+    const UniqueChannel channel = make_channel();
+    ASSERT_EQ(fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+    ibv_cq* cq = nullptr;
+    void* cq_context = nullptr;
+    EXPECT_EQ(ibv_get_cq_event(channel.get(), &cq, &cq_context), -1);
+    EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(CompletionQueue, isDestroyedOnceItsEventsAreAcknowledged) {
+    const UniqueChannel channel = make_channel();
+    UniqueCq cq = make_cq(4, channel.get());
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    complete(cq.get(), 0, 1);
+    ibv_cq* from = nullptr;
+    void* cq_context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &from, &cq_context), 0);
+    EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
+    std::atomic<bool> destroyed = false;
+    std::jthread destroyer([&] {
+        cq.reset();
+        destroyed = true;
+    });
+    // It cannot be seen to wait, only not to have finished.
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(destroyed);
+    ibv_ack_cq_events(from, 1);
+    destroyer.join();
+    EXPECT_TRUE(destroyed);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), 0U);
+}
+
+TEST_F(CompletionQueue, takesEventsAlongThatNobodyTook) {
+    const UniqueChannel channel = make_channel();
+    UniqueCq cq = make_cq(1, channel.get());
+    const UniqueCq other = make_cq(1, channel.get());
+    for (ibv_cq* each : {cq.get(), other.get()}) {
+        ASSERT_EQ(ibv_req_notify_cq(each, 0), 0);
+        complete(each, 0, 1);
+    }
+    complete(cq.get(), 0, 1); // overruns: an asynchronous event
+    EXPECT_TRUE(is_readable(context->async_fd));
+    cq.reset();
+    EXPECT_FALSE(is_readable(context->async_fd));
+    take_event(channel.get(), other.get());
+    EXPECT_FALSE(is_readable(channel->fd));
+}
+
+TEST_F(CompletionQueue, holdsItsChannelAndIsHeldByItsQueuePairs) {
+    UniqueChannel channel = make_channel();
+    UniqueCq cq = make_cq(1, channel.get());
+    EXPECT_EQ(ibv_destroy_comp_channel(channel.get()), EBUSY);
+    const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
+    EXPECT_EQ(ibv_destroy_cq(cq.get()), EBUSY);
+    expected_violations = 2;
+}
+
+TEST_F(CompletionQueue, isPolledByTheExtendedInterface) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    attr.wc_flags = supported_fields;
+    ibv_cq_ex* cq = create_ex(attr);
+    ASSERT_NE(cq, nullptr);
+    const UniqueCq owner(ibv_cq_ex_to_cq(cq));
+    ibv_poll_cq_attr poll_attr{};
+    EXPECT_EQ(ibv_start_poll(cq, &poll_attr), ENOENT);
+    ibv_wc wc = completion(5, IBV_WC_LOC_LEN_ERR);
+    wc.opcode = IBV_WC_RECV;
+    wc.vendor_err = 6;
+    wc.byte_len = 7;
+    wc.imm_data = 8;
+    wc.qp_num = 9;
+    wc.src_qp = 10;
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.slid = 11;
+    wc.sl = 12;
+    wc.dlid_path_bits = 13;
+    ASSERT_EQ(softverbs_complete(owner.get(), &wc), 0);
+    complete(owner.get(), 100, 1);
+    ASSERT_EQ(ibv_start_poll(cq, &poll_attr), 0);
+    EXPECT_EQ(cq->wr_id, 5U);
+    EXPECT_EQ(cq->status, IBV_WC_LOC_LEN_ERR);
+    EXPECT_EQ(ibv_wc_read_opcode(cq), IBV_WC_RECV);
+    EXPECT_EQ(ibv_wc_read_vendor_err(cq), 6U);
+    EXPECT_EQ(ibv_wc_read_byte_len(cq), 7U);
+    EXPECT_EQ(ibv_wc_read_imm_data(cq), 8U);
+    EXPECT_EQ(ibv_wc_read_qp_num(cq), 9U);
+    EXPECT_EQ(ibv_wc_read_src_qp(cq), 10U);
+    EXPECT_EQ(ibv_wc_read_wc_flags(cq), unsigned{IBV_WC_WITH_IMM});
+    EXPECT_EQ(ibv_wc_read_slid(cq), 11U);
+    EXPECT_EQ(ibv_wc_read_sl(cq), 12U);
+    EXPECT_EQ(ibv_wc_read_dlid_path_bits(cq), 13U);
+    const std::uint64_t time = ibv_wc_read_completion_ts(cq);
+    EXPECT_GT(time, 0U);
+    EXPECT_GT(ibv_wc_read_completion_wallclock_ns(cq), 1'600'000'000'000'000'000U);
+    ASSERT_EQ(ibv_next_poll(cq), 0);
+    EXPECT_EQ(cq->wr_id, 100U);
+    EXPECT_GE(ibv_wc_read_completion_ts(cq), time);
+    EXPECT_EQ(ibv_next_poll(cq), ENOENT);
+    ibv_end_poll(cq);
+    poll_attr.comp_mask = 1;
+    EXPECT_EQ(ibv_start_poll(cq, &poll_attr), EINVAL);
+    poll_attr.comp_mask = 0;
+    ASSERT_EQ(softverbs_break_cq(owner.get()), 0);
+    EXPECT_EQ(ibv_start_poll(cq, &poll_attr), EIO);
+    EXPECT_TRUE(next_event());
+}
+
+TEST_F(CompletionQueue, isPolledByOneThreadAtATime) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 2000;
+    ibv_cq_ex* cq = create_ex(attr);
+    ASSERT_NE(cq, nullptr);
+    const UniqueCq owner(ibv_cq_ex_to_cq(cq));
+    complete(owner.get(), 0, 2000);
+    std::atomic<std::uint64_t> sum = 0;
+    std::atomic<int> inside = 0;
+    const auto take_all = [&] {
+        ibv_poll_cq_attr poll_attr{};
+        while (ibv_start_poll(cq, &poll_attr) == 0) {
+            EXPECT_EQ(++inside, 1);
+            do {
+                sum += cq->wr_id;
+            } while (cq->wr_id % 5 != 0 && ibv_next_poll(cq) == 0);
+            --inside;
+            ibv_end_poll(cq);
+        }
+    };
+    {
+        const std::jthread one(take_all);
+        const std::jthread two(take_all);
+    }
+    EXPECT_EQ(sum, 1999U * 2000 / 2);
+}
+
+} // namespace
