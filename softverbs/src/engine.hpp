@@ -47,11 +47,16 @@ class Engine {
 
     /// "process_vm", "records", "none yet": of the connection used last.
     [[nodiscard]] const char* pull_method() const noexcept;
-    /// For the child after fork(2).
+    /// For the child after fork(2): it has no part in what its parent is to the others. With the
+    /// lock held.
     void abandon();
+    /// At the end of the process: leaves the other processes, and ends the thread. Takes the lock
+    /// itself.
+    void shutdown();
+
+    struct Implementation;
 
   private:
-    struct Implementation;
     std::unique_ptr<Implementation> implementation_;
 };
 

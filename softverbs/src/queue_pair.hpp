@@ -60,7 +60,8 @@ struct SendRequest {
     // The engine's
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    ibv_wc_status status = IBV_WC_SUCCESS;
+    /// A part of a read was asked for; the next one is when it has come.
+    bool awaiting = false;
     /// Its packet has this sequence number: one each request. Reads and atomics have one as well.
     std::uint32_t psn = 0;
     /// How many bytes went out so far, when they travel in several records.
@@ -137,31 +138,41 @@ struct Requester {
     unsigned reads_in_flight = 0; // and atomics
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
-    /// CLOCK_MONOTONIC, nanoseconds; 0: not waiting.
-    std::uint64_t retry_at = 0;
-    std::uint64_t rnr_until = 0;
+    /// CLOCK_MONOTONIC, nanoseconds: when to send again (waiting_for_receiver), or to look whether
+    /// an answer has come. 0: there is nothing to wait for.
+    std::uint64_t deadline = 0;
+    bool waiting_for_receiver = false;
+    /// Something was acknowledged since the timer was set.
+    bool progressed = false;
+    /// Requests before this position were sent before, and are sent again with a request to answer.
+    std::uint64_t resent_until = 0;
+    /// To a queue pair that is connected: the device it is of, by the address; -1: there is none.
+    int device = -1;
     fabric::Connection* connection = nullptr;
-    bool stalled = false;   // the lane was full
-    bool scheduled = false; // in the engine's list of those with something to send
-    bool timed = false;     // in the engine's list of timers
+    /// What the peer was to fetch it could not: data goes in records.
+    bool records_only = false;
+    bool stalled = false; // the lane was full: in the engine's list of those who wait for room
+    bool timed = false;   // in the engine's list of those with a deadline
 };
 
 /// What its responder remembers. The engine's.
 struct Responder {
     std::uint32_t expected_psn = 0;
-    /// A message of several records is under way: how far it is, and where it goes.
+    /// A message of several records is under way: how many bytes of it are here.
     bool in_message = false;
     std::uint64_t received = 0;
+    /// The receive request that it, or the next message, goes to.
     RecvRequest current{};
     bool current_taken = false;
-    /// The message under way met an error, whose rest is dropped.
-    bool dropping = false;
-    /// Answers to atomics, for those who ask twice.
+    /// The sender was told what is missing, once.
+    bool gap_reported = false;
+    /// Answers to the latest atomics, for those who ask twice.
     struct Atomic {
-        std::uint32_t psn;
-        std::uint64_t value;
+        std::uint32_t psn = 0;
+        std::uint64_t value = 0;
     };
-    std::deque<Atomic> atomics;
+    std::array<Atomic, 16> atomics{};
+    std::size_t atomics_done = 0;
 };
 
 struct Qp : ibv_qp_ex { // an ibv_qp* to it is its qp_base

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <mutex>
+
+#include "../process.hpp"
+#include "implementation.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constexpr unsigned budget = 64;
+/// How long the agent looks for more after it did something, before it sleeps: what sleeps is woken
+/// by a system call, which takes as long.
+constexpr std::uint64_t spin_ns = 20'000;
+/// While the program polls, the agent looks this often whether it still does.
+constexpr std::uint64_t shortest_nap_ns = 100'000;
+constexpr std::uint64_t longest_nap_ns = 1'000'000;
+
+} // namespace
+
+unsigned Engine::Implementation::work() {
+    unsigned done = 0;
+    if (node != nullptr) {
+        done = node->progress(*this, budget);
+    }
+    drain();
+    return done;
+}
+
+void Engine::Implementation::wake_agent_before(std::uint64_t deadline) {
+    if (agent_state != Agent::awake && (agent_wakes_at == 0 || deadline < agent_wakes_at) &&
+        node != nullptr) {
+        agent_wakes_at = deadline;
+        node->wake();
+    }
+}
+
+void Engine::Implementation::agent() {
+    std::unique_lock lock(process().lock);
+    std::uint64_t polls_seen = polls;
+    std::uint64_t nap_ns = shortest_nap_ns;
+    std::uint64_t idle_since = now_ns();
+    while (!stopping) {
+        const std::uint64_t now = now_ns();
+        node->service(*this);
+        const unsigned done = work();
+        run_timers(now);
+        if (done > 0) {
+            idle_since = now;
+        }
+        const bool program_polls = polls != polls_seen && !program_sleeps;
+        polls_seen = polls;
+        program_sleeps = false;
+        if (!program_polls && now - idle_since < spin_ns) {
+            lock.unlock();
+            std::this_thread::yield();
+            lock.lock();
+            continue;
+        }
+        const std::uint64_t deadline = next_deadline();
+        std::int64_t wait_ns = -1;
+        if (program_polls) {
+            wait_ns = static_cast<std::int64_t>(nap_ns);
+            nap_ns = std::min(2 * nap_ns, longest_nap_ns);
+        } else {
+            nap_ns = shortest_nap_ns;
+            if (!node->arm()) {
+                idle_since = now;
+                continue;
+            }
+        }
+        agent_state = program_polls ? Agent::napping : Agent::asleep;
+        if (deadline != 0) {
+            const std::int64_t left =
+                deadline > now ? static_cast<std::int64_t>(deadline - now) : std::int64_t{0};
+            wait_ns = wait_ns < 0 ? left : std::min(wait_ns, left);
+        }
+        agent_wakes_at = wait_ns < 0 ? 0 : now + static_cast<std::uint64_t>(wait_ns);
+        fabric::Node& here = *node;
+        lock.unlock();
+        here.wait(wait_ns);
+        lock.lock();
+        if (agent_state == Agent::asleep) {
+            node->disarm();
+        }
+        agent_state = Agent::awake;
+    }
+}
+
+} // namespace softverbs

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "../engine.hpp"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+#include "../process.hpp"
+#include "implementation.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// A thread that takes no signals, which are the program's.
+std::unique_ptr<std::thread> start_thread(Engine::Implementation& engine) {
+    sigset_t all{};
+    sigset_t before{};
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::unique_ptr<std::thread> thread;
+    try {
+        thread = std::make_unique<std::thread>([&engine] { engine.agent(); });
+        ::pthread_setname_np(thread->native_handle(), "softverbs");
+    } catch (...) {
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw;
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+}
+
+} // namespace
+
+Engine::Engine() : implementation_(std::make_unique<Implementation>()) {}
+
+Engine::~Engine() = default;
+
+int Engine::start() {
+    Implementation& engine = *implementation_;
+    if (engine.node != nullptr) {
+        return 0;
+    }
+    try {
+        fabric::NodeOptions options;
+        options.slots = 1U << qp_slot_bits;
+        engine.node = fabric::Node::open(options);
+        engine.slot = engine.node->slot();
+        engine.thread = start_thread(engine);
+        return 0;
+    } catch (const std::system_error& error) {
+        engine.node.reset();
+        std::fprintf(stderr, "softverbs: %s\n", error.what());
+        return error.code().value() == 0 ? EIO : error.code().value();
+    } catch (const std::bad_alloc&) {
+        engine.node.reset();
+        return ENOMEM;
+    }
+}
+
+unsigned Engine::slot() const noexcept {
+    return implementation_->slot;
+}
+
+void Engine::posted(Qp& qp) {
+    implementation_->run(qp);
+}
+
+void Engine::progress() {
+    Implementation& engine = *implementation_;
+    ++engine.polls;
+    engine.work();
+    if (engine.waiting_for_receivers != 0 || !engine.delayed.empty()) {
+        engine.run_timers(now_ns());
+    }
+}
+
+void Engine::program_sleeps() {
+    Implementation& engine = *implementation_;
+    engine.program_sleeps = true;
+    if (engine.agent_state == Implementation::Agent::napping && engine.node != nullptr) {
+        engine.agent_state = Implementation::Agent::awake;
+        engine.node->wake();
+    }
+}
+
+void Engine::state_changed(Qp& qp, ibv_qp_state from) {
+    Implementation& engine = *implementation_;
+    Requester& requester = qp.requester;
+    switch (qp.state()) {
+        case IBV_QPS_RESET:
+            engine.forget(qp);
+            qp.requester = {};
+            qp.requester.next = qp.sends.end();
+            qp.responder = {};
+            break;
+        case IBV_QPS_RTR:
+            qp.responder.expected_psn = qp.attributes.rq_psn;
+            requester.device = engine.device_of_peer(qp);
+            break;
+        case IBV_QPS_RTS:
+            if (from == IBV_QPS_RTR) {
+                requester.next = qp.sends.first();
+                requester.next_psn = qp.attributes.sq_psn;
+            }
+            requester.retries_left = qp.attributes.retry_cnt;
+            requester.rnr_retries_left = qp.attributes.rnr_retry;
+            engine.run(qp);
+            break;
+        case IBV_QPS_SQD:
+            // Whoever was sent without asking for an answer is asked now: the queue is to be empty.
+            if (qp.type() == IBV_QPT_RC && qp.sends.first() < requester.next) {
+                engine.resend(qp);
+                engine.run(qp);
+            }
+            break;
+        default:
+            engine.forget(qp);
+            break;
+    }
+}
+
+void Engine::destroyed(Qp& qp) {
+    implementation_->forget(qp);
+}
+
+void Engine::Implementation::forget(Qp& qp) {
+    std::erase(timed, &qp);
+    std::erase(stalled, &qp);
+    if (qp.requester.waiting_for_receiver) {
+        --waiting_for_receivers;
+    }
+    qp.requester.timed = qp.requester.stalled = qp.requester.waiting_for_receiver = false;
+}
+
+void Engine::ports_changed() {
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr) {
+            implementation_->run(*qp);
+        }
+    }
+}
+
+void Engine::unshare(std::uint32_t id) {
+    for (auto& [connection, peer] : implementation_->peers) {
+        if (peer.shares.erase(id) != 0) {
+            connection->unshare(id);
+        }
+    }
+}
+
+const char* Engine::pull_method() const noexcept {
+    if (implementation_->last_peer == nullptr) {
+        return "none yet";
+    }
+    switch (implementation_->last_peer->pull_method()) {
+        case fabric::PullMethod::process_vm:
+            return "process_vm";
+        case fabric::PullMethod::none:
+            return "records";
+        case fabric::PullMethod::unknown:
+            break;
+    }
+    return "none yet";
+}
+
+void Engine::abandon() {
+    Implementation& engine = *implementation_;
+    if (engine.node == nullptr) {
+        return;
+    }
+    engine.node->abandon();
+    // The thread is not in this process, and these stand for what is the parent's: never freed.
+    static_cast<void>(engine.node.release());
+    static_cast<void>(engine.thread.release());
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr) {
+            qp->requester.connection = nullptr;
+        }
+    }
+    engine.peers.clear();
+    engine.delayed.clear();
+    engine.last_peer = nullptr;
+    engine.agent_state = Implementation::Agent::awake;
+}
+
+void Engine::shutdown() {
+    Implementation& engine = *implementation_;
+    std::unique_lock lock(process().lock);
+    if (engine.node == nullptr) {
+        return;
+    }
+    engine.stopping = true;
+    engine.node->wake();
+    lock.unlock();
+    engine.thread->join();
+    lock.lock();
+    // Other threads may still poll: for them everybody is gone now.
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr) {
+            qp->requester.connection = nullptr;
+        }
+    }
+    engine.peers.clear();
+    engine.delayed.clear();
+    engine.stalled.clear();
+    engine.last_peer = nullptr;
+    engine.node.reset();
+}
+
+} // namespace softverbs

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "../../fabric/node.hpp"
+#include "../memory.hpp"
+#include "../queue_pair.hpp"
+
+namespace softverbs {
+
+/// The memory of a request's entries, one after the other, for as long as the lock is held.
+class EntryList {
+  public:
+    EntryList() = default;
+    ~EntryList();
+    EntryList(const EntryList&) = delete;
+    EntryList& operator=(const EntryList&) = delete;
+
+    /// Opens the first @p length bytes of the entries. @param write  whether they are written to
+    [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
+                              bool write);
+    /// A single window, of a peer's request.
+    void open(const Window& window, bool write);
+
+    [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
+
+    /// Writes @p bytes from @p offset on. The caller knows that they fit.
+    void put(std::uint64_t offset, std::span<const std::byte> bytes) const;
+    /// Fetches the bytes of all segments, and writes them from @p offset on: 0, or an errno.
+    /// @param from  null: they are in this process
+    [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from,
+                            std::span<const fabric::Segment> segments) const;
+    /// Describes @p length bytes from @p offset on as parts to read from. How many parts; those of
+    /// null regions are zeros, of which there are not more than a record has.
+    [[nodiscard]] std::size_t parts(std::uint64_t offset, std::uint64_t length,
+                                    std::span<std::span<const std::byte>> out) const;
+
+  private:
+    void add(const Window& window);
+    /// Calls function(std::byte* or null, length) for each piece of a range.
+    template <class Function>
+    void for_each(std::uint64_t offset, std::uint64_t length, Function&& function) const;
+
+    std::array<Window, max_sge> windows_{};
+    std::size_t count_ = 0;
+    bool write_ = false;
+};
+
+} // namespace softverbs

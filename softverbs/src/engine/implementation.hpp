@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "../../fabric/node.hpp"
+#include "../engine.hpp"
+#include "../packet.hpp"
+#include "../queue_pair.hpp"
+#include "entry_list.hpp"
+
+namespace softverbs {
+
+/// CLOCK_MONOTONIC in nanoseconds.
+[[nodiscard]] std::uint64_t now_ns() noexcept;
+
+/// Data of up to this size travels in the packet: copying it twice takes less time than fetching
+/// it.
+inline constexpr std::size_t small_message = 8192;
+/// And at most this much of it in one packet, so that a lane has room for several.
+inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
+
+/// A packet to be sent: the header, and parts that follow it.
+struct Outgoing {
+    PacketHeader header{};
+    std::array<std::span<const std::byte>, max_sge + 1> parts{}; // the first is the header's
+    std::size_t count = 1;
+    std::array<fabric::Segment, max_sge> segments{};
+
+    /// Makes the segments the payload.
+    void set_segments(std::size_t number);
+    [[nodiscard]] std::span<const std::span<const std::byte>> all() {
+        parts[0] = std::as_bytes(std::span(&header, 1));
+        return {parts.data(), count};
+    }
+};
+
+/// What is known of a process that this one is connected with.
+struct Peer {
+    enum class Share : std::uint8_t { offered, ready, refused };
+    std::unordered_map<std::uint32_t, Share> shares;
+};
+
+struct Engine::Implementation : fabric::Handler {
+    // sending.cpp: to a queue pair in this process or another.
+
+    /// Index of the device that the address of a connected queue pair leads to; -1: there is none.
+    [[nodiscard]] static int device_of_peer(const Qp& qp);
+    /// The connection to the process that has queue pair @p number, or null for this one. False:
+    /// there is nobody.
+    [[nodiscard]] bool reach(std::uint32_t number, fabric::Connection*& connection);
+    /// Lets the packet go, or have what becomes of it by a fault. Null: to this process.
+    fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
+    fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
+    void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, unsigned milliseconds);
+    /// Makes segments of the windows for the other process to fetch. How many; 0: it cannot.
+    [[nodiscard]] std::size_t describe(fabric::Connection* to, std::span<const Window> windows,
+                                       std::span<fabric::Segment> segments);
+
+    // receiving.cpp: what arrives, from this process (null) or another.
+
+    [[nodiscard]] bool on_request(fabric::Connection& from,
+                                  std::span<const std::byte> record) override;
+    void on_response(fabric::Connection& from, std::span<const std::byte> record) override;
+    void on_room(fabric::Connection& to) override;
+    void on_gone(fabric::Connection& connection) override;
+    void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
+    /// Hands out what queue pairs of this process have sent each other.
+    void drain();
+    void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
+
+    // requester.cpp, responder.cpp
+
+    /// Sends what can be sent.
+    void run(Qp& qp);
+    void answered(Qp& qp, fabric::Connection* from, const Packet& packet);
+    void respond(Qp& qp, fabric::Connection* from, const Packet& packet);
+    /// What is in flight is sent anew, from the oldest request that has not been answered.
+    void resend(Qp& qp);
+    /// No answers are going to come to an unreliable queue pair.
+    void give_up_answers(Qp& qp);
+    /// The oldest request fails, and with it the queue pair.
+    void fail_oldest(Qp& qp, ibv_wc_status status);
+
+    // timers.cpp
+
+    /// Sets a deadline @p after_ns from now.
+    void set_timer(Qp& qp, std::uint64_t after_ns);
+    /// The one by which an answer has to come.
+    void start_timer(Qp& qp);
+    void run_timers(std::uint64_t now);
+    void expired(Qp& qp, std::uint64_t now);
+    void deliver_delayed(std::uint64_t now);
+    /// When something is due next; 0: never.
+    [[nodiscard]] std::uint64_t next_deadline() const noexcept;
+
+    // agent.cpp
+
+    void agent();
+    void wake_agent_before(std::uint64_t deadline);
+    /// All that there is to do without waiting: how much it was.
+    unsigned work();
+
+    void forget(Qp& qp);
+
+    std::unique_ptr<fabric::Node> node;
+    unsigned slot = 0;
+    std::unique_ptr<std::thread> thread;
+    bool stopping = false;
+    /// What the agent does now: nothing that can be woken, a short nap while the program polls, or
+    /// sleep until somebody rings.
+    enum class Agent : std::uint8_t { awake, napping, asleep };
+    Agent agent_state = Agent::awake;
+    std::uint64_t agent_wakes_at = 0; // 0: never
+    bool program_sleeps = false;
+    std::uint64_t polls = 0;
+
+    std::vector<Qp*> timed;
+    std::vector<Qp*> stalled;
+    unsigned waiting_for_receivers = 0;
+
+    /// Packets between queue pairs of this process. Their memory is used again and again.
+    struct Local {
+        fabric::Lane lane = fabric::Lane::requests;
+        std::vector<std::byte> record;
+    };
+    std::vector<Local> local;
+    std::size_t local_first = 0;
+    std::size_t local_end = 0; // those from local_first on are there
+    bool draining = false;
+
+    struct Delayed {
+        std::uint64_t due;
+        fabric::Connection* to;
+        fabric::Lane lane;
+        std::vector<std::byte> record;
+    };
+    std::vector<Delayed> delayed;
+
+    std::unordered_map<fabric::Connection*, Peer> peers;
+    fabric::Connection* last_peer = nullptr;
+};
+
+} // namespace softverbs

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <utility>
+
+#include "../process.hpp"
+#include "implementation.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// The longest answer that a request can have.
+constexpr std::size_t longest_answer = sizeof(PacketHeader) + record_payload;
+
+bool is_request(PacketHeader::Kind kind) noexcept {
+    return kind <= PacketHeader::Kind::fetch_add;
+}
+
+bool port_is_up(Qp& qp) {
+    const Port* const port = device_of(qp.qp_base).port(qp.attributes.port_num);
+    return port != nullptr && port->attributes.state == IBV_PORT_ACTIVE;
+}
+
+} // namespace
+
+bool Engine::Implementation::on_request(fabric::Connection& from,
+                                        std::span<const std::byte> record) {
+    // Only what can be answered is taken.
+    if (!from.has_room(fabric::Lane::responses, longest_answer)) {
+        return false;
+    }
+    receive(&from, fabric::Lane::requests, record);
+    return true;
+}
+
+void Engine::Implementation::on_response(fabric::Connection& from,
+                                         std::span<const std::byte> record) {
+    receive(&from, fabric::Lane::responses, record);
+}
+
+void Engine::Implementation::on_room(fabric::Connection& to) {
+    std::vector<Qp*> waiting;
+    std::swap(waiting, stalled);
+    for (Qp* const qp : waiting) {
+        if (qp->requester.connection == &to) {
+            qp->requester.stalled = false;
+            run(*qp);
+        } else {
+            stalled.push_back(qp);
+        }
+    }
+}
+
+void Engine::Implementation::on_gone(fabric::Connection& connection) {
+    peers.erase(&connection);
+    if (last_peer == &connection) {
+        last_peer = nullptr;
+    }
+    std::erase_if(delayed, [&](const Delayed& late) { return late.to == &connection; });
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr && qp->requester.connection == &connection) {
+            qp->requester.connection = nullptr;
+            if (std::exchange(qp->requester.stalled, false)) {
+                std::erase(stalled, qp);
+            }
+            run(*qp);
+        }
+    }
+}
+
+void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t share, int error) {
+    const auto known = peers[&to].shares.find(share);
+    if (known != peers[&to].shares.end()) {
+        known->second = error == 0 ? Peer::Share::ready : Peer::Share::refused;
+    }
+}
+
+void Engine::Implementation::drain() {
+    if (std::exchange(draining, true)) {
+        return;
+    }
+    while (local_first != local_end) {
+        // Out of the list while it is worked on, which adds to it.
+        Local current = std::move(local[local_first++]);
+        receive(nullptr, current.lane, current.record);
+        if (local_first == local_end) {
+            local_first = local_end = 0;
+        }
+        // Its memory serves the next one.
+        if (local_end < local.size() && local[local_end].record.capacity() == 0) {
+            local[local_end] = std::move(current);
+        }
+    }
+    draining = false;
+}
+
+void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane,
+                                     std::span<const std::byte> record) {
+    Packet packet{};
+    if (!parse_packet(record, packet) ||
+        is_request(packet.header.kind) != (lane == fabric::Lane::requests)) {
+        return;
+    }
+    const PacketHeader& header = packet.header;
+    if ((header.flags & PacketHeader::has_checksum) != 0) {
+        Packet checked = packet;
+        if (checksum(checked) != header.checksum) {
+            ++process().counters.corrupt;
+            return;
+        }
+    }
+    // Nobody speaks for another process.
+    const unsigned sender = from == nullptr ? slot : from->slot();
+    Qp* const qp = process().qps.find(header.destination);
+    if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
+        header.service != qp->type() || header.device != device_of(qp->qp_base).index ||
+        !port_is_up(*qp)) {
+        return;
+    }
+    ++process().counters.received;
+    if (lane == fabric::Lane::requests) {
+        respond(*qp, from, packet);
+    } else {
+        answered(*qp, from, packet);
+    }
+}
+
+} // namespace softverbs

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "../process.hpp"
+#include "implementation.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// How long unreliable queue pairs wait until what was to be fetched counts as lost.
+constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
+/// Without a timeout of its own a queue pair waits for ever, unless the other process is gone.
+constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
+
+std::uint64_t timeout_of(const Qp& qp) noexcept {
+    if (qp.type() != IBV_QPT_RC) {
+        return unreliable_wait_ns;
+    }
+    return qp.attributes.timeout == 0 ? gone_wait_ns : std::uint64_t{4096} << qp.attributes.timeout;
+}
+
+} // namespace
+
+std::uint64_t now_ns() noexcept {
+    timespec time{};
+    ::clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+void Engine::Implementation::set_timer(Qp& qp, std::uint64_t after_ns) {
+    qp.requester.deadline = now_ns() + after_ns;
+    if (!std::exchange(qp.requester.timed, true)) {
+        timed.push_back(&qp);
+    }
+    wake_agent_before(qp.requester.deadline);
+}
+
+void Engine::Implementation::start_timer(Qp& qp) {
+    qp.requester.progressed = false;
+    set_timer(qp, timeout_of(qp));
+}
+
+std::uint64_t Engine::Implementation::next_deadline() const noexcept {
+    std::uint64_t earliest = 0;
+    const auto consider = [&earliest](std::uint64_t deadline) {
+        if (earliest == 0 || deadline < earliest) {
+            earliest = deadline;
+        }
+    };
+    for (const Qp* const qp : timed) {
+        consider(qp->requester.deadline);
+    }
+    for (const Delayed& late : delayed) {
+        consider(late.due);
+    }
+    return earliest;
+}
+
+void Engine::Implementation::run_timers(std::uint64_t now) {
+    deliver_delayed(now);
+    // Those that go on are put back while this looks at the others.
+    std::vector<Qp*> due;
+    std::erase_if(timed, [&](Qp* qp) {
+        if (qp->requester.deadline > now) {
+            return false;
+        }
+        qp->requester.timed = false;
+        due.push_back(qp);
+        return true;
+    });
+    for (Qp* const qp : due) {
+        expired(*qp, now);
+    }
+    drain();
+}
+
+void Engine::Implementation::expired(Qp& qp, std::uint64_t now) {
+    static_cast<void>(now);
+    Requester& requester = qp.requester;
+    if (std::exchange(requester.waiting_for_receiver, false)) {
+        --waiting_for_receivers;
+        run(qp);
+        return;
+    }
+    if (qp.state() != IBV_QPS_RTS && qp.state() != IBV_QPS_SQD) {
+        return;
+    }
+    const SendRequest* const oldest =
+        qp.sends.empty() || qp.sends.front().state == SendRequest::State::waiting
+            ? nullptr
+            : &qp.sends.front();
+    if (oldest == nullptr) {
+        return; // until something is sent again
+    }
+    // What the other process has not looked at it cannot have answered: it is stopped, or busy.
+    const bool unseen =
+        requester.connection != nullptr && requester.connection->taken() < oldest->record;
+    const bool for_ever =
+        qp.type() == IBV_QPT_RC && qp.attributes.timeout == 0 &&
+        (requester.connection != nullptr || slot_of(qp.attributes.dest_qp_num) == slot);
+    if (requester.progressed || unseen || requester.stalled || for_ever) {
+        start_timer(qp);
+        return;
+    }
+    if (qp.type() != IBV_QPT_RC) {
+        give_up_answers(qp);
+        run(qp);
+        return;
+    }
+    if (requester.retries_left == 0) {
+        fail_oldest(qp, IBV_WC_RETRY_EXC_ERR);
+        return;
+    }
+    --requester.retries_left;
+    ++process().counters.retried;
+    resend(qp);
+    run(qp);
+}
+
+void Engine::Implementation::deliver_delayed(std::uint64_t now) {
+    std::vector<Delayed> due;
+    std::erase_if(delayed, [&](Delayed& late) {
+        if (late.due > now) {
+            return false;
+        }
+        due.push_back(std::move(late));
+        return true;
+    });
+    for (const Delayed& late : due) {
+        if (late.to == nullptr) {
+            receive(nullptr, late.lane, late.record);
+            continue;
+        }
+        const std::span<const std::byte> whole(late.record);
+        static_cast<void>(late.to->send(late.lane, {&whole, 1}));
+    }
+}
+
+} // namespace softverbs
