@@ -25,6 +25,7 @@ namespace softverbs {
 struct Process {
     std::mutex lock;
     std::vector<std::unique_ptr<Device>> devices;
+    std::vector<Context*> contexts; // that are open
     KeyTable keys;
     QpTable qps;
     Faults faults;
@@ -32,6 +33,8 @@ struct Process {
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
     unsigned violations = 0;
     unsigned unacknowledged_events = 0;
+    /// Those of them that are a port's or a device's.
+    unsigned unacknowledged_device_events = 0;
     /// The last so that it goes first: its thread uses the others.
     Engine engine;
 };

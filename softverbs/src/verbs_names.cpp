@@ -60,11 +60,11 @@ constexpr std::array<std::string_view, 46> verbs{
 };
 
 /// Those that destroy. Sorted.
-constexpr std::array<std::string_view, 11> destroying_verbs{
-    "ibv_close_device", "ibv_dealloc_mw",  "ibv_dealloc_pd",
-    "ibv_dereg_mr",     "ibv_destroy_ah",  "ibv_destroy_comp_channel",
-    "ibv_destroy_cq",   "ibv_destroy_qp",  "ibv_destroy_srq",
-    "ibv_free_dm",      "ibv_unimport_dm",
+constexpr std::array<std::string_view, 10> destroying_verbs{
+    "ibv_close_device", "ibv_dealloc_mw", "ibv_dealloc_pd",
+    "ibv_dereg_mr",     "ibv_destroy_ah", "ibv_destroy_comp_channel",
+    "ibv_destroy_cq",   "ibv_destroy_qp", "ibv_destroy_srq",
+    "ibv_free_dm",
 };
 
 } // namespace
