@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <atomic>
+#include <barrier>
 #include <thread>
 
 #include "verbs_test.hpp"
@@ -384,12 +385,15 @@ TEST_F(CompletionQueue, isPolledByOneThreadAtATime) {
     complete(owner.get(), 0, 2000);
     std::atomic<std::uint64_t> sum = 0;
     std::atomic<int> inside = 0;
+    std::barrier start(2);
     const auto take_all = [&] {
         ibv_poll_cq_attr poll_attr{};
+        start.arrive_and_wait();
         while (ibv_start_poll(cq, &poll_attr) == 0) {
             EXPECT_EQ(++inside, 1);
             do {
                 sum += cq->wr_id;
+                std::this_thread::yield();
             } while (cq->wr_id % 5 != 0 && ibv_next_poll(cq) == 0);
             --inside;
             ibv_end_poll(cq);
