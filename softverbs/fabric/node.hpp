@@ -89,7 +89,8 @@ class Connection {
     /// side sleeps.
     [[nodiscard]] virtual Sent send(Lane lane,
                                     std::span<const std::span<const std::byte>> parts) noexcept = 0;
-    /// Whether send() of a record of @p length bytes would not find the lane full.
+    /// Whether send() of a record of @p length bytes would not find the lane full; true when the
+    /// other process is gone.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
     /// How many records were put into the lane of requests, and how many of them the other side has
     /// taken: what it has not taken it cannot have answered.
@@ -105,7 +106,10 @@ class Connection {
 
     /// Offers the other process a mapping of @p length bytes from the start of @p fd, read-only
     /// there; the caller keeps fd. @p id is this process's name for the memory, not 0. The outcome
-    /// comes by Handler::on_shared(). 0, or an errno.
+    /// comes by Handler::on_shared(): 0, or an errno, such as EACCES (a memfd without
+    /// F_SEAL_SHRINK: it could shrink and raise SIGBUS there). 0, or an errno: EINVAL, EBADF,
+    /// EEXIST (offered already), EAGAIN (too many offers wait for the socket), EMFILE, ENOMEM,
+    /// ESRCH (it is gone).
     [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
     /// The other side may unmap it.
     virtual void unshare(std::uint32_t id) noexcept = 0;
@@ -118,7 +122,7 @@ struct NodeOptions {
     /// How many nodes there can be at once.
     unsigned slots = 1024;
     /// Bytes of each ring, in the order of Lane; powers of two.
-    std::size_t ring_bytes[lanes] = {256 * 1024, 128 * 1024};
+    std::size_t ring_bytes[lanes] = {std::size_t{256} * 1024, std::size_t{128} * 1024};
 };
 
 class Node {
@@ -145,7 +149,9 @@ class Node {
     /// Accepts, greets, takes descriptors in and notices who is gone: what comes by sockets.
     virtual void service(Handler& handler) = 0;
 
-    /// From now on senders ring. False: something is there already, do not sleep.
+    /// From now on senders ring. False: something is there already, do not sleep. A request that
+    /// was refused does not count until something else has been handed out since: what it waited
+    /// for inside this process is for the owner to follow with progress().
     [[nodiscard]] virtual bool arm() noexcept = 0;
     /// Senders need not ring: somebody polls.
     virtual void disarm() noexcept = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One end of a connection that carries traffic of every kind until a request fails or it is told to stop.
-// The other end is at the socket that is its standard input; what it has to say goes to standard output:
-// "running", and in the end the name of the status that ended it, or "stopped".
+// One end of a connection that carries traffic of every kind until a request fails or it is told to
+// stop. The other end is at the socket that is its standard input; what it has to say goes to
+// standard output: "running", and in the end the name of the status that ended it, or "stopped".
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -47,7 +47,8 @@ void connect(ibv_qp* qp, const Address& peer) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    attr.qp_access_flags =
+        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     done(ibv_modify_qp(qp, &attr,
                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
          "INIT");
@@ -97,11 +98,16 @@ ibv_send_wr request(std::uint64_t i, const Address& peer) {
 }
 std::uint32_t length(std::uint64_t i) {
     switch (i % 5) {
-        case 0: return 8;
-        case 1: return 100'000;
-        case 2: return 8;
-        case 3: return 64;
-        default: return half;
+        case 0:
+            return 8;
+        case 1:
+            return 100'000;
+        case 2:
+            return 8;
+        case 3:
+            return 64;
+        default:
+            return half;
     }
 }
 
@@ -115,7 +121,8 @@ const char* run(int socket) {
     ibv_context* context = made(ibv_open_device(made(list[0], "device")), "ibv_open_device");
     ibv_pd* pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
     ibv_cq* cq = made(ibv_create_cq(context, 4 * depth, nullptr, nullptr, 0), "ibv_create_cq");
-    static std::vector<std::byte> memory(memory_size);
+    // Never freed: the peer may write to it until this process is gone.
+    auto& memory = *new std::vector<std::byte>(memory_size);
     ibv_mr* mr = made(ibv_reg_mr(pd, memory.data(), memory.size(),
                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC),
@@ -156,7 +163,8 @@ const char* run(int socket) {
     std::uint64_t posted = 0;
     std::uint64_t completed = 0;
     while (true) {
-        // What it sends from and reads into is its own lower half; the peer writes to the upper one.
+        // What it sends from and reads into is its own lower half; the peer writes to the upper
+        // one.
         for (; posted - completed < depth; ++posted) {
             ibv_sge sge{ours.memory, length(posted), mr->lkey};
             ibv_send_wr wr = request(posted, peer);

@@ -215,7 +215,7 @@ TEST_F(NodeTest, HandsOutAllThatArrivedBeforeItSaysThatTheOtherSideIsGone) {
     pair.b.node->service(pair.b.seen);
     EXPECT_EQ(pair.b.seen.gone, 0U);
     EXPECT_EQ(send(*pair.back, Lane::requests, "to nobody"), Sent::gone);
-    EXPECT_FALSE(pair.back->has_room(Lane::requests, 1));
+    EXPECT_TRUE(pair.back->has_room(Lane::requests, 1)) << "who waits for room would wait for ever";
     pair.b.seen.refusals = 1;
     EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 1U);
     EXPECT_EQ(pair.b.seen.gone, 0U);
