@@ -72,7 +72,11 @@ TEST_F(QueuePair, needsItsParents) {
     const auto with = [this](auto spoil) { return error_with(IBV_QPT_RC, spoil); };
     EXPECT_EQ(with([](auto& init) { init.send_cq = nullptr; }), EINVAL);
     EXPECT_EQ(with([](auto& init) { init.recv_cq = nullptr; }), EINVAL);
-    EXPECT_EQ(with([](auto& init) { init.pd = nullptr; }), EINVAL);
+    EXPECT_EQ(with([](auto& init) {
+                  init.pd = nullptr;
+                  init.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS; // not by way of ibv_create_qp()
+              }),
+              EINVAL);
     EXPECT_EQ(with([](auto& init) { init.comp_mask = 0; }), EINVAL);
     const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
     EXPECT_EQ(ibv_destroy_cq(cq.get()), EBUSY);
