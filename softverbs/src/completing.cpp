@@ -103,8 +103,6 @@ void flush_sends(Qp& qp) {
     }
     qp.requester.next = qp.sends.end();
     qp.requester.reads_in_flight = 0;
-    qp.requester.deadline = 0;
-    qp.requester.waiting_for_receiver = false;
 }
 
 void flush_receives(Qp& qp) {
