@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <softverbs/softverbs.h>
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "verbs_test.hpp"
+
+namespace {
+
+using softverbs_test::is_readable;
+using softverbs_test::UniqueContext;
+using softverbs_test::VerbsTest;
+
+class EventsTest : public VerbsTest {
+  protected:
+    void TearDown() override {
+        softverbs_clear_faults();
+        VerbsTest::TearDown();
+    }
+    void raise_for(ibv_qp* qp, ibv_event_type type) const {
+        ibv_async_event event{};
+        event.event_type = type;
+        event.element.qp = qp;
+        ASSERT_EQ(softverbs_raise_event(context.get(), &event), 0);
+    }
+};
+
+TEST_F(EventsTest, TellEveryContextThatAPortWentDownAndCameBack) {
+    const UniqueContext another(ibv_open_device(context->device));
+    ASSERT_NE(another, nullptr);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0); // nothing new
+    ibv_port_attr port{};
+    ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
+    EXPECT_EQ(port.state, IBV_PORT_DOWN);
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    for (ibv_context* const each : {context.get(), another.get()}) {
+        for (const ibv_event_type expected : {IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE}) {
+            ASSERT_TRUE(is_readable(each->async_fd));
+            ibv_async_event event{};
+            ASSERT_EQ(ibv_get_async_event(each, &event), 0);
+            EXPECT_EQ(event.event_type, expected);
+            EXPECT_EQ(event.element.port_num, 1);
+            EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
+            ibv_ack_async_event(&event);
+            EXPECT_EQ(softverbs_unacknowledged_events(), 0U);
+        }
+        EXPECT_FALSE(is_readable(each->async_fd));
+    }
+    EXPECT_EQ(softverbs_set_port_state(0, 2, IBV_PORT_DOWN), EINVAL);
+    EXPECT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_INIT), EINVAL);
+    EXPECT_EQ(softverbs_set_port_state(1, 1, IBV_PORT_DOWN), ENODEV);
+}
+
+TEST_F(EventsTest, AreNotWaitedForWhenTheProgramDoesNotWant) {
+    ASSERT_EQ(::fcntl(context->async_fd, F_SETFL, O_NONBLOCK), 0);
+    ibv_async_event event{};
+    EXPECT_EQ(ibv_get_async_event(context.get(), &event), -1);
+    EXPECT_EQ(errno, EAGAIN);
+}
+
+TEST_F(EventsTest, WakeAThreadThatWaits) {
+    std::atomic<bool> waits = false;
+    ibv_async_event event{};
+    std::thread waiter([&] {
+        waits = true;
+        EXPECT_EQ(ibv_get_async_event(context.get(), &event), 0);
+        ibv_ack_async_event(&event);
+    });
+    while (!waits) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    waiter.join();
+    EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
+    EXPECT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+}
+
+TEST_F(EventsTest, KeepAQueuePairUntilTheyAreAcknowledged) {
+    const auto cq = make_cq(4);
+    auto qp = make_qp(IBV_QPT_RC, cq.get());
+    raise_for(qp.get(), IBV_EVENT_COMM_EST);
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(context.get(), &event), 0);
+    EXPECT_EQ(event.element.qp, qp.get());
+    EXPECT_EQ(softverbs_unacknowledged_events(), 1U);
+    std::atomic<bool> acknowledged = false;
+    std::atomic<bool> began = false;
+    std::thread destroyer([&] {
+        began = true;
+        qp.reset();
+        EXPECT_TRUE(acknowledged);
+    });
+    while (!began) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
+    acknowledged = true;
+    ibv_ack_async_event(&event);
+    destroyer.join();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
+}
+
+TEST_F(EventsTest, OfAQueuePairThatIsGoneAreGoneToo) {
+    const auto cq = make_cq(4);
+    auto qp = make_qp(IBV_QPT_RC, cq.get());
+    raise_for(qp.get(), IBV_EVENT_QP_FATAL);
+    ASSERT_TRUE(is_readable(context->async_fd));
+    qp.reset();
+    EXPECT_FALSE(is_readable(context->async_fd));
+}
+
+TEST_F(EventsTest, AcknowledgedMoreOftenThanTakenAreAViolation) {
+    const auto cq = make_cq(4);
+    const auto qp = make_qp(IBV_QPT_RC, cq.get());
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_QP_FATAL;
+    event.element.qp = qp.get();
+    ibv_ack_async_event(&event);
+    expected_violations = 1;
+    EXPECT_EQ(softverbs_unacknowledged_events(), 0U);
+}
+
+TEST_F(EventsTest, SayThatTheDeviceDiedWhichFlushesWhatIsOutstanding) {
+    auto cq = make_cq(8);
+    auto qp = make_qp(IBV_QPT_RC, cq.get());
+    connect(qp.get(), qp->qp_num);
+    ibv_recv_wr receive{};
+    receive.wr_id = 5;
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_recv(qp.get(), &receive, &bad), 0);
+    const auto untouched = make_qp(IBV_QPT_RC, cq.get());
+
+    ASSERT_EQ(softverbs_fail_device(context.get()), 0);
+    ASSERT_EQ(softverbs_fail_device(context.get()), 0); // dead already
+    const auto event = next_event();
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->event_type, IBV_EVENT_DEVICE_FATAL);
+    EXPECT_FALSE(next_event());
+    EXPECT_EQ(qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(untouched->state, IBV_QPS_RESET);
+    const auto completions = poll(cq.get(), 1);
+    ASSERT_EQ(completions.size(), 1U);
+    EXPECT_EQ(completions[0].wr_id, 5U);
+    EXPECT_EQ(completions[0].status, IBV_WC_WR_FLUSH_ERR);
+
+    EXPECT_EQ(ibv_alloc_pd(context.get()), nullptr);
+    EXPECT_EQ(errno, EIO);
+    ibv_port_attr port{};
+    EXPECT_EQ(ibv_query_port(context.get(), 1, &port), EIO);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    EXPECT_EQ(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), EIO);
+    // Another context of the same device is another matter, and what there is can be destroyed.
+    const UniqueContext another(ibv_open_device(context->device));
+    ASSERT_NE(another, nullptr);
+    EXPECT_EQ(ibv_query_port(another.get(), 1, &port), 0);
+}
+
+} // namespace
