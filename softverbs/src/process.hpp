@@ -26,6 +26,7 @@ struct Process {
     std::mutex lock;
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts; // that are open
+    std::vector<Context*> orphaned_contexts; // closed before what was made with them
     KeyTable keys;
     QpTable qps;
     Faults faults;

@@ -111,8 +111,8 @@ enum softverbs_kind {
 };
 /* How many objects of a kind this process has. */
 size_t softverbs_live(enum softverbs_kind kind);
-/* How often something that was in use was to be destroyed (EBUSY), or an object was passed that is not
- * there any more. */
+/* How often something that was in use was to be destroyed (EBUSY; a device is closed all the same), or
+ * an object was passed that is not there any more. */
 unsigned softverbs_violations(void);
 /* Events taken and not acknowledged. */
 unsigned softverbs_unacknowledged_events(void);
