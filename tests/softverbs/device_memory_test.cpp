@@ -6,6 +6,9 @@
 
 #include "memory_fixture.hpp"
 
+// Newer than the headers may be.
+extern "C" int ibv_dm_export_dmabuf_fd(ibv_dm* dm);
+
 namespace softverbs_test {
 namespace {
 
@@ -226,6 +229,22 @@ TEST_F(DeviceMemoryAPITest, OfAnUnknownHandleIsNotThere) {
     errno = 0;
     EXPECT_EQ(ibv_import_dm(context.get(), dm_->handle + 1000), nullptr);
     EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(DeviceMemoryAPITest, CanBeExportedAsADmaBuf) {
+    const int fd = ibv_dm_export_dmabuf_fd(dm_);
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(::fcntl(fd, F_GETFD), FD_CLOEXEC);
+    ASSERT_EQ(ibv_memcpy_to_dm(dm_, 8, host_.data(), 4), 0);
+    std::array<unsigned char, 6> back{};
+    ASSERT_EQ(::pread(fd, back.data(), back.size(), 7), 6);
+    EXPECT_EQ(back, (std::array<unsigned char, 6>{0, 7, 7, 7, 7, 0}));
+    // Whole pages, of which the device memory is the first part.
+    ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.get(), 0, Pages::page(), 0, fd, IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(::ftruncate(fd, 0), -1);
+    ::close(fd);
+    destroy(mr);
 }
 
 } // namespace

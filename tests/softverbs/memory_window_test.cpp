@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory windows, seen through a queue pair that is connected to another one of the same process:
+// windows belong to the responder, and the requester uses their keys.
+#include <array>
+#include <cstring>
+
+#include "memory_fixture.hpp"
+
+namespace softverbs_test {
+namespace {
+
+using UniqueMw = std::unique_ptr<ibv_mw, Destroyer<ibv_dealloc_mw>>;
+constexpr unsigned remote_all =
+    static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE) | IBV_ACCESS_REMOTE_READ;
+
+class MemoryWindowTest : public VerbsTest {
+  protected:
+    void SetUp() override {
+        VerbsTest::SetUp();
+        cq_ = make_cq(16);
+        requester_ = make_qp(IBV_QPT_RC, cq_.get());
+        responder_ = make_qp(IBV_QPT_RC, cq_.get());
+        connect_pair();
+        mr_ = region(full_access | IBV_ACCESS_MW_BIND);
+        local_mr_ = make_mr(local_.data(), local_.size());
+    }
+    void TearDown() override {
+        requester_.reset();
+        responder_.reset();
+        mr_.reset();
+        local_mr_.reset();
+        cq_.reset();
+        VerbsTest::TearDown();
+    }
+
+    void connect_pair() {
+        connect(requester_.get(), responder_->qp_num);
+        connect(responder_.get(), requester_->qp_num);
+    }
+    void connect_again() {
+        for (ibv_qp* const qp : {requester_.get(), responder_.get()}) {
+            ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
+        }
+        connect_pair();
+    }
+    UniqueMr region(unsigned access) {
+        UniqueMr mr(ibv_reg_mr_iova2(pd.get(), memory_.data(), memory_.length(), memory_.address(),
+                                     access));
+        EXPECT_NE(mr, nullptr);
+        return mr;
+    }
+    UniqueMw window(ibv_mw_type type) {
+        UniqueMw mw(ibv_alloc_mw(pd.get(), type));
+        EXPECT_NE(mw, nullptr);
+        return mw;
+    }
+
+    ibv_wc_status completion() {
+        const std::vector<ibv_wc> completions = poll(cq_.get(), 1);
+        return completions.empty() ? IBV_WC_GENERAL_ERR : completions.front().status;
+    }
+    ibv_wc_status run(ibv_qp* qp, ibv_send_wr request) {
+        ibv_send_wr* bad = nullptr;
+        request.send_flags = IBV_SEND_SIGNALED;
+        EXPECT_EQ(ibv_post_send(qp, &request, &bad), 0);
+        return completion();
+    }
+    [[nodiscard]] ibv_mw_bind_info part(std::size_t offset, std::size_t length,
+                                        unsigned access = remote_all) const {
+        return {mr_.get(), memory_.address() + offset, length, access};
+    }
+    ibv_wc_status bind_1(ibv_mw* mw, const ibv_mw_bind_info& info) {
+        ibv_mw_bind bind{1, IBV_SEND_SIGNALED, info};
+        EXPECT_EQ(ibv_bind_mw(responder_.get(), mw, &bind), 0);
+        return completion();
+    }
+    ibv_wc_status bind_2(ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info& info) {
+        ibv_send_wr request{};
+        request.opcode = IBV_WR_BIND_MW;
+        request.bind_mw = {mw, rkey, info};
+        return run(responder_.get(), request);
+    }
+    ibv_wc_status invalidate(std::uint32_t rkey) {
+        ibv_send_wr request{};
+        request.opcode = IBV_WR_LOCAL_INV;
+        request.invalidate_rkey = rkey;
+        return run(responder_.get(), request);
+    }
+    ibv_wc_status access(ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t address,
+                         std::uint32_t length = 16) {
+        ibv_sge entry{reinterpret_cast<std::uintptr_t>(local_.data()), length, local_mr_->lkey};
+        ibv_send_wr request{};
+        request.opcode = opcode;
+        request.sg_list = &entry;
+        request.num_sge = 1;
+        request.wr.rdma = {address, rkey};
+        return run(requester_.get(), request);
+    }
+    ibv_wc_status write(std::uint32_t rkey, std::size_t offset, std::uint32_t length = 16) {
+        return access(IBV_WR_RDMA_WRITE, rkey, memory_.address() + offset, length);
+    }
+    void expect_failure(ibv_wc_status got, ibv_wc_status expected) {
+        EXPECT_EQ(got, expected) << ibv_wc_status_str(got);
+        connect_again();
+    }
+    void expect_denied(ibv_wc_status got) { expect_failure(got, IBV_WC_REM_ACCESS_ERR); }
+    void expect_unbound(ibv_wc_status got) { expect_failure(got, IBV_WC_MW_BIND_ERR); }
+
+    Pages memory_{1};
+    std::array<std::uint8_t, 64> local_{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+    UniqueCq cq_;
+    UniqueQp requester_;
+    UniqueQp responder_;
+    UniqueMr mr_;
+    UniqueMr local_mr_;
+};
+
+TEST_F(MemoryWindowTest, OfType1OpensAPartOfARegion) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    const std::uint32_t before = mw->rkey;
+    ASSERT_EQ(bind_1(mw.get(), part(100, 32)), IBV_WC_SUCCESS);
+    EXPECT_NE(mw->rkey, before);
+    ASSERT_EQ(write(mw->rkey, 116), IBV_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(memory_.data() + 116, local_.data(), 16), 0);
+    EXPECT_EQ(memory_.data()[115], std::byte{0});
+    expect_denied(write(mw->rkey, 117));
+    expect_denied(write(mw->rkey, 99));
+    expect_denied(write(before, 100));
+}
+
+TEST_F(MemoryWindowTest, OfType1GetsAnotherKeyEachTime) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 32)), IBV_WC_SUCCESS);
+    const std::uint32_t first = mw->rkey;
+    ASSERT_EQ(bind_1(mw.get(), part(32, 32)), IBV_WC_SUCCESS);
+    EXPECT_NE(mw->rkey, first);
+    EXPECT_EQ(write(mw->rkey, 32), IBV_WC_SUCCESS);
+    expect_denied(write(first, 0));
+    // To nothing: it opens nothing, and the region is free to go.
+    const std::uint32_t second = mw->rkey;
+    ASSERT_EQ(bind_1(mw.get(), {nullptr, 0, 0, 0}), IBV_WC_SUCCESS);
+    expect_denied(write(second, 32));
+    EXPECT_EQ(ibv_dereg_mr(mr_.release()), 0);
+}
+
+TEST_F(MemoryWindowTest, IsForPeersOnly) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 64)), IBV_WC_SUCCESS);
+    ibv_sge entry{memory_.address(), 16, mw->rkey};
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.sg_list = &entry;
+    request.num_sge = 1;
+    request.wr.rdma = {memory_.address() + 16, mw->rkey};
+    expect_failure(run(requester_.get(), request), IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(MemoryWindowTest, GivesNoMoreThanItsFlags) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 64, IBV_ACCESS_REMOTE_READ)), IBV_WC_SUCCESS);
+    EXPECT_EQ(access(IBV_WR_RDMA_READ, mw->rkey, memory_.address()), IBV_WC_SUCCESS);
+    expect_denied(write(mw->rkey, 0));
+}
+
+TEST_F(MemoryWindowTest, KeepsItsRegion) {
+    UniqueMw mw = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 64)), IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_dereg_mr(mr_.get()), EBUSY);
+    expected_violations = 1;
+    mw.reset();
+    EXPECT_EQ(ibv_dereg_mr(mr_.release()), 0);
+}
+
+TEST_F(MemoryWindowTest, IsNotBoundBeyondTheRegion) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    const std::size_t size = memory_.length();
+    expect_unbound(bind_2(mw.get(), rkey, part(0, size + 1)));
+    expect_unbound(bind_2(mw.get(), rkey, part(size, 1)));
+    expect_unbound(bind_2(mw.get(), rkey, part(~std::size_t{0}, 1)));
+    expect_unbound(bind_2(mw.get(), rkey, part(8, ~std::size_t{0})));
+    expect_unbound(bind_2(mw.get(), rkey, part(0, 0)));
+    EXPECT_EQ(bind_2(mw.get(), rkey, part(0, size)), IBV_WC_SUCCESS);
+}
+
+TEST_F(MemoryWindowTest, IsNotBoundToARegionThatDoesNotPermitIt) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    mr_ = region(full_access);
+    expect_unbound(bind_2(mw.get(), rkey, part(0, 64)));
+    mr_ = region(static_cast<unsigned>(IBV_ACCESS_REMOTE_READ) | IBV_ACCESS_MW_BIND);
+    expect_unbound(bind_2(mw.get(), rkey, part(0, 64)));
+    EXPECT_EQ(bind_2(mw.get(), rkey, part(0, 64, IBV_ACCESS_REMOTE_READ)), IBV_WC_SUCCESS);
+}
+
+TEST_F(MemoryWindowTest, IsNotBoundToARegionOfAnotherDomain) {
+    const UniquePd other(ibv_alloc_pd(context.get()));
+    const UniqueMr elsewhere(ibv_reg_mr_iova2(other.get(), memory_.data(), 64, memory_.address(),
+                                              full_access | IBV_ACCESS_MW_BIND));
+    ASSERT_NE(elsewhere, nullptr);
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    ibv_mw_bind_info info = part(0, 64);
+    info.mr = elsewhere.get();
+    expect_unbound(bind_2(mw.get(), ibv_inc_rkey(mw->rkey), info));
+}
+
+TEST_F(MemoryWindowTest, OfType2HasTheKeyThatTheProgramChose) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ASSERT_EQ(bind_2(mw.get(), rkey, part(100, 32)), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(rkey, 100), IBV_WC_SUCCESS);
+    expect_denied(write(mw->rkey, 100));
+    // But of its own entry: another is somebody else's.
+    const UniqueMw another = window(IBV_MW_TYPE_2);
+    expect_unbound(bind_2(another.get(), another->rkey + 0x100, part(0, 64)));
+    expect_unbound(bind_2(another.get(), ibv_inc_rkey(rkey), part(0, 64)));
+}
+
+TEST_F(MemoryWindowTest, OfType2IsBoundOnceUntilItIsInvalidated) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t first = ibv_inc_rkey(mw->rkey);
+    const std::uint32_t second = ibv_inc_rkey(first);
+    ASSERT_EQ(bind_2(mw.get(), first, part(0, 32)), IBV_WC_SUCCESS);
+    ASSERT_EQ(invalidate(first), IBV_WC_SUCCESS);
+    ASSERT_EQ(bind_2(mw.get(), second, part(32, 32)), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(second, 32), IBV_WC_SUCCESS);
+    expect_unbound(bind_2(mw.get(), ibv_inc_rkey(second), part(0, 32)));
+}
+
+TEST_F(MemoryWindowTest, OfType2MayCountFromZero) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ASSERT_EQ(bind_2(mw.get(), rkey, part(100, 32, remote_all | IBV_ACCESS_ZERO_BASED)),
+              IBV_WC_SUCCESS);
+    ASSERT_EQ(access(IBV_WR_RDMA_WRITE, rkey, 16), IBV_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(memory_.data() + 116, local_.data(), 16), 0);
+    expect_denied(access(IBV_WR_RDMA_WRITE, rkey, 17));
+}
+
+TEST_F(MemoryWindowTest, OfType2IsGoneOnceInvalidated) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ASSERT_EQ(bind_2(mw.get(), rkey, part(0, 64)), IBV_WC_SUCCESS);
+    ASSERT_EQ(write(rkey, 0), IBV_WC_SUCCESS);
+    ASSERT_EQ(invalidate(rkey), IBV_WC_SUCCESS);
+    expect_denied(write(rkey, 0));
+    EXPECT_EQ(ibv_dereg_mr(mr_.release()), 0);
+}
+
+TEST_F(MemoryWindowTest, OfType2IsInvalidatedBySends) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ASSERT_EQ(bind_2(mw.get(), rkey, part(0, 64)), IBV_WC_SUCCESS);
+    ibv_recv_wr receive{};
+    ibv_recv_wr* bad_receive = nullptr;
+    ASSERT_EQ(ibv_post_recv(responder_.get(), &receive, &bad_receive), 0);
+    ibv_send_wr request{};
+    ibv_send_wr* bad = nullptr;
+    request.opcode = IBV_WR_SEND_WITH_INV;
+    request.invalidate_rkey = rkey;
+    request.send_flags = IBV_SEND_SIGNALED;
+    ASSERT_EQ(ibv_post_send(requester_.get(), &request, &bad), 0);
+    bool told = false;
+    for (const ibv_wc& wc : poll(cq_.get(), 2)) {
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+        if (wc.opcode == IBV_WC_RECV) {
+            told = (wc.wc_flags & IBV_WC_WITH_INV) != 0 && wc.invalidated_rkey == rkey;
+        }
+    }
+    EXPECT_TRUE(told);
+    expect_denied(write(rkey, 0));
+}
+
+TEST_F(MemoryWindowTest, OfType2BelongsToItsQueuePair) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_BIND_MW;
+    request.bind_mw = {mw.get(), rkey, part(0, 64)};
+    // Bound to the requester: what comes from the responder may use it, and not the other way.
+    ASSERT_EQ(run(requester_.get(), request), IBV_WC_SUCCESS);
+    expect_denied(write(rkey, 0));
+}
+
+TEST_F(MemoryWindowTest, OfType2EndsWithItsQueuePair) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ASSERT_EQ(bind_2(mw.get(), rkey, part(0, 64)), IBV_WC_SUCCESS);
+    connect_again();
+    expect_denied(write(rkey, 0));
+    ASSERT_EQ(bind_2(mw.get(), rkey, part(0, 64)), IBV_WC_SUCCESS);
+    responder_.reset();
+    EXPECT_EQ(ibv_dereg_mr(mr_.release()), 0);
+}
+
+TEST_F(MemoryWindowTest, OfARegionThatIsRevokedOpensNothing) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 64)), IBV_WC_SUCCESS);
+    ASSERT_EQ(softverbs_revoke_mr(mr_.get()), 0);
+    expect_denied(write(mw->rkey, 0));
+}
+
+TEST_F(MemoryWindowTest, IsNotBoundToWhatHasGoneSince) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    const ibv_mw_bind_info info = part(0, 64);
+    ASSERT_EQ(ibv_dereg_mr(mr_.release()), 0);
+    expect_unbound(bind_2(mw.get(), rkey, info));
+}
+
+} // namespace
+} // namespace softverbs_test
