@@ -45,7 +45,7 @@ class FaultsTest : public VerbsTest {
         ibv_srq_init_attr srq_init{};
         srq_init.attr.max_wr = srq_init.attr.max_sge = 1;
         srq = ibv_create_srq(pd.get(), &srq_init);
-        mr = ibv_reg_mr(pd.get(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+        mr = reg();
         ibv_alloc_dm_attr dm_attr{64, 0, 0};
         dm = ibv_alloc_dm(context.get(), &dm_attr);
         mw = ibv_alloc_mw(pd.get(), IBV_MW_TYPE_1);
@@ -68,6 +68,10 @@ class FaultsTest : public VerbsTest {
         EXPECT_EQ(ibv_destroy_cq(cq), 0);
         EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
         VerbsTest::TearDown();
+    }
+
+    ibv_mr* reg(int access = IBV_ACCESS_LOCAL_WRITE) {
+        return ibv_reg_mr(pd.get(), memory.data(), memory.size(), access);
     }
 
     /// Each verb that makes, changes or asks for something: what it fails with.
@@ -123,9 +127,7 @@ class FaultsTest : public VerbsTest {
     }
     void add_memory(std::map<std::string, std::function<int()>>& all) {
         ibv_pd* const p = pd.get();
-        all["reg_mr"] = [this, p] {
-            return failed(ibv_reg_mr(p, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE));
-        };
+        all["reg_mr"] = [this] { return failed(reg()); };
         all["reg_dmabuf_mr"] = [p] { return failed(ibv_reg_dmabuf_mr(p, 0, 4096, 0, -1, 0)); };
         all["rereg_mr"] = [this, p] {
             return ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, p, nullptr, 0, 0) != 0 ? errno : 0;
@@ -301,23 +303,23 @@ TEST_F(FaultsTest, MakeCallsThatDestroyFailOnlyWhenTheyAreNamed) {
     ASSERT_EQ(softverbs_fail_call(nullptr, 1, planned), 0);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     EXPECT_EQ(softverbs_pending_faults(), 1U);
-    mr = ibv_reg_mr(pd.get(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    mr = reg();
     EXPECT_EQ(mr, nullptr);
-    mr = ibv_reg_mr(pd.get(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    mr = reg();
     ASSERT_NE(mr, nullptr);
 }
 
 TEST_F(FaultsTest, CountTheCallsOfTheirVerbOnly) {
     ASSERT_EQ(softverbs_fail_call("ibv_reg_mr", 2, planned), 0);
-    const auto reg = [this] {
+    const auto reg_with_iova = [this] {
         return UniqueMr(ibv_reg_mr_iova2(pd.get(), memory.data(), memory.size(),
                                          reinterpret_cast<std::uintptr_t>(memory.data()), 0));
     };
-    EXPECT_NE(reg(), nullptr);
+    EXPECT_NE(reg_with_iova(), nullptr);
     EXPECT_EQ(ibv_resize_cq(cq, 16), 0);
-    EXPECT_EQ(reg(), nullptr); // the second, by whichever of its names
+    EXPECT_EQ(reg_with_iova(), nullptr); // the second, by whichever of its names
     EXPECT_EQ(errno, planned);
-    EXPECT_NE(reg(), nullptr);
+    EXPECT_NE(reg_with_iova(), nullptr);
 }
 
 TEST_F(FaultsTest, LeaveARegionThatCouldNotBeChangedAsItWas) {

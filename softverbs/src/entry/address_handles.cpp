@@ -21,8 +21,8 @@ ibv_gid mapped(const std::byte* address) {
 /// Where a message with a global header came from, and which of our addresses it was sent to. In
 /// RoCE v2 over IPv4 the last 20 bytes are an IPv4 header, and the first are not defined.
 struct Route {
-    ibv_gid from;
-    ibv_gid to;
+    ibv_gid from{};
+    ibv_gid to{};
     std::uint32_t flow_label = 0;
     std::uint8_t traffic_class = 0;
     bool ipv4 = false;
