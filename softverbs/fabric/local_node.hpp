@@ -17,6 +17,8 @@ namespace softverbs::fabric {
 class LocalNode final : public Node {
   public:
     explicit LocalNode(const NodeOptions& options);
+    LocalNode(const LocalNode&) = delete;
+    LocalNode& operator=(const LocalNode&) = delete;
     ~LocalNode() override;
 
     [[nodiscard]] unsigned slot() const noexcept override { return slot_.number(); }

@@ -60,7 +60,7 @@ inline constexpr std::size_t message_descriptors = 2;
 /// A message that came by a socket.
 struct Letter {
     Message message;
-    std::array<UniqueFd, message_descriptors> descriptors;
+    std::array<UniqueFd, message_descriptors> descriptors{};
     /// Descriptors were lost: this process has as many as it may have.
     bool truncated = false;
 };

@@ -81,6 +81,9 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         fail(EACCES, where + ", which others can enter; chmod 700 it");
     }
+    // Who clears old files away in /tmp leaves a directory alone that is locked:
+    // systemd-tmpfiles(8).
+    ::flock(fd_.get(), LOCK_SH | LOCK_NB);
 }
 
 sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept {

@@ -232,6 +232,7 @@ TEST_F(GarbageTest, AnAnswerToNoOfferIsNobodysBusiness) {
 
 TEST_F(GarbageTest, WhoSaysNothingIsSentAwayWhenThereAreTooMany) {
     std::vector<RawSocket> silent;
+    silent.reserve(80);
     for (int count = 0; count < 80; ++count) {
         silent.emplace_back(*peer.node);
     }

@@ -21,7 +21,6 @@ namespace softverbs::fabric::testing {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 
 /// Mappings of the memory that connections share.
 std::size_t mapped_links() {

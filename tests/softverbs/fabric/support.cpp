@@ -14,7 +14,7 @@
 
 namespace softverbs::fabric::testing {
 
-using clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;
 
 TemporaryDirectory::TemporaryDirectory() : path_("/tmp/softverbs-test-XXXXXX") {
     if (::mkdtemp(path_.data()) == nullptr) {
@@ -86,9 +86,9 @@ std::string text_of(std::span<const std::byte> record) {
 }
 
 bool turn_until(std::initializer_list<Peer*> peers, const std::function<bool()>& done) {
-    const auto end = clock::now() + patience;
+    const auto end = Clock::now() + patience;
     while (!done()) {
-        if (clock::now() > end) {
+        if (Clock::now() > end) {
             return false;
         }
         for (Peer* const peer : peers) {
@@ -151,10 +151,10 @@ void Child::kill() {
 }
 
 int Child::join() {
-    const auto end = clock::now() + patience;
+    const auto end = Clock::now() + patience;
     int status = 0;
     while (::waitpid(pid_, &status, WNOHANG) == 0) {
-        if (clock::now() > end) {
+        if (Clock::now() > end) {
             return -1;
         }
         ::usleep(1000);

@@ -12,7 +12,7 @@
 namespace softverbs::fabric::testing {
 namespace {
 
-using clock = std::chrono::steady_clock;
+using Clock = std::chrono::steady_clock;
 using ::testing::ElementsAre;
 
 constexpr std::int64_t at_once = 0;
@@ -20,17 +20,17 @@ constexpr std::int64_t for_long = std::chrono::nanoseconds(patience).count();
 
 /// Whether a wait() would end because something is there, and not for its time.
 bool wakes(Node& node) {
-    const auto start = clock::now();
+    const auto start = Clock::now();
     node.wait(for_long);
-    return clock::now() - start < patience;
+    return Clock::now() - start < patience;
 }
 
 /// Whether a wait() goes on until its time is over.
 bool sleeps(Node& node) {
     constexpr std::chrono::milliseconds while_{20};
-    const auto start = clock::now();
+    const auto start = Clock::now();
     node.wait(std::chrono::nanoseconds(while_).count());
-    return clock::now() - start >= while_;
+    return Clock::now() - start >= while_;
 }
 
 class WakeTest : public ::testing::Test {
@@ -208,10 +208,10 @@ TEST_F(WakeTest, WakeEndsOneWaitNowOrLater) {
 
 /// Takes part in a game of ping-pong, asleep whenever there is nothing to do.
 void play(Peer& peer, Connection& to, std::size_t rounds, bool starts) {
-    const auto end = clock::now() + patience;
+    const auto end = Clock::now() + patience;
     std::size_t heard = 0;
     std::size_t said = 0;
-    while (heard < rounds && clock::now() < end) {
+    while (heard < rounds && Clock::now() < end) {
         if (said < heard + (starts ? 1 : 0)) {
             ASSERT_EQ(send(to, said % 2 == 0 ? Lane::requests : Lane::responses, "ball"),
                       Sent::sent);
@@ -241,8 +241,8 @@ TEST_F(WakeTest, NoRoomIsMissedWhenTheProducerSleeps) {
     constexpr unsigned records = 5000;
     const std::string record(1016, 'x');
     std::thread consumer([this] {
-        const auto end = clock::now() + patience;
-        while (pair.b.seen.requests.size() < records && clock::now() < end) {
+        const auto end = Clock::now() + patience;
+        while (pair.b.seen.requests.size() < records && Clock::now() < end) {
             if (pair.b.node->arm()) {
                 pair.b.node->wait(for_long);
                 pair.b.node->disarm();
@@ -251,8 +251,8 @@ TEST_F(WakeTest, NoRoomIsMissedWhenTheProducerSleeps) {
         }
     });
     unsigned sent = 0;
-    const auto end = clock::now() + patience;
-    while (sent < records && clock::now() < end) {
+    const auto end = Clock::now() + patience;
+    while (sent < records && Clock::now() < end) {
         if (send(*pair.there, Lane::requests, record) == Sent::sent) {
             ++sent;
             continue;
