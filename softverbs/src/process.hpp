@@ -25,11 +25,13 @@ namespace softverbs {
 struct Process {
     std::mutex lock;
     std::vector<std::unique_ptr<Device>> devices;
-    std::vector<Context*> contexts; // that are open
+    std::vector<Context*> contexts;          // that are open
     std::vector<Context*> orphaned_contexts; // closed before what was made with them
     KeyTable keys;
     QpTable qps;
     Faults faults;
+    /// Lists have only our own devices.
+    bool real_devices_hidden = false;
     softverbs_counters counters{};
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
     unsigned violations = 0;

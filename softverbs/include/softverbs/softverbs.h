@@ -22,6 +22,9 @@ extern "C" {
 int softverbs_reset(const char *profile, unsigned devices);
 /* As @devices of softverbs_reset(): none at all, as on a machine that has no such hardware. */
 #define SOFTVERBS_NO_DEVICES (~0U)
+/* Leaves the devices of the real library, if the machine has any, out of ibv_get_device_list(): for
+ * tests of what a program does with those it finds. Stays through softverbs_reset(). */
+void softverbs_hide_real_devices(int hide);
 /* 0, or ENODEV, EINVAL. Of the attributes, what softverbs enforces follows them: max_mr_size,
  * max_dm_size, odp_caps, atomic_cap, max_qp_wr and their like. */
 int softverbs_get_device_attr(unsigned device, struct ibv_device_attr_ex *attr);

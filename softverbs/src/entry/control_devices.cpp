@@ -148,6 +148,11 @@ SOFTVERBS_ENTRY int softverbs_reset(const char* profile, unsigned devices) {
     }
 }
 
+SOFTVERBS_ENTRY void softverbs_hide_real_devices(int hide) {
+    const Guard guard;
+    process().real_devices_hidden = hide != 0;
+}
+
 SOFTVERBS_ENTRY int softverbs_get_device_attr(unsigned device, ibv_device_attr_ex* attr) {
     return with_device(device, [&](const Device& found) {
         *attr = found.attributes;
@@ -246,6 +251,7 @@ SOFTVERBS_ENTRY int softverbs_set_port_attr(unsigned device, std::uint8_t port,
             return EINVAL;
         }
         found.attributes = *attr;
+        found.pkeys.resize(std::max<std::size_t>(attr->pkey_tbl_len, 1));
         process().engine.ports_changed();
         return 0;
     });

@@ -64,15 +64,18 @@ std::unique_ptr<DeviceList> take_list(ibv_device** given) {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
+    bool hidden = false;
     {
         const Guard guard;
         if (const int error = process().faults.enter("ibv_get_device_list"); error != 0) {
             return fail(error);
         }
+        hidden = process().real_devices_hidden;
     }
     // Without kernel support for RDMA there is no real list, and ours is all there is.
     int count = 0;
-    ibv_device** const real = forward<ibv_get_device_list>("ibv_get_device_list", &count);
+    ibv_device** const real =
+        hidden ? nullptr : forward<ibv_get_device_list>("ibv_get_device_list", &count);
     try {
         const Guard guard;
         ibv_device** const made = make_list(real, real != nullptr ? count : 0);

@@ -109,7 +109,11 @@ SOFTVERBS_ENTRY ssize_t _ibv_query_gid_table(ibv_context* native, ibv_gid_entry*
     if (const int error = enter("ibv_query_gid_table", *context); error != 0) {
         return -error;
     }
-    return flags != 0 ? -EOPNOTSUPP : copy_table(*context, entries, max_entries, size);
+    if (flags != 0) {
+        return -EOPNOTSUPP;
+    }
+    // The kernel refuses a table without room, even where there is nothing to put into it.
+    return max_entries == 0 ? -EINVAL : copy_table(*context, entries, max_entries, size);
 }
 
 // Not in verbs.h: for programs that come with libibverbs, such as ibv_devinfo.
