@@ -15,8 +15,8 @@
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/region.hpp>
 
-/// What tests of verbs on the rig's device share: connections of the device with itself, and memory
-/// of each kind to move data between.
+/// What tests of verbs share that run on softverbs or on the rig's device: connections of the
+/// device with itself, and memory of each kind to move data between.
 namespace rdmabuf::testing {
 
 /// The guest emulates its processors; a completion that takes longer than this never comes.
@@ -62,10 +62,10 @@ class Memory {
     Memory() = default;
 };
 
-/// The kinds of memory there are: "host", "dm", and the exporters' names.
-inline constexpr const char* memory_kinds[] = {"host", "drm", "dma_heap", "udmabuf", "dm"};
+/// The kinds of memory there are: "host", "dm", and the exporters' names. Each program has its own.
+[[nodiscard]] std::vector<std::string> memory_kinds();
 
-/// @param kind  of memory_kinds
+/// @param kind  of memory_kinds()
 /// @param length  a multiple of 4
 [[nodiscard]] std::unique_ptr<Memory> make_memory(const std::string& kind,
                                                   const ProtectionDomain& pd, std::size_t length,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every verb between memory of every kind: what DmaBufTestCase and DeviceMemoryTest of rdma-core's
-// pyverbs do for some of them. Both sides have the kind under test.
+// pyverbs do for some of them. Both sides have the kind under test. On softverbs in the unit tier,
+// under a real kernel in the rig.
 #include <endian.h>
 
 #include <array>
@@ -15,7 +16,7 @@ constexpr std::size_t guard = 64;
 constexpr std::size_t length = 100'000;
 constexpr std::uint32_t immediate = 0x01020304;
 
-class Traffic : public ::testing::TestWithParam<const char*> {
+class Traffic : public ::testing::TestWithParam<std::string> {
   protected:
     Traffic() { net_.connect(); }
 
@@ -179,8 +180,8 @@ TEST_P(Traffic, BatchOfTheExtendedInterface) {
     expect_arrived(*to_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernel, Traffic, ::testing::ValuesIn(memory_kinds),
-                         [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Memory, Traffic, ::testing::ValuesIn(memory_kinds()),
+                         [](const auto& kind) { return kind.param; });
 
 } // namespace
 } // namespace rdmabuf::testing

@@ -5,10 +5,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include <rdmabuf/detail/config.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/resolver.hpp>
 
 #include "../providers/support.hpp"
@@ -35,12 +37,21 @@ class HostMemory : public Memory {
     MemoryRegion region_;
 };
 
+Resolver exporters([[maybe_unused]] const std::string& wanted) {
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+    if (wanted == "memfd") { // which the system's are without
+        return Resolver({make_memfd_exporter()});
+    }
+#endif
+    return Resolver::system();
+}
+
 /// A range inside a buffer, which begins in the middle of a page, at a place for atomics.
 class DmaBufMemory : public Memory {
   public:
     DmaBufMemory(const std::string& exporter, const ProtectionDomain& pd, std::size_t length,
                  Access access)
-        : resolver_(Resolver::system()),
+        : resolver_(exporters(exporter)),
           start_(page_size() + 72),
           buffer_(resolver_.allocator(exporter)->allocate(start_ + length)),
           region_(pd, resolver_.export_range(buffer_.address() + start_, length),
