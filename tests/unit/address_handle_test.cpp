@@ -1,32 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <rdmabuf/address_handle.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
 
 using testing::Basics;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
-class AddressHandleTest : public StandinTest {
+class AddressHandleTest : public SoftverbsTest {
   protected:
-    Basics basics_;
-
     static QueuePairAddress peer() {
         QueuePairAddress address;
         address.gid =
-            Gid::from_native(standin::gid_entry("2001:db8::9", 0, IBV_GID_TYPE_ROCE_V2).gid);
+            Gid::from_native(testing::gid_entry("2001:db8::9", 0, IBV_GID_TYPE_ROCE_V2).gid);
         address.lid = 12;
         return address;
     }
 };
 
-TEST_F(AddressHandleTest, LeadsToThePeersPort) {
+class RoceAddressHandleTest : public AddressHandleTest {
+  protected:
+    Basics basics_;
+};
+
+TEST_F(RoceAddressHandleTest, LeadsToThePeersPort) {
+    testing::set_gids({testing::gid_entry("fe80::2", 0, IBV_GID_TYPE_ROCE_V2),
+                       testing::gid_entry("fe80::3", 1, IBV_GID_TYPE_ROCE_V2),
+                       testing::gid_entry("fe80::4", 2, IBV_GID_TYPE_ROCE_V2),
+                       testing::gid_entry("2001:db8::1", 3, IBV_GID_TYPE_ROCE_V2)});
     const AddressHandle ah(
         basics_.pd, peer(),
         {.port = 1, .gid_index = 3, .service_level = 2, .traffic_class = 9, .hop_limit = 5});
-    const ibv_ah_attr& made = standin::record().ahs.at(0);
+    const ibv_ah_attr& made = testing::record().ahs.at(0);
     EXPECT_EQ(made.dlid, 12);
     EXPECT_EQ(made.sl, 2);
     EXPECT_EQ(made.port_num, 1);
@@ -38,18 +45,20 @@ TEST_F(AddressHandleTest, LeadsToThePeersPort) {
 }
 
 TEST_F(AddressHandleTest, WithoutAGidGoesByLid) {
+    testing::use_infiniband_device();
+    const Basics basics;
     QueuePairAddress nearby = peer();
     nearby.gid = {};
-    const AddressHandle ah(basics_.pd, nearby, {});
-    EXPECT_EQ(standin::record().ahs.at(0).is_global, 0);
-    EXPECT_EQ(standin::record().ahs.at(0).dlid, 12);
+    const AddressHandle ah(basics.pd, nearby, {});
+    EXPECT_EQ(testing::record().ahs.at(0).is_global, 0);
+    EXPECT_EQ(testing::record().ahs.at(0).dlid, 12);
 }
 
-TEST_F(AddressHandleTest, ThatCannotBeMadeSaysFromWhereToWhere) {
+TEST_F(RoceAddressHandleTest, ThatCannotBeMadeSaysFromWhereToWhere) {
     EXPECT_THAT(
         testing::error_of([&] { AddressHandle(basics_.pd, peer(), {.port = 2, .gid_index = 3}); }),
         testing::fails_with("ibv_create_ah", EINVAL, "port 2, GID index 3, to 2001:db8::9"));
-    standin::fail_next("ibv_create_ah", EHOSTUNREACH);
+    testing::fail_next("ibv_create_ah", EHOSTUNREACH);
     EXPECT_THAT(testing::error_of([&] { AddressHandle(basics_.pd, peer(), {}); }),
                 testing::fails_with("ibv_create_ah", EHOSTUNREACH, "to 2001:db8::9"));
 }

@@ -41,15 +41,16 @@ class CmFaults : public testing::ConnectionTest {
     Calls failing_native_calls(const Step& step) {
         Calls failed;
         for (unsigned n = 1;; ++n) {
-            bool left_over = false;
+            unsigned left = n;
             const auto error = checked(
-                step, [n] { standin::fail_call(n, EREMOTEIO); }, // which nothing else makes
-                [&] {
-                    left_over = !standin::all_failed();
-                    standin::cancel_failures();
+                step, [&left] { fail_when_none_are_left(left); },
+                [] {
+                    fake_rdmacm::cancel_failures(); // the step's own
+                    fake_rdmacm::before_each_call(nullptr);
+                    testing::before_each_call(nullptr);
                 });
             if (!error) {
-                EXPECT_TRUE(left_over) << "call " << n << " failed, and nobody noticed";
+                EXPECT_NE(left, 0U) << "call " << n << " failed, and nobody noticed";
                 return failed;
             }
             EXPECT_EQ(error->error(), EREMOTEIO) << error->what();
@@ -68,12 +69,12 @@ class CmFaults : public testing::ConnectionTest {
                 [&] {
                     failing.emplace(std::vector<FailingCalls::Failure>{{"", n, EREMOTEIO}});
                     // For the first event it has to wait then.
-                    standin::fail_next("rdma_get_cm_event", EAGAIN);
+                    fake_rdmacm::fail_next("rdma_get_cm_event", EAGAIN);
                 },
                 [&] {
                     call = failing->failed(0);
                     failing.reset();
-                    standin::cancel_failures();
+                    fake_rdmacm::cancel_failures();
                 });
             if (call.empty()) {
                 EXPECT_FALSE(error) << error->what();
@@ -84,17 +85,30 @@ class CmFaults : public testing::ConnectionTest {
         }
     }
 
+    /// Each call of either library takes one from @p left; the last of them fails with EREMOTEIO,
+    /// which nothing else makes.
+    static void fail_when_none_are_left(unsigned& left) {
+        const auto is_to_fail = [&left] { return left != 0 && --left == 0; };
+        fake_rdmacm::before_each_call(
+            [is_to_fail](const char* /*function*/) { return is_to_fail() ? EREMOTEIO : 0; });
+        testing::before_each_call([is_to_fail](const char* verb) {
+            if (is_to_fail()) {
+                testing::fail_next(verb, EREMOTEIO);
+            }
+        });
+    }
+
     /// Takes a step, and looks for what it has left.
     template <class Step>
     static std::optional<Error> checked(const Step& step, const Arm& arm, const Arm& disarm) {
-        const std::size_t live = standin::live();
+        const std::size_t live_before = live();
         const auto descriptors = testing::open_descriptors();
         auto error = error_of([&] { step(arm); });
         disarm();
         const std::string after = error ? error->what() : "success";
-        EXPECT_EQ(standin::live(), live) << "after " << after;
+        EXPECT_EQ(live(), live_before) << "after " << after;
         EXPECT_EQ(testing::open_descriptors(), descriptors) << "after " << after;
-        EXPECT_EQ(standin::unacknowledged_events(), 0) << "after " << after;
+        EXPECT_EQ(unacknowledged_events(), 0U) << "after " << after;
         return error;
     }
 };
@@ -132,7 +146,7 @@ TEST_F(CmFaults, OfListenerAtAllAddresses) {
 TEST_F(CmFaults, OfListenerWithoutIpv6) {
     fail_each_call(
         [](const Arm& arm) {
-            standin::fail_next("rdma_bind_addr", EADDRNOTAVAIL);
+            fake_rdmacm::fail_next("rdma_bind_addr", EADDRNOTAVAIL);
             arm();
             const Listener listener("", 0);
         },
@@ -146,7 +160,7 @@ TEST_F(CmFaults, OfWaitingForARequest) {
     fail_each_call(
         [](const Arm& arm) {
             Listener listener("192.0.2.1", 0);
-            standin::request_connection(listener.native(), "hello");
+            fake_rdmacm::request_connection(listener.native(), "hello");
             arm();
             const ConnectionRequest request = listener.next(long_enough);
             EXPECT_EQ(request.private_data().size(), 5U);

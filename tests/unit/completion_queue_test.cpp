@@ -8,7 +8,7 @@
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using testing::error_of;
 using testing::fails_with;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
 ibv_wc completion(std::uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS) {
     ibv_wc wc{};
@@ -26,7 +26,12 @@ ibv_wc completion(std::uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS) {
     return wc;
 }
 
-class CompletionQueueTest : public StandinTest {
+/// Something completes.
+void complete(const CompletionQueue& cq, const ibv_wc& completion) {
+    EXPECT_EQ(softverbs_complete(cq.native(), &completion), 0);
+}
+
+class CompletionQueueTest : public SoftverbsTest {
   protected:
     Context context_ = Context::open_first();
     std::array<WorkCompletion, 4> found_{};
@@ -35,7 +40,7 @@ class CompletionQueueTest : public StandinTest {
 TEST_F(CompletionQueueTest, IsMadeAsAsked) {
     const CompletionChannel channel(context_);
     const CompletionQueue cq(context_, {.depth = 17, .channel = &channel, .vector = 3});
-    const auto& made = standin::record().cqs.at(0);
+    const auto& made = testing::record().cqs.at(0);
     EXPECT_EQ(made.depth, 17);
     EXPECT_EQ(made.channel, channel.native());
     EXPECT_EQ(made.vector, 3);
@@ -44,9 +49,9 @@ TEST_F(CompletionQueueTest, IsMadeAsAsked) {
 
 TEST_F(CompletionQueueTest, IsOnlyPolledByDefault) {
     const CompletionQueue cq(context_);
-    EXPECT_EQ(standin::record().cqs.at(0).depth, 256);
-    EXPECT_EQ(standin::record().cqs.at(0).channel, nullptr);
-    EXPECT_EQ(standin::record().cqs.at(0).vector, 0);
+    EXPECT_EQ(testing::record().cqs.at(0).depth, 256);
+    EXPECT_EQ(testing::record().cqs.at(0).channel, nullptr);
+    EXPECT_EQ(testing::record().cqs.at(0).vector, 0);
 }
 
 TEST_F(CompletionQueueTest, NeedsADepthTheDeviceHas) {
@@ -54,7 +59,7 @@ TEST_F(CompletionQueueTest, NeedsADepthTheDeviceHas) {
         EXPECT_THAT(error_of([&] { CompletionQueue(context_, {.depth = depth}); }),
                     fails_with("ibv_create_cq", EINVAL,
                                "depth " + std::to_string(depth) +
-                                   " of at most 4096, vector 0 of 4 on standin0"));
+                                   " of at most 4096, vector 0 of 4 on soft0"));
     }
 }
 
@@ -62,7 +67,7 @@ TEST_F(CompletionQueueTest, NeedsAVectorTheDeviceHas) {
     for (const int vector : {-1, 4}) {
         EXPECT_THAT(error_of([&] { CompletionQueue(context_, {.vector = vector}); }),
                     fails_with("ibv_create_cq", EINVAL,
-                               "vector " + std::to_string(vector) + " of 4 on standin0"));
+                               "vector " + std::to_string(vector) + " of 4 on soft0"));
     }
 }
 
@@ -70,7 +75,7 @@ TEST_F(CompletionQueueTest, IsPolledOldestFirstIntoASpan) {
     const CompletionQueue cq(context_);
     EXPECT_EQ(cq.poll(found_), 0);
     for (std::uint64_t id = 1; id <= 6; ++id) {
-        standin::complete(cq.native(), completion(id));
+        complete(cq, completion(id));
     }
     EXPECT_EQ(cq.poll(found_), 4);
     EXPECT_EQ(found_[0].wr_id, 1U);
@@ -86,7 +91,7 @@ TEST_F(CompletionQueueTest, HandsFailedCompletionsOutAsTheyAre) {
     const CompletionQueue cq(context_);
     ibv_wc failed = completion(7, IBV_WC_REM_ACCESS_ERR);
     failed.vendor_err = 0x88;
-    standin::complete(cq.native(), failed);
+    complete(cq, failed);
     EXPECT_EQ(cq.wait(found_, 1s), 1U);
     EXPECT_EQ(found_[0].status, IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(found_[0].vendor_err, 0x88U);
@@ -96,11 +101,11 @@ TEST_F(CompletionQueueTest, WithoutAChannelWaitsByPolling) {
     const CompletionQueue cq(context_);
     std::thread device([&] {
         std::this_thread::sleep_for(10ms);
-        standin::complete(cq.native(), completion(1));
+        complete(cq, completion(1));
     });
     EXPECT_EQ(cq.wait(found_, wait_forever), 1U);
     device.join();
-    EXPECT_TRUE(standin::record().notifications.empty());
+    EXPECT_TRUE(testing::record().notifications.empty());
 }
 
 TEST_F(CompletionQueueTest, WithAChannelSleepsUntilTheEvent) {
@@ -108,8 +113,8 @@ TEST_F(CompletionQueueTest, WithAChannelSleepsUntilTheEvent) {
     const CompletionQueue cq(context_, {.channel = &channel});
     std::thread device([&] {
         std::this_thread::sleep_for(10ms);
-        standin::complete(cq.native(), completion(1));
-        standin::complete(cq.native(), completion(2));
+        complete(cq, completion(1));
+        complete(cq, completion(2));
     });
     std::size_t count = cq.wait(found_, 10s);
     while (count < 2) {
@@ -118,8 +123,8 @@ TEST_F(CompletionQueueTest, WithAChannelSleepsUntilTheEvent) {
     device.join();
     EXPECT_EQ(count, 2U);
     EXPECT_EQ(found_[1].wr_id, 2U);
-    EXPECT_THAT(standin::record().notifications, ::testing::Contains(false));
-    EXPECT_THAT(standin::record().notifications, ::testing::Not(::testing::Contains(true)));
+    EXPECT_THAT(testing::record().notifications, ::testing::Contains(false));
+    EXPECT_THAT(testing::record().notifications, ::testing::Not(::testing::Contains(true)));
 }
 
 TEST_F(CompletionQueueTest, RefusesToWaitForWhatHasNoRoom) {
@@ -143,7 +148,7 @@ TEST_F(CompletionQueueTest, StopsWaitingWhenTheTimeIsOver) {
 
 TEST_F(CompletionQueueTest, TakesWhatIsThereEvenWhenThereIsNoTime) {
     const CompletionQueue cq(context_);
-    standin::complete(cq.native(), completion(1));
+    complete(cq, completion(1));
     EXPECT_EQ(cq.wait(found_, 0ms), 1U);
 }
 
@@ -152,7 +157,7 @@ TEST_F(CompletionQueueTest, WaitsForTheLongestTimeThereIs) {
     const CompletionQueue cq(context_, {.channel = &channel});
     std::thread device([&] {
         std::this_thread::sleep_for(10ms);
-        standin::complete(cq.native(), completion(1));
+        complete(cq, completion(1));
     });
     EXPECT_EQ(cq.wait(found_, std::chrono::milliseconds::max()), 1U);
     device.join();
@@ -162,7 +167,7 @@ TEST_F(CompletionQueueTest, OutlivesAnEventThatCameForWhatWasPolledBefore) {
     const CompletionChannel channel(context_);
     const CompletionQueue cq(context_, {.channel = &channel});
     ASSERT_TRUE(cq.request_notification());
-    standin::complete(cq.native(), completion(1));
+    complete(cq, completion(1));
     EXPECT_EQ(cq.poll(found_), 1);
     // The event is still there, and nothing to poll with it.
     EXPECT_EQ(cq.wait(found_, 20ms), 0U);
@@ -173,7 +178,8 @@ TEST_F(CompletionQueueTest, OutlivesAnEventThatCameForWhatWasPolledBefore) {
 TEST_F(CompletionQueueTest, SeesWhatCameBetweenPollingAndAskingForAnEvent) {
     const CompletionChannel channel(context_);
     const CompletionQueue cq(context_, {.channel = &channel});
-    standin::complete_before_request(cq.native(), completion(1));
+    const ibv_wc late = completion(1);
+    ASSERT_EQ(softverbs_complete_before_request(cq.native(), &late), 0);
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(cq.wait(found_, 20s), 1U);
     EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
@@ -184,25 +190,25 @@ TEST_F(CompletionQueueTest, AsksAgainAfterAnEventWithNothingToPoll) {
     const CompletionQueue cq(context_, {.channel = &channel});
     std::thread device([&] {
         const auto wait_until_armed = [&] {
-            for (int i = 0; i < 1000 && !standin::armed(cq.native()); ++i) {
+            for (int i = 0; i < 1000 && softverbs_cq_armed(cq.native()) == 0; ++i) {
                 std::this_thread::sleep_for(1ms);
             }
         };
         wait_until_armed();
-        standin::raise_cq_event(cq.native());
+        EXPECT_EQ(softverbs_raise_cq_event(cq.native()), 0);
         wait_until_armed();
-        standin::complete(cq.native(), completion(1));
+        complete(cq, completion(1));
     });
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(cq.wait(found_, 20s), 1U);
     EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
     device.join();
-    EXPECT_EQ(standin::record().notifications.size(), 2U);
+    EXPECT_EQ(testing::record().notifications.size(), 2U);
 }
 
 TEST_F(CompletionQueueTest, ThatIsBrokenSaysSo) {
     const CompletionQueue cq(context_);
-    standin::break_cq(cq.native());
+    ASSERT_EQ(softverbs_break_cq(cq.native()), 0);
     EXPECT_LT(cq.poll(found_), 0);
     EXPECT_THAT(error_of([&] { static_cast<void>(cq.wait(found_, 1s)); }),
                 fails_with("ibv_poll_cq", EIO, "most likely it overran"));
@@ -213,7 +219,7 @@ TEST_F(CompletionQueueTest, DoesNotTakeAnotherQueuesEventForItsOwn) {
     const CompletionQueue cq(context_, {.channel = &channel});
     const CompletionQueue other(context_, {.channel = &channel});
     ASSERT_TRUE(other.request_notification());
-    standin::complete(other.native(), completion(1));
+    complete(other, completion(1));
     EXPECT_THAT(error_of([&] { static_cast<void>(cq.wait(found_, 1s)); }),
                 fails_with("ibv_get_cq_event", EINVAL, "CompletionChannel::wait"));
     EXPECT_EQ(other.poll(found_), 1);
@@ -222,10 +228,10 @@ TEST_F(CompletionQueueTest, DoesNotTakeAnotherQueuesEventForItsOwn) {
 TEST_F(CompletionQueueTest, ThatCannotBeArmedSaysSo) {
     const CompletionChannel channel(context_);
     const CompletionQueue cq(context_, {.channel = &channel});
-    standin::fail_next("ibv_req_notify_cq", EIO);
+    testing::fail_next("ibv_req_notify_cq", EIO);
     EXPECT_THAT(error_of([&] { static_cast<void>(cq.wait(found_, 1s)); }),
                 fails_with("ibv_req_notify_cq", EIO, ""));
-    standin::fail_next("ibv_req_notify_cq", EIO);
+    testing::fail_next("ibv_req_notify_cq", EIO);
     EXPECT_EQ(cq.request_notification(), Status(EIO));
 }
 
@@ -233,7 +239,7 @@ TEST_F(CompletionQueueTest, CanBeToldAboutSolicitedCompletionsOnly) {
     const CompletionQueue cq(context_);
     EXPECT_TRUE(cq.request_notification());
     EXPECT_TRUE(cq.request_notification(true));
-    EXPECT_THAT(standin::record().notifications, ElementsAre(false, true));
+    EXPECT_THAT(testing::record().notifications, ElementsAre(false, true));
 }
 
 class CompletionChannelTest : public CompletionQueueTest {
@@ -246,8 +252,8 @@ TEST_F(CompletionChannelTest, TellsWhichQueueHasCompletions) {
     const CompletionQueue two(context_, {.channel = &channel_});
     ASSERT_TRUE(one.request_notification());
     ASSERT_TRUE(two.request_notification());
-    standin::complete(two.native(), completion(2));
-    standin::complete(one.native(), completion(1));
+    complete(two, completion(2));
+    complete(one, completion(1));
     EXPECT_EQ(channel_.wait(1s), two.native());
     EXPECT_EQ(channel_.wait(1s), one.native());
     EXPECT_EQ(channel_.wait(0ms), nullptr);
@@ -265,7 +271,7 @@ TEST_F(CompletionChannelTest, GivesADescriptorForEpoll) {
 }
 
 TEST_F(CompletionChannelTest, WithoutDescriptorsSaysSo) {
-    standin::fail_next("ibv_create_comp_channel", EMFILE);
+    testing::fail_next("ibv_create_comp_channel", EMFILE);
     EXPECT_STREQ(error_of([&] { const CompletionChannel another(context_); })->what(),
                  "ibv_create_comp_channel: Too many open files (EMFILE)");
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <chrono>
+#include <initializer_list>
 #include <thread>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/shared_receive_queue.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -16,82 +18,92 @@ using testing::fails_with;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
-class ContextTest : public StandinTest {
+class ContextTest : public SoftverbsTest {
   protected:
-    static standin::Device inactive(const char* name) {
-        standin::Device device = standin::roce_device(name);
-        device.ports[0].attributes.state = IBV_PORT_DOWN;
-        return device;
+    static void make_inactive(std::initializer_list<unsigned> devices) {
+        for (const unsigned device : devices) {
+            ibv_port_attr port = testing::roce_port();
+            port.state = IBV_PORT_DOWN;
+            testing::set_port(port, 1, device);
+        }
     }
-    static standin::Device closed(const char* name, int error) {
-        standin::Device device = standin::roce_device(name);
-        device.open_error = error;
-        return device;
+    /// The n-th device to be opened cannot be.
+    static void close(unsigned n, int error) {
+        ASSERT_EQ(softverbs_fail_call("ibv_open_device", n, error), 0);
     }
 };
 
 TEST_F(ContextTest, OpensByNameAndByGuid) {
-    standin::reset({standin::roce_device("one", 1), standin::roce_device("two", 2)});
+    testing::use_roce_devices({"one", "two"});
     EXPECT_EQ(Context::open("two").device_name(), "two");
     EXPECT_EQ(Context::open(std::uint64_t{1}).device_name(), "one");
 }
 
 TEST_F(ContextTest, OfAnUnknownNameListsTheDevicesThereAre) {
     EXPECT_THAT(error_of([] { static_cast<void>(Context::open("mlx5_0")); }),
-                fails_with("ibv_get_device_list", ENODEV, "there are standin0"));
+                fails_with("ibv_get_device_list", ENODEV, "there are soft0"));
 }
 
 TEST_F(ContextTest, ThatMayNotBeOpenedSaysWhatToCheck) {
     for (const int error : {EACCES, EPERM}) {
-        standin::device().open_error = error;
-        EXPECT_THAT(error_of([] { static_cast<void>(Context::open("standin0")); }),
-                    fails_with("ibv_open_device", error, "standin0: no permission"));
-        EXPECT_THAT(error_of([] { static_cast<void>(Context::open("standin0")); }),
+        close(1, error);
+        EXPECT_THAT(error_of([] { static_cast<void>(Context::open("soft0")); }),
+                    fails_with("ibv_open_device", error, "soft0: no permission"));
+        close(1, error);
+        EXPECT_THAT(error_of([] { static_cast<void>(Context::open("soft0")); }),
                     fails_with("ibv_open_device", error, "--device=/dev/infiniband"));
     }
-    standin::device().open_error = ENODEV;
-    EXPECT_STREQ(error_of([] { static_cast<void>(Context::open("standin0")); })->what(),
-                 "ibv_open_device: No such device (ENODEV): standin0");
+    close(1, ENODEV);
+    EXPECT_STREQ(error_of([] { static_cast<void>(Context::open("soft0")); })->what(),
+                 "ibv_open_device: No such device (ENODEV): soft0");
 }
 
 TEST_F(ContextTest, OpenedFirstIsTheFirstWithAnActivePort) {
-    standin::reset({inactive("down"), standin::roce_device("up"), standin::roce_device("other")});
+    testing::use_roce_devices({"down", "up", "other"});
+    make_inactive({0});
     EXPECT_EQ(Context::open_first().device_name(), "up");
 }
 
 TEST_F(ContextTest, OpenedFirstMayHaveItsActivePortSecond) {
-    standin::Device device = inactive("second");
-    device.ports.push_back(standin::roce_device().ports[0]);
-    standin::reset({inactive("down"), device});
+    testing::use_roce_devices({"down", "second"});
+    make_inactive({0, 1});
+    ASSERT_EQ(softverbs_set_port_count(1, 2), 0);
+    testing::set_port(testing::roce_port(), 2, 1);
     EXPECT_EQ(Context::open_first().device_name(), "second");
 }
 
 TEST_F(ContextTest, OpenedFirstFallsBackToTheFirstThatOpens) {
-    standin::reset({closed("closed", EACCES), inactive("down"), inactive("other")});
+    testing::use_roce_devices({"closed", "down", "other"});
+    close(1, EACCES);
+    make_inactive({1, 2});
     EXPECT_EQ(Context::open_first().device_name(), "down");
 }
 
 TEST_F(ContextTest, OpenedFirstSkipsWhatCannotBeOpened) {
-    standin::reset({closed("closed", EACCES), standin::roce_device("up")});
+    testing::use_roce_devices({"closed", "up"});
+    close(1, EACCES);
     EXPECT_EQ(Context::open_first().device_name(), "up");
 }
 
 TEST_F(ContextTest, OpenedFirstTellsWhyTheLastCouldNotBeOpened) {
-    standin::reset({closed("one", ENODEV), closed("two", EACCES)});
+    testing::use_roce_devices({"one", "two"});
+    close(1, ENODEV);
+    close(2, EACCES);
     EXPECT_THAT(error_of([] { static_cast<void>(Context::open_first()); }),
                 fails_with("ibv_open_device", EACCES, "two: no permission"));
 }
 
 TEST_F(ContextTest, OpenedFirstOfNoDeviceSaysWhatToCheck) {
-    standin::reset({});
+    testing::use_no_device();
     EXPECT_THAT(error_of([] { static_cast<void>(Context::open_first()); }),
                 fails_with("ibv_get_device_list", ENODEV, "no RDMA device"));
 }
 
 TEST_F(ContextTest, TellsWhatTheDeviceCanDo) {
-    standin::device().attributes.odp_caps.general_caps = IBV_ODP_SUPPORT;
+    testing::change_device(
+        [](ibv_device_attr_ex& changed) { changed.odp_caps.general_caps = IBV_ODP_SUPPORT; });
     const DeviceAttributes attributes = Context::open_first().attributes();
     EXPECT_EQ(attributes.max_mr_size(), std::uint64_t{1} << 40U);
     EXPECT_EQ(attributes.max_dm_size(), 4096U);
@@ -99,7 +111,8 @@ TEST_F(ContextTest, TellsWhatTheDeviceCanDo) {
     EXPECT_TRUE(attributes.atomics());
     EXPECT_EQ(attributes.port_count(), 1);
     EXPECT_EQ(attributes.firmware_version(), "1.2.3");
-    standin::device().attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
+    testing::change_device(
+        [](ibv_device_attr_ex& changed) { changed.orig_attr.atomic_cap = IBV_ATOMIC_NONE; });
     EXPECT_FALSE(Context::open_first().attributes().atomics());
 }
 
@@ -119,7 +132,7 @@ TEST_F(ContextTest, RefusesPortsItDoesNotHave) {
                 static_cast<void>(context.port(number));
             }),
             fails_with("ibv_query_port", EINVAL,
-                       "port " + std::to_string(port) + " of standin0, which has ports 1 to 1"));
+                       "port " + std::to_string(port) + " of soft0, which has ports 1 to 1"));
     }
 }
 
@@ -127,18 +140,23 @@ TEST_F(ContextTest, RefusesPortsItDoesNotHave) {
 
 class GidTable : public ContextTest {
   protected:
-    static Context with(std::vector<ibv_gid_entry> entries) {
-        standin::device().ports[0].gids = std::move(entries);
+    static Context with(const std::vector<ibv_gid_entry>& entries) {
+        testing::set_gids(entries);
         return Context::open_first();
+    }
+    static void set_table_length(int length) {
+        ibv_port_attr port = testing::roce_port();
+        port.gid_tbl_len = length;
+        testing::set_port(port);
     }
 };
 
 TEST_F(GidTable, HasTheUsedEntriesOfAPortInOrder) {
-    standin::device().ports.push_back(standin::device().ports[0]);
-    standin::device().ports[1].gids = {standin::gid_entry("fe80::99", 0, IBV_GID_TYPE_ROCE_V2, 2)};
-    const Context context = with({standin::gid_entry("::ffff:192.0.2.1", 5, IBV_GID_TYPE_ROCE_V2),
-                                  standin::gid_entry("::", 2, IBV_GID_TYPE_ROCE_V2),
-                                  standin::gid_entry("fe80::2", 1, IBV_GID_TYPE_ROCE_V1)});
+    ASSERT_EQ(softverbs_set_port_count(0, 2), 0);
+    testing::set_gids({testing::gid_entry("fe80::99", 0, IBV_GID_TYPE_ROCE_V2, 2)}, 2);
+    const Context context = with({testing::gid_entry("::ffff:192.0.2.1", 5, IBV_GID_TYPE_ROCE_V2),
+                                  testing::gid_entry("::", 2, IBV_GID_TYPE_ROCE_V2),
+                                  testing::gid_entry("fe80::2", 1, IBV_GID_TYPE_ROCE_V1)});
     const auto table = context.gid_table(1);
     ASSERT_EQ(table.size(), 2U);
     EXPECT_EQ(table[0].index, 1);
@@ -153,25 +171,25 @@ TEST_F(GidTable, HasTheUsedEntriesOfAPortInOrder) {
 }
 
 TEST_F(GidTable, LeavesOutIndicesThatNoAddressVectorCanName) {
-    standin::device().ports[0].attributes.gid_tbl_len = 1024;
-    const Context context = with({standin::gid_entry("2001:db8::1", 255, IBV_GID_TYPE_ROCE_V2),
-                                  standin::gid_entry("2001:db8::2", 256, IBV_GID_TYPE_ROCE_V2)});
+    set_table_length(1024);
+    const Context context = with({testing::gid_entry("2001:db8::1", 255, IBV_GID_TYPE_ROCE_V2),
+                                  testing::gid_entry("2001:db8::2", 256, IBV_GID_TYPE_ROCE_V2)});
     EXPECT_THAT(context.gid_table(1), ElementsAre(Field(&GidEntry::index, 255)));
 }
 
 TEST_F(GidTable, OfADeviceWithoutEntriesIsEmpty) {
-    standin::device().ports[0].attributes.gid_tbl_len = 0;
+    set_table_length(0);
     EXPECT_THAT(with({}).gid_table(1), IsEmpty());
 }
 
 TEST_F(GidTable, PrefersEntriesInThePromisedOrder) {
     // The better, the later: of equal ones the first would be chosen.
     std::vector<ibv_gid_entry> entries{
-        standin::gid_entry("fe80::1", 5, IBV_GID_TYPE_IB),
-        standin::gid_entry("::ffff:192.0.2.1", 6, IBV_GID_TYPE_ROCE_V1),
-        standin::gid_entry("fe80::1", 7, IBV_GID_TYPE_ROCE_V2),
-        standin::gid_entry("2001:db8::1", 8, IBV_GID_TYPE_ROCE_V2),
-        standin::gid_entry("::ffff:192.0.2.1", 9, IBV_GID_TYPE_ROCE_V2),
+        testing::gid_entry("fe80::1", 5, IBV_GID_TYPE_IB),
+        testing::gid_entry("::ffff:192.0.2.1", 6, IBV_GID_TYPE_ROCE_V1),
+        testing::gid_entry("fe80::1", 7, IBV_GID_TYPE_ROCE_V2),
+        testing::gid_entry("2001:db8::1", 8, IBV_GID_TYPE_ROCE_V2),
+        testing::gid_entry("::ffff:192.0.2.1", 9, IBV_GID_TYPE_ROCE_V2),
     };
     for (std::uint8_t best = 9; best >= 5; --best) {
         EXPECT_EQ(with(entries).best_gid(1).index, best);
@@ -180,17 +198,17 @@ TEST_F(GidTable, PrefersEntriesInThePromisedOrder) {
 }
 
 TEST_F(GidTable, PrefersTheFirstOfEqualEntries) {
-    const Context context = with({standin::gid_entry("::ffff:192.0.2.2", 4, IBV_GID_TYPE_ROCE_V2),
-                                  standin::gid_entry("::ffff:192.0.2.1", 3, IBV_GID_TYPE_ROCE_V2)});
+    const Context context = with({testing::gid_entry("::ffff:192.0.2.2", 4, IBV_GID_TYPE_ROCE_V2),
+                                  testing::gid_entry("::ffff:192.0.2.1", 3, IBV_GID_TYPE_ROCE_V2)});
     EXPECT_EQ(context.best_gid(1).index, 3);
 }
 
 TEST_F(GidTable, WithoutAnAddressSaysToGiveTheInterfaceOne) {
     for (const int length : {0, 16}) {
-        standin::device().ports[0].attributes.gid_tbl_len = length;
+        set_table_length(length);
         EXPECT_THAT(error_of([] { static_cast<void>(with({}).best_gid(1)); }),
                     fails_with("ibv_query_gid_table", EADDRNOTAVAIL,
-                               "port 1 of standin0 has no GID: give its network interface an IP"));
+                               "port 1 of soft0 has no GID: give its network interface an IP"));
     }
 }
 
@@ -200,35 +218,49 @@ class AsyncEvents : public ContextTest {
   protected:
     Context context_ = Context::open_first();
 
-    AsyncEvent event(ibv_event_type type, const void* object) {
+    void raise(const ibv_async_event& event) const {
+        EXPECT_EQ(softverbs_raise_event(context_.native(), &event), 0);
+    }
+    AsyncEvent event(ibv_event_type type, void* object) {
         ibv_async_event raised{};
         raised.event_type = type;
         // One member of the union stands for all pointers.
-        raised.element.qp = static_cast<ibv_qp*>(const_cast<void*>(object));
-        standin::raise_event(context_.native(), raised);
+        raised.element.qp = static_cast<ibv_qp*>(object);
+        raise(raised);
         return context_.wait_async_event(0ms).value();
+    }
+    void expect_named(std::initializer_list<ibv_event_type> types, void* object) {
+        for (const ibv_event_type type : types) {
+            const AsyncEvent seen = event(type, object);
+            EXPECT_EQ(seen.type, type);
+            EXPECT_EQ(seen.object, object) << seen.name();
+            EXPECT_EQ(seen.port, 0) << seen.name();
+        }
     }
     AsyncEvent port_event(ibv_event_type type, int port) {
         ibv_async_event raised{};
         raised.event_type = type;
         raised.element.port_num = port;
-        standin::raise_event(context_.native(), raised);
+        raise(raised);
         return context_.wait_async_event(0ms).value();
     }
 };
 
 TEST_F(AsyncEvents, AboutAnObjectNameIt) {
-    const int object = 0;
-    for (const ibv_event_type type :
-         {IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_COMM_EST,
-          IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG, IBV_EVENT_PATH_MIG_ERR,
-          IBV_EVENT_QP_LAST_WQE_REACHED, IBV_EVENT_CQ_ERR, IBV_EVENT_SRQ_ERR,
-          IBV_EVENT_SRQ_LIMIT_REACHED, IBV_EVENT_WQ_FATAL}) {
-        const AsyncEvent seen = event(type, &object);
-        EXPECT_EQ(seen.type, type);
-        EXPECT_EQ(seen.object, &object) << seen.name();
-        EXPECT_EQ(seen.port, 0) << seen.name();
-    }
+    const ProtectionDomain pd(context_);
+    const CompletionQueue cq(context_);
+    const SharedReceiveQueue srq(pd);
+    const PreparedQueuePair qp = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
+    expect_named({IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR,
+                  IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG,
+                  IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED},
+                 qp.native());
+    expect_named({IBV_EVENT_CQ_ERR}, cq.native());
+    expect_named({IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED}, srq.native());
+    // Which softverbs has none of.
+    ibv_wq wq{};
+    wq.context = context_.native();
+    expect_named({IBV_EVENT_WQ_FATAL}, &wq);
 }
 
 TEST_F(AsyncEvents, AboutAPortNameIt) {
@@ -262,7 +294,7 @@ TEST_F(AsyncEvents, EndAWaitWithoutLimit) {
         raised.event_type = IBV_EVENT_PORT_ERR;
         raised.element.port_num = 1;
         std::this_thread::sleep_for(10ms);
-        standin::raise_event(context_.native(), raised);
+        raise(raised);
     });
     EXPECT_EQ(context_.wait_async_event(wait_forever)->type, IBV_EVENT_PORT_ERR);
     device.join();
@@ -271,8 +303,8 @@ TEST_F(AsyncEvents, EndAWaitWithoutLimit) {
 TEST_F(AsyncEvents, ThatCannotBeReadAreAnError) {
     ibv_async_event raised{};
     raised.event_type = IBV_EVENT_DEVICE_FATAL;
-    standin::raise_event(context_.native(), raised);
-    standin::fail_next("ibv_get_async_event", EIO);
+    raise(raised);
+    testing::fail_next("ibv_get_async_event", EIO);
     EXPECT_THAT(error_of([this] { static_cast<void>(context_.wait_async_event(1s)); }),
                 fails_with("ibv_get_async_event", EIO, ""));
 }
@@ -282,14 +314,14 @@ TEST_F(AsyncEvents, ThatCannotBeReadAreAnError) {
 class DmaBufImport : public ContextTest {
   protected:
     static Availability with(int error) {
-        standin::device().dmabuf_error = error;
+        testing::fail_dmabufs(error);
         return Context::open_first().dmabuf_import();
     }
 };
 
 TEST_F(DmaBufImport, IsThereWhenABadDescriptorIsLookedAt) {
     EXPECT_EQ(to_string(with(0)), "yes");
-    const auto& asked = standin::record().registrations.at(0);
+    const auto& asked = testing::record().registrations.at(0);
     EXPECT_EQ(asked.fd, -1);
     EXPECT_EQ(asked.start, 0U);
     EXPECT_GT(asked.length, 0U);
@@ -305,7 +337,7 @@ TEST_F(DmaBufImport, NeedsAKernelThatKnowsIt) {
 TEST_F(DmaBufImport, NeedsADriverAndAProviderThatKnowIt) {
     const Availability availability = with(EOPNOTSUPP);
     EXPECT_FALSE(availability);
-    EXPECT_THAT(availability.reason, HasSubstr("driver of standin0 or its rdma-core provider"));
+    EXPECT_THAT(availability.reason, HasSubstr("driver of soft0 or its rdma-core provider"));
     EXPECT_THAT(availability.remedy, HasSubstr("mlx5"));
 }
 
@@ -316,12 +348,12 @@ TEST_F(DmaBufImport, IsNotThereWhenTheAnswerIsNoAnswer) {
 }
 
 TEST_F(DmaBufImport, OfAProviderThatTakesAnythingIsNotTrusted) {
-    standin::device().dmabuf_unchecked = true;
-    const Availability availability = with(0);
+    ASSERT_EQ(softverbs_set_dmabuf_errors(0, 0, 0, 1), 0);
+    const Availability availability = Context::open_first().dmabuf_import();
     EXPECT_FALSE(availability);
     EXPECT_THAT(availability.reason, HasSubstr("registered descriptor -1"));
     EXPECT_THAT(availability.remedy, HasSubstr("maintainers"));
-    EXPECT_EQ(standin::live(), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Mirrors DMTest and DeviceMemoryAPITest of rdma-core's pyverbs by name and intent;
-// DeviceMemoryTest, which moves data, is in tests/kernel.
+// DeviceMemoryTest, which moves data, is in tests/loopback.
 #include <array>
 #include <cstddef>
 #include <limits>
@@ -8,7 +8,7 @@
 
 #include <rdmabuf/device_memory.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -16,14 +16,14 @@ namespace {
 using testing::Basics;
 using testing::error_of;
 using testing::fails_with;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
 constexpr const char* alloc = "ibv_alloc_dm";
 constexpr const char* to_dm = "ibv_memcpy_to_dm";
 constexpr const char* from_dm = "ibv_memcpy_from_dm";
 constexpr const char* reg = "ibv_reg_dm_mr";
 
-class DMTest : public StandinTest {
+class DMTest : public SoftverbsTest {
   protected:
     Basics basics_;
     alignas(8) std::array<std::byte, 256> host_{};
@@ -37,19 +37,19 @@ TEST_F(DMTest, CreateDm) {
     const DeviceMemory memory(basics_.context, 4096, {.log2_alignment = 6});
     EXPECT_EQ(memory.size(), 4096U);
     EXPECT_EQ(memory.context(), basics_.context);
-    EXPECT_EQ(standin::live(standin::Kind::dm), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
 }
 
 TEST_F(DMTest, DestroyDm) {
     DeviceMemory memory(basics_.context, 64);
     memory.close();
-    EXPECT_EQ(standin::live(standin::Kind::dm), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
 }
 
 TEST_F(DMTest, CreateDmBadFlow) {
     EXPECT_THAT(error_of([&] { DeviceMemory(basics_.context, 4097); }),
                 fails_with(alloc, EINVAL,
-                           "4097 bytes aligned to 2^0 on standin0, which reports 4096 bytes of "
+                           "4097 bytes aligned to 2^0 on soft0, which reports 4096 bytes of "
                            "device memory"));
     EXPECT_THAT(error_of([&] { DeviceMemory(basics_.context, 64, {.log2_alignment = 20}); }),
                 fails_with(alloc, EINVAL, "64 bytes aligned to 2^20"));
@@ -71,7 +71,7 @@ TEST_F(DMTest, DmWriteAndRead) {
     EXPECT_EQ(back[3], std::byte{0});
     EXPECT_TRUE(std::equal(back.begin() + 4, back.begin() + 68, host_.begin()));
     EXPECT_EQ(back[68], std::byte{0});
-    EXPECT_EQ(standin::record().dm_copies, 2U);
+    EXPECT_EQ(testing::record().dm_copies, 2U);
 }
 
 TEST_F(DMTest, DmWriteBadFlow) {
@@ -79,7 +79,7 @@ TEST_F(DMTest, DmWriteBadFlow) {
     EXPECT_THAT(
         error_of([&] { memory.copy_in(1, host(0, 4)); }),
         fails_with(to_dm, EINVAL, "4 bytes at offset 1, host memory 0 bytes past a multiple of 4"));
-    EXPECT_EQ(standin::record().dm_copies, 0U);
+    EXPECT_EQ(testing::record().dm_copies, 0U);
 }
 
 TEST_F(DMTest, ASizeOfZeroIsRefused) {
@@ -88,15 +88,15 @@ TEST_F(DMTest, ASizeOfZeroIsRefused) {
 }
 
 TEST_F(DMTest, ADeviceWithoutAnySaysSo) {
-    standin::device().device_memory = false;
-    standin::device().attributes.max_dm_size = 0;
+    testing::remove_feature(SOFTVERBS_FEATURE_DM);
+    testing::change_device([](ibv_device_attr_ex& attributes) { attributes.max_dm_size = 0; });
     const Context context = Context::open_first();
     EXPECT_THAT(error_of([&] { DeviceMemory(context, 64); }),
-                fails_with(alloc, EOPNOTSUPP, "standin0, which reports no device memory"));
+                fails_with(alloc, EOPNOTSUPP, "soft0, which reports no device memory"));
 }
 
 TEST_F(DMTest, MemoryThatIsUsedUpSaysHowMuchThereIs) {
-    standin::fail_next(alloc, ENOMEM);
+    testing::fail_next(alloc, ENOMEM);
     EXPECT_THAT(error_of([&] { DeviceMemory(basics_.context, 64); }),
                 fails_with(alloc, ENOMEM, "64 bytes aligned to 2^0"));
 }
@@ -130,7 +130,7 @@ TEST_F(DMTest, BadCopiesAreRefusedBeforeTheDriverSeesThem) {
         EXPECT_EQ(memory.try_copy_in(bad.offset, bytes), Status(bad.error)) << bad.text;
         EXPECT_EQ(memory.try_copy_out(bad.offset, bytes), Status(bad.error)) << bad.text;
     }
-    EXPECT_EQ(standin::record().dm_copies, 0U);
+    EXPECT_EQ(testing::record().dm_copies, 0U);
 }
 
 TEST_F(DMTest, CopiesAtTheEdgesAreMade) {
@@ -138,24 +138,25 @@ TEST_F(DMTest, CopiesAtTheEdgesAreMade) {
     EXPECT_TRUE(memory.try_copy_in(0, host(0, 64)));
     EXPECT_TRUE(memory.try_copy_in(60, host(4, 4)));
     EXPECT_TRUE(memory.try_copy_out(64, host(0, 0)));
-    EXPECT_EQ(standin::record().dm_copies, 3U);
+    EXPECT_EQ(testing::record().dm_copies, 3U);
 }
 
 TEST_F(DMTest, CopiesThatTheDriverRefusesSayWhatItSaid) {
     DeviceMemory memory(basics_.context, 64);
-    standin::fail_next(to_dm, EFAULT);
+    testing::fail_next(to_dm, EFAULT);
     EXPECT_THAT(error_of([&] { memory.copy_in(0, host(0, 4)); }), fails_with(to_dm, EFAULT, ""));
-    standin::fail_next(from_dm, EIO);
+    testing::fail_next(from_dm, EIO);
     EXPECT_EQ(memory.try_copy_out(0, host(0, 4)), Status(EIO));
 }
 
 TEST_F(DMTest, CopyFunctionsThatAProviderNeverSetAreRefusedAndNotCalled) {
-    for (const auto provider :
-         {standin::DmCopy::null_pointers, standin::DmCopy::garbage_pointers}) {
-        standin::device().dm_copy = provider;
+    const unsigned able = softverbs_features(0);
+    for (const unsigned garbage : {0U, unsigned{SOFTVERBS_FEATURE_DM_COPY_GARBAGE}}) {
+        ASSERT_EQ(
+            softverbs_set_features(0, (able & ~unsigned{SOFTVERBS_FEATURE_DM_COPY}) | garbage), 0);
         DeviceMemory memory(basics_.context, 64);
         EXPECT_THAT(error_of([&] { memory.copy_in(0, host(0, 4)); }),
-                    fails_with(to_dm, EOPNOTSUPP, "the provider of standin0 gives no way to copy"));
+                    fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 gives no way to copy"));
         EXPECT_THAT(error_of([&] { memory.copy_out(0, host(0, 4)); }),
                     fails_with(from_dm, EOPNOTSUPP, "reach it by RDMA"));
         EXPECT_EQ(memory.try_copy_in(0, host(0, 4)), Status(EOPNOTSUPP));
@@ -170,14 +171,14 @@ TEST_F(DMTest, CloseIsBusyWhileARegionUsesTheMemory) {
     EXPECT_TRUE(memory.try_copy_in(0, host(0, 4)));
     region.reset();
     memory.close();
-    EXPECT_EQ(standin::live(standin::Kind::dm), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
 }
 
 class DeviceMemoryAPITest : public DMTest {
   protected:
     DeviceMemory memory_{basics_.context, 100};
 
-    static const standin::Registration& last() { return standin::record().registrations.back(); }
+    static const testing::Registration& last() { return testing::record().registrations.back(); }
     auto refusal(const DeviceMemoryMROptions& options) {
         return error_of([&] { DeviceMemoryMR(basics_.pd, memory_, options); });
     }
@@ -215,7 +216,7 @@ TEST_F(DeviceMemoryAPITest, DmBadRegistration) {
     EXPECT_THAT(refusal({.offset = std::numeric_limits<std::size_t>::max(), .length = 2}),
                 fails_with(reg, ERANGE, "2 bytes at offset 18446744073709551615"));
     EXPECT_THAT(refusal({.offset = 100}), fails_with(reg, EINVAL, "a length of 0"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(DeviceMemoryAPITest, FlagsThatDeviceMemoryDoesNotHaveAreRefusedByName) {
@@ -227,11 +228,11 @@ TEST_F(DeviceMemoryAPITest, FlagsThatDeviceMemoryDoesNotHaveAreRefusedByName) {
     }
     EXPECT_THAT(refusal({.access = Access::remote_atomic}),
                 fails_with(reg, EINVAL, "remote_atomic needs local_write too"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(DeviceMemoryAPITest, RegistrationThatTheDriverRefusesHasTheNumbers) {
-    standin::fail_next(reg, ENOMEM);
+    testing::fail_next(reg, ENOMEM);
     EXPECT_THAT(refusal({.offset = 4, .length = 8}),
                 fails_with(reg, ENOMEM, "8 bytes at offset 4 of device memory of 100 bytes"));
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <endian.h>
+
 #include <rdmabuf/device.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
 
 using testing::error_of;
 using testing::fails_with;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
-class DeviceListTest : public StandinTest {};
+class DeviceListTest : public SoftverbsTest {};
 
 TEST_F(DeviceListTest, HoldsTheDevicesThereAre) {
-    standin::reset({standin::roce_device("one", 1), standin::roce_device("two", 2)});
+    testing::use_roce_devices({"one", "two"});
     const DeviceList list;
     ASSERT_EQ(list.size(), 2U);
     EXPECT_EQ(list[0].name(), "one");
@@ -27,21 +29,21 @@ TEST_F(DeviceListTest, HoldsTheDevicesThereAre) {
 }
 
 TEST_F(DeviceListTest, FindsByNameAndByGuid) {
-    standin::reset({standin::roce_device("one", 1), standin::roce_device("two", 2)});
+    testing::use_roce_devices({"one", "two"});
     const DeviceList list;
     EXPECT_EQ(list.find("two").guid(), 2U);
     EXPECT_EQ(list.find(std::uint64_t{1}).name(), "one");
 }
 
 TEST_F(DeviceListTest, OfNoDeviceIsEmptyAndNoError) {
-    standin::reset({});
+    testing::use_no_device();
     const DeviceList list;
     EXPECT_TRUE(list.empty());
     EXPECT_EQ(list.size(), 0U);
 }
 
 TEST_F(DeviceListTest, WithoutAnyDeviceSaysWhatToCheck) {
-    standin::reset({});
+    testing::use_no_device();
     const DeviceList list;
     for (const auto& error : {error_of([&] { static_cast<void>(list.front()); }),
                               error_of([&] { static_cast<void>(list.find("mlx5_0")); }),
@@ -53,8 +55,10 @@ TEST_F(DeviceListTest, WithoutAnyDeviceSaysWhatToCheck) {
 }
 
 TEST_F(DeviceListTest, NamesTheDevicesThereAreWhenAskedForAnother) {
-    standin::reset(
-        {standin::roce_device("one", 0x0002c903000ae254), standin::roce_device("two", 2)});
+    testing::use_roce_devices({"one", "two"});
+    testing::change_device([](ibv_device_attr_ex& attributes) {
+        attributes.orig_attr.node_guid = htobe64(testing::guid);
+    });
     const DeviceList list;
     EXPECT_THAT(error_of([&] { static_cast<void>(list.find("mlx5_0")); }),
                 fails_with("ibv_get_device_list", ENODEV,
@@ -65,18 +69,18 @@ TEST_F(DeviceListTest, NamesTheDevicesThereAreWhenAskedForAnother) {
 }
 
 TEST_F(DeviceListTest, WithoutKernelSupportSaysWhatToLoad) {
-    standin::fail_next("ibv_get_device_list", ENOSYS);
+    testing::fail_next("ibv_get_device_list", ENOSYS);
     EXPECT_THAT(error_of([] { const DeviceList list; }),
                 fails_with("ibv_get_device_list", ENOSYS, "load ib_uverbs"));
-    standin::fail_next("ibv_get_device_list", EPERM);
+    testing::fail_next("ibv_get_device_list", EPERM);
     EXPECT_STREQ(error_of([] { const DeviceList list; })->what(),
                  "ibv_get_device_list: Operation not permitted (EPERM)");
 }
 
-class DeviceTest : public StandinTest {};
+class DeviceTest : public SoftverbsTest {};
 
 TEST_F(DeviceTest, HasItsGuidInHostByteOrder) {
-    EXPECT_EQ(DeviceList().front().guid(), 0x0002c903000ae254U);
+    EXPECT_EQ(DeviceList().front().guid(), testing::guid);
 }
 
 TEST_F(DeviceTest, WithoutAParentHasNoDriver) {

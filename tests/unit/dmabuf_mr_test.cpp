@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The first part mirrors DmaBufMRTest of rdma-core's pyverbs by name and intent; DmaBufTestCase,
-// which moves data, is in tests/kernel.
+// which moves data, is in tests/loopback.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include <rdmabuf/dmabuf_mr.hpp>
 
 #include "dmabuf_diagnosis.hpp"
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -19,18 +19,18 @@ namespace {
 using testing::Basics;
 using testing::error_of;
 using testing::fails_with;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
 constexpr const char* function = "ibv_reg_dmabuf_mr";
 constexpr std::size_t size = std::size_t{8} * 65536; // whole pages, of whatever size
 
-class DmaBufMRTest : public StandinTest {
+class DmaBufMRTest : public SoftverbsTest {
   protected:
     Basics basics_;
     UniqueFd dmabuf_ = testing::make_dmabuf(size);
     const std::uint64_t page_ = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 
-    static const standin::Registration& last() { return standin::record().registrations.back(); }
+    static const testing::Registration& last() { return testing::record().registrations.back(); }
     [[nodiscard]] DmaBufRange range(std::uint64_t offset, std::size_t length,
                                     std::uintptr_t address = 0) const {
         return {.fd = dmabuf_.get(), .offset = offset, .length = length, .address = address};
@@ -62,7 +62,7 @@ TEST_F(DmaBufMRTest, RegMr) {
             EXPECT_EQ(region.access(), access);
             EXPECT_EQ(region.length(), size / 2);
             EXPECT_EQ(region.offset(), offset);
-            EXPECT_EQ(standin::live(standin::Kind::mr), 1U);
+            EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
         }
     }
 }
@@ -70,7 +70,7 @@ TEST_F(DmaBufMRTest, RegMr) {
 TEST_F(DmaBufMRTest, DeregMr) {
     DmaBufMR region(basics_.pd, range(0, size));
     region.close();
-    EXPECT_EQ(standin::live(standin::Kind::mr), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
     EXPECT_EQ(region.native(), nullptr);
 }
 
@@ -78,7 +78,7 @@ TEST_F(DmaBufMRTest, DeregMrTwice) {
     DmaBufMR region(basics_.pd, range(0, size));
     region.close();
     region.close();
-    EXPECT_EQ(standin::live(standin::Kind::mr), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
 }
 
 TEST_F(DmaBufMRTest, RegMrBadFlags) {
@@ -88,17 +88,19 @@ TEST_F(DmaBufMRTest, RegMrBadFlags) {
             refusal(range(0, size), {.access = access}),
             fails_with(function, EINVAL, to_string(access) + " needs local_write too: the kernel"));
     }
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(DmaBufMRTest, Lkey) {
     const DmaBufMR region(basics_.pd, range(0, size));
+    testing::tell_keys_apart(region.native());
     EXPECT_EQ(region.lkey(), region.native()->lkey);
     EXPECT_EQ(region.sge().lkey, region.lkey());
 }
 
 TEST_F(DmaBufMRTest, Rkey) {
     const DmaBufMR region(basics_.pd, range(0, size));
+    testing::tell_keys_apart(region.native());
     EXPECT_EQ(region.rkey(), region.native()->rkey);
     EXPECT_EQ(region.remote().rkey, region.rkey());
 }
@@ -140,7 +142,7 @@ TEST_F(DmaBufMRTest, RefusesAnIovaWithAnotherPageOffset) {
                 fails_with(function, EINVAL, "pages here have " + std::to_string(page_)));
     // The address is the iova unless one is given.
     EXPECT_THAT(refusal(range(24, 100, 16 * page_)), fails_with(function, EINVAL, "0 bytes into"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 // Bad input
@@ -154,13 +156,13 @@ TEST_F(DmaBufMRTest, RefusesFlagsThatDmaBufsDoNotHave) {
                                    "; allowed are local_write|remote_write|remote_read|"
                                    "remote_atomic|relaxed_ordering"));
     }
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(DmaBufMRTest, RefusesALengthOfZero) {
     EXPECT_THAT(refusal(range(0, 0)), fails_with(function, EINVAL, "a length of 0"));
     EXPECT_THAT(refusal(range(page_, 0)), fails_with(function, EINVAL, "a length of 0"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(DmaBufMRTest, RefusesARangeThatOverflows) {
@@ -169,7 +171,7 @@ TEST_F(DmaBufMRTest, RefusesARangeThatOverflows) {
                 fails_with(function, EINVAL,
                            "offset " + std::to_string(offset) + " + length " +
                                std::to_string(page_) + " overflows 64 bits"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(DmaBufMRTest, SaysWhenTheDescriptorIsNotOpen) {
@@ -191,50 +193,50 @@ TEST_F(DmaBufMRTest, SaysWhatADescriptorIsThatIsNoDmaBuf) {
 
 TEST_F(DmaBufMRTest, LeavesTheFilePositionOfAWrongDescriptorAlone) {
     ASSERT_EQ(::lseek(dmabuf_.get(), 7, SEEK_SET), 7);
-    standin::device().dmabuf_attach_error = EINVAL;
+    testing::fail_dmabufs(0, EINVAL);
     EXPECT_TRUE(refusal(range(0, size)));
     EXPECT_EQ(::lseek(dmabuf_.get(), 0, SEEK_CUR), 7);
 }
 
 TEST_F(DmaBufMRTest, SaysWhenTheKernelIsTooOld) {
-    standin::device().dmabuf_error = EPROTONOSUPPORT;
+    testing::fail_dmabufs(EPROTONOSUPPORT);
     EXPECT_THAT(refusal(range(0, size)),
                 fails_with(function, EPROTONOSUPPORT, "use Linux 5.12 or newer"));
 }
 
 TEST_F(DmaBufMRTest, SaysWhenTheDeviceCannotImport) {
-    standin::device().dmabuf_error = EOPNOTSUPP;
+    testing::fail_dmabufs(EOPNOTSUPP);
     EXPECT_THAT(refusal(range(0, size)),
-                fails_with(function, EOPNOTSUPP, "the driver of standin0 or its rdma-core"));
+                fails_with(function, EOPNOTSUPP, "the driver of soft0 or its rdma-core"));
 }
 
 TEST_F(DmaBufMRTest, SaysWhenTheExporterRefusesADeviceThatCanImport) {
-    standin::device().dmabuf_attach_error = EOPNOTSUPP;
+    testing::fail_dmabufs(0, EOPNOTSUPP);
     EXPECT_THAT(refusal(range(0, size)),
-                fails_with(function, EOPNOTSUPP, "standin0 can import dma-bufs, but not from"));
+                fails_with(function, EOPNOTSUPP, "soft0 can import dma-bufs, but not from"));
 }
 
 TEST_F(DmaBufMRTest, KeepsItsErrorWhenTheDeviceCannotBeAskedWhy) {
-    standin::device().dmabuf_error = EOPNOTSUPP;
-    standin::fail_next("ibv_alloc_pd", ENOMEM);
+    testing::fail_dmabufs(EOPNOTSUPP);
+    testing::fail_next("ibv_alloc_pd", ENOMEM);
     EXPECT_STREQ(refusal(range(0, size))->what(),
                  "ibv_reg_dmabuf_mr: Operation not supported (EOPNOTSUPP)");
 }
 
 TEST_F(DmaBufMRTest, SaysWhyTheKernelsOwnErrorCame) {
-    standin::device().dmabuf_attach_error = 524;
+    testing::fail_dmabufs(0, 524);
     EXPECT_THAT(refusal(range(0, size)),
                 fails_with(function, 524, "ENOTSUPP, kernel-internal 524"));
     EXPECT_THAT(refusal(range(0, size)), fails_with(function, 524, "PCI topology"));
-    EXPECT_THAT(refusal(range(0, size)), fails_with(function, 524, "refuses standin0"));
+    EXPECT_THAT(refusal(range(0, size)), fails_with(function, 524, "refuses soft0"));
 }
 
 TEST_F(DmaBufMRTest, SaysWhenTheBufferWasRevoked) {
-    standin::device().dmabuf_attach_error = ENODEV;
+    testing::fail_dmabufs(0, ENODEV);
     EXPECT_THAT(refusal(range(0, size)), fails_with(function, ENODEV, "revoked"));
 }
 
-// What the stand-in cannot show: it has no real dma-bufs.
+// What softverbs cannot show where there are no real dma-bufs.
 
 class DmaBufDiagnosis : public DmaBufMRTest {
   protected:
@@ -257,8 +259,8 @@ TEST_F(DmaBufDiagnosis, OfARangeInsideNamesTheExporter) {
 
 TEST_F(DmaBufDiagnosis, NamesTheExporterThatRefuses) {
     EXPECT_THAT(diagnose(range(0, size), EOPNOTSUPP),
-                ::testing::StartsWith("standin0 can import dma-bufs, but not from drm: "));
-    EXPECT_THAT(diagnose(range(0, size), 524), ::testing::StartsWith("drm refuses standin0: "));
+                ::testing::StartsWith("soft0 can import dma-bufs, but not from drm: "));
+    EXPECT_THAT(diagnose(range(0, size), 524), ::testing::StartsWith("drm refuses soft0: "));
     EXPECT_EQ(diagnose(range(0, size), ENOMEM), "the dma-buf is from drm");
 }
 
@@ -266,7 +268,7 @@ TEST_F(DmaBufDiagnosis, KnowsNoExporterOfOtherFiles) {
     const detail::DescriptorFacts facts = detail::inspect_descriptor(dmabuf_.get());
     EXPECT_EQ(facts.exporter, "");
     EXPECT_LT(facts.size, 0);
-    EXPECT_THAT(facts.file, ::testing::HasSubstr("memfd:stand-in dma-buf"));
+    EXPECT_THAT(facts.file, ::testing::HasSubstr("memfd:in place of a dma-buf"));
     EXPECT_EQ(detail::inspect_descriptor(-1).file, "another file");
 }
 

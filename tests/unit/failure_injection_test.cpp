@@ -11,14 +11,14 @@
 
 #include <rdmabuf/rdmabuf.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
 
 using testing::Basics;
 using testing::error_of;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
 /// What an operation is given: made before anything fails.
 struct Prepared {
@@ -26,11 +26,16 @@ struct Prepared {
     CompletionChannel channel{basics.context};
     SharedReceiveQueue srq{basics.pd};
     DeviceMemory dm{basics.context, 64};
+    QueuePairAddress address = testing::own_address(basics.context);
     UniqueFd dmabuf = testing::make_dmabuf(65536);
     std::array<std::byte, 64> memory{};
 
+    /// With the plain interface, so that there is no falling back on it that would hide a failure.
     [[nodiscard]] QueuePairOptions options(QueuePairType type) const {
-        return {.send_cq = basics.cq, .recv_cq = basics.cq, .type = type};
+        return {.send_cq = basics.cq,
+                .recv_cq = basics.cq,
+                .type = type,
+                .extended = ExtendedInterface::off};
     }
     [[nodiscard]] PreparedQueuePair prepare(QueuePairType type) const {
         return QueuePair::prepare(basics.pd, options(type));
@@ -65,9 +70,9 @@ std::shared_ptr<void> prepare_and_connect(Prepared& given, QueuePairType type) {
 
 const std::array operations{
     Operation{"DeviceList", 1, [](Prepared&) { return make<DeviceList>(); }},
-    Operation{"OpenByName", 2, [](Prepared&) { return make<Context>(Context::open("standin0")); }},
+    Operation{"OpenByName", 2, [](Prepared&) { return make<Context>(Context::open("soft0")); }},
     Operation{"OpenByGuid", 2,
-              [](Prepared&) { return make<Context>(Context::open(standin::device().guid)); }},
+              [](Prepared&) { return make<Context>(Context::open(testing::guid)); }},
     Operation{"OpenFirst", 4, [](Prepared&) { return make<Context>(Context::open_first()); }},
     Operation{
         "Attributes", 1,
@@ -96,7 +101,7 @@ const std::array operations{
               }},
     Operation{"AddressHandle", 1,
               [](Prepared& given) {
-                  return make<AddressHandle>(given.basics.pd, QueuePairAddress{},
+                  return make<AddressHandle>(given.basics.pd, given.address,
                                              AddressHandleOptions{});
               }},
     Operation{"MemoryRegion", 1,
@@ -133,66 +138,65 @@ const std::array operations{
               }},
 };
 
-class FailureInjection : public StandinTest, public ::testing::WithParamInterface<Operation> {};
-
-/// A required extended interface, so that there is no falling back that would hide a failure.
-void without_fallback() {
-    standin::device().extended_queue_pairs = false;
-}
+class FailureInjection : public SoftverbsTest, public ::testing::WithParamInterface<Operation> {};
 
 TEST_P(FailureInjection, AtEachCallLeavesNothingBehind) {
-    without_fallback();
     Prepared given;
-    const std::size_t live = standin::live();
+    const std::size_t live = softverbs_live(SOFTVERBS_KINDS);
     const auto descriptors = testing::open_descriptors();
     unsigned n = 1;
     for (;; ++n) {
         ASSERT_LE(n, 64U) << "it never succeeds";
-        standin::fail_call(n, EREMOTEIO); // which nothing else makes
+        testing::fail_call(n, EREMOTEIO); // which nothing else makes
         std::shared_ptr<void> result;
         const auto error = error_of([&] { result = GetParam().run(given); });
-        if (!standin::all_failed()) {
+        if (!testing::all_failed()) {
             break; // it made fewer calls than that
         }
         ASSERT_TRUE(error) << "call " << n << " failed, and nobody noticed";
         EXPECT_EQ(error->error(), EREMOTEIO) << error->what();
         EXPECT_EQ(result, nullptr);
-        EXPECT_EQ(standin::live(), live) << "after the failure of call " << n;
+        EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live) << "after the failure of call " << n;
         EXPECT_EQ(testing::open_descriptors(), descriptors) << "after the failure of call " << n;
     }
     EXPECT_EQ(n - 1, GetParam().calls);
-    standin::cancel_failures(); // the one left over
+    softverbs_clear_faults(); // the one left over
 }
 
 INSTANTIATE_TEST_SUITE_P(Operations, FailureInjection, ::testing::ValuesIn(operations),
                          [](const auto& operation) { return std::string(operation.param.name); });
 
-class Fallbacks : public StandinTest {};
+class Fallbacks : public SoftverbsTest {
+  protected:
+    static PreparedQueuePair prepare(const Basics& given) {
+        return QueuePair::prepare(given.pd, {.send_cq = given.cq, .recv_cq = given.cq});
+    }
+};
 
 TEST_F(Fallbacks, ExtendedQueuePairThatFailsIsTriedAsAPlainOne) {
-    const Prepared given;
-    standin::fail_next("ibv_create_qp_ex", EOPNOTSUPP);
-    PreparedQueuePair prepared = given.prepare(rc);
+    const Basics given;
+    testing::fail_next("ibv_create_qp_ex", EOPNOTSUPP);
+    PreparedQueuePair prepared = prepare(given);
     EXPECT_FALSE(testing::connect_to_itself(std::move(prepared)).extended());
 }
 
 TEST_F(Fallbacks, QueuePairThatFailsBothWaysHasTheErrnoOfThePlainOne) {
-    const Prepared given;
-    standin::fail_next("ibv_create_qp_ex", EOPNOTSUPP);
-    standin::fail_next("ibv_create_qp", ENOMEM);
-    EXPECT_THAT(error_of([&] { static_cast<void>(given.prepare(rc)); }),
+    const Basics given;
+    testing::fail_next("ibv_create_qp_ex", EOPNOTSUPP);
+    testing::fail_next("ibv_create_qp", ENOMEM);
+    EXPECT_THAT(error_of([&] { static_cast<void>(prepare(given)); }),
                 testing::fails_with("ibv_create_qp", ENOMEM, "RC queue pair"));
 }
 
 TEST_F(Fallbacks, DmaBufImportIsAskedWithoutLeavingAnything) {
-    const Prepared given;
-    const std::size_t live = standin::live();
-    EXPECT_TRUE(given.basics.context.dmabuf_import());
-    EXPECT_EQ(standin::live(), live);
-    standin::fail_next("ibv_alloc_pd", ENOMEM);
-    EXPECT_THAT(error_of([&] { static_cast<void>(given.basics.context.dmabuf_import()); }),
+    const Basics given;
+    const std::size_t live = softverbs_live(SOFTVERBS_KINDS);
+    EXPECT_TRUE(given.context.dmabuf_import());
+    EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live);
+    testing::fail_next("ibv_alloc_pd", ENOMEM);
+    EXPECT_THAT(error_of([&] { static_cast<void>(given.context.dmabuf_import()); }),
                 testing::fails_with("ibv_alloc_pd", ENOMEM, ""));
-    EXPECT_EQ(standin::live(), live);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live);
 }
 
 } // namespace

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <sys/mman.h>
 #include <sys/resource.h>
 
-#include <array>
 #include <cstddef>
 #include <limits>
 
 #include <rdmabuf/memory_region.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -15,14 +15,36 @@ namespace {
 using testing::Basics;
 using testing::error_of;
 using testing::fails_with;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
-class MemoryRegionTest : public StandinTest {
+/// Memory of its own that begins with a page, since an iova has to lie where the address does in
+/// its page.
+class Pages {
+  public:
+    explicit Pages(std::size_t size)
+        : size_(size),
+          data_(::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+        EXPECT_NE(data_, MAP_FAILED);
+    }
+    ~Pages() { ::munmap(data_, size_); }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+
+    [[nodiscard]] void* data() const { return data_; }
+    [[nodiscard]] std::size_t size() const { return size_; }
+
+  private:
+    std::size_t size_;
+    void* data_;
+};
+
+class MemoryRegionTest : public SoftverbsTest {
   protected:
     Basics basics_;
-    std::array<std::byte, 64> memory_{};
+    Pages memory_{64};
 
-    static const standin::Registration& last() { return standin::record().registrations.back(); }
+    static const testing::Registration& last() { return testing::record().registrations.back(); }
     auto refusal(void* address, std::size_t length, const MemoryRegionOptions& options = {}) {
         return error_of([&] { MemoryRegion(basics_.pd, address, length, options); });
     }
@@ -40,9 +62,12 @@ TEST_F(MemoryRegionTest, IsKnownByItsVirtualAddress) {
     EXPECT_EQ(region.iova(), address());
     EXPECT_EQ(region.length(), 64U);
     EXPECT_EQ(region.access(), Access::local_write);
+    testing::tell_keys_apart(region.native());
     EXPECT_EQ(region.lkey(), region.native()->lkey);
     EXPECT_EQ(region.rkey(), region.native()->rkey);
     EXPECT_NE(region.rkey(), region.lkey());
+    EXPECT_EQ(region.sge().lkey, region.lkey());
+    EXPECT_EQ(region.remote().rkey, region.rkey());
 }
 
 TEST_F(MemoryRegionTest, TakesAnIova) {
@@ -75,7 +100,7 @@ TEST_F(MemoryRegionTest, MayBeReadOnly) {
 
 TEST_F(MemoryRegionTest, OfNothingIsRefused) {
     EXPECT_THAT(refusal(memory_.data(), 0), fails_with("ibv_reg_mr", EINVAL, "a length of 0"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(MemoryRegionTest, ThatPeersMayWriteMustBeWritable) {
@@ -86,7 +111,7 @@ TEST_F(MemoryRegionTest, ThatPeersMayWriteMustBeWritable) {
     EXPECT_THAT(
         refusal(memory_.data(), 64, {.access = Access::remote_write | Access::remote_atomic}),
         fails_with("ibv_reg_mr", EINVAL, "remote_write|remote_atomic needs local_write too"));
-    EXPECT_TRUE(standin::record().registrations.empty());
+    EXPECT_TRUE(testing::record().registrations.empty());
 }
 
 TEST_F(MemoryRegionTest, AboveTheLimitOfLockedMemorySaysTheLimit) {
@@ -95,7 +120,7 @@ TEST_F(MemoryRegionTest, AboveTheLimitOfLockedMemorySaysTheLimit) {
     rlimit tight = before;
     tight.rlim_cur = 65536;
     ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &tight), 0);
-    standin::fail_next("ibv_reg_mr", ENOMEM);
+    testing::fail_next("ibv_reg_mr", ENOMEM);
     const auto error = refusal(memory_.data(), 64);
     ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
     EXPECT_THAT(error, fails_with("ibv_reg_mr", ENOMEM, "RLIMIT_MEMLOCK, which is 65536 bytes"));
@@ -107,7 +132,7 @@ TEST_F(MemoryRegionTest, ThatCannotBePinnedPointsToDmaBufMR) {
 }
 
 TEST_F(MemoryRegionTest, TellsOtherErrorsAsTheyAre) {
-    standin::fail_next("ibv_reg_mr", ENODEV);
+    testing::fail_next("ibv_reg_mr", ENODEV);
     EXPECT_STREQ(refusal(memory_.data(), 64)->what(), "ibv_reg_mr: No such device (ENODEV)");
 }
 
@@ -138,11 +163,15 @@ TEST_F(MemoryRegionTest, GivesNoEntriesOutsideItself) {
 
 TEST_F(MemoryRegionTest, AboveWhatAnEntryCanSayIsNeverCutShort) {
     const std::size_t large = std::size_t{1} << 32U;
-    const MemoryRegion region(basics_.pd, memory_.data(), large, {.iova = 0});
+    const Pages memory(large);
+    // Or it would all be brought in.
+    constexpr Access on_demand = Access::local_write | Access::on_demand;
+    const MemoryRegion region(basics_.pd, memory.data(), large, {.access = on_demand, .iova = 0});
     EXPECT_THAT(error_of([&] { static_cast<void>(region.sge()); }),
                 fails_with("Region::sge", ERANGE, "4294967296 bytes"));
     EXPECT_EQ(region.sge(large - 1, 1).addr, large - 1);
-    const MemoryRegion largest(basics_.pd, memory_.data(), large - 1, {.iova = 0});
+    const MemoryRegion largest(basics_.pd, memory.data(), large - 1,
+                               {.access = on_demand, .iova = 0});
     EXPECT_EQ(largest.sge().length, 4294967295U);
 }
 

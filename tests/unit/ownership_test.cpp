@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Each child keeps its parents until it is gone itself. The stand-in answers EBUSY to the contrary,
+// Each child keeps its parents until it is gone itself. softverbs answers EBUSY to the contrary,
 // as the kernel does, and the fixture fails every test in which it did.
 #include <array>
 #include <cstddef>
@@ -9,18 +9,17 @@
 
 #include <rdmabuf/rdmabuf.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf {
 namespace {
 
-using standin::Kind;
 using ::testing::ElementsAre;
 using testing::error_of;
 using testing::fails_with;
-using testing::StandinTest;
+using testing::SoftverbsTest;
 
-class Ownership : public StandinTest {
+class Ownership : public SoftverbsTest {
   protected:
     std::optional<Context> context_ = Context::open_first();
     std::optional<ProtectionDomain> pd_ = ProtectionDomain(*context_);
@@ -44,11 +43,11 @@ TEST_F(Ownership, DeviceSurvivesItsDeviceList) {
         const DeviceList list;
         device = list.front();
     }
-    EXPECT_EQ(device->name(), "standin0");
+    EXPECT_EQ(device->name(), "soft0");
     const Context opened(*device);
-    EXPECT_EQ(opened.device_name(), "standin0");
+    EXPECT_EQ(opened.device_name(), "soft0");
     device.reset();
-    EXPECT_EQ(standin::live(Kind::list), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_LIST), 0U);
 }
 
 TEST_F(Ownership, ContextSurvivesItsDevice) {
@@ -56,44 +55,44 @@ TEST_F(Ownership, ContextSurvivesItsDevice) {
     auto list = std::make_optional<DeviceList>();
     const Context opened(list->front());
     list.reset();
-    EXPECT_EQ(standin::live(Kind::list), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_LIST), 0U);
     EXPECT_EQ(opened.attributes().firmware_version(), "1.2.3");
 }
 
 TEST_F(Ownership, ProtectionDomainSurvivesItsContextHandle) {
     cq_.reset();
     context_.reset();
-    EXPECT_EQ(standin::live(Kind::context), 1U);
-    EXPECT_EQ(pd_->context().device_name(), "standin0");
+    EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 1U);
+    EXPECT_EQ(pd_->context().device_name(), "soft0");
     pd_.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "pd", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "context"));
 }
 
 TEST_F(Ownership, MemoryRegionSurvivesItsProtectionDomainHandle) {
     auto region = std::make_optional<MemoryRegion>(*pd_, memory_.data(), memory_.size());
     drop_parents();
-    EXPECT_EQ(region->protection_domain().context().device_name(), "standin0");
+    EXPECT_EQ(region->protection_domain().context().device_name(), "soft0");
     region.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "mr", "pd", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "mr", "pd", "context"));
 }
 
 TEST_F(Ownership, DmaBufMRSurvivesItsProtectionDomainHandle) {
     auto fd = testing::make_dmabuf(4096);
     auto region = std::make_optional<DmaBufMR>(*pd_, DmaBufRange{.fd = fd.get(), .length = 4096});
     drop_parents();
-    EXPECT_EQ(standin::live(Kind::pd), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
     region.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "mr", "pd", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "mr", "pd", "context"));
 }
 
 TEST_F(Ownership, DmaBufMRSurvivesItsDescriptor) {
     std::optional<DmaBufMR> region;
     {
-        const ExportedRange range("stand-in", testing::make_dmabuf(4096), 0, 4096, 0);
+        const ExportedRange range("memfd", testing::make_dmabuf(4096), 0, 4096, 0);
         region.emplace(*pd_, range);
     }
     EXPECT_NE(region->lkey(), 0U);
-    EXPECT_EQ(standin::live(Kind::mr), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
 }
 
 TEST_F(Ownership, SharedReceiveQueueSurvivesItsProtectionDomainHandle) {
@@ -101,14 +100,15 @@ TEST_F(Ownership, SharedReceiveQueueSurvivesItsProtectionDomainHandle) {
     drop_parents();
     EXPECT_TRUE(srq->post_recv(ibv_sge{}));
     srq.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "srq", "pd", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "srq", "pd", "context"));
 }
 
 TEST_F(Ownership, AddressHandleSurvivesItsProtectionDomainHandle) {
-    auto ah = std::make_optional<AddressHandle>(*pd_, QueuePairAddress{}, AddressHandleOptions{});
+    auto ah = std::make_optional<AddressHandle>(*pd_, testing::own_address(*context_),
+                                                AddressHandleOptions{});
     drop_parents();
     ah.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "ah", "pd", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "ah", "pd", "context"));
 }
 
 TEST_F(Ownership, QueuePairSurvivesItsProtectionDomainAndCompletionQueueHandles) {
@@ -118,9 +118,9 @@ TEST_F(Ownership, QueuePairSurvivesItsProtectionDomainAndCompletionQueueHandles)
         const QueuePair qp = testing::connect_to_itself(std::move(*prepared));
         prepared.reset();
         EXPECT_EQ(qp.state(), IBV_QPS_RTS);
-        EXPECT_EQ(standin::live(Kind::cq), 1U);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_CQ), 1U);
     }
-    const auto destroyed = standin::destroyed();
+    const auto destroyed = testing::record().destroyed;
     ASSERT_EQ(destroyed.size(), 5U);
     EXPECT_EQ(destroyed[1], "qp");
     EXPECT_EQ(destroyed[4], "context");
@@ -131,7 +131,7 @@ TEST_F(Ownership, PreparedQueuePairSurvivesItsProtectionDomainAndCompletionQueue
     drop_parents();
     EXPECT_TRUE(prepared->post_recv(ibv_sge{}));
     prepared.reset();
-    EXPECT_EQ(standin::destroyed().at(1), "qp");
+    EXPECT_EQ(testing::record().destroyed.at(1), "qp");
 }
 
 TEST_F(Ownership, QueuePairSurvivesItsSharedReceiveQueueHandle) {
@@ -140,9 +140,9 @@ TEST_F(Ownership, QueuePairSurvivesItsSharedReceiveQueueHandle) {
     EXPECT_THAT(error_of([&] { srq->close(); }),
                 fails_with("ibv_destroy_srq", EBUSY, "still hold"));
     srq.reset();
-    EXPECT_EQ(standin::live(Kind::srq), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_SRQ), 1U);
     prepared.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "qp", "srq"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "qp", "srq"));
 }
 
 TEST_F(Ownership, CompletionQueueSurvivesItsChannelHandle) {
@@ -151,18 +151,18 @@ TEST_F(Ownership, CompletionQueueSurvivesItsChannelHandle) {
     EXPECT_THAT(error_of([&] { channel->close(); }),
                 fails_with("ibv_destroy_comp_channel", EBUSY, "still hold"));
     channel.reset();
-    EXPECT_EQ(standin::live(Kind::channel), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_CHANNEL), 1U);
     EXPECT_TRUE(cq_->request_notification());
     cq_.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "cq", "channel"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "cq", "channel"));
 }
 
 TEST_F(Ownership, CompletionQueueSurvivesItsContextHandle) {
     pd_.reset();
     context_.reset();
-    EXPECT_EQ(cq_->context().device_name(), "standin0");
+    EXPECT_EQ(cq_->context().device_name(), "soft0");
     cq_.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "pd", "cq", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "pd", "cq", "context"));
 }
 
 TEST_F(Ownership, ChannelSurvivesItsContextHandle) {
@@ -170,15 +170,15 @@ TEST_F(Ownership, ChannelSurvivesItsContextHandle) {
     drop_parents();
     EXPECT_GE(channel->fd(), 0);
     channel.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "pd", "channel", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "channel", "context"));
 }
 
 TEST_F(Ownership, DeviceMemorySurvivesItsContextHandle) {
     auto memory = std::make_optional<DeviceMemory>(*context_, 64);
     drop_parents();
-    EXPECT_EQ(memory->context().device_name(), "standin0");
+    EXPECT_EQ(memory->context().device_name(), "soft0");
     memory.reset();
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "pd", "dm", "context"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "dm", "context"));
 }
 
 TEST_F(Ownership, DeviceMemoryMRSurvivesItsDeviceMemoryHandle) {
@@ -186,9 +186,9 @@ TEST_F(Ownership, DeviceMemoryMRSurvivesItsDeviceMemoryHandle) {
     auto region = std::make_optional<DeviceMemoryMR>(*pd_, *memory);
     memory.reset();
     drop_parents();
-    EXPECT_EQ(standin::live(Kind::dm), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
     region.reset();
-    const auto destroyed = standin::destroyed();
+    const auto destroyed = testing::record().destroyed;
     ASSERT_EQ(destroyed.size(), 6U);
     EXPECT_EQ(destroyed[2], "mr");
     EXPECT_EQ(destroyed[5], "context");
@@ -200,7 +200,7 @@ TEST_F(Ownership, AssigningARegionFreesTheOldOneBeforeItsOldProtectionDomain) {
     MemoryRegion region(ProtectionDomain(*context_), memory_.data(), 8);
     region = MemoryRegion(ProtectionDomain(*context_), memory_.data(), 16);
     EXPECT_EQ(region.length(), 16U);
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "mr", "pd"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "mr", "pd"));
 }
 
 TEST_F(Ownership, AssigningAQueuePairFreesTheOldOneBeforeItsOldParents) {
@@ -212,8 +212,8 @@ TEST_F(Ownership, AssigningAQueuePairFreesTheOldOneBeforeItsOldParents) {
     };
     QueuePair qp = make();
     qp = make();
-    EXPECT_EQ(standin::live(Kind::qp), 1U);
-    EXPECT_EQ(standin::destroyed().at(1), "qp");
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
+    EXPECT_EQ(testing::record().destroyed.at(1), "qp");
     EXPECT_EQ(qp.state(), IBV_QPS_RTS);
 }
 
@@ -221,7 +221,7 @@ TEST_F(Ownership, AssigningDeviceMemoryFreesTheOldOneAndKeepsTheSize) {
     DeviceMemory memory(*context_, 64);
     memory = DeviceMemory(*context_, 128);
     EXPECT_EQ(memory.size(), 128U);
-    EXPECT_EQ(standin::live(Kind::dm), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 1U);
 }
 
 TEST_F(Ownership, AssigningAHandleToItselfIsHarmless) {
@@ -229,10 +229,10 @@ TEST_F(Ownership, AssigningAHandleToItselfIsHarmless) {
     MemoryRegion& same = region;
     region = std::move(same);
     EXPECT_EQ(region.length(), 8U);
-    EXPECT_EQ(standin::live(Kind::mr), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
     ProtectionDomain& same_pd = *pd_;
     *pd_ = same_pd;
-    EXPECT_EQ(pd_->context().device_name(), "standin0");
+    EXPECT_EQ(pd_->context().device_name(), "soft0");
 }
 
 // Closing and releasing
@@ -245,18 +245,18 @@ TEST_F(Ownership, ParentInUseIsBusyAndStaysUsable) {
     EXPECT_NO_THROW(MemoryRegion(*pd_, memory_.data(), 8));
     region.reset();
     pd_->close();
-    EXPECT_EQ(standin::live(Kind::pd), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 0U);
 }
 
 TEST_F(Ownership, CloseThatFailsKeepsTheRegionAndCanBeRepeated) {
     MemoryRegion region(*pd_, memory_.data(), 8);
-    standin::fail_next("ibv_dereg_mr", EBUSY);
+    testing::fail_next("ibv_dereg_mr", EBUSY);
     EXPECT_THAT(error_of([&] { region.close(); }), fails_with("ibv_dereg_mr", EBUSY, ""));
     EXPECT_NE(region.native(), nullptr);
-    EXPECT_EQ(standin::live(Kind::mr), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
     region.close();
     EXPECT_EQ(region.native(), nullptr);
-    EXPECT_EQ(standin::live(Kind::mr), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
     region.close();
 }
 
@@ -265,7 +265,7 @@ TEST_F(Ownership, DestructorReportsWhatItCannotGiveBack) {
     {
         const MemoryRegion region(*pd_, memory_.data(), 8);
         left = region.native();
-        standin::fail_next("ibv_dereg_mr", EIO);
+        testing::fail_next("ibv_dereg_mr", EIO);
     }
     EXPECT_THAT(take_teardown_failures(), ElementsAre(::testing::Pair("ibv_dereg_mr", EIO)));
     EXPECT_EQ(ibv_dereg_mr(left), 0);
@@ -274,7 +274,7 @@ TEST_F(Ownership, DestructorReportsWhatItCannotGiveBack) {
 TEST_F(Ownership, ReleaseGivesEveryKindOfObjectToTheCaller) {
     MemoryRegion region(*pd_, memory_.data(), 8);
     SharedReceiveQueue srq(*pd_);
-    AddressHandle ah(*pd_, QueuePairAddress{}, AddressHandleOptions{});
+    AddressHandle ah(*pd_, testing::own_address(*context_), AddressHandleOptions{});
     DeviceMemory dm(*context_, 64);
     CompletionChannel channel(*context_);
     PreparedQueuePair prepared = prepare();
@@ -298,13 +298,13 @@ TEST_F(Ownership, ReleaseOfAParentLeavesItsChildrenAlone) {
         const MemoryRegion region(*pd_, memory_.data(), 8);
         released = pd_->release();
     }
-    EXPECT_EQ(standin::live(Kind::pd), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
     EXPECT_EQ(ibv_dealloc_pd(released), 0);
 
     ibv_cq* const cq = cq_->release();
     EXPECT_EQ(ibv_destroy_cq(cq), 0);
     ibv_context* const context = context_->release();
-    EXPECT_EQ(standin::live(Kind::context), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 1U);
     EXPECT_EQ(ibv_close_device(context), 0);
 }
 
@@ -315,7 +315,7 @@ TEST_F(Ownership, BorrowedObjectsAreNotDestroyed) {
     ibv_cq* const cq = ibv_create_cq(context_->native(), 4, nullptr, nullptr, 0);
     {
         const ProtectionDomain borrowed = ProtectionDomain::borrow(pd);
-        EXPECT_EQ(borrowed.context().device_name(), "standin0");
+        EXPECT_EQ(borrowed.context().device_name(), "soft0");
         const MemoryRegion region(borrowed, memory_.data(), 8);
         const CompletionQueue borrowed_cq = CompletionQueue::borrow(cq);
         const Context borrowed_context = Context::borrow(context_->native());
@@ -335,9 +335,9 @@ TEST_F(Ownership, AdoptedObjectsAreDestroyed) {
             ProtectionDomain::adopt(adopted, ibv_alloc_pd(adopted.native()));
         const CompletionQueue cq = CompletionQueue::adopt(
             adopted, ibv_create_cq(adopted.native(), 4, nullptr, nullptr, 0));
-        EXPECT_EQ(standin::live(Kind::context), 2U);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_CONTEXT), 2U);
     }
-    EXPECT_THAT(standin::destroyed(), ElementsAre("list", "cq", "pd", "context", "list"));
+    EXPECT_THAT(testing::record().destroyed, ElementsAre("list", "cq", "pd", "context", "list"));
 }
 
 TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {
@@ -348,8 +348,8 @@ TEST_F(Ownership, BorrowedQueuePairPostsAndIsNotDestroyed) {
         EXPECT_FALSE(borrowed.extended());
         EXPECT_TRUE(borrowed.post_send(ibv_sge{}));
     }
-    EXPECT_EQ(standin::live(Kind::qp), 1U);
-    EXPECT_EQ(standin::record().sends.size(), 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
+    EXPECT_EQ(testing::record().sends.size(), 1U);
 }
 
 TEST_F(Ownership, EqualHandlesAreThoseOfOneObject) {

@@ -59,6 +59,19 @@ TEST_F(Connect, MovesAReliableQueuePairToItsPeer) {
     EXPECT_EQ(rts.retry_cnt, 5);
     EXPECT_EQ(rts.rnr_retry, 6);
     EXPECT_EQ(rts.max_rd_atomic, 4) << "the peer serves no more";
+
+    // The device has it all.
+    ibv_qp_attr now{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(qp.native(), &now, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(now.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(now.path_mtu, IBV_MTU_512);
+    EXPECT_EQ(now.dest_qp_num, 0x77U);
+    EXPECT_EQ(now.rq_psn, 0x1234U);
+    EXPECT_EQ(now.sq_psn, psn);
+    EXPECT_EQ(now.max_rd_atomic, 4);
+    EXPECT_EQ(now.timeout, 12);
+    EXPECT_EQ(Gid::from_native(now.ah_attr.grh.dgid), remote.gid);
 }
 
 TEST_F(Connect, UsesTheSmallerMtuAndNoMoreReadsThanItMay) {
@@ -83,7 +96,7 @@ TEST_F(Connect, MovesAnUnreliableQueuePairWithoutRetries) {
 }
 
 TEST_F(Connect, WithoutAGidGoesByLid) {
-    use(standin::infiniband_device());
+    use(testing::use_infiniband_device);
     PreparedQueuePair prepared = prepare(options());
     const QueuePair qp = testing::connect_to_itself(std::move(prepared));
     EXPECT_EQ(modification(1).attributes.ah_attr.is_global, 0);
@@ -114,7 +127,7 @@ TEST_F(Connect, ThatFailsHalfWayKeepsTheQueuePairToDestroy) {
     for (const bool to_send : {false, true}) {
         PreparedQueuePair prepared = prepare(options());
         // The second call is to RTS.
-        standin::fail_call(to_send ? 2 : 1, ETIMEDOUT);
+        testing::fail_call(to_send ? 2 : 1, ETIMEDOUT);
         EXPECT_THAT(error_of([&] {
                         static_cast<void>(
                             std::move(prepared).connect(peer(QueuePairType::reliable_connected)));
@@ -122,16 +135,16 @@ TEST_F(Connect, ThatFailsHalfWayKeepsTheQueuePairToDestroy) {
                     fails_with(modify, ETIMEDOUT,
                                to_send ? "to RTS"
                                        : "to RTR: QP 119 at ::ffff:192.0.2.9, from GID index 1"));
-        EXPECT_EQ(standin::live(standin::Kind::qp), 1U);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 1U);
         prepared.close();
-        EXPECT_EQ(standin::live(standin::Kind::qp), 0U);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
     }
 }
 
 TEST_F(Connect, ToALidThatDoesNotAnswerNamesTheLid) {
-    use(standin::infiniband_device());
+    use(testing::use_infiniband_device);
     PreparedQueuePair prepared = prepare(options());
-    standin::fail_next(modify, EINVAL);
+    testing::fail_next(modify, EINVAL);
     EXPECT_THAT(
         error_of([&] { static_cast<void>(testing::connect_to_itself(std::move(prepared))); }),
         fails_with(modify, EINVAL, "at LID 17"));
@@ -159,7 +172,7 @@ TEST_F(Activate, RefusesConnectedQueuePairs) {
 TEST_F(Activate, ThatFailsHalfWayLeavesNothing) {
     for (const unsigned call : {1U, 2U}) {
         PreparedQueuePair prepared = prepare(QueuePairType::unreliable_datagram);
-        standin::fail_call(call, EIO);
+        testing::fail_call(call, EIO);
         EXPECT_THAT(error_of([&] { static_cast<void>(std::move(prepared).activate()); }),
                     fails_with(modify, EIO, call == 1 ? "to RTR" : "to RTS"));
     }
@@ -171,10 +184,12 @@ TEST_F(AssumeConnected, BelievesTheDeviceOnly) {
     PreparedQueuePair prepared = prepare(options());
     EXPECT_THAT(error_of([&] { static_cast<void>(std::move(prepared).assume_connected()); }),
                 fails_with("ibv_query_qp", EINVAL, "in state 1, not ready to send (3)"));
-    ibv_qp_attr attributes{};
-    for (const ibv_qp_state state : {IBV_QPS_RTR, IBV_QPS_RTS}) {
-        attributes.qp_state = state;
-        ASSERT_EQ(ibv_modify_qp(prepared.native(), &attributes, IBV_QP_STATE), 0);
+    // What another queue pair was connected with.
+    const QueuePair other = testing::connect_to_itself(prepare(options()));
+    for (const std::size_t change : {2, 3}) {
+        auto [number, attributes, mask] = modification(change);
+        ASSERT_EQ(number, other.number());
+        ASSERT_EQ(ibv_modify_qp(prepared.native(), &attributes, mask), 0);
     }
     const QueuePair qp = std::move(prepared).assume_connected();
     EXPECT_TRUE(qp.post_send(ibv_sge{}));
@@ -198,16 +213,16 @@ TEST_F(Abort, FlushesWhatIsPostedFromThenOn) {
 
 TEST_F(Abort, ThatFailsSaysSo) {
     QueuePair qp = prepare(options()).connect(peer(QueuePairType::reliable_connected));
-    standin::fail_next(modify, EIO);
+    testing::fail_next(modify, EIO);
     EXPECT_THAT(error_of([&] { qp.abort(); }), fails_with(modify, EIO, "to ERR"));
-    standin::fail_next("ibv_query_qp", EIO);
+    testing::fail_next("ibv_query_qp", EIO);
     EXPECT_THAT(error_of([&] { static_cast<void>(qp.state()); }),
                 fails_with("ibv_query_qp", EIO, ""));
 }
 
 TEST_F(Abort, AndCloseCanBeRepeated) {
     QueuePair qp = prepare(options()).connect(peer(QueuePairType::reliable_connected));
-    standin::fail_next("ibv_destroy_qp", EBUSY);
+    testing::fail_next("ibv_destroy_qp", EBUSY);
     EXPECT_THAT(error_of([&] { qp.close(); }), fails_with("ibv_destroy_qp", EBUSY, ""));
     EXPECT_EQ(qp.state(), IBV_QPS_RTS);
     qp.close();

@@ -7,21 +7,22 @@
 
 #include <rdmabuf/queue_pair.hpp>
 
-#include "standin_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf::testing {
 
 inline constexpr const char* modify = "ibv_modify_qp";
 
 /// For tests that make and connect queue pairs.
-class QueuePairTest : public StandinTest {
+class QueuePairTest : public SoftverbsTest {
   protected:
     std::optional<Basics> basics_ = Basics();
 
     /// For tests that need other devices.
-    void use(standin::Device device) {
+    template <class Use>
+    void use(const Use& device) {
         basics_.reset();
-        standin::reset({std::move(device)});
+        device();
         basics_.emplace();
     }
     [[nodiscard]] QueuePairOptions options(
@@ -39,15 +40,14 @@ class QueuePairTest : public StandinTest {
     }
     static QueuePairAddress peer(QueuePairType type) {
         QueuePairAddress address{.type = type, .number = 0x77, .psn = 0x1234, .mtu = IBV_MTU_512};
-        address.gid =
-            Gid::from_native(standin::gid_entry("::ffff:192.0.2.9", 0, IBV_GID_TYPE_ROCE_V2).gid);
+        address.gid = Gid::from_native(gid_entry("::ffff:192.0.2.9", 0, IBV_GID_TYPE_ROCE_V2).gid);
         address.lid = 9;
         address.max_dest_rd_atomic = 4;
         return address;
     }
-    static const ibv_qp_init_attr_ex& made() { return standin::record().qps.back(); }
-    static const standin::QpModification& modification(std::size_t i) {
-        return standin::record().modifications.at(i);
+    static const ibv_qp_init_attr_ex& made() { return record().qps.back(); }
+    static const QpModification& modification(std::size_t i) {
+        return record().modifications.at(i);
     }
 };
 

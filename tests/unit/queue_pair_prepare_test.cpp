@@ -81,7 +81,8 @@ TEST_F(Prepare, InitialisesDatagramQueuePairsWithAQkey) {
 }
 
 TEST_F(Prepare, AsksForNoAtomicsThatTheDeviceHasNot) {
-    standin::device().attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE; });
     const PreparedQueuePair prepared = prepare(options());
     EXPECT_EQ(modification(0).attributes.qp_access_flags &
                   static_cast<unsigned>(IBV_ACCESS_REMOTE_ATOMIC),
@@ -115,19 +116,22 @@ TEST_F(Prepare, TakesTheGidAndTheMtuItIsGiven) {
 }
 
 TEST_F(Prepare, NeedsNoGidWithinAnInfinibandSubnet) {
-    use(standin::infiniband_device());
+    use(testing::use_infiniband_device);
     const PreparedQueuePair prepared = prepare(options());
     EXPECT_TRUE(prepared.address().gid.is_zero());
     EXPECT_EQ(prepared.address().lid, 17);
 }
 
 TEST_F(Prepare, HoldsReadsAndAtomicsToTheDevicesLimits) {
-    standin::device().attributes.orig_attr.max_qp_rd_atom = 4;
-    standin::device().attributes.orig_attr.max_qp_init_rd_atom = 2;
+    testing::change_device([](ibv_device_attr_ex& attributes) {
+        attributes.orig_attr.max_qp_rd_atom = 4;
+        attributes.orig_attr.max_qp_init_rd_atom = 2;
+    });
     const PreparedQueuePair prepared = prepare(options());
     EXPECT_EQ(prepared.address().max_dest_rd_atomic, 4);
     EXPECT_EQ(prepared.connection().max_rd_atomic, 2);
-    standin::device().attributes.orig_attr.max_qp_rd_atom = 1000;
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_qp_rd_atom = 1000; });
     EXPECT_EQ(prepare(options()).address().max_dest_rd_atomic, 16);
 }
 
@@ -165,7 +169,7 @@ TEST_F(Prepare, NamesTheInlineDataThatNoAttributeLimits) {
 TEST_F(Prepare, NeedsAPortThatIsThere) {
     QueuePairOptions wanted = options();
     wanted.port = 3;
-    EXPECT_THAT(refusal(wanted), fails_with("ibv_query_port", EINVAL, "port 3 of standin0"));
+    EXPECT_THAT(refusal(wanted), fails_with("ibv_query_port", EINVAL, "port 3 of soft0"));
 }
 
 TEST_F(Prepare, NeedsAGidThatIsThere) {
@@ -173,15 +177,15 @@ TEST_F(Prepare, NeedsAGidThatIsThere) {
     wanted.gid_index = 16;
     EXPECT_THAT(refusal(wanted), fails_with("ibv_query_gid", EINVAL,
                                             "GID index 16 of port 1, whose table has 16 entries"));
-    standin::device().ports[0].gids.clear();
+    testing::set_gids({});
     EXPECT_THAT(refusal(options()),
                 fails_with("ibv_query_gid_table", EADDRNOTAVAIL, "give its network interface"));
 }
 
 TEST_F(Prepare, ThatCannotInitialiseLeavesNothing) {
-    standin::fail_next(modify, EIO);
+    testing::fail_next(modify, EIO);
     EXPECT_THAT(refusal(options()), fails_with(modify, EIO, "to INIT on port 1"));
-    EXPECT_EQ(standin::live(standin::Kind::qp), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
 }
 
 // The extended interface
@@ -202,9 +206,7 @@ TEST_F(Prepare, TakesTheExtendedInterfaceWhereItIs) {
 }
 
 TEST_F(Prepare, FallsBackWhereThereIsNoExtendedInterface) {
-    standin::Device device = standin::roce_device();
-    device.extended_queue_pairs = false;
-    use(device);
+    use([] { testing::remove_feature(SOFTVERBS_FEATURE_CREATE_QP_EX); });
     PreparedQueuePair prepared = prepare(options());
     EXPECT_EQ(made().comp_mask, 0U);
     const QueuePair qp = std::move(prepared).connect(peer(QueuePairType::reliable_connected));
@@ -212,14 +214,12 @@ TEST_F(Prepare, FallsBackWhereThereIsNoExtendedInterface) {
 }
 
 TEST_F(Prepare, FailsWhereARequiredExtendedInterfaceIsNot) {
-    standin::Device device = standin::roce_device();
-    device.extended_queue_pairs = false;
-    use(device);
+    use([] { testing::remove_feature(SOFTVERBS_FEATURE_CREATE_QP_EX); });
     QueuePairOptions wanted = options();
     wanted.extended = ExtendedInterface::required;
     EXPECT_THAT(refusal(wanted), fails_with("ibv_create_qp_ex", EOPNOTSUPP,
                                             "RC queue pair, with the ibv_wr_* interface required"));
-    EXPECT_TRUE(standin::record().qps.empty());
+    EXPECT_TRUE(testing::record().qps.empty());
 }
 
 TEST_F(Prepare, LeavesTheExtendedInterfaceAloneWhenItIsOff) {

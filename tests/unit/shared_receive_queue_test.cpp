@@ -8,7 +8,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using testing::expect_same;
-using testing::local;
 using testing::PostingTest;
 
 class SharedReceiveQueueTest : public PostingTest {
@@ -20,20 +19,23 @@ class SharedReceiveQueueTest : public PostingTest {
 
 TEST_F(SharedReceiveQueueTest, IsMadeAsAsked) {
     const SharedReceiveQueue srq(basics_.pd, {.max_wr = 7, .max_sge = 3});
-    EXPECT_EQ(standin::record().srqs.at(0).attr.max_wr, 7U);
-    EXPECT_EQ(standin::record().srqs.at(0).attr.max_sge, 3U);
-    EXPECT_TRUE(standin::record().srq_limits.empty());
+    EXPECT_EQ(testing::record().srqs.at(0).attr.max_wr, 7U);
+    EXPECT_EQ(testing::record().srqs.at(0).attr.max_sge, 3U);
+    EXPECT_TRUE(testing::record().srq_limits.empty());
 }
 
 TEST_F(SharedReceiveQueueTest, ArmsItsLimit) {
     const SharedReceiveQueue srq(basics_.pd, {.limit = 5});
-    EXPECT_THAT(standin::record().srq_limits, ElementsAre(5U));
+    EXPECT_THAT(testing::record().srq_limits, ElementsAre(5U));
+    ibv_srq_attr attributes{};
+    ASSERT_EQ(ibv_query_srq(srq.native(), &attributes), 0);
+    EXPECT_EQ(attributes.srq_limit, 5U);
 }
 
 TEST_F(SharedReceiveQueueTest, ThatCannotArmItsLimitIsNotMade) {
-    standin::fail_next("ibv_modify_srq", EIO);
+    testing::fail_next("ibv_modify_srq", EIO);
     EXPECT_THAT(refusal({.limit = 5}), testing::fails_with("ibv_modify_srq", EIO, ""));
-    EXPECT_EQ(standin::live(standin::Kind::srq), 0U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_SRQ), 0U);
 }
 
 TEST_F(SharedReceiveQueueTest, NamesTheLimitsOfTheDevice) {
@@ -46,21 +48,31 @@ TEST_F(SharedReceiveQueueTest, NamesTheLimitsOfTheDevice) {
 
 TEST_F(SharedReceiveQueueTest, TakesReceivesOneByOneAndInLists) {
     const SharedReceiveQueue srq(basics_.pd, {.max_wr = 3, .max_sge = 2});
-    EXPECT_TRUE(srq.post_recv(local, 1));
-    EXPECT_TRUE(srq.post_recv(local[0], 2));
+    EXPECT_TRUE(srq.post_recv(local_, 1));
+    EXPECT_TRUE(srq.post_recv(local_[0], 2));
     RecvList<2> list;
-    list.recv(local, 3);
-    list.recv(local, 4);
+    list.recv(local_, 3);
+    list.recv(local_, 4);
     ibv_recv_wr* failed = nullptr;
     EXPECT_EQ(srq.post(list, failed), Status(ENOMEM));
     ASSERT_NE(failed, nullptr);
     EXPECT_EQ(failed->wr_id, 4U);
-    EXPECT_EQ(srq.post_recv(local, 5), Status(ENOMEM));
-    const auto& receives = standin::record().receives;
+    EXPECT_EQ(srq.post_recv(local_, 5), Status(ENOMEM));
+    const auto& receives = testing::record().receives;
     ASSERT_EQ(receives.size(), 3U);
     EXPECT_TRUE(receives[2].shared);
     EXPECT_EQ(receives[2].request.wr_id, 3U);
-    expect_same(receives[1].entries, std::span(local).first(1));
+    expect_same(receives[1].entries, std::span(local_).first(1));
+
+    QueuePairOptions wanted = options();
+    wanted.srq = &srq;
+    const QueuePair taker = connect(wanted);
+    testing::fill(std::span(memory_).subspan(target, 3), 5);
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+        ASSERT_TRUE(taker.post_send(region_.sge(target + id - 1, 1)));
+        EXPECT_EQ(received(id).byte_len, 1U);
+        EXPECT_EQ(memory_[0], memory_[target + id - 1]);
+    }
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Requests through the extended interface, ibv_wr_*.
+// Requests through the extended interface, ibv_wr_*: what the device is asked, and what comes of
+// it.
 #include <endian.h>
 
 #include <array>
@@ -17,26 +18,28 @@ namespace {
 using ::testing::ElementsAre;
 using testing::expect_same;
 using testing::immediate;
-using testing::local;
 using testing::PostingTest;
-using testing::remote;
+using testing::record;
 using testing::signaled;
 
 using WorkBatchTest = PostingTest;
 
 TEST_F(WorkBatchTest, PostsAllItsRequestsInOneCall) {
     ASSERT_TRUE(qp().extended());
+    receive(3);
+    const std::vector<std::byte> posted = gathered();
+    const std::uint64_t first = number_at(0);
     WorkBatch batch = qp().batch();
-    batch.send(local, {.wr_id = 1, .flags = SendFlags::none});
-    batch.send_imm(local, immediate, {.wr_id = 2});
-    batch.write(local, remote, {.wr_id = 3});
-    batch.write_imm(local, remote, immediate, {.wr_id = 4});
-    batch.read(std::span(local).first(1), remote, {.wr_id = 5});
-    batch.compare_swap(local[0], remote, 11, 22, {.wr_id = 6});
-    batch.fetch_add(local[0], remote, 33, {.wr_id = 7});
-    EXPECT_TRUE(standin::record().sends.empty());
+    batch.send(local_, {.wr_id = 1, .flags = SendFlags::none});
+    batch.send_imm(local_, immediate, {.wr_id = 2});
+    batch.write(local_, remote_, {.wr_id = 3});
+    batch.write_imm(local_, remote_, immediate, {.wr_id = 4});
+    batch.read(std::span(local_).first(1), remote_, {.wr_id = 5});
+    batch.compare_swap(word_, remote_, 11, 22, {.wr_id = 6});
+    batch.fetch_add(word_, remote_, 33, {.wr_id = 7});
+    EXPECT_TRUE(record().sends.empty());
     ASSERT_TRUE(batch.complete());
-    const auto& sends = standin::record().sends;
+    const auto& sends = record().sends;
     ASSERT_EQ(sends.size(), 7U);
     const std::array opcodes{IBV_WR_SEND,
                              IBV_WR_SEND_WITH_IMM,
@@ -57,45 +60,70 @@ TEST_F(WorkBatchTest, PostsAllItsRequestsInOneCall) {
     expect_rdma(sends[2]);
     expect_rdma(sends[3]);
     expect_rdma(sends[4]);
-    expect_same(sends[0].entries, local);
-    expect_same(sends[4].entries, std::span(local).first(1));
+    expect_same(sends[0].entries, local_);
+    expect_same(sends[4].entries, std::span(local_).first(1));
     expect_atomic(sends[5], 11, 22);
     expect_atomic(sends[6], 33, 0);
-    EXPECT_EQ(standin::record().aborted_batches, 0U);
+    EXPECT_EQ(record().aborted_batches, 0U);
+
+    // The first leaves none.
+    const std::array completions{IBV_WC_SEND,      IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE,
+                                 IBV_WC_RDMA_READ, IBV_WC_COMP_SWAP,  IBV_WC_FETCH_ADD};
+    for (std::size_t i = 0; i < completions.size(); ++i) {
+        sent(i + 2, completions[i]);
+    }
+    received(1);
+    EXPECT_EQ(received(2).imm_data, htobe32(immediate));
+    EXPECT_EQ(received(3, IBV_WC_RECV_RDMA_WITH_IMM).imm_data, htobe32(immediate));
+    EXPECT_EQ(bytes(arrivals, total), posted);
+    EXPECT_EQ(gathered(), posted) << "its begin is read back from where it was written";
+    EXPECT_EQ(number_at(512), first) << "it is not 11, so it was not swapped";
+    EXPECT_EQ(number_at(target), first + 33);
 }
 
 TEST_F(WorkBatchTest, CarriesDatagrams) {
-    QueuePairOptions datagrams = options();
-    datagrams.type = QueuePairType::unreliable_datagram;
-    const QueuePair sender = connect(datagrams);
-    const AddressHandle ah(basics_.pd, QueuePairAddress{}, AddressHandleOptions{});
+    const QueuePair sender = connect(datagrams());
+    const QueuePair receiver = connect(datagrams());
+    const AddressHandle ah(basics_.pd, testing::own_address(basics_.context),
+                           AddressHandleOptions{});
+    ASSERT_TRUE(receiver.post_recv(arrival_, 1));
     WorkBatch batch = sender.batch();
-    batch.send_to(local, {.ah = ah.native(), .queue_pair = 9, .qkey = 8}, {.wr_id = 42});
+    batch.send_to(local_, {.ah = ah.native(), .queue_pair = receiver.number(), .qkey = 0x456},
+                  {.wr_id = 42});
     ASSERT_TRUE(batch.complete());
     const auto& send = only(IBV_WR_SEND, signaled);
     EXPECT_EQ(send.request.wr.ud.ah, ah.native());
-    EXPECT_EQ(send.request.wr.ud.remote_qpn, 9U);
-    EXPECT_EQ(send.request.wr.ud.remote_qkey, 8U);
-    expect_same(send.entries, local);
+    EXPECT_EQ(send.request.wr.ud.remote_qpn, receiver.number());
+    EXPECT_EQ(send.request.wr.ud.remote_qkey, 0x456U);
+    expect_same(send.entries, local_);
+    EXPECT_EQ(received(1).byte_len, 40 + total);
+    EXPECT_EQ(bytes(arrivals + 40, total), gathered());
 }
 
 TEST_F(WorkBatchTest, ThatIsDroppedIsAborted) {
     {
         WorkBatch batch = qp().batch();
-        batch.send(local);
+        batch.write(local_, remote_);
         const WorkBatch moved = std::move(batch);
     }
-    EXPECT_TRUE(standin::record().sends.empty());
-    EXPECT_EQ(standin::record().aborted_batches, 1U);
+    EXPECT_TRUE(record().sends.empty());
+    EXPECT_EQ(record().aborted_batches, 1U);
+    // And does not keep another from being posted.
+    WorkBatch next = qp().batch();
+    next.write(std::span(local_).first(1), remote_, {.wr_id = 42});
+    ASSERT_TRUE(next.complete());
+    sent(42, IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(bytes(target, total - 200), bytes(0, 100));
+    EXPECT_EQ(bytes(target + 100, 200), std::vector<std::byte>(200));
 }
 
 TEST_F(WorkBatchTest, ThatFailsPostsNothing) {
     WorkBatch batch = qp().batch();
-    batch.send(local);
-    standin::fail_next("ibv_wr_complete", ENOMEM);
+    batch.send(local_);
+    testing::fail_next("ibv_wr_complete", ENOMEM);
     EXPECT_EQ(batch.complete(), Status(ENOMEM));
-    EXPECT_TRUE(standin::record().sends.empty());
-    EXPECT_EQ(standin::record().aborted_batches, 0U);
+    EXPECT_TRUE(record().sends.empty());
+    EXPECT_EQ(record().aborted_batches, 0U);
 }
 
 TEST_F(WorkBatchTest, CopiesInlineDataFromEachEntry) {
@@ -104,6 +132,7 @@ TEST_F(WorkBatchTest, CopiesInlineDataFromEachEntry) {
     const std::array<ibv_sge, 2> entries{
         ibv_sge{.addr = reinterpret_cast<std::uintptr_t>(first.data()), .length = 5, .lkey = 0},
         ibv_sge{.addr = reinterpret_cast<std::uintptr_t>(second.data()), .length = 2, .lkey = 0}};
+    receive(1);
     WorkBatch batch = qp().batch();
     batch.send(entries, {.wr_id = 42, .flags = SendFlags::signaled | SendFlags::inline_data});
     first.fill(0);
@@ -111,27 +140,43 @@ TEST_F(WorkBatchTest, CopiesInlineDataFromEachEntry) {
     const auto& send = only(IBV_WR_SEND, IBV_SEND_SIGNALED | IBV_SEND_INLINE);
     EXPECT_THAT(send.inline_data, ElementsAre(ElementsAre(1, 2, 3, 4, 5), ElementsAre(6, 7)));
     EXPECT_TRUE(send.entries.empty());
+    EXPECT_EQ(received(1).byte_len, 7U);
+    for (std::size_t i = 0; i < 7; ++i) {
+        EXPECT_EQ(memory_[arrivals + i], static_cast<std::byte>(i + 1));
+    }
 }
 
 TEST_F(WorkBatchTest, CopiesInlineDataOfOneEntry) {
-    std::array<std::uint8_t, 3> bytes{1, 2, 3};
+    std::array<std::uint8_t, 3> three{1, 2, 3};
     const ibv_sge entry{
-        .addr = reinterpret_cast<std::uintptr_t>(bytes.data()), .length = 3, .lkey = 0};
+        .addr = reinterpret_cast<std::uintptr_t>(three.data()), .length = 3, .lkey = 0};
     WorkBatch batch = qp().batch();
-    batch.write({&entry, 1}, remote, {.wr_id = 42, .flags = SendFlags::inline_data});
-    bytes.fill(0);
+    batch.write({&entry, 1}, remote_,
+                {.wr_id = 42, .flags = SendFlags::signaled | SendFlags::inline_data});
+    three.fill(0);
     ASSERT_TRUE(batch.complete());
-    const auto& send = only(IBV_WR_RDMA_WRITE, IBV_SEND_INLINE);
+    const auto& send = only(IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE);
     EXPECT_THAT(send.inline_data, ElementsAre(ElementsAre(1, 2, 3)));
     expect_rdma(send);
+    sent(42, IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(bytes(target, 4),
+              (std::vector{std::byte{1}, std::byte{2}, std::byte{3}, std::byte{0}}));
 }
 
 TEST_F(WorkBatchTest, LeavesMoreInlineEntriesThanAnyDeviceTakesToTheProvider) {
-    const std::vector<ibv_sge> entries(65, local[0]);
+    const std::vector<ibv_sge> entries(65, local_[0]);
     WorkBatch batch = qp().batch();
     batch.send(entries, {.wr_id = 42, .flags = SendFlags::inline_data});
-    ASSERT_TRUE(batch.complete());
-    EXPECT_EQ(only(IBV_WR_SEND, IBV_SEND_INLINE).entries.size(), 65U);
+    // As entries, of which this device takes two.
+    EXPECT_EQ(batch.complete(), Status(EINVAL));
+    EXPECT_TRUE(record().sends.empty());
+    ASSERT_EQ(record().refused_batches.size(), 1U);
+    const testing::Send& send = record().refused_batches[0];
+    EXPECT_EQ(send.entries.size(), 65U);
+    EXPECT_TRUE(send.inline_data.empty());
+    EXPECT_EQ(send.request.opcode, IBV_WR_SEND);
+    EXPECT_EQ(send.request.send_flags, unsigned{IBV_SEND_INLINE});
+    EXPECT_EQ(send.request.wr_id, 42U);
 }
 
 } // namespace

@@ -1,112 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections: ids, their event channels, and the events.
-#include "connections.hpp"
-
+// The rdma_* functions: ids, their event channels, and the events.
 #include <arpa/inet.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <memory>
-#include <optional>
-#include <vector>
 
 #include "state.hpp"
 
-using standin::CmEvent;
-using standin::Kind;
-using standin::state;
+using fake_rdmacm::begin_step;
+using fake_rdmacm::enter;
+using fake_rdmacm::Event;
+using fake_rdmacm::EventChannel;
+using fake_rdmacm::fail_with;
+using fake_rdmacm::find_device;
+using fake_rdmacm::from;
+using fake_rdmacm::Id;
+using fake_rdmacm::make_id;
+using fake_rdmacm::raise;
+using fake_rdmacm::state;
 
 namespace {
-
-struct Id;
-
-struct Event : rdma_cm_event {
-    CmEvent spec;
-    /// Ids that cannot go, or move, before it is acknowledged: rdma_destroy_id(3),
-    /// rdma_migrate_id(3).
-    std::vector<Id*> holders;
-};
-
-struct EventChannel : rdma_event_channel {
-    standin::Pipe pipe;
-    std::deque<std::unique_ptr<Event>> waiting;
-};
-
-struct Id : rdma_cm_id {
-    unsigned unacknowledged = 0;
-};
-
-struct Connections {
-    ibv_context* device = nullptr;
-    std::map<std::string, std::optional<CmEvent>, std::less<>> answers;
-    std::map<rdma_cm_event*, std::unique_ptr<Event>> taken;
-};
-
-Connections& connections() {
-    static Connections the_connections;
-    return the_connections;
-}
-
-EventChannel& from(rdma_event_channel* native) {
-    return static_cast<EventChannel&>(*native);
-}
-Id& from(rdma_cm_id* native) {
-    return static_cast<Id&>(*native);
-}
-
-int fail_with(int error) {
-    errno = error;
-    return -1;
-}
-
-/// What most calls do: nothing, unless told to fail.
-int enter(const char* function) {
-    const auto guard = standin::lock();
-    const int error = state().enter(function);
-    return error == 0 ? 0 : fail_with(error);
-}
-
-void raise(rdma_cm_id* id, const CmEvent& spec) {
-    auto event = std::make_unique<Event>();
-    event->spec = spec;
-    event->id = id;
-    event->event = spec.type;
-    event->status = spec.status;
-    from(id->channel).waiting.push_back(std::move(event));
-    // One byte for each event makes the descriptor readable.
-    if (::write(from(id->channel).pipe.write_end, "", 1) != 1) {
-        state().violation("raise_cm_event", "the event was not written");
-    }
-}
 
 /// A step that ends with an event.
 int begin(const char* function, rdma_cm_id* id, rdma_cm_event_type success) {
     if (enter(function) != 0) {
         return -1;
     }
-    const auto guard = standin::lock();
-    const auto answer = connections().answers.find(function);
-    if (answer == connections().answers.end()) {
-        raise(id, {.type = success});
-    } else if (answer->second) {
-        raise(id, *answer->second);
-    }
+    const auto guard = fake_rdmacm::lock();
+    begin_step(function, id, success);
     return 0;
-}
-
-Id* make_id(rdma_event_channel* channel) {
-    Id* const id = state().make<Id>(Kind::cm_id, {&from(channel)});
-    id->channel = channel;
-    return id;
-}
-
-void find_device(rdma_cm_id& id) {
-    id.verbs = connections().device;
-    id.port_num = 1;
 }
 
 void copy_address(void* to, const sockaddr& address) {
@@ -136,47 +60,51 @@ void set_parameters(Event& event) {
     param.initiator_depth = 4;
 }
 
+/// Where the peer would be that there is not.
+ibv_ah_attr address_of_nobody(std::uint8_t port) {
+    ibv_ah_attr address{};
+    address.is_global = 1;
+    address.port_num = port;
+    address.grh.hop_limit = 64;
+    address.grh.sgid_index = 1;
+    ::inet_pton(AF_INET6, "::ffff:192.0.2.9", address.grh.dgid.raw);
+    return address;
+}
+
+void forget(const char* kind) {
+    if (state().witness) {
+        state().witness(kind);
+    }
+}
+
 } // namespace
 
-void standin::reset_connections(ibv_context* device) {
-    const auto guard = lock();
-    connections() = {};
-    connections().device = device;
-}
-
-void standin::answer(std::string_view function, const CmEvent& event) {
-    const auto guard = lock();
-    connections().answers[std::string(function)] = event;
-}
-
-void standin::answer_nothing(std::string_view function) {
-    const auto guard = lock();
-    connections().answers[std::string(function)] = std::nullopt;
-}
-
-void standin::raise_cm_event(rdma_cm_id* id, const CmEvent& event) {
-    const auto guard = lock();
-    raise(id, event);
-}
-
-void standin::request_connection(rdma_cm_id* listener, std::string_view private_data) {
-    raise_cm_event(listener, {.type = RDMA_CM_EVENT_CONNECT_REQUEST,
-                              .private_data = std::string(private_data)});
-}
-
 rdma_event_channel* rdma_create_event_channel() {
-    const auto guard = standin::lock();
-    if (const int error = state().enter("rdma_create_event_channel"); error != 0) {
-        return standin::fail(error);
+    if (enter("rdma_create_event_channel") != 0) {
+        return nullptr;
     }
-    auto* const channel = state().make<EventChannel>(Kind::event_channel, {});
+    const auto guard = fake_rdmacm::lock();
+    auto channel = std::make_unique<EventChannel>();
     channel->fd = channel->pipe.read_end;
-    return channel;
+    state().channels.insert(channel.get());
+    return channel.release();
 }
 
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
-    const auto guard = standin::lock();
-    state().destroy(&from(channel), Kind::event_channel, "rdma_destroy_event_channel");
+    const auto guard = fake_rdmacm::lock();
+    EventChannel& whole = from(channel);
+    if (state().channels.count(&whole) == 0) {
+        state().violation("rdma_destroy_event_channel", "not there, or destroyed before");
+        return;
+    }
+    if (whole.ids != 0) {
+        state().violation("rdma_destroy_event_channel",
+                          "still used by " + std::to_string(whole.ids));
+        return;
+    }
+    state().channels.erase(&whole);
+    const std::unique_ptr<EventChannel> owner(&whole);
+    forget("event_channel");
 }
 
 int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
@@ -184,7 +112,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
     if (enter("rdma_create_id") != 0) {
         return -1;
     }
-    const auto guard = standin::lock();
+    const auto guard = fake_rdmacm::lock();
     *id = make_id(channel);
     (*id)->context = context;
     (*id)->ps = space;
@@ -192,27 +120,34 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
 }
 
 int rdma_destroy_id(rdma_cm_id* id) {
-    const auto guard = standin::lock();
-    if (from(id).unacknowledged != 0) {
+    const auto guard = fake_rdmacm::lock();
+    Id& whole = from(id);
+    if (state().ids.count(&whole) == 0) {
+        state().violation("rdma_destroy_id", "not there, or destroyed before");
+        return fail_with(EINVAL);
+    }
+    if (whole.unacknowledged != 0) {
         state().violation("rdma_destroy_id", "would wait for events to be acknowledged");
     }
     const auto discarded = take_waiting(from(id->channel), id);
-    const int error = state().destroy(&from(id), Kind::cm_id, "rdma_destroy_id");
-    return error == 0 ? 0 : fail_with(error);
+    --from(id->channel).ids;
+    state().ids.erase(&whole);
+    const std::unique_ptr<Id> owner(&whole);
+    forget("cm_id");
+    return 0;
 }
 
 int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     if (enter("rdma_migrate_id") != 0) {
         return -1;
     }
-    const auto guard = standin::lock();
+    const auto guard = fake_rdmacm::lock();
     if (from(id).unacknowledged != 0) {
         state().violation("rdma_migrate_id", "would wait for events to be acknowledged");
     }
     const auto moving = take_waiting(from(id->channel), id);
-    state().objects.at(&from(id)).parents = {&from(channel)};
-    --state().objects.at(&from(id->channel)).users;
-    ++state().objects.at(&from(channel)).users;
+    --from(id->channel).ids;
+    ++from(channel).ids;
     id->channel = channel;
     for (const auto& event : moving) {
         raise(id, event->spec);
@@ -273,16 +208,40 @@ int rdma_establish(rdma_cm_id* /*id*/) {
     return enter("rdma_establish");
 }
 
+// All that the state asks of a reliable queue pair, as the kernel's: cm_init_qp_init_attr() and its
+// like.
 int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
     if (enter("rdma_init_qp_attr") != 0) {
         return -1;
     }
-    attributes->port_num = id->port_num;
-    attributes->max_dest_rd_atomic = 4;
-    attributes->max_rd_atomic = 4;
     *mask = IBV_QP_STATE;
-    if (attributes->qp_state == IBV_QPS_INIT) {
-        *mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    switch (attributes->qp_state) {
+        case IBV_QPS_INIT:
+            attributes->port_num = id->port_num;
+            attributes->qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+            *mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+            break;
+        case IBV_QPS_RTR:
+            attributes->ah_attr = address_of_nobody(id->port_num);
+            attributes->path_mtu = IBV_MTU_1024;
+            attributes->dest_qp_num = 9;
+            attributes->rq_psn = 9;
+            attributes->max_dest_rd_atomic = 4;
+            attributes->min_rnr_timer = 0;
+            *mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+            break;
+        case IBV_QPS_RTS:
+            attributes->sq_psn = 9;
+            attributes->timeout = 14;
+            attributes->retry_cnt = 7;
+            attributes->rnr_retry = 7;
+            attributes->max_rd_atomic = 4;
+            *mask |= IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_MAX_QP_RD_ATOMIC;
+            break;
+        default:
+            return fail_with(EINVAL);
     }
     return 0;
 }
@@ -296,7 +255,7 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** result) {
     if (::read(channel->fd, &byte, 1) != 1) {
         return -1;
     }
-    const auto guard = standin::lock();
+    const auto guard = fake_rdmacm::lock();
     std::unique_ptr<Event> event = std::move(from(channel).waiting.front());
     from(channel).waiting.pop_front();
     set_parameters(*event);
@@ -312,24 +271,23 @@ int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** result) {
     for (Id* const holder : event->holders) {
         ++holder->unacknowledged;
     }
-    ++state().unacknowledged;
     *result = event.get();
-    errno = event->spec.left_errno;
-    connections().taken[event.get()] = std::move(event);
+    const int left_errno = event->spec.left_errno;
+    state().taken[event.get()] = std::move(event);
+    errno = left_errno;
     return 0;
 }
 
 int rdma_ack_cm_event(rdma_cm_event* native) {
-    const auto guard = standin::lock();
-    const auto event = connections().taken.find(native);
-    if (event == connections().taken.end()) {
+    const auto guard = fake_rdmacm::lock();
+    const auto event = state().taken.find(native);
+    if (event == state().taken.end()) {
         state().violation("rdma_ack_cm_event", "not taken, or acknowledged before");
         return fail_with(EINVAL);
     }
     for (Id* const holder : event->second->holders) {
         --holder->unacknowledged;
     }
-    --state().unacknowledged;
-    connections().taken.erase(event);
+    state().taken.erase(event);
     return 0;
 }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <rdmabuf/detail/config.hpp>
+
+#include "loopback.hpp"
+
+// What every machine has.
+std::vector<std::string> rdmabuf::testing::memory_kinds() {
+    std::vector<std::string> kinds{"host", "dm"};
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+    kinds.emplace_back("memfd");
+#endif
+    return kinds;
+}
