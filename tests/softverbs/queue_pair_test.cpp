@@ -78,10 +78,14 @@ TEST_F(QueuePair, needsItsParents) {
               }),
               EINVAL);
     EXPECT_EQ(with([](auto& init) { init.comp_mask = 0; }), EINVAL);
-    const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
+    const UniqueCq other = make_cq(1);
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, cq.get());
+    init.recv_cq = other.get();
+    const UniqueQp qp = make_qp(init);
     EXPECT_EQ(ibv_destroy_cq(cq.get()), EBUSY);
+    EXPECT_EQ(ibv_destroy_cq(other.get()), EBUSY);
     EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
-    expected_violations = 2;
+    expected_violations = 3;
 }
 
 TEST_F(QueuePair, hasNoOtherExtensionsThanItsSendOperations) {
@@ -194,8 +198,11 @@ TEST_F(QueuePair, isDestroyedOnceItsEventsAreAcknowledged) {
 }
 
 TEST_F(QueuePair, leavesNoCompletionsBehind) {
-    UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
-    const UniqueQp other = make_qp(IBV_QPT_RC, cq.get());
+    const UniqueCq receives = make_cq(100);
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, cq.get());
+    init.recv_cq = receives.get();
+    UniqueQp qp = make_qp(init);
+    const UniqueQp other = make_qp(init);
     to_error(qp.get());
     to_error(other.get());
     for (ibv_qp* each : {qp.get(), other.get(), qp.get()}) {
@@ -203,12 +210,18 @@ TEST_F(QueuePair, leavesNoCompletionsBehind) {
         receive.wr_id = each->qp_num;
         ibv_recv_wr* bad = nullptr;
         ASSERT_EQ(ibv_post_recv(each, &receive, &bad), 0);
+        ibv_send_wr send{};
+        send.wr_id = each->qp_num;
+        ibv_send_wr* bad_send = nullptr;
+        ASSERT_EQ(ibv_post_send(each, &send, &bad_send), 0);
     }
     qp.reset();
-    const auto left = poll(cq.get(), 1);
-    ASSERT_EQ(left.size(), 1U);
-    EXPECT_EQ(left[0].wr_id, other->qp_num);
-    EXPECT_TRUE(is_empty(cq.get()));
+    for (ibv_cq* each : {cq.get(), receives.get()}) {
+        const auto left = poll(each, 1);
+        ASSERT_EQ(left.size(), 1U);
+        EXPECT_EQ(left[0].wr_id, other->qp_num);
+        EXPECT_TRUE(is_empty(each));
+    }
 }
 
 TEST_F(QueuePair, resetForgetsWhatWasPostedAndCompleted) {
@@ -226,6 +239,7 @@ TEST_F(QueuePair, resetForgetsWhatWasPostedAndCompleted) {
     ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_RESET, 0), 0);
     EXPECT_TRUE(is_empty(other.get()));
     to_error(qp.get());
+    EXPECT_TRUE(is_empty(other.get())) << "there is nothing left to be flushed";
     ibv_send_wr send{};
     ibv_send_wr* bad_send = nullptr;
     ASSERT_EQ(ibv_post_send(qp.get(), &send, &bad_send), 0);
