@@ -87,6 +87,12 @@ bool make_room(Cq& cq) {
     return true;
 }
 
+/// For a queue that an event was asked of.
+bool is_worth_an_event(const Cq& cq, const Completion& completion) noexcept {
+    return !cq.armed_solicited_only || completion.solicited ||
+           completion.wc.status != IBV_WC_SUCCESS;
+}
+
 } // namespace
 
 Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
@@ -170,6 +176,10 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
+    // NICs are told with the request how far the program has polled, and raise the event at once
+    // when they are further than that. UCX relies on it: it does not poll between asking and
+    // sleeping.
+    const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
     }
@@ -177,6 +187,11 @@ int request_notification(Cq& cq, bool solicited_only) {
     // Asking for fewer events does not take back what was asked for before.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
+    for (std::uint64_t next = cq.taken; cq.armed && next != there; ++next) {
+        if (is_worth_an_event(cq, cq.ring[next & (cq.ring.size() - 1)])) {
+            notify(cq);
+        }
+    }
     return 0;
 }
 
@@ -208,8 +223,7 @@ void push(Cq& cq, const Completion& completion) {
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
         slot.wallclock_ns = now(CLOCK_REALTIME);
     }
-    if (cq.armed && (!cq.armed_solicited_only || completion.solicited ||
-                     completion.wc.status != IBV_WC_SUCCESS)) {
+    if (cq.armed && is_worth_an_event(cq, completion)) {
         notify(cq);
     }
 }
