@@ -33,6 +33,13 @@ void raise(Qp& qp, ibv_event_type type) {
     raise_event(context_of(qp.qp_base), event);
 }
 
+/// The oldest request is in flight, is to be sent again, or went out in part.
+bool is_sending(const Qp& qp) noexcept {
+    const std::uint64_t first = qp.sends.first();
+    return first < qp.requester.next || first < qp.requester.resent_until ||
+           (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
+}
+
 void flush_receive(Qp& qp, std::uint64_t wr_id) {
     Completion completion;
     completion.wc.wr_id = wr_id;
@@ -64,8 +71,7 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
 }
 
 void end_draining(Qp& qp) {
-    if (qp.state() == IBV_QPS_SQD && qp.attributes.sq_draining != 0 &&
-        qp.sends.first() >= qp.requester.next) {
+    if (qp.state() == IBV_QPS_SQD && qp.attributes.sq_draining != 0 && !is_sending(qp)) {
         qp.attributes.sq_draining = 0;
         if (qp.attributes.en_sqd_async_notify != 0) {
             raise(qp, IBV_EVENT_SQ_DRAINED);
@@ -101,8 +107,7 @@ void flush_sends(Qp& qp) {
     while (!qp.sends.empty()) {
         complete_send(qp, IBV_WC_WR_FLUSH_ERR);
     }
-    qp.requester.next = qp.sends.end();
-    qp.requester.reads_in_flight = 0;
+    process().engine.flushed(qp);
 }
 
 void flush_receives(Qp& qp) {

@@ -38,6 +38,8 @@ class Engine {
 
     /// After modify_qp() changed the state.
     void state_changed(Qp& qp, ibv_qp_state from);
+    /// Its requests were flushed: nothing of it waits for time, room or an answer any more.
+    void flushed(Qp& qp);
     /// Before a queue pair is freed: nothing of it is left here afterwards.
     void destroyed(Qp& qp);
     /// A port is up again, or down.

@@ -62,6 +62,8 @@ struct SendRequest {
     State state = State::waiting;
     /// A part of a read was asked for; the next one is when it has come.
     bool awaiting = false;
+    /// A read whose data is fetched from the other process, some time after it has answered.
+    bool fetches = false;
     /// Its packet has this sequence number: one each request. Reads and atomics have one as well.
     std::uint32_t psn = 0;
     /// How many bytes went out so far, when they travel in several records.
@@ -136,6 +138,8 @@ struct Requester {
     std::uint64_t next = 0;
     std::uint32_t next_psn = 0;
     unsigned reads_in_flight = 0; // and atomics
+    /// Those whose data is still to be fetched: what changes memory there has to wait for them.
+    unsigned fetches_in_flight = 0;
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
     /// CLOCK_MONOTONIC, nanoseconds: when to send again (waiting_for_receiver), or to look whether
@@ -146,6 +150,9 @@ struct Requester {
     bool progressed = false;
     /// Requests before this position were sent before, and are sent again with a request to answer.
     std::uint64_t resent_until = 0;
+    /// The position after the latest request that was sent with a request to answer: who was not
+    /// asked is not silent.
+    std::uint64_t asked_until = 0;
     /// To a queue pair that is connected: the device it is of, by the address; -1: there is none.
     int device = -1;
     fabric::Connection* connection = nullptr;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 #include "../process.hpp"
 #include "implementation.hpp"
@@ -113,10 +114,10 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             break;
         case IBV_QPS_SQD:
             // Whoever was sent without asking for an answer is asked now: the queue is to be empty.
-            if (qp.type() == IBV_QPT_RC && qp.sends.first() < requester.next) {
+            if (from == IBV_QPS_RTS && qp.type() == IBV_QPT_RC) {
                 engine.resend(qp);
-                engine.run(qp);
             }
+            engine.run(qp);
             break;
         default:
             engine.forget(qp);
@@ -124,17 +125,28 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
     }
 }
 
+void Engine::flushed(Qp& qp) {
+    implementation_->forget(qp);
+    qp.requester.next = qp.sends.end();
+    qp.requester.reads_in_flight = qp.requester.fetches_in_flight = 0;
+}
+
 void Engine::destroyed(Qp& qp) {
     implementation_->forget(qp);
 }
 
 void Engine::Implementation::forget(Qp& qp) {
-    std::erase(timed, &qp);
-    std::erase(stalled, &qp);
-    if (qp.requester.waiting_for_receiver) {
+    Requester& requester = qp.requester;
+    if (std::exchange(requester.timed, false)) {
+        std::erase(timed, &qp);
+    }
+    if (std::exchange(requester.stalled, false)) {
+        std::erase(stalled, &qp);
+    }
+    if (std::exchange(requester.waiting_for_receiver, false)) {
         --waiting_for_receivers;
     }
-    qp.requester.timed = qp.requester.stalled = qp.requester.waiting_for_receiver = false;
+    requester.deadline = 0;
 }
 
 void Engine::ports_changed() {

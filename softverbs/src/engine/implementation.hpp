@@ -61,6 +61,8 @@ struct Engine::Implementation : fabric::Handler {
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, unsigned milliseconds);
+    /// Whether what a packet that was delayed says to fetch is still what it was.
+    [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
     /// Makes segments of the windows for the other process to fetch. How many; 0: it cannot.
     [[nodiscard]] std::size_t describe(fabric::Connection* to, std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
@@ -82,9 +84,15 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends what can be sent.
     void run(Qp& qp);
     void answered(Qp& qp, fabric::Connection* from, const Packet& packet);
+    /// What the request in question becomes; true: nothing is to be sent now.
+    [[nodiscard]] bool refused(Qp& qp, const PacketHeader& header);
     void respond(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// What is in flight is sent anew, from the oldest request that has not been answered.
     void resend(Qp& qp);
+    /// There is no connection any more, and with it no count of what the other process took.
+    static void disconnect(Qp& qp) noexcept;
+    /// Whether a request with this number waits for its answer.
+    [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
     /// No answers are going to come to an unreliable queue pair.
     void give_up_answers(Qp& qp);
     /// The oldest request fails, and with it the queue pair.
@@ -97,7 +105,7 @@ struct Engine::Implementation : fabric::Handler {
     /// The one by which an answer has to come.
     void start_timer(Qp& qp);
     void run_timers(std::uint64_t now);
-    void expired(Qp& qp, std::uint64_t now);
+    void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
     /// When something is due next; 0: never.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;

@@ -11,6 +11,8 @@ namespace {
 
 /// The longest answer that a request can have.
 constexpr std::size_t longest_answer = sizeof(PacketHeader) + record_payload;
+/// What the Infiniband specification permits.
+constexpr std::uint64_t longest_message = std::uint64_t{1} << 31U;
 
 bool is_request(PacketHeader::Kind kind) noexcept {
     return kind <= PacketHeader::Kind::fetch_add;
@@ -42,6 +44,10 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     std::vector<Qp*> waiting;
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
+        // It may have been flushed while the others went on.
+        if (!qp->requester.stalled) {
+            continue;
+        }
         if (qp->requester.connection == &to) {
             qp->requester.stalled = false;
             run(*qp);
@@ -59,7 +65,7 @@ void Engine::Implementation::on_gone(fabric::Connection& connection) {
     std::erase_if(delayed, [&](const Delayed& late) { return late.to == &connection; });
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr && qp->requester.connection == &connection) {
-            qp->requester.connection = nullptr;
+            disconnect(*qp);
             if (std::exchange(qp->requester.stalled, false)) {
                 std::erase(stalled, qp);
             }
@@ -102,6 +108,9 @@ void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
         return;
     }
     const PacketHeader& header = packet.header;
+    if (header.length > longest_message) {
+        return;
+    }
     if ((header.flags & PacketHeader::has_checksum) != 0) {
         Packet checked = packet;
         if (checksum(checked) != header.checksum) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "../process.hpp"
 #include "implementation.hpp"
@@ -80,6 +81,8 @@ class Sending {
     Step local();
     Step datagram();
     Step connected();
+    /// For requests before this one.
+    [[nodiscard]] bool has_to_wait() const;
     /// Not before those that came earlier are done.
     Step fail_in_turn(ibv_wc_status status);
     [[nodiscard]] bool wants_answer() const;
@@ -209,7 +212,11 @@ void Sending::fill_header(Outgoing& packet) const {
 Step Sending::datagram() {
     EntryList entries;
     Device& device = device_of(qp_.qp_base);
-    const Port& port = *device.port(qp_.attributes.port_num);
+    const Port* const found = device.port(qp_.attributes.port_num);
+    if (found == nullptr) {
+        return fail_in_turn(IBV_WC_LOC_QP_OP_ERR); // the device had more ports before
+    }
+    const Port& port = *found;
     if (request_.length > std::uint64_t{128} << port.attributes.active_mtu) {
         return fail_in_turn(IBV_WC_LOC_LEN_ERR);
     }
@@ -233,13 +240,22 @@ Step Sending::datagram() {
     return Step::sent;
 }
 
+bool Sending::has_to_wait() const {
+    const unsigned reads = requester_.reads_in_flight;
+    if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
+        return true;
+    }
+    // A read sees what was there before later requests, so they wait until it has fetched that.
+    if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
+        return true;
+    }
+    return returns_data(request_.opcode) &&
+           reads >= std::max<unsigned>(1, qp_.attributes.max_rd_atomic);
+}
+
 Step Sending::connected() {
     const bool data_comes_back = returns_data(request_.opcode);
-    if ((request_.flags & IBV_SEND_FENCE) != 0 && requester_.reads_in_flight > 0) {
-        return Step::wait;
-    }
-    if (data_comes_back && request_.state == State::waiting &&
-        requester_.reads_in_flight >= std::max<unsigned>(1, qp_.attributes.max_rd_atomic)) {
+    if (request_.state == State::waiting && has_to_wait()) {
         return Step::wait;
     }
     EntryList entries;
@@ -255,7 +271,8 @@ Step Sending::connected() {
     }
     fabric::Connection* connection = requester_.connection;
     const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
-    const bool reachable = requester_.device >= 0 && port->attributes.state == IBV_PORT_ACTIVE &&
+    const bool reachable = requester_.device >= 0 && port != nullptr &&
+                           port->attributes.state == IBV_PORT_ACTIVE &&
                            engine_.reach(qp_.attributes.dest_qp_num, connection);
     if (!reachable) {
         // It goes out, and nobody answers.
@@ -286,6 +303,7 @@ fabric::Sent Sending::send_part(const EntryList& entries, std::uint64_t length, 
     packet.header.payload = static_cast<std::uint32_t>(length);
     if (qp_.type() == IBV_QPT_RC && last && wants_answer()) {
         packet.header.flags |= PacketHeader::wants_answer;
+        requester_.asked_until = position_ + 1;
     }
     if (is_atomic(request_.opcode)) {
         packet.header.payload = 0;
@@ -315,6 +333,7 @@ bool Sending::send_segments(const EntryList& entries, fabric::Sent& sent) {
     // What is fetched must not change before it was.
     if (qp_.type() == IBV_QPT_UC || wants_answer()) {
         packet.header.flags |= PacketHeader::wants_answer;
+        requester_.asked_until = position_ + 1;
     }
     sent = engine_.transmit(to_, fabric::Lane::requests, packet);
     if (sent == fabric::Sent::sent) {
@@ -361,6 +380,13 @@ Step Sending::send_read() {
     }
     header.payload = static_cast<std::uint32_t>(length);
     const fabric::Sent sent = engine_.transmit(to_, fabric::Lane::requests, packet);
+    if (sent == fabric::Sent::sent) {
+        requester_.asked_until = position_ + 1;
+        if ((header.flags & PacketHeader::to_fetch) != 0) {
+            request_.fetches = true;
+            ++requester_.fetches_in_flight;
+        }
+    }
     if (sent == fabric::Sent::sent && request_.offset + length < request_.length) {
         // The rest is asked for when this has come; nothing overtakes it.
         request_.record = to_ == nullptr ? 0 : to_->sent();
@@ -380,7 +406,8 @@ Step Sending::after(fabric::Sent sent) {
             return Step::wait;
         case fabric::Sent::gone:
             // As if the packet were lost, of which unreliable queue pairs know nothing.
-            requester_.connection = nullptr;
+            requester_.asked_until = position_ + 1;
+            Engine::Implementation::disconnect(qp_);
             to_ = nullptr;
             if (qp_.type() == IBV_QPT_UC) {
                 request_.state = State::done;
@@ -426,11 +453,19 @@ std::uint64_t find(Qp& qp, std::uint32_t psn) {
     return qp.sends.end();
 }
 
+/// What was counted of a request when it was sent.
+void discount(Qp& qp, SendRequest& request) noexcept {
+    if (returns_data(request.opcode)) {
+        --qp.requester.reads_in_flight;
+    }
+    if (std::exchange(request.fetches, false)) {
+        --qp.requester.fetches_in_flight;
+    }
+}
+
 void finish(Qp& qp, SendRequest& request) {
     if (in_flight(request)) {
-        if (returns_data(request.opcode)) {
-            --qp.requester.reads_in_flight;
-        }
+        discount(qp, request);
         request.state = State::done;
     }
 }
@@ -507,11 +542,14 @@ int Engine::Implementation::device_of_peer(const Qp& qp) {
 void Engine::Implementation::run(Qp& qp) {
     Requester& requester = qp.requester;
     const auto may_send = [&] {
-        // While it drains, only what was sent before is sent again.
-        const bool allowed = qp.state() == IBV_QPS_RTS ||
-                             (qp.state() == IBV_QPS_SQD && requester.next < requester.resent_until);
-        return allowed && !requester.stalled && !requester.waiting_for_receiver &&
-               requester.next < qp.sends.end();
+        if (requester.stalled || requester.waiting_for_receiver ||
+            requester.next >= qp.sends.end()) {
+            return false;
+        }
+        // While it drains, what was sent is sent again, and what was sent in part is completed.
+        return qp.state() == IBV_QPS_RTS ||
+               (qp.state() == IBV_QPS_SQD &&
+                (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
     };
     while (may_send()) {
         SendRequest& request = qp.sends[requester.next];
@@ -547,17 +585,31 @@ void Engine::Implementation::run(Qp& qp) {
     drain();
 }
 
+void Engine::Implementation::disconnect(Qp& qp) noexcept {
+    if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
+        return;
+    }
+    for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
+        qp.sends[i].record = 0;
+    }
+}
+
+bool Engine::Implementation::awaits(Qp& qp, std::uint32_t psn) {
+    const std::uint64_t position = find(qp, psn);
+    return position != qp.sends.end() && in_flight(qp.sends[position]);
+}
+
 void Engine::Implementation::resend(Qp& qp) {
     Requester& requester = qp.requester;
-    requester.resent_until = std::max(requester.resent_until, requester.next + 1);
-    const std::uint64_t limit = std::min(requester.next + 1, qp.sends.end());
+    const std::uint64_t next = requester.next;
+    const bool in_part = next < qp.sends.end() && in_flight(qp.sends[next]);
+    const std::uint64_t limit = in_part ? next + 1 : next;
+    requester.resent_until = std::max(requester.resent_until, limit);
     std::uint64_t oldest = requester.next;
     for (std::uint64_t i = limit; i-- > qp.sends.first();) {
         SendRequest& request = qp.sends[i];
         if (in_flight(request)) {
-            if (returns_data(request.opcode)) {
-                --requester.reads_in_flight;
-            }
+            discount(qp, request);
             request.state = State::waiting;
             request.awaiting = false;
             oldest = i;
@@ -579,6 +631,44 @@ void Engine::Implementation::fail_oldest(Qp& qp, ibv_wc_status status) {
     if (!qp.sends.empty() && qp.state() != IBV_QPS_ERR) {
         complete_send(qp, status);
         enter_error(qp);
+    }
+}
+
+bool Engine::Implementation::refused(Qp& qp, const PacketHeader& header) {
+    Requester& requester = qp.requester;
+    switch (header.refusal) {
+        case Refusal::receiver_not_ready:
+            if (requester.rnr_retries_left == 0) {
+                retire(qp);
+                fail_oldest(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+                return true;
+            }
+            if (qp.attributes.rnr_retry != 7) { // which means for ever
+                --requester.rnr_retries_left;
+            }
+            ++process().counters.retried;
+            resend(qp);
+            retire(qp);
+            if (qp.state() == IBV_QPS_ERR) {
+                return true;
+            }
+            if (!std::exchange(requester.waiting_for_receiver, true)) {
+                ++waiting_for_receivers;
+            }
+            set_timer(qp, std::uint64_t{rnr_delays[header.rnr_timer & 31U]} * 10'000);
+            return true;
+        case Refusal::sequence:
+            ++process().counters.retried;
+            resend(qp);
+            return false;
+        case Refusal::resend_as_records:
+            requester.records_only = true;
+            resend(qp);
+            return false;
+        default:
+            retire(qp);
+            fail_oldest(qp, status_of(header.refusal));
+            return true;
     }
 }
 
@@ -613,71 +703,41 @@ void Engine::Implementation::answered(Qp& qp, fabric::Connection* from, const Pa
             break;
         case Kind::read_data: {
             bool could_not_fetch = false;
-            if (request.opcode != IBV_WR_RDMA_READ || !in_flight(request) ||
-                !take_data(qp, position, from, packet, could_not_fetch)) {
-                return;
-            }
-            if (could_not_fetch) {
-                requester.records_only = true;
-                resend(qp);
-            } else if (request.offset == request.length) {
-                finish(qp, request);
+            if (request.opcode == IBV_WR_RDMA_READ && in_flight(request) &&
+                take_data(qp, position, from, packet, could_not_fetch)) {
+                if (could_not_fetch) {
+                    requester.records_only = true;
+                    resend(qp);
+                } else if (request.offset == request.length) {
+                    finish(qp, request);
+                }
             }
             break;
         }
         case Kind::atomic_result: {
-            if (!is_atomic(request.opcode) || !in_flight(request)) {
-                return;
-            }
             EntryList entries;
-            if (entries.open(qp.pd(), qp.entries(position), sizeof(std::uint64_t), true) !=
-                Denied::no) {
-                return;
+            if (is_atomic(request.opcode) && in_flight(request) &&
+                entries.open(qp.pd(), qp.entries(position), sizeof(std::uint64_t), true) ==
+                    Denied::no) {
+                entries.put(0, std::as_bytes(std::span(&header.compare_add, 1)));
+                finish(qp, request);
             }
-            entries.put(0, std::as_bytes(std::span(&header.compare_add, 1)));
-            finish(qp, request);
             break;
         }
         case Kind::refuse:
+            if (!in_flight(request)) {
+                break; // the request was answered since
+            }
             if (!all_before && header.refusal != Refusal::sequence) {
                 resend(qp);
                 break;
             }
-            switch (header.refusal) {
-                case Refusal::receiver_not_ready:
-                    if (requester.rnr_retries_left == 0) {
-                        retire(qp);
-                        fail_oldest(qp, IBV_WC_RNR_RETRY_EXC_ERR);
-                        return;
-                    }
-                    if (qp.attributes.rnr_retry != 7) { // which means for ever
-                        --requester.rnr_retries_left;
-                    }
-                    ++process().counters.retried;
-                    resend(qp);
-                    retire(qp);
-                    if (!requester.waiting_for_receiver) {
-                        requester.waiting_for_receiver = true;
-                        ++waiting_for_receivers;
-                    }
-                    set_timer(qp, std::uint64_t{rnr_delays[header.rnr_timer & 31U]} * 10'000);
-                    return;
-                case Refusal::sequence:
-                    ++process().counters.retried;
-                    resend(qp);
-                    break;
-                case Refusal::resend_as_records:
-                    requester.records_only = true;
-                    resend(qp);
-                    break;
-                default:
-                    retire(qp);
-                    fail_oldest(qp, status_of(header.refusal));
-                    return;
+            if (refused(qp, header)) {
+                return;
             }
             break;
         default:
-            return;
+            break;
     }
     if (header.kind != Kind::refuse) {
         requester.retries_left = qp.attributes.retry_cnt;

@@ -59,6 +59,7 @@ class Responding {
     /// Whether the packet is the next one; what is not is seen to.
     bool in_sequence();
     void again();
+    void again_atomic();
     void execute();
     void send();
     void write();
@@ -113,35 +114,35 @@ bool Responding::in_sequence() {
     if (!reliable()) {
         // A message begins anew wherever; one that lost a part is dropped.
         if (header_.offset == 0) {
-            responder_.expected_psn = header_.psn;
+            // What was to be fetched is not there any more when it comes again.
+            const bool twice = ahead == psn_mask && (header_.flags & PacketHeader::to_fetch) != 0;
+            responder_.expected_psn = twice ? responder_.expected_psn : header_.psn;
             responder_.in_message = false;
-            return true;
+            return !twice;
         }
         return ahead == 0 && responder_.in_message && responder_.received == header_.offset;
     }
-    if (ahead == 0) {
-        responder_.gap_reported = false;
-        if (header_.kind == Kind::read || header_.offset == 0) {
-            responder_.in_message = false;
-            return true;
-        }
-        // A part got lost: the whole message comes again.
-        if (!responder_.in_message || responder_.received != header_.offset) {
-            refuse(Refusal::sequence);
-            return false;
-        }
-        return true;
-    }
-    if (ahead < psn_mask / 2) {
-        if (!std::exchange(responder_.gap_reported, true)) {
-            Outgoing refusal = answer(Kind::refuse);
-            refusal.header.psn = responder_.expected_psn;
-            refusal.header.refusal = Refusal::sequence;
-            send_answer(refusal);
-        }
+    if (ahead > psn_mask / 2) {
+        again();
         return false;
     }
-    again();
+    const bool begins = header_.kind == Kind::read || header_.offset == 0;
+    if (ahead == 0 && begins) {
+        responder_.in_message = false;
+    }
+    if (ahead == 0 &&
+        (begins || (responder_.in_message && responder_.received == header_.offset))) {
+        responder_.gap_reported = false;
+        return true;
+    }
+    // Something got lost: everything from there on comes again, whole messages only. Saying so once
+    // is enough, as otherwise it would come again for each packet after the gap.
+    if (!std::exchange(responder_.gap_reported, true)) {
+        Outgoing refusal = answer(Kind::refuse);
+        refusal.header.psn = responder_.expected_psn;
+        refusal.header.refusal = Refusal::sequence;
+        send_answer(refusal);
+    }
     return false;
 }
 
@@ -152,14 +153,7 @@ void Responding::again() {
             break;
         case Kind::compare_swap:
         case Kind::fetch_add:
-            for (const Responder::Atomic& known : responder_.atomics) {
-                if (known.psn == header_.psn && responder_.atomics_done != 0) {
-                    Outgoing result = answer(Kind::atomic_result);
-                    result.header.compare_add = known.value;
-                    send_answer(result);
-                    break;
-                }
-            }
+            again_atomic();
             break;
         default:
             if (is_last()) {
@@ -169,7 +163,25 @@ void Responding::again() {
     }
 }
 
+void Responding::again_atomic() {
+    // The latest first: numbers wrap around.
+    const std::size_t kept = std::min(responder_.atomics_done, responder_.atomics.size());
+    for (std::size_t age = 1; age <= kept; ++age) {
+        const Responder::Atomic& known =
+            responder_.atomics[(responder_.atomics_done - age) % responder_.atomics.size()];
+        if (known.psn == header_.psn) {
+            Outgoing result = answer(Kind::atomic_result);
+            result.header.compare_add = known.value;
+            send_answer(result);
+            return;
+        }
+    }
+}
+
 void Responding::execute() {
+    if (!reliable() && header_.kind != Kind::send && header_.kind != Kind::write) {
+        return;
+    }
     switch (header_.kind) {
         case Kind::send:
             send();
@@ -382,6 +394,8 @@ void Responding::read() {
     Outgoing data = answer(Kind::read_data);
     data.header.length = header_.length;
     data.header.offset = header_.offset;
+    data.header.rkey = header_.rkey;
+    data.header.remote_address = header_.remote_address;
     EntryList source;
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
         if (header_.offset != 0 ||
@@ -409,7 +423,7 @@ void Responding::read() {
 
 void Responding::atomic() {
     Window window;
-    if (header_.length != sizeof(std::uint64_t) ||
+    if (header_.length != sizeof(std::uint64_t) || header_.offset != 0 ||
         header_.remote_address % sizeof(std::uint64_t) != 0) {
         refuse(Refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
@@ -442,8 +456,8 @@ void Responding::atomic() {
 }
 
 void Responding::datagram() {
-    if (header_.kind != Kind::send || !sums_up() || !is_last() || header_.offset != 0 ||
-        header_.qkey != qp_.attributes.qkey) {
+    if (header_.kind != Kind::send || (header_.flags & PacketHeader::to_fetch) != 0 || !is_last() ||
+        header_.offset != 0 || header_.qkey != qp_.attributes.qkey) {
         return;
     }
     if (!responder_.current_taken) {

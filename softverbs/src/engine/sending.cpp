@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
 #include <cstring>
 
 #include "../mapping.hpp"
@@ -84,11 +86,46 @@ fabric::Sent Engine::Implementation::put(fabric::Connection* to, fabric::Lane la
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
                                    unsigned milliseconds) {
     Delayed late{now_ns() + std::uint64_t{milliseconds} * 1'000'000, to, lane, {}};
-    for (const auto& part : packet.all()) {
-        late.record.insert(late.record.end(), part.begin(), part.end());
+    std::vector<std::byte>& record = late.record;
+    const auto add = [&record](std::span<const std::byte> bytes) {
+        record.insert(record.end(), bytes.begin(), bytes.end());
+    };
+    // Requests to read name no memory of this side yet.
+    if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
+        (packet.header.flags & PacketHeader::to_fetch) != 0) {
+        // The bytes themselves: their memory may be gone by then.
+        const std::span segments = std::span(packet.segments).first(packet.header.payload);
+        packet.header.flags &= static_cast<std::uint8_t>(~unsigned{PacketHeader::to_fetch});
+        packet.header.payload = static_cast<std::uint32_t>(packet.header.length);
+        add(packet.all().front());
+        for (const fabric::Segment& segment : segments) {
+            add({reinterpret_cast<const std::byte*>(segment.address), segment.length});
+        }
+    } else {
+        for (const auto& part : packet.all()) {
+            add(part);
+        }
     }
     delayed.push_back(std::move(late));
     wake_agent_before(delayed.back().due);
+}
+
+bool Engine::Implementation::still_holds(std::span<const std::byte> record) {
+    Packet packet{};
+    if (!parse_packet(record, packet) || (packet.header.flags & PacketHeader::to_fetch) == 0) {
+        return true;
+    }
+    const PacketHeader& header = packet.header;
+    Qp* const qp = process().qps.find(header.source);
+    if (qp == nullptr || qp->number() != header.source ||
+        (qp->state() != IBV_QPS_RTS && qp->state() != IBV_QPS_SQD)) {
+        return false;
+    }
+    Window window;
+    return header.kind == PacketHeader::Kind::read_data
+               ? open_remote(*qp, header.rkey, header.remote_address, header.length,
+                             IBV_ACCESS_REMOTE_READ, window) == Denied::no
+               : awaits(*qp, header.psn);
 }
 
 std::size_t Engine::Implementation::describe(fabric::Connection* to,
@@ -109,8 +146,13 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to,
         if (shareable(window, memory)) {
             const auto [share, is_new] =
                 peers[to].shares.try_emplace(memory.id, Peer::Share::offered);
-            if (is_new && to->share(memory.id, memory.fd, memory.length) != 0) {
-                share->second = Peer::Share::refused;
+            if (is_new) {
+                const int error = to->share(memory.id, memory.fd, memory.length);
+                if (error == EAGAIN) {
+                    peers[to].shares.erase(share); // another time
+                    return 0;
+                }
+                share->second = error == 0 ? Peer::Share::offered : Peer::Share::refused;
             }
             if (share->second == Peer::Share::ready) {
                 segment.address = memory.offset;

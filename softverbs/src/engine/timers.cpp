@@ -52,7 +52,7 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
             earliest = deadline;
         }
     };
-    for (const Qp* const qp : timed) {
+    for (const Qp* const qp : timed) { // whose deadlines are never 0
         consider(qp->requester.deadline);
     }
     for (const Delayed& late : delayed) {
@@ -74,13 +74,12 @@ void Engine::Implementation::run_timers(std::uint64_t now) {
         return true;
     });
     for (Qp* const qp : due) {
-        expired(*qp, now);
+        expired(*qp);
     }
     drain();
 }
 
-void Engine::Implementation::expired(Qp& qp, std::uint64_t now) {
-    static_cast<void>(now);
+void Engine::Implementation::expired(Qp& qp) {
     Requester& requester = qp.requester;
     if (std::exchange(requester.waiting_for_receiver, false)) {
         --waiting_for_receivers;
@@ -112,6 +111,12 @@ void Engine::Implementation::expired(Qp& qp, std::uint64_t now) {
         run(qp);
         return;
     }
+    if (requester.asked_until <= qp.sends.first()) {
+        // Nobody was asked to answer: now they are.
+        resend(qp);
+        run(qp);
+        return;
+    }
     if (requester.retries_left == 0) {
         fail_oldest(qp, IBV_WC_RETRY_EXC_ERR);
         return;
@@ -137,7 +142,9 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
             continue;
         }
         const std::span<const std::byte> whole(late.record);
-        static_cast<void>(late.to->send(late.lane, {&whole, 1}));
+        if (still_holds(whole)) {
+            static_cast<void>(late.to->send(late.lane, {&whole, 1}));
+        }
     }
 }
 
