@@ -152,16 +152,14 @@ unsigned Link::hand_out_requests(Handler& handler, unsigned budget) {
             }
             break;
         }
-        // First, for the handler may answer: who has the answer must find the request taken.
-        incoming_.taken.store(taken_here_ + 1, std::memory_order_release);
         refused_ = !handler.on_request(*this, record);
         if (refused_) {
-            incoming_.taken.store(taken_here_, std::memory_order_release);
             refused_at_ = context_.deliveries;
             break;
         }
         ++done;
-        ++taken_here_;
+        // Only now: that may have taken long, or this process was stopped meanwhile.
+        incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
         ring.pop();
     }

@@ -93,7 +93,7 @@ class Connection {
     /// other process is gone.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
     /// How many records were put into the lane of requests, and how many of them the other side has
-    /// taken: what it has not taken it cannot have answered.
+    /// done with. One that it has not done with it may still be going to answer.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
 
