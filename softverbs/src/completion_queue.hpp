@@ -40,6 +40,8 @@ struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
     bool broken = false;
     bool armed = false;
     bool armed_solicited_only = false;
+    /// Those pushed before this one have been told of by an event.
+    std::uint64_t notified = 0;
     /// Pushed before the next arming takes effect.
     std::vector<Completion> before_arming;
     /// Events of both kinds; see acknowledgements.hpp.
