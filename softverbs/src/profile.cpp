@@ -81,7 +81,8 @@ ibv_gid_entry make_gid(const char* address, std::uint32_t index, std::uint32_t t
 Port make_port(unsigned index, __be64 guid, bool ethernet) {
     Port port;
     ibv_port_attr& attributes = port.attributes;
-    ibv_gid_entry link_local = make_gid("fe80::", 0, ethernet ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_IB);
+    ibv_gid_entry link_local =
+        make_gid("fe80::", 0, ethernet ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_IB);
     link_local.gid.global.interface_id = guid;
     port.gids.push_back(link_local);
     if (ethernet) {
@@ -132,6 +133,8 @@ void as_mlx5(Device& device) {
     device.rules.dm_consumed = 4096;
     device.rules.dm_copy_granule = 4;
     device.attributes.max_dm_size = 128 << 10;
+    // Not GLOB: what the CPU does to the memory is no atomic to these NICs.
+    device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
 }
 void as_efa(Device& device) {
     // Pins what it registers; reads and writes at most, on dma-bufs as well.
@@ -193,8 +196,8 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     // Programs look for more below these paths, and are to find nothing.
     std::snprintf(device.name, sizeof device.name, "soft%s", number.c_str());
     std::snprintf(device.dev_name, sizeof device.dev_name, "softverbs%s", number.c_str());
-    std::snprintf(device.dev_path, sizeof device.dev_path, "/sys/class/infiniband_verbs/softverbs%s",
-                  number.c_str());
+    std::snprintf(device.dev_path, sizeof device.dev_path,
+                  "/sys/class/infiniband_verbs/softverbs%s", number.c_str());
     std::snprintf(device.ibdev_path, sizeof device.ibdev_path, "/sys/class/infiniband/soft%s",
                   number.c_str());
     device.node_type = IBV_NODE_CA;
