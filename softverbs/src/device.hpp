@@ -102,6 +102,7 @@ struct Context : verbs_context {
 void raise_event(Context& context, const ibv_async_event& event);
 
 struct Pd : ibv_pd {
+    Pd() : ibv_pd{} {}
     unsigned users = 0;
 };
 

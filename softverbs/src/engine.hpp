@@ -57,6 +57,8 @@ class Engine {
     void shutdown();
 
     struct Implementation;
+    /// For those who feed it what another process could send.
+    [[nodiscard]] Implementation& implementation() noexcept { return *implementation_; }
 
   private:
     std::unique_ptr<Implementation> implementation_;

@@ -28,6 +28,7 @@ inline constexpr std::uint32_t psn_mask = 0xffffff;
 
 /// Where datagrams go; a copy, so that the address handle may be destroyed once posted.
 struct Ah : ibv_ah {
+    Ah() : ibv_ah{} {}
     ibv_ah_attr attributes{};
 };
 
@@ -124,6 +125,7 @@ class Ring {
 };
 
 struct Srq : ibv_srq {
+    Srq() : ibv_srq{} {}
     Ring<RecvRequest> requests;
     std::uint32_t max_sge = 0;
     /// IBV_EVENT_SRQ_LIMIT_REACHED when fewer requests are left; 0: never. Once.

@@ -20,8 +20,8 @@ struct Settings {
     std::string faults;
 };
 
-/// SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS. Ends the process when
-/// one of them says what cannot be: running something else would mislead.
+/// SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS. Ends the process
+/// when one of them says what cannot be: running something else would mislead.
 [[nodiscard]] Settings settings_from_environment();
 
 /// Says on stderr what the variable can be, and ends the process.

@@ -13,6 +13,8 @@
 extern "C" {
 #endif
 
+/* A header of C, with names as verbs.h has them. NOLINTBEGIN(readability-identifier-naming) */
+
 /* Devices. What is set here counts for contexts that are open as well, except the number of devices,
  * and begins anew with softverbs_reset(). */
 
@@ -129,6 +131,8 @@ struct softverbs_counters {
 	uint64_t sent, received, corrupt, retried;
 };
 void softverbs_get_counters(struct softverbs_counters *counters);
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus
 }

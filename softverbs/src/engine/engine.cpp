@@ -101,7 +101,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             break;
         case IBV_QPS_RTR:
             qp.responder.expected_psn = qp.attributes.rq_psn;
-            requester.device = engine.device_of_peer(qp);
+            requester.device = Implementation::device_of_peer(qp);
             break;
         case IBV_QPS_RTS:
             if (from == IBV_QPS_RTR) {
