@@ -212,8 +212,9 @@ TEST_F(CompletionQueue, raisesOneEventForEachRequest) {
     const UniqueCq cq = make_cq(10, channel.get());
     complete(cq.get(), 0, 1);
     EXPECT_FALSE(is_readable(channel->fd)) << "nobody asked";
+    expect(cq.get(), 0, 1);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
-    EXPECT_FALSE(is_readable(channel->fd)) << "what was there before is not waited for";
+    EXPECT_FALSE(is_readable(channel->fd)) << "what was polled is not waited for";
     EXPECT_EQ(softverbs_cq_armed(cq.get()), 1);
     complete(cq.get(), 1, 2);
     EXPECT_EQ(softverbs_cq_armed(cq.get()), 0);
@@ -221,6 +222,20 @@ TEST_F(CompletionQueue, raisesOneEventForEachRequest) {
     EXPECT_FALSE(is_readable(channel->fd));
     complete(cq.get(), 3, 1);
     EXPECT_FALSE(is_readable(channel->fd));
+}
+
+TEST_F(CompletionQueue, raisesAnEventAtOnceForWhatWasNotPolled) {
+    const UniqueChannel channel = make_channel();
+    const UniqueCq cq = make_cq(10, channel.get());
+    complete(cq.get(), 0, 2);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
+    EXPECT_FALSE(is_readable(channel->fd)) << "they are not the solicited ones asked for";
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    take_event(channel.get(), cq.get());
+    EXPECT_FALSE(is_readable(channel->fd)) << "one event, however many there are";
+    EXPECT_EQ(softverbs_cq_armed(cq.get()), 0);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    EXPECT_FALSE(is_readable(channel->fd)) << "they have been told of";
 }
 
 TEST_F(CompletionQueue, missesWhatCompletesJustBeforeTheRequest) {
@@ -245,10 +260,37 @@ TEST_F(CompletionQueue, askedForSolicitedEventsRaisesThemForErrorsToo) {
     const ibv_wc failed = completion(1, IBV_WC_WR_FLUSH_ERR);
     ASSERT_EQ(softverbs_complete(cq.get(), &failed), 0);
     take_event(channel.get(), cq.get());
+    expect(cq.get(), 0, 2);
     // Asking for less does not take back the request for more.
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
     complete(cq.get(), 2, 1);
+    take_event(channel.get(), cq.get());
+}
+
+TEST_F(CompletionQueue, askedForSolicitedEventsRaisesThemForMessagesThatSolicitThem) {
+    const UniqueChannel channel = make_channel();
+    const UniqueCq cq = make_cq(10, channel.get());
+    const UniqueCq sends = make_cq(10);
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, cq.get());
+    init.send_cq = sends.get();
+    const UniqueQp sender = make_qp(init);
+    const UniqueQp receiver = make_qp(init);
+    connect(sender.get(), receiver->qp_num);
+    connect(receiver.get(), sender->qp_num);
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
+    for (const unsigned flag : {0U, unsigned{IBV_SEND_SOLICITED}}) {
+        ibv_recv_wr receive{};
+        ibv_recv_wr* bad_receive = nullptr;
+        ASSERT_EQ(ibv_post_recv(receiver.get(), &receive, &bad_receive), 0);
+        ibv_send_wr send{};
+        send.opcode = IBV_WR_SEND;
+        send.send_flags = flag | IBV_SEND_SIGNALED;
+        ibv_send_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_send(sender.get(), &send, &bad), 0);
+        EXPECT_EQ(poll(sends.get(), 1).size(), 1U);
+        EXPECT_EQ(is_readable(channel->fd), flag != 0);
+    }
     take_event(channel.get(), cq.get());
 }
 

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include <array>
+#include <chrono>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "verbs_test.hpp"
 
@@ -265,6 +267,110 @@ TEST_F(Posting, failsWhenItIsToldTo) {
     EXPECT_EQ(softverbs_pending_faults(), 0U);
 }
 
+TEST_F(Posting, stopsTheSendQueueOfADatagramThatIsTooLong) {
+    const UniqueQp qp = make_qp(IBV_QPT_UD, cq.get());
+    connect(qp.get(), 0);
+    std::vector<char> data(4097);
+    const UniqueMr mr = make_mr(data.data(), data.size());
+    ibv_ah_attr address = own_address();
+    const UniqueAh ah(ibv_create_ah(pd.get(), &address));
+    ibv_sge entry{reinterpret_cast<std::uintptr_t>(data.data()), 4097, mr->lkey};
+    ibv_send_wr wr = request(IBV_WR_SEND, 1);
+    wr.wr.ud.ah = ah.get();
+    wr.sg_list = &entry;
+    wr.num_sge = 1;
+    ASSERT_EQ(post(qp.get(), receive(3)), 0);
+    ASSERT_EQ(post(qp.get(), wr), 0);
+    const auto failed = poll(cq.get(), 1);
+    ASSERT_EQ(failed.size(), 1U);
+    EXPECT_EQ(failed[0].status, IBV_WC_LOC_LEN_ERR);
+    EXPECT_EQ(qp->state, IBV_QPS_SQE);
+    entry.length = 4096;
+    wr.wr_id = 2;
+    ASSERT_EQ(post(qp.get(), wr), 0);
+    expect_flushed({2}, qp.get());
+    EXPECT_EQ(modify(qp.get(), {}, IBV_QPS_SQD, 0), EINVAL);
+    EXPECT_EQ(modify(qp.get(), {}, IBV_QPS_RTS, IBV_QP_SQ_PSN), EINVAL);
+    ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_RTS, 0), 0);
+    wr.wr_id = 3;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ASSERT_EQ(post(qp.get(), wr), 0);
+    const auto sent = poll(cq.get(), 1);
+    ASSERT_EQ(sent.size(), 1U);
+    EXPECT_EQ(sent[0].status, IBV_WC_SUCCESS);
+    ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_ERR, 0), 0);
+    expect_flushed({3}, qp.get()); // the receive
+}
+
+TEST_F(Posting, moreThanTheCompletionQueueHoldsIsTheQueuePairsEnd) {
+    const UniqueCq small = make_cq(2);
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, cq.get());
+    init.send_cq = small.get();
+    const UniqueQp sender = make_qp(init);
+    const UniqueQp receiver = make_qp(IBV_QPT_RC, cq.get());
+    connect(sender.get(), receiver->qp_num);
+    connect(receiver.get(), sender->qp_num);
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(post(receiver.get(), receive(i)), 0);
+    }
+    ASSERT_EQ(post(sender.get(), receive(9)), 0);
+    ibv_send_wr wr = request(IBV_WR_SEND);
+    wr.send_flags = IBV_SEND_SIGNALED;
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(post(sender.get(), wr), 0) << "in error as well";
+    }
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (sender->state != IBV_QPS_ERR && std::chrono::steady_clock::now() < end) {
+        ibv_wc none{};
+        EXPECT_LE(ibv_poll_cq(small.get(), 0, &none), 0);
+    }
+    EXPECT_EQ(sender->state, IBV_QPS_ERR);
+    const auto first = next_event();
+    ASSERT_TRUE(first);
+    EXPECT_EQ(first->event_type, IBV_EVENT_CQ_ERR);
+    const auto second = next_event();
+    ASSERT_TRUE(second);
+    EXPECT_EQ(second->event_type, IBV_EVENT_QP_FATAL);
+    EXPECT_FALSE(next_event());
+    ibv_wc wc{};
+    EXPECT_LT(ibv_poll_cq(small.get(), 1, &wc), 0);
+    // Its receives went to the other queue, which is well.
+    bool flushed = false;
+    while (!flushed && ibv_poll_cq(cq.get(), 1, &wc) == 1) {
+        flushed = wc.qp_num == sender->qp_num && wc.wr_id == 9 && wc.status == IBV_WC_WR_FLUSH_ERR;
+    }
+    EXPECT_TRUE(flushed);
+}
+
+TEST_F(Posting, keepsWhatADrainedQueueGetsUntilItRunsAgain) {
+    const UniqueQp sender = make_qp(IBV_QPT_RC, cq.get());
+    const UniqueQp receiver = make_qp(IBV_QPT_RC, cq.get());
+    connect(sender.get(), receiver->qp_num);
+    connect(receiver.get(), sender->qp_num);
+    // Nothing is received yet, so this one stays in flight.
+    ibv_send_wr wr = request(IBV_WR_SEND, 1);
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ASSERT_EQ(post(sender.get(), wr), 0);
+    ibv_qp_attr attr{};
+    attr.en_sqd_async_notify = 1;
+    ASSERT_EQ(modify(sender.get(), attr, IBV_QPS_SQD, IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+    EXPECT_FALSE(next_event());
+    wr.wr_id = 2;
+    ASSERT_EQ(post(sender.get(), wr), 0);
+    ASSERT_EQ(post(receiver.get(), receive(10)), 0);
+    ASSERT_EQ(post(receiver.get(), receive(11)), 0);
+    const auto drained = poll(cq.get(), 2);
+    ASSERT_EQ(drained.size(), 2U);
+    EXPECT_EQ(drained[0].wr_id + drained[1].wr_id, 11U);
+    ASSERT_TRUE(is_readable(context->async_fd, 10'000));
+    EXPECT_EQ(next_event()->event_type, IBV_EVENT_SQ_DRAINED);
+    EXPECT_TRUE(is_empty(cq.get()));
+    ASSERT_EQ(modify(sender.get(), {}, IBV_QPS_RTS, 0), 0);
+    const auto rest = poll(cq.get(), 2);
+    ASSERT_EQ(rest.size(), 2U);
+    EXPECT_EQ(rest[0].wr_id + rest[1].wr_id, 13U);
+}
+
 using WorkRequests = Posting;
 
 TEST_F(WorkRequests, arePostedTogether) {
@@ -386,6 +492,7 @@ TEST_F(WorkRequests, ofSeveralThreadsDoNotMix) {
                 ex->wr_id = thread * 1000 + part;
                 ex->wr_flags = 0;
                 ibv_wr_send(ex);
+                std::this_thread::yield();
             }
             EXPECT_EQ(ibv_wr_complete(ex), 0);
         }
