@@ -86,15 +86,14 @@ void Engine::Implementation::drain() {
         return;
     }
     while (local_first != local_end) {
-        // Out of the list while it is worked on, which adds to it.
-        Local current = std::move(local[local_first++]);
+        // Out of the list while it is worked on, which adds to it, and back for its memory to be
+        // used again.
+        const std::size_t index = local_first++;
+        Local current = std::move(local[index]);
         receive(nullptr, current.lane, current.record);
+        local[index] = std::move(current);
         if (local_first == local_end) {
             local_first = local_end = 0;
-        }
-        // Its memory serves the next one.
-        if (local_end < local.size() && local[local_end].record.capacity() == 0) {
-            local[local_end] = std::move(current);
         }
     }
     draining = false;
