@@ -135,6 +135,9 @@ void as_mlx5(Device& device) {
     device.attributes.max_dm_size = 128 << 10;
     // Not GLOB: what the CPU does to the memory is no atomic to these NICs.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
+    // Of a ConnectX-5: there are programs that know by these what a device can do.
+    device.attributes.orig_attr.vendor_id = 0x02c9;
+    device.attributes.orig_attr.vendor_part_id = 4119;
 }
 void as_efa(Device& device) {
     // Pins what it registers; reads and writes at most, on dma-bufs as well.
