@@ -10,7 +10,7 @@ missing=77 # the exit status of a test that lacks something
 library=$(realpath -- "${1:?the path of libsoftverbs.so}")
 device=soft0
 address=127.0.0.1
-seconds=${PEERS_SECONDS:-60}
+seconds=120 # for each end of each program
 scratch=$(mktemp -d)
 logs=$scratch/logs
 mkdir -m 700 "$logs" "$scratch/rendezvous"
