@@ -9,8 +9,8 @@
 
 namespace {
 
-/// There are no files behind our devices, and programs that look whether they may use a device (UCX)
-/// look at its file: a character device that may be read and written. So is this one.
+/// There are no files behind our devices, and programs that look whether they may use a device
+/// (UCX) look at its file: a character device that may be read and written. So is this one.
 const char* redirected(const char* path) noexcept {
     constexpr char device_files[] = "/dev/infiniband/softverbs";
     return path != nullptr && std::strncmp(path, device_files, sizeof device_files - 1) == 0
