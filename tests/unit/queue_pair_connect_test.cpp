@@ -186,7 +186,7 @@ TEST_F(AssumeConnected, BelievesTheDeviceOnly) {
                 fails_with("ibv_query_qp", EINVAL, "in state 1, not ready to send (3)"));
     // What another queue pair was connected with.
     const QueuePair other = testing::connect_to_itself(prepare(options()));
-    for (const std::size_t change : {2, 3}) {
+    for (const std::size_t change : {2U, 3U}) {
         auto [number, attributes, mask] = modification(change);
         ASSERT_EQ(number, other.number());
         ASSERT_EQ(ibv_modify_qp(prepared.native(), &attributes, mask), 0);

@@ -69,6 +69,17 @@ void warm_up() {
     static_cast<void>(QueuePair::prepare(basics.pd, {.send_cq = basics.cq, .recv_cq = basics.cq}));
 }
 
+/// Before each test: how many violations there were so far.
+unsigned begin() {
+    static const bool warm = [] {
+        warm_up();
+        return true;
+    }();
+    static_cast<void>(warm);
+    use_roce_device();
+    return softverbs_violations();
+}
+
 } // namespace
 
 void use_roce_device() {
@@ -145,16 +156,8 @@ bool all_failed() {
     return softverbs_pending_faults() == 0;
 }
 
-SoftverbsTest::SoftverbsTest() {
-    static const bool warm = [] {
-        warm_up();
-        return true;
-    }();
-    static_cast<void>(warm);
-    use_roce_device();
-    violations_ = softverbs_violations();
-    descriptors_ = open_descriptors();
-    teardown_failures_.emplace();
+SoftverbsTest::SoftverbsTest()
+    : violations_(begin()), descriptors_(open_descriptors()), teardown_failures_(std::in_place) {
     forget_calls();
 }
 

@@ -93,7 +93,7 @@ rdma_event_channel* rdma_create_event_channel() {
 void rdma_destroy_event_channel(rdma_event_channel* channel) {
     const auto guard = fake_rdmacm::lock();
     EventChannel& whole = from(channel);
-    if (state().channels.count(&whole) == 0) {
+    if (!state().channels.contains(&whole)) {
         state().violation("rdma_destroy_event_channel", "not there, or destroyed before");
         return;
     }
@@ -122,7 +122,7 @@ int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** id, void* context,
 int rdma_destroy_id(rdma_cm_id* id) {
     const auto guard = fake_rdmacm::lock();
     Id& whole = from(id);
-    if (state().ids.count(&whole) == 0) {
+    if (!state().ids.contains(&whole)) {
         state().violation("rdma_destroy_id", "not there, or destroyed before");
         return fail_with(EINVAL);
     }
