@@ -7,18 +7,6 @@ if(RDMABUF_SANITIZE)
     add_link_options(-fsanitize=${RDMABUF_SANITIZE})
 endif()
 
-if(RDMABUF_CLANG_TIDY)
-    find_program(RDMABUF_CLANG_TIDY_EXECUTABLE NAMES clang-tidy-14 clang-tidy REQUIRED)
-    # The build system knows which sources a change reaches, but not that .clang-tidy is an input of
-    # all of them: a macro that carries its hash makes it one.
-    set(config "${PROJECT_SOURCE_DIR}/.clang-tidy")
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${config}")
-    file(SHA256 "${config}" config_hash)
-    set(CMAKE_CXX_CLANG_TIDY
-        "${RDMABUF_CLANG_TIDY_EXECUTABLE}" --quiet --header-filter=^${PROJECT_SOURCE_DIR}/.*
-        --extra-arg=-DRDMABUF_CLANG_TIDY_CONFIG_${config_hash})
-endif()
-
 # What every C++ target of this project is compiled with.
 function(rdmabuf_configure_target target)
     target_compile_features(${target} PUBLIC cxx_std_20)

@@ -63,7 +63,7 @@ constexpr rdmabuf::Access writable = rdmabuf::Access::local_write | rdmabuf::Acc
 class Memory {
   public:
     explicit Memory(const rdmabuf::ProtectionDomain& pd)
-        : buffer_(resolver_.allocator("memfd")->allocate(2 * bulk_size)),
+        : buffer_(resolver_.allocator("memfd")->allocate(std::size_t{2} * bulk_size)),
           bytes_(buffer_.cpu_access().bytes()),
           own_(pd, bytes_.data(), bytes_.size(), {.access = writable}) {
         try {

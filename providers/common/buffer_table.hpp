@@ -31,7 +31,7 @@ class BufferTable {
   private:
     struct Entry {
         Allocation allocation;
-        const UniqueFd* dmabuf;
+        const UniqueFd* dmabuf = nullptr;
     };
     /// Null when no buffer holds @p address. The caller holds the lock.
     [[nodiscard]] const Entry* holder(std::uintptr_t address) const;

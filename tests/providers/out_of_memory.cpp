@@ -11,7 +11,7 @@ thread_local bool out_of_memory = false;
 } // namespace
 
 // In a file of their own: where the compiler sees into both, it takes malloc for the wrong partner
-// of operator delete. NOLINTBEGIN(cppcoreguidelines-no-malloc)
+// of operator delete.
 void* operator new(std::size_t size) {
     void* const memory = out_of_memory ? nullptr : std::malloc(size != 0 ? size : 1);
     if (memory == nullptr) {
@@ -25,7 +25,6 @@ void operator delete(void* memory) noexcept {
 void operator delete(void* memory, std::size_t /*size*/) noexcept {
     std::free(memory);
 }
-// NOLINTEND(cppcoreguidelines-no-malloc)
 
 namespace rdmabuf::testing {
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 
 // What the linker calls the real functions behind --wrap.
-// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 extern "C" {
 int __real_open(const char* path, int flags, ...);
 DIR* __real_opendir(const char* path);
@@ -22,4 +21,3 @@ void* __real_mmap(void* hint, std::size_t size, int protection, int flags, int f
 int __real_munmap(void* start, std::size_t size);
 int __real_ioctl(int fd, unsigned long request, ...);
 }
-// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)

@@ -9,7 +9,6 @@
 using rdmabuf::testing::FakeKernel;
 
 // Where --wrap sends the calls: to the fake kernel while there is one.
-// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 extern "C" {
 
 int __wrap_open(const char* path, int flags, ...) {
@@ -91,4 +90,3 @@ int __wrap_ioctl(int fd, unsigned long request, ...) {
 }
 
 } // extern "C"
-// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)

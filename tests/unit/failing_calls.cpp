@@ -59,7 +59,6 @@ auto unless_failing(const char* function, Call call) -> decltype(call()) {
 
 } // namespace
 
-// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 extern "C" {
 
 // What the linker calls the real ones.
@@ -157,4 +156,3 @@ int __wrap_socket(int family, int type, int protocol) {
 }
 
 } // extern "C"
-// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)

@@ -100,8 +100,8 @@ bool turn_until(std::initializer_list<Peer*> peers, const std::function<bool()>&
 
 Connected::Connected(const NodeOptions& options) : Connected(options, options) {}
 
-Connected::Connected(const NodeOptions& first, const NodeOptions& second) : a(first), b(second) {
-    there = a.node->connect(b.node->slot());
+Connected::Connected(const NodeOptions& first, const NodeOptions& second)
+    : a(first), b(second), there(a.node->connect(b.node->slot())) {
     if (there == nullptr) {
         throw std::system_error(errno, std::system_category(), "connect");
     }

@@ -42,7 +42,7 @@ class TemporaryDirectory {
 /// Keeps what it is given.
 class Recorder : public Handler {
   public:
-    bool on_request(Connection& from, std::span<const std::byte> record) override;
+    bool on_request(Connection& connection, std::span<const std::byte> record) override;
     void on_response(Connection& from, std::span<const std::byte> record) override;
     void on_room(Connection& to) override;
     void on_gone(Connection& connection) override;

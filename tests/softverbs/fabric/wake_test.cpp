@@ -27,10 +27,10 @@ bool wakes(Node& node) {
 
 /// Whether a wait() goes on until its time is over.
 bool sleeps(Node& node) {
-    constexpr std::chrono::milliseconds while_{20};
+    constexpr std::chrono::milliseconds duration{20};
     const auto start = Clock::now();
-    node.wait(std::chrono::nanoseconds(while_).count());
-    return Clock::now() - start >= while_;
+    node.wait(std::chrono::nanoseconds(duration).count());
+    return Clock::now() - start >= duration;
 }
 
 class WakeTest : public ::testing::Test {

@@ -42,6 +42,8 @@ struct EventChannel : rdma_event_channel {
 };
 
 struct Id : rdma_cm_id {
+    Id() : rdma_cm_id{} {}
+
     unsigned unacknowledged = 0;
 };
 
