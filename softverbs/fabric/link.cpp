@@ -102,6 +102,18 @@ std::uint64_t Link::taken() const noexcept {
     return std::min(outgoing_.taken.load(std::memory_order_acquire), sent_);
 }
 
+void Link::withdraw(Lane lane) noexcept {
+    outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
+    // Before whatever this process writes to the memory from now on.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
+    // After what was read from the memory.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
+}
+
 unsigned Link::progress(Handler& handler, unsigned budget) {
     if (state_ == State::over) [[unlikely]] {
         return 0;

@@ -54,6 +54,11 @@ class Link final : public Connection {
     [[nodiscard]] PullMethod pull_method() const noexcept override;
     [[nodiscard]] int pull(std::uint64_t address, std::uint32_t share,
                            std::span<std::byte> into) noexcept override;
+    [[nodiscard]] std::uint32_t offer(Lane lane) const noexcept override {
+        return offers_[static_cast<std::size_t>(lane)];
+    }
+    void withdraw(Lane lane) noexcept override;
+    [[nodiscard]] bool stands(Lane lane, std::uint32_t offer) const noexcept override;
     [[nodiscard]] int share(std::uint32_t id, int fd, std::size_t length) noexcept override;
     void unshare(std::uint32_t id) noexcept override;
 
@@ -127,6 +132,7 @@ class Link final : public Connection {
     std::uint64_t refused_at_ = 0;
     std::uint64_t sent_ = 0;
     std::uint64_t taken_here_ = 0;
+    std::array<std::uint32_t, lanes> offers_{};
     std::int64_t alive_at_ = 0;
 
     Side side_;

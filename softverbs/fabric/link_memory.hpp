@@ -23,6 +23,8 @@ struct Direction {
     alignas(line_bytes) std::atomic<std::uint64_t> tail[lanes];
     /// The producer sleeps until there is room: whoever makes some rings.
     std::atomic<std::uint32_t> blocked[lanes];
+    /// How often the producer has withdrawn what it had offered to be read.
+    std::atomic<std::uint32_t> withdrawn[lanes];
 
     // Written by the consumer.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];

@@ -39,7 +39,8 @@ struct Segment {
     std::uint64_t length;
     /// What share() returned there, or 0.
     std::uint32_t share;
-    std::uint32_t reserved;
+    /// Connection::offer() there, of the lane and the time it was sent.
+    std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
 
@@ -103,6 +104,15 @@ class Connection {
     /// (it is gone), EPERM (not permitted), EINVAL (no such share or out of its bounds).
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
+
+    /// What segments carry that are sent now, so that withdraw() reaches them and no later ones.
+    [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
+    /// Takes back all segments that were sent in this lane so far. Once this returns their memory
+    /// may change: who reads it after that finds out that they do not stand any more.
+    virtual void withdraw(Lane lane) noexcept = 0;
+    /// Whether segments of the other process with this offer stood until now. What was pulled
+    /// before is what they promised if so, and anything if not.
+    [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
 
     /// Offers the other process a mapping of @p length bytes from the start of @p fd, read-only
     /// there; the caller keeps fd. @p id is this process's name for the memory, not 0. The outcome

@@ -44,6 +44,9 @@ class Engine {
     void destroyed(Qp& qp);
     /// A port is up again, or down.
     void ports_changed();
+    /// Memory that peers may read is not to be read any more: what they fetch as of now is not
+    /// what they were told.
+    void withdraw_answers() noexcept;
     /// Before a mapping is freed.
     void unshare(std::uint32_t id);
 

@@ -71,9 +71,12 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
 Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
     static std::uint32_t handles = 0;
     Mr& region = *mr;
+    const auto most = static_cast<std::size_t>(device_of(pd).attributes.orig_attr.max_mr);
     try {
         alive().insert(&region);
-        region.grant.key = process().keys.insert(region.grant);
+        if (process().live[SOFTVERBS_MR] < most) {
+            region.grant.key = process().keys.insert(region.grant);
+        }
     } catch (const std::bad_alloc&) {
         region.grant.key = 0;
     }
@@ -217,6 +220,7 @@ int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int a
         errno = error;
         return IBV_REREG_MR_ERR_CMD;
     }
+    process().engine.withdraw_answers();
     if (new_pd) {
         --mr.grant.pd->users;
         ++pd->users;
@@ -239,6 +243,7 @@ int dereg_mr(Mr& mr) {
         return busy();
     }
     process().keys.erase(mr.grant.key);
+    process().engine.withdraw_answers();
     alive().erase(&mr);
     release(mr.mapping);
     if (mr.device_memory != nullptr) {
@@ -289,6 +294,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
 
 void revoke(Mr& mr) {
     mr.grant.revoked = true;
+    process().engine.withdraw_answers();
 }
 
 } // namespace softverbs

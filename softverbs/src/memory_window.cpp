@@ -52,7 +52,10 @@ Mw* alloc_mw(Pd& pd, ibv_mw_type type) {
     if (!mw) {
         return fail(ENOMEM);
     }
-    mw->last_key = process().keys.insert(mw->grant);
+    const auto most = static_cast<std::size_t>(device_of(pd).attributes.orig_attr.max_mw);
+    if (process().live[SOFTVERBS_MW] < most) {
+        mw->last_key = process().keys.insert(mw->grant);
+    }
     if (mw->last_key == 0) {
         return fail(ENOMEM);
     }

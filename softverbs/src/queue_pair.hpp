@@ -158,8 +158,15 @@ struct Requester {
     /// To a queue pair that is connected: the device it is of, by the address; -1: there is none.
     int device = -1;
     fabric::Connection* connection = nullptr;
-    /// What the peer was to fetch it could not: data goes in records.
-    bool records_only = false;
+    /// Data of requests before this position goes in records, since what was to be fetched could
+    /// not be, and how often that has happened.
+    std::uint64_t records_until = 0;
+    unsigned failed_fetches = 0;
+    /// Connection::sent() after the latest record that says what to fetch.
+    std::uint64_t offered = 0;
+    /// To a datagram queue pair: whose lane is full and stays so, and how many records it had taken.
+    const fabric::Connection* deaf = nullptr;
+    std::uint64_t deaf_since = 0;
     bool stalled = false; // the lane was full: in the engine's list of those who wait for room
     bool timed = false;   // in the engine's list of those with a deadline
 };

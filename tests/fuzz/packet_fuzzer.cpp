@@ -57,6 +57,11 @@ class Peer final : public fabric::Connection {
         std::fill(into.begin(), into.end(), std::byte{0x5a});
         return 0;
     }
+    [[nodiscard]] std::uint32_t offer(fabric::Lane /*lane*/) const noexcept override { return 0; }
+    void withdraw(fabric::Lane /*lane*/) noexcept override {}
+    [[nodiscard]] bool stands(fabric::Lane /*lane*/, std::uint32_t offer) const noexcept override {
+        return offer == 0;
+    }
     [[nodiscard]] int share(std::uint32_t /*id*/, int /*fd*/,
                             std::size_t /*length*/) noexcept override {
         return 0;
@@ -79,8 +84,8 @@ struct Connected {
     Qp* qp;
     ibv_cq* cq;
 
-    Connected(ibv_context* context, ibv_pd* pd, ibv_mr* mr, ibv_qp_type type, Peer& peer) {
-        cq = ibv_create_cq(context, 256, nullptr, nullptr, 0);
+    Connected(ibv_context* context, ibv_pd* pd, ibv_mr* mr, ibv_qp_type type, Peer& peer)
+        : cq(ibv_create_cq(context, 256, nullptr, nullptr, 0)) {
         check(cq != nullptr);
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
@@ -162,24 +167,25 @@ struct Connected {
 };
 
 struct Device {
-    ibv_context* context;
-    ibv_pd* pd;
-    ibv_mr* mr;
     alignas(64) std::array<std::byte, memory_size> memory{};
+    ibv_context* context = open();
+    ibv_pd* pd = ibv_alloc_pd(context);
+    ibv_mr* mr = ibv_reg_mr(pd, memory.data(), memory.size(),
+                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 
-    Device() {
+    Device() { check(mr != nullptr); }
+
+  private:
+    static ibv_context* open() {
         std::string directory = "/tmp/packet-fuzzer-XXXXXX";
         check(::mkdtemp(directory.data()) != nullptr);
         ::setenv("SOFTVERBS_DIR", directory.c_str(), 1);
         ibv_device** const list = ibv_get_device_list(nullptr);
         check(list != nullptr && list[0] != nullptr);
-        context = ibv_open_device(list[0]);
+        ibv_context* const context = ibv_open_device(list[0]);
         ibv_free_device_list(list);
-        pd = ibv_alloc_pd(context);
-        mr = ibv_reg_mr(pd, memory.data(), memory.size(),
-                        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-                            IBV_ACCESS_REMOTE_ATOMIC);
-        check(mr != nullptr);
+        return context;
     }
 };
 

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -47,17 +48,23 @@ void done(int error, const char* what) {
     }
 }
 
+ibv_context* open_first_device() {
+    ibv_device** const list = made(ibv_get_device_list(nullptr), "ibv_get_device_list");
+    ibv_context* const context = made(ibv_open_device(made(list[0], "device")), "ibv_open_device");
+    ibv_free_device_list(list);
+    return context;
+}
+
 enum class Memory { host, memfd, device };
 
 /// One end, in its own process.
 class End {
   public:
-    End(int socket, ibv_qp_type type, Memory kind, std::uint8_t timeout) : socket_(socket) {
-        ibv_device** list = made(ibv_get_device_list(nullptr), "ibv_get_device_list");
-        context = made(ibv_open_device(made(list[0], "device")), "ibv_open_device");
-        ibv_free_device_list(list);
-        pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
-        cq = made(ibv_create_cq(context, 1024, nullptr, nullptr, 0), "ibv_create_cq");
+    End(int socket, ibv_qp_type type, Memory kind, std::uint8_t timeout)
+        : context(open_first_device()),
+          pd(made(ibv_alloc_pd(context), "ibv_alloc_pd")),
+          cq(made(ibv_create_cq(context, 1024, nullptr, nullptr, 0), "ibv_create_cq")),
+          socket_(socket) {
         register_memory(kind);
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = cq;
@@ -122,19 +129,24 @@ class End {
         ibv_send_wr* bad = nullptr;
         done(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
     }
-    ibv_wc expect(std::uint64_t id) const {
+    /// The next completion, whatever it is.
+    ibv_wc next() const {
         const auto end = std::chrono::steady_clock::now() + patience;
         ibv_wc wc{};
         while (std::chrono::steady_clock::now() < end) {
             const int count = ibv_poll_cq(cq, 1, &wc);
             EXPECT_GE(count, 0);
             if (count == 1) {
-                EXPECT_EQ(wc.wr_id, id);
-                EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
                 return wc;
             }
         }
-        throw std::runtime_error("no completion of " + std::to_string(id));
+        throw std::runtime_error("no completion");
+    }
+    ibv_wc expect(std::uint64_t id) const {
+        const ibv_wc wc = next();
+        EXPECT_EQ(wc.wr_id, id);
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << ibv_wc_status_str(wc.status);
+        return wc;
     }
     void put(std::size_t offset, std::uint32_t length, unsigned seed) {
         std::vector<std::byte> bytes(length);
@@ -553,6 +565,152 @@ TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
             [](End& end) { end.tell(::getpid()); });
         finish();
     }
+}
+
+/// Stops @p process, which takes a moment.
+void stop(pid_t process) {
+    ::kill(process, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+/// Continues it, and leaves it the time to do what it was about to.
+void go_on(pid_t process) {
+    ::kill(process, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        memory = kind;
+        run(
+            [](End& end) {
+                const auto target = end.hear<pid_t>();
+                end.put(0, one_mib, 1);
+                // From here on it is known how the other end gets at this memory.
+                for (std::uint64_t id = 0; id < 3; ++id) {
+                    end.post(IBV_WR_RDMA_WRITE, id, 0, one_mib, half);
+                    end.expect(id);
+                }
+                stop(target);
+                end.post(IBV_WR_RDMA_WRITE, 9, 0, one_mib, 0);
+                done(ibv_destroy_qp(end.qp), "ibv_destroy_qp");
+                end.put(0, one_mib, 9);
+                go_on(target);
+                end.tell('d');
+            },
+            [](End& end) {
+                end.put(0, one_mib, 5);
+                end.tell(::getpid());
+                static_cast<void>(end.hear<char>());
+                EXPECT_TRUE(end.has(half, one_mib, 1));
+                EXPECT_TRUE(end.has(0, one_mib, 5));
+            });
+    }
+}
+
+TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        memory = kind;
+        run(
+            [](End& end) {
+                end.put(0, one_mib, 5);
+                // The first ones may come before it is known how to fetch.
+                for (std::uint64_t id = 0; id < 8; ++id) {
+                    end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
+                    end.expect(id);
+                }
+                end.tell(::getpid());
+                static_cast<void>(end.hear<char>());
+                end.post(IBV_WR_RDMA_READ, 9, 0, one_mib, 0);
+                const ibv_wc wc = end.next();
+                EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR) << ibv_wc_status_str(wc.status);
+                EXPECT_TRUE(end.has(half, one_mib, 1));
+                EXPECT_TRUE(end.has(0, one_mib, 5));
+            },
+            [](End& end) {
+                end.put(0, one_mib, 1);
+                const auto reader = end.hear<pid_t>();
+                // The answer leaves late enough for the reader to be stopped by then, and early
+                // enough for the region to be there.
+                softverbs_counters before{};
+                softverbs_get_counters(&before);
+                softverbs_counters now = before;
+                done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 100), "delay");
+                end.tell('r');
+                while (now.sent == before.sent) {
+                    softverbs_get_counters(&now);
+                }
+                stop(reader);
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
+                end.put(0, one_mib, 9);
+                go_on(reader);
+            });
+    }
+}
+
+TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
+    run(
+        [](End& end) {
+            end.meet();
+            for (std::uint64_t id = 0; id < 500; ++id) {
+                end.post(IBV_WR_RDMA_READ, id, half, one_mib / 8, 0);
+                end.expect(id);
+                ASSERT_TRUE(end.has(half, one_mib / 8, 1)) << id;
+                std::memset(end.data + half, 0, one_mib / 8);
+            }
+            end.tell('d');
+        },
+        [](End& end) {
+            end.put(0, one_mib / 8, 1);
+            end.meet();
+            std::atomic<bool> over = false;
+            std::thread other([&] {
+                std::vector<std::byte> bytes(65536);
+                while (!over) {
+                    ibv_mr* const mr = made(
+                        ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access), "ibv_reg_mr");
+                    done(ibv_dereg_mr(mr), "ibv_dereg_mr");
+                }
+            });
+            static_cast<void>(end.hear<char>());
+            over = true;
+            other.join();
+        });
+}
+
+TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
+    type = IBV_QPT_UD;
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            stop(target);
+            const auto begin = std::chrono::steady_clock::now();
+            for (std::uint64_t id = 0; id < 1000; ++id) {
+                end.post(IBV_WR_SEND, id, 0, 2048);
+                end.expect(id);
+            }
+            EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+            go_on(target);
+            // It takes something again, and gets what is sent.
+            end.post(IBV_WR_SEND, 2000, 4096, 1024);
+            end.expect(2000);
+            end.meet();
+        },
+        [](End& end) {
+            for (std::uint64_t id = 0; id < 128; ++id) {
+                end.receive(id, id * 4096, 4096);
+            }
+            end.tell(::getpid());
+            ibv_wc wc{};
+            std::uint64_t got = 0;
+            do {
+                wc = end.expect(got++);
+                end.receive(got + 127, (wc.wr_id % 128) * 4096, 4096);
+            } while (wc.byte_len != 1024U + 40U);
+            EXPECT_GT(got, 50U) << "what fits into the lane is kept";
+            EXPECT_LT(got, 1001U);
+            end.meet();
+        });
 }
 
 TEST_F(TwoProcesses, BulkInBothDirectionsAtOnce) {

@@ -133,6 +133,7 @@ void Engine::flushed(Qp& qp) {
 
 void Engine::destroyed(Qp& qp) {
     implementation_->forget(qp);
+    withdraw_answers();
 }
 
 void Engine::Implementation::forget(Qp& qp) {
@@ -147,12 +148,21 @@ void Engine::Implementation::forget(Qp& qp) {
         --waiting_for_receivers;
     }
     requester.deadline = 0;
+    withdraw_requests(qp);
 }
 
 void Engine::ports_changed() {
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             implementation_->run(*qp);
+        }
+    }
+}
+
+void Engine::withdraw_answers() noexcept {
+    for (auto& [connection, peer] : implementation_->peers) {
+        if (std::exchange(peer.may_fetch_answers, false)) {
+            connection->withdraw(fabric::Lane::responses);
         }
     }
 }

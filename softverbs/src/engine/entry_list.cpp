@@ -94,11 +94,13 @@ void EntryList::put(std::uint64_t offset, std::span<const std::byte> bytes) cons
     });
 }
 
-int EntryList::fetch(std::uint64_t offset, fabric::Connection* from,
+int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
                      std::span<const fabric::Segment> segments) const {
     int error = 0;
     for (const fabric::Segment& in_record : segments) {
         const fabric::Segment segment = in_record; // the sender could still write to it
+        const auto stands = [&] { return from == nullptr || from->stands(lane, segment.offer); };
+        error = error == 0 && !stands() ? ESTALE : error;
         std::uint64_t done = 0;
         for_each(offset, segment.length, [&](std::byte* to, std::size_t length) {
             if (to != nullptr && error == 0) {
@@ -107,6 +109,7 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from,
             done += length;
         });
         offset += segment.length;
+        error = error == 0 && !stands() ? ESTALE : error;
     }
     return error;
 }

@@ -30,9 +30,11 @@ class EntryList {
 
     /// Writes @p bytes from @p offset on. The caller knows that they fit.
     void put(std::uint64_t offset, std::span<const std::byte> bytes) const;
-    /// Fetches the bytes of all segments, and writes them from @p offset on: 0, or an errno.
+    /// Fetches the bytes of all segments, and writes them from @p offset on: 0, or an errno; ESTALE
+    /// when they were withdrawn meanwhile.
     /// @param from  null: they are in this process
-    [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from,
+    /// @param lane  the one they came in
+    [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
                             std::span<const fabric::Segment> segments) const;
     /// Describes @p length bytes from @p offset on as parts to read from. How many parts; those of
     /// null regions are zeros, of which there are not more than a record has.

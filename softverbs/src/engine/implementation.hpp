@@ -47,6 +47,8 @@ struct Outgoing {
 struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
+    /// Answers to its reads say where to fetch the data, and it may not have done so yet.
+    bool may_fetch_answers = false;
 };
 
 struct Engine::Implementation : fabric::Handler {
@@ -64,8 +66,12 @@ struct Engine::Implementation : fabric::Handler {
     /// Whether what a packet that was delayed says to fetch is still what it was.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
     /// Makes segments of the windows for the other process to fetch. How many; 0: it cannot.
-    [[nodiscard]] std::size_t describe(fabric::Connection* to, std::span<const Window> windows,
+    [[nodiscard]] std::size_t describe(fabric::Connection* to, fabric::Lane lane,
+                                       std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
+    /// What a queue pair offered to be fetched, and was not yet, is not to be any more: its memory
+    /// is the program's again.
+    static void withdraw_requests(Qp& qp) noexcept;
 
     // receiving.cpp: what arrives, from this process (null) or another.
 
@@ -79,16 +85,24 @@ struct Engine::Implementation : fabric::Handler {
     void drain();
     void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
 
-    // requester.cpp, responder.cpp
+    // responder.cpp: requests of others.
 
-    /// Sends what can be sent.
-    void run(Qp& qp);
+    void respond(Qp& qp, fabric::Connection* from, const Packet& packet);
+
+    // answers.cpp: to requests of this process.
+
     void answered(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// What the request in question becomes; true: nothing is to be sent now.
     [[nodiscard]] bool refused(Qp& qp, const PacketHeader& header);
-    void respond(Qp& qp, fabric::Connection* from, const Packet& packet);
+
+    // requester.cpp
+
+    /// Sends what can be sent.
+    void run(Qp& qp);
     /// What is in flight is sent anew, from the oldest request that has not been answered.
     void resend(Qp& qp);
+    /// The same, for what could not be fetched.
+    void resend_as_records(Qp& qp);
     /// There is no connection any more, and with it no count of what the other process took.
     static void disconnect(Qp& qp) noexcept;
     /// Whether a request with this number waits for its answer.
@@ -107,6 +121,9 @@ struct Engine::Implementation : fabric::Handler {
     void run_timers(std::uint64_t now);
     void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
+    /// Whether a datagram waits for room in a full lane: as long as the other process takes some
+    /// out, so that a burst does not get lost. Sets a timer.
+    [[nodiscard]] bool worth_waiting(Qp& qp);
     /// When something is due next; 0: never.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
 

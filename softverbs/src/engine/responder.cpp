@@ -271,7 +271,7 @@ bool Responding::store(const EntryList& entries) {
         entries.put(before + header_.offset, packet_.bytes);
         return true;
     }
-    if (entries.fetch(before, from_, packet_.segments) != 0) {
+    if (entries.fetch(before, from_, fabric::Lane::requests, packet_.segments) != 0) {
         refuse(Refusal::resend_as_records);
         return false;
     }
@@ -398,12 +398,15 @@ void Responding::read() {
     data.header.remote_address = header_.remote_address;
     EntryList source;
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
-        if (header_.offset != 0 ||
-            engine_.describe(from_, std::span(&window, 1), data.segments) == 0) {
+        if (header_.offset != 0 || engine_.describe(from_, fabric::Lane::responses,
+                                                    std::span(&window, 1), data.segments) == 0) {
             refuse(Refusal::resend_as_records);
             return;
         }
         data.set_segments(1);
+        if (from_ != nullptr) {
+            engine_.peers[from_].may_fetch_answers = true;
+        }
     } else {
         if (header_.payload > record_payload) {
             refuse(Refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);

@@ -128,7 +128,7 @@ bool Engine::Implementation::still_holds(std::span<const std::byte> record) {
                : awaits(*qp, header.psn);
 }
 
-std::size_t Engine::Implementation::describe(fabric::Connection* to,
+std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lane lane,
                                              std::span<const Window> windows,
                                              std::span<fabric::Segment> segments) {
     std::size_t count = 0;
@@ -137,7 +137,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to,
             return 0;
         }
         fabric::Segment& segment = segments[count++];
-        segment = {reinterpret_cast<std::uint64_t>(window.data), window.length, 0, 0};
+        segment = {reinterpret_cast<std::uint64_t>(window.data), window.length, 0,
+                   to == nullptr ? 0 : to->offer(lane)};
         if (to == nullptr) {
             continue;
         }
@@ -167,6 +168,13 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to,
         }
     }
     return count;
+}
+
+void Engine::Implementation::withdraw_requests(Qp& qp) noexcept {
+    const Requester& requester = qp.requester;
+    if (requester.connection != nullptr && requester.connection->taken() < requester.offered) {
+        requester.connection->withdraw(fabric::Lane::requests);
+    }
 }
 
 } // namespace softverbs

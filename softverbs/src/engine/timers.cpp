@@ -16,6 +16,9 @@ constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
 /// Without a timeout of its own a queue pair waits for ever, unless the other process is gone.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
+/// How long a datagram waits for a process that takes nothing.
+constexpr std::uint64_t datagram_wait_ns = 50'000'000;
+
 std::uint64_t timeout_of(const Qp& qp) noexcept {
     if (qp.type() != IBV_QPT_RC) {
         return unreliable_wait_ns;
@@ -43,6 +46,18 @@ void Engine::Implementation::set_timer(Qp& qp, std::uint64_t after_ns) {
 void Engine::Implementation::start_timer(Qp& qp) {
     qp.requester.progressed = false;
     set_timer(qp, timeout_of(qp));
+}
+
+bool Engine::Implementation::worth_waiting(Qp& qp) {
+    Requester& requester = qp.requester;
+    const std::uint64_t taken = requester.connection->taken();
+    if (requester.deaf == requester.connection && requester.deaf_since == taken) {
+        return false;
+    }
+    requester.deaf = nullptr;
+    requester.deaf_since = taken;
+    set_timer(qp, datagram_wait_ns);
+    return true;
 }
 
 std::uint64_t Engine::Implementation::next_deadline() const noexcept {
@@ -87,6 +102,16 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (qp.state() != IBV_QPS_RTS && qp.state() != IBV_QPS_SQD) {
+        return;
+    }
+    if (qp.type() == IBV_QPT_UD) {
+        if (requester.stalled && requester.connection->taken() == requester.deaf_since) {
+            requester.deaf = requester.connection; // until it takes something
+        }
+        if (std::exchange(requester.stalled, false)) {
+            std::erase(stalled, &qp);
+            run(qp);
+        }
         return;
     }
     const SendRequest* const oldest =

@@ -218,6 +218,18 @@ TEST_F(PullTest, BracketsTheReadingOfADmaBuf) {
     EXPECT_EQ(pair.back->pull(1, 5, into), EIO);
 }
 
+TEST_F(PullTest, TellsWhatWasWithdrawnFromWhatStands) {
+    const std::uint32_t requests = pair.there->offer(Lane::requests);
+    const std::uint32_t responses = pair.there->offer(Lane::responses);
+    EXPECT_TRUE(pair.back->stands(Lane::requests, requests));
+    pair.there->withdraw(Lane::requests);
+    EXPECT_FALSE(pair.back->stands(Lane::requests, requests));
+    EXPECT_TRUE(pair.back->stands(Lane::requests, pair.there->offer(Lane::requests)));
+    EXPECT_TRUE(pair.back->stands(Lane::responses, responses)) << "the other lane";
+    EXPECT_TRUE(pair.there->stands(Lane::requests, pair.back->offer(Lane::requests)))
+        << "the other way";
+}
+
 TEST_F(PullTest, SaysThatTheOtherProcessIsGone) {
     const UniqueFd file = make_file(F_SEAL_SHRINK);
     const std::array<char, 16> from{"private memory."};
