@@ -141,9 +141,9 @@ enum class Denied : std::uint8_t {
 /// Memory that may be used, for as long as the lock is held.
 struct Window {
     /// Null in null regions.
-    std::byte* data = nullptr;
-    std::size_t length = 0;
-    const Mr* mr = nullptr;
+    std::byte* data;
+    std::size_t length;
+    const Mr* mr;
 };
 
 /// An entry of a request. @param write  whether the device is going to write to it

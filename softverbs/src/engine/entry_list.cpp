@@ -51,7 +51,7 @@ Denied EntryList::open(const Pd& pd, std::span<const ibv_sge> entries, std::uint
         if (used.length == 0) {
             continue;
         }
-        Window window;
+        Window window{};
         if (const Denied denied = open_local(pd, used, write, window); denied != Denied::no) {
             return denied;
         }

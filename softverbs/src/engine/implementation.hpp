@@ -30,10 +30,12 @@ inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 
 /// A packet to be sent: the header, and parts that follow it.
 struct Outgoing {
+    Outgoing() noexcept {} // NOLINT: segments is left as it is
+
     PacketHeader header{};
     std::array<std::span<const std::byte>, max_sge + 1> parts{}; // the first is the header's
     std::size_t count = 1;
-    std::array<fabric::Segment, max_sge> segments{};
+    std::array<fabric::Segment, max_sge> segments; // only as many as set_segments() says
 
     /// Makes the segments the payload.
     void set_segments(std::size_t number);

@@ -360,7 +360,7 @@ void Responding::send() {
 }
 
 void Responding::write() {
-    Window window;
+    Window window{};
     if (!sums_up() || !permitted(IBV_ACCESS_REMOTE_WRITE, window)) {
         return;
     }
@@ -387,7 +387,7 @@ void Responding::write() {
 }
 
 void Responding::read() {
-    Window window;
+    Window window{};
     if (!permitted(IBV_ACCESS_REMOTE_READ, window)) {
         return;
     }
@@ -425,7 +425,7 @@ void Responding::read() {
 }
 
 void Responding::atomic() {
-    Window window;
+    Window window{};
     if (header_.length != sizeof(std::uint64_t) || header_.offset != 0 ||
         header_.remote_address % sizeof(std::uint64_t) != 0) {
         refuse(Refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);

@@ -121,7 +121,7 @@ bool Engine::Implementation::still_holds(std::span<const std::byte> record) {
         (qp->state() != IBV_QPS_RTS && qp->state() != IBV_QPS_SQD)) {
         return false;
     }
-    Window window;
+    Window window{};
     return header.kind == PacketHeader::Kind::read_data
                ? open_remote(*qp, header.rkey, header.remote_address, header.length,
                              IBV_ACCESS_REMOTE_READ, window) == Denied::no
