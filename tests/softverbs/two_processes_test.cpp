@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -663,18 +662,17 @@ TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
         [](End& end) {
             end.put(0, one_mib / 8, 1);
             end.meet();
-            std::atomic<bool> over = false;
-            std::thread other([&] {
+            const std::jthread other([&](const std::stop_token& over) {
                 std::vector<std::byte> bytes(65536);
-                while (!over) {
+                while (!over.stop_requested()) {
                     ibv_mr* const mr = made(
                         ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access), "ibv_reg_mr");
                     done(ibv_dereg_mr(mr), "ibv_dereg_mr");
+                    // The lock is not a fair one: let others have it.
+                    std::this_thread::sleep_for(std::chrono::microseconds(20));
                 }
             });
             static_cast<void>(end.hear<char>());
-            over = true;
-            other.join();
         });
 }
 
