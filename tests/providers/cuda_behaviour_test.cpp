@@ -75,6 +75,18 @@ TEST_F(CudaFinding, TellsWhatFailsForMemoryThatIsCudas) {
     EXPECT_STREQ(error->function(), "cuMemGetAddressRange");
 }
 
+TEST_F(CudaFinding, TakesMemoryThatIsFreedMeanwhileForUnknown) {
+    // With its context: what fails then is no error, but the answer.
+    for (const bool again : {false, true}) {
+        const std::uint64_t address = make(FakeCudaKind::device);
+        fake_cuda_free_before("cuCtxPushCurrent_v2", address, again);
+        fake_cuda_fail("cuCtxPushCurrent_v2", 1, abi::invalid_context);
+        EXPECT_FALSE(exporter_->find(address));
+        EXPECT_EQ(exporter_->find(address).has_value(), again);
+        fake_cuda_free(address);
+    }
+}
+
 TEST_F(CudaFinding, GivesAnAddressThatIsReusedAnotherGeneration) {
     const std::uint64_t address = make(FakeCudaKind::device);
     const auto first = exporter_->find(address);
@@ -121,13 +133,17 @@ TEST_F(CudaRanges, AreWidenedToPagesWhereAllocationsShareThem) {
 }
 
 TEST_F(CudaRanges, DoNotSpanAllocationsThatLieSideBySide) {
-    const std::uint64_t first = make(FakeCudaKind::device, page_size());
-    const std::uint64_t second = make(FakeCudaKind::device, page_size());
-    ASSERT_EQ(second, first + page_size());
-    const auto error = refusal(first + 1, page_size());
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ERANGE);
-    EXPECT_EQ(fake_cuda_calls(export_call), 0U) << "the driver might have allowed it";
+    // Packed, they are also in one block of the driver's.
+    for (const bool packed : {false, true}) {
+        fake_cuda_set_packed(packed);
+        const std::uint64_t first = make(FakeCudaKind::device, page_size());
+        const std::uint64_t second = make(FakeCudaKind::device, page_size());
+        ASSERT_EQ(second, first + page_size());
+        const auto error = refusal(first + 1, page_size());
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), ERANGE);
+        EXPECT_EQ(fake_cuda_calls(export_call), 0U) << "the driver might have allowed it";
+    }
 }
 
 TEST_F(CudaRanges, ThatTheDriverCutsShortAreRefused) {
@@ -143,6 +159,19 @@ TEST_F(CudaRanges, ThatTheDriverCutsShortAreRefused) {
     EXPECT_LE(open_descriptors().size(), before.size() + 1);
     EXPECT_TRUE(refusal(address + 1, page_size()));
     EXPECT_LE(open_descriptors().size(), before.size() + 1);
+}
+
+TEST_F(CudaRanges, ThatAreFreedMeanwhileAreNoRanges) {
+    for (const bool again : {false, true}) {
+        const std::uint64_t address = make(FakeCudaKind::device);
+        fake_cuda_free_before(export_call, address, again);
+        fake_cuda_fail(export_call, 1, abi::invalid_value);
+        const auto error = refusal(address, 1);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), EFAULT);
+        EXPECT_THAT(error->what(), HasSubstr(again ? "there is another now" : "not been freed"));
+        fake_cuda_free(address);
+    }
 }
 
 TEST_F(CudaRanges, NeedADescriptorThatIsClosedOnExec) {

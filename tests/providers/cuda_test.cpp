@@ -8,7 +8,13 @@ namespace rdmabuf::testing {
 namespace {
 
 const Subject subject{.name = "cuda",
-                      .make = [] { return make_cuda_exporter(); },
+                      .make =
+                          [] {
+                              auto exporter = make_cuda_exporter();
+                              // In a program that uses CUDA; in others no address is CUDA's.
+                              (void)exporter->availability();
+                              return exporter;
+                          },
                       .machine =
                           [] {
                               fake_cuda_reset(1);

@@ -47,6 +47,7 @@ class Call {
   public:
     explicit Call(const char* function) : machine_(Machine::get()), lock_(machine_.mutex) {
         ++machine_.calls[function];
+        machine_.interfere(function);
         const auto planned = machine_.failures.find(function);
         if (planned != machine_.failures.end() && --planned->second.nth == 0) {
             refused_ = planned->second.result;
@@ -88,8 +89,7 @@ void put(void* data, Value value) {
 }
 
 /// The value of one attribute; zeroes for memory that is nobody's.
-Result describe(void* data, abi::PointerAttribute attribute, const Allocation* found,
-                std::uint64_t base) {
+Result describe(void* data, abi::PointerAttribute attribute, const Allocation* found) {
     const Allocation nothing{.type = abi::MemoryType::none};
     const Allocation& allocation = found != nullptr ? *found : nothing;
     switch (attribute) {
@@ -112,10 +112,11 @@ Result describe(void* data, abi::PointerAttribute attribute, const Allocation* f
             put(data, found != nullptr ? allocation.device : -2);
             return abi::success;
         case abi::PointerAttribute::range_start:
-            put(data, allocation.mapped() ? allocation.block : base);
+            // For packed allocations, too, the block: nothing may be concluded from it.
+            put(data, allocation.block);
             return abi::success;
         case abi::PointerAttribute::range_size:
-            put(data, allocation.mapped() ? allocation.block_size : allocation.size);
+            put(data, allocation.block_size);
             return abi::success;
         case abi::PointerAttribute::is_gpu_direct_rdma_capable:
             put(data, allocation.capable);
@@ -331,9 +332,8 @@ Result cuPointerGetAttribute(void* data, abi::PointerAttribute attribute,
     if (call.refused() != abi::success) {
         return call.refused();
     }
-    std::uint64_t base = 0;
-    const Allocation* const found = call->holder(address, &base);
-    return found != nullptr ? describe(data, attribute, found, base) : abi::invalid_value;
+    const Allocation* const found = call->holder(address, nullptr);
+    return found != nullptr ? describe(data, attribute, found) : abi::invalid_value;
 }
 
 Result cuPointerGetAttributes(unsigned count, abi::PointerAttribute* attributes, void** data,
@@ -342,10 +342,9 @@ Result cuPointerGetAttributes(unsigned count, abi::PointerAttribute* attributes,
     if (call.refused() != abi::success) {
         return call.refused();
     }
-    std::uint64_t base = 0;
-    const Allocation* const found = call->holder(address, &base);
+    const Allocation* const found = call->holder(address, nullptr);
     for (unsigned i = 0; i < count; ++i) {
-        const Result described = describe(data[i], attributes[i], found, base);
+        const Result described = describe(data[i], attributes[i], found);
         if (described != abi::success) {
             return described;
         }

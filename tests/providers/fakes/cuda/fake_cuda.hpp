@@ -25,6 +25,9 @@ void fake_cuda_set_attribute(int device, int attribute, int value);
 
 /// The @p nth call from now on of an exported function, "cuMemAlloc_v2", returns @p result.
 void fake_cuda_fail(const char* function, unsigned nth, int result);
+/// The next call of a function is preceded by another thread, which frees the allocation at
+/// @p address and, with @p again, makes one of its size there.
+void fake_cuda_free_before(const char* function, std::uint64_t address, bool again);
 /// How often a function was called since the reset.
 unsigned fake_cuda_calls(const char* function);
 /// How many calls of any function there were.

@@ -55,6 +55,7 @@ void Machine::reset(int count) {
     }
     calls.clear();
     failures.clear();
+    interferences.clear();
     initialised = 0;
     pcie = 0;
     shortfall = 0;
@@ -111,6 +112,20 @@ bool Machine::free(std::uint64_t address) {
     return true;
 }
 
+void Machine::interfere(const std::string& function) {
+    const auto planned = interferences.find(function);
+    if (planned == interferences.end()) {
+        return;
+    }
+    const auto [address, again] = planned->second;
+    interferences.erase(planned);
+    const Allocation freed = allocations.at(address);
+    free(address);
+    if (again && allocate(freed, false) != address) {
+        std::abort();
+    }
+}
+
 Allocation* Machine::holder(std::uint64_t address, std::uint64_t* base) {
     const auto after = allocations.upper_bound(address);
     if (after == allocations.begin()) {
@@ -161,6 +176,11 @@ void fake_cuda_set_attribute(int device, int attribute, int value) {
 void fake_cuda_fail(const char* function, unsigned nth, int result) {
     const auto lock = locked();
     Machine::get().failures[function] = {.nth = nth, .result = result};
+}
+
+void fake_cuda_free_before(const char* function, std::uint64_t address, bool again) {
+    const auto lock = locked();
+    Machine::get().interferences[function] = {.address = address, .again = again};
 }
 
 unsigned fake_cuda_calls(const char* function) {

@@ -91,6 +91,12 @@ struct Failure {
     abi::Result result;
 };
 
+/// What another thread does in between.
+struct Interference {
+    std::uint64_t address;
+    bool again;
+};
+
 /// All there is; the lock is held by whoever uses it.
 struct Machine {
     std::mutex mutex;
@@ -99,6 +105,7 @@ struct Machine {
     std::vector<Device> devices;
     std::map<std::string, unsigned> calls;
     std::map<std::string, Failure> failures;
+    std::map<std::string, Interference> interferences;
     /// The process that initialised it; 0 when none did.
     pid_t initialised = 0;
     std::uint64_t last_id = 0;
@@ -119,6 +126,8 @@ struct Machine {
     std::uint64_t allocate(Allocation allocation, bool visible);
     /// False when nothing begins at @p address.
     bool free(std::uint64_t address);
+    /// Does what was planned for before a call of @p function.
+    void interfere(const std::string& function);
     /// Null when nothing holds @p address.
     Allocation* holder(std::uint64_t address, std::uint64_t* base);
 };
