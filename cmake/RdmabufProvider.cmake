@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# rdmabuf_add_provider(name SOURCES file... REQUIRES_HEADER header [HEADER_PATH_SUFFIXES dir...])
+# rdmabuf_add_provider(name SOURCES file... [REQUIRES_HEADER header [HEADER_PATH_SUFFIXES dir...]])
 #
 # Adds the exporter in providers/<name> to the library. It is compiled as rdmabuf_provider_<name>, its
 # public face is include/rdmabuf/providers/<name>.hpp, and RDMABUF_PROVIDER_<NAME> chooses it:
-#   AUTO  in, when the system has REQUIRES_HEADER (the default)
+#   AUTO  in, when the system has REQUIRES_HEADER or none is required (the default)
 #   ON    in, or the configuration fails
 #   OFF   out
 # The outcome is RDMABUF_HAVE_PROVIDER_<NAME>, 0 or 1, in rdmabuf/detail/config.hpp.
@@ -18,7 +18,11 @@ function(rdmabuf_add_provider name)
     set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
 
     set(have 0)
-    if("${${option}}" STREQUAL "AUTO" OR ${option})
+    if(NOT arg_REQUIRES_HEADER)
+        if("${${option}}" STREQUAL "AUTO" OR ${option})
+            set(have 1)
+        endif()
+    elseif("${${option}}" STREQUAL "AUTO" OR ${option})
         # Searched again at each configuration for as long as it is not found.
         find_path(RDMABUF_${upper}_INCLUDE_DIR NAMES ${arg_REQUIRES_HEADER}
                   PATH_SUFFIXES ${arg_HEADER_PATH_SUFFIXES})
@@ -43,7 +47,9 @@ function(rdmabuf_add_provider name)
     target_include_directories(
         ${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include"
                           "${PROJECT_SOURCE_DIR}/providers")
-    target_include_directories(${target} SYSTEM PRIVATE "${RDMABUF_${upper}_INCLUDE_DIR}")
+    if(arg_REQUIRES_HEADER)
+        target_include_directories(${target} SYSTEM PRIVATE "${RDMABUF_${upper}_INCLUDE_DIR}")
+    endif()
     target_link_libraries(${target} PRIVATE PkgConfig::libibverbs)
 
     # The objects rather than the target: a static rdmabuf would otherwise have to export it.

@@ -33,8 +33,8 @@ bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& alloca
     std::printf("  registered: lkey %#x, rkey %#x, iova %#zx, %s\n", region.lkey(), region.rkey(),
                 static_cast<std::size_t>(region.iova()), to_string(region.access()).c_str());
     // By default the NIC counts addresses as the program does: remote addresses are pointers.
-    return region.iova() == address && region.length() == length && region.offset() == place &&
-           range.exporter() == allocator.name();
+    return region.iova() == address && region.length() == length &&
+           region.offset() == range.offset() && range.exporter() == allocator.name();
 }
 
 } // namespace

@@ -14,15 +14,16 @@
 
 namespace {
 
-// The first kind of memory that can be had here. A program would use the memory it has.
+// The first kind of memory that can be had here and that the CPU can touch, as a GPU's it cannot. A
+// program would use the memory it has.
 std::shared_ptr<rdmabuf::Allocator> choose_allocator(const rdmabuf::Resolver& resolver) {
     for (const auto& exporter : resolver.exporters()) {
         auto allocator = std::dynamic_pointer_cast<rdmabuf::Allocator>(exporter);
-        if (allocator != nullptr && allocator->availability()) {
+        if (allocator != nullptr && allocator->availability() && allocator->allocate(1).mapped()) {
             return allocator;
         }
     }
-    throw std::runtime_error("no exporter of this machine can make memory");
+    throw std::runtime_error("no exporter of this machine can make memory for the CPU");
 }
 
 } // namespace

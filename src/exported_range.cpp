@@ -29,19 +29,21 @@ std::unique_ptr<ExportedRange::Held> ExportedRange::hold(UniqueFd fd, Release re
 }
 
 ExportedRange::ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset,
-                             std::size_t length, std::uintptr_t address)
+                             std::size_t length, std::uintptr_t address, MappingKind mapping)
     : held_(hold(std::move(fd), nullptr)),
       offset_(offset),
       length_(length),
       address_(address),
+      mapping_(mapping),
       exporter_(std::move(exporter)) {}
 
 ExportedRange::ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
-                             std::size_t length, std::uintptr_t address)
+                             std::size_t length, std::uintptr_t address, MappingKind mapping)
     : held_(hold(UniqueFd(fd), std::move(release))),
       offset_(offset),
       length_(length),
       address_(address),
+      mapping_(mapping),
       exporter_(std::move(exporter)) {}
 
 } // namespace rdmabuf

@@ -8,6 +8,9 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#if RDMABUF_HAVE_PROVIDER_CUDA
+#include <rdmabuf/providers/cuda.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_DRM
 #include <rdmabuf/providers/drm.hpp>
 #endif
@@ -73,6 +76,9 @@ Resolver::Resolver(std::vector<std::shared_ptr<Exporter>> exporters) {
 
 Resolver Resolver::system() {
     Resolver all;
+#if RDMABUF_HAVE_PROVIDER_CUDA
+    all.add(make_cuda_exporter());
+#endif
 #if RDMABUF_HAVE_PROVIDER_DRM
     all.add(make_drm_exporter());
 #endif

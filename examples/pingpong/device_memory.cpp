@@ -22,13 +22,8 @@ class DeviceMemoryOfNic final : public Memory {
 
     [[nodiscard]] const rdmabuf::Region& region() const noexcept override { return region_; }
 
-    // The CPU has no pointer to this memory: it works on a copy.
     void access(rdmabuf::CpuAccessMode mode, const Use& use) override {
-        memory_.copy_out(0, copy_);
-        use(copy_);
-        if (mode != rdmabuf::CpuAccessMode::read) {
-            memory_.copy_in(0, copy_);
-        }
+        access_copy(memory_, copy_, mode, use);
     }
 
   private:

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <vector>
+
 #include <rdmabuf/detail/config.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/exporter.hpp>
@@ -19,9 +22,11 @@ namespace pingpong {
 
 namespace {
 
-const char* exporter_name(MemoryType type) noexcept {
-    // The exporter is named after the kernel's dma_heap, the option like the other options.
-    return type == MemoryType::dma_heap ? "dma_heap" : to_string(type);
+// The exporter is named after the kernel's dma_heap, the option like the other options.
+std::string exporter_name(MemoryType type) {
+    std::string name = to_string(type);
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
 }
 
 // All exporters of this machine, except where the command line wants one in particular.
@@ -54,10 +59,16 @@ class DmaBufMemory final : public Memory {
         : Memory({.path = "dmabuf", .exporter = range.exporter(), .detail = std::move(detail)}),
           buffer_(std::move(buffer)),
           size_(size),
+          copy_(buffer_.mapped() ? 0 : size),
           region_(pd, range, {.access = access_for(verb)}) {}
 
     [[nodiscard]] const rdmabuf::Region& region() const noexcept override { return region_; }
     void access(rdmabuf::CpuAccessMode mode, const Use& use) override {
+        // A GPU's has no mapping.
+        if (!buffer_.mapped()) {
+            access_copy(buffer_, copy_, mode, use);
+            return;
+        }
         const rdmabuf::CpuAccess guard = buffer_.cpu_access(mode);
         use(guard.bytes().first(size_));
     }
@@ -65,6 +76,7 @@ class DmaBufMemory final : public Memory {
   private:
     rdmabuf::Buffer buffer_;
     std::size_t size_;
+    std::vector<std::byte> copy_;
     rdmabuf::DmaBufMR region_;
 };
 

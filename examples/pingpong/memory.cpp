@@ -5,16 +5,11 @@ namespace pingpong {
 
 std::unique_ptr<Memory> make_memory(const rdmabuf::ProtectionDomain& pd, const Layout& layout,
                                     const Options& options) {
-    switch (options.memory) {
-        case MemoryType::host:
-            return make_host_memory(pd, layout, options.verb);
-        case MemoryType::dm:
-            return make_device_memory(pd, layout, options);
-        case MemoryType::udmabuf:
-        case MemoryType::dma_heap:
-        case MemoryType::drm:
-        case MemoryType::memfd:
-            break;
+    if (options.memory == MemoryType::host) {
+        return make_host_memory(pd, layout, options.verb);
+    }
+    if (options.memory == MemoryType::dm) {
+        return make_device_memory(pd, layout, options);
     }
     return make_dmabuf_memory(pd, layout, options);
 }

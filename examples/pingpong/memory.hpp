@@ -45,6 +45,18 @@ class Memory {
   protected:
     explicit Memory(Origin origin) : origin_(std::move(origin)) {}
 
+    /// access() to memory that the CPU has no pointer to: @p use works on a copy of all of it.
+    /// @param memory  has copy_in() and copy_out()
+    template <class Remote>
+    static void access_copy(Remote& memory, std::span<std::byte> copy, rdmabuf::CpuAccessMode mode,
+                            const Use& use) {
+        memory.copy_out(0, copy);
+        use(copy);
+        if (mode != rdmabuf::CpuAccessMode::read) {
+            memory.copy_in(0, copy);
+        }
+    }
+
   private:
     Origin origin_;
 };

@@ -24,15 +24,17 @@ enum class Mode : std::uint8_t {
     loopback,
 };
 
-enum class MemoryType : std::uint8_t { host, udmabuf, dma_heap, drm, memfd, dm };
-inline constexpr std::array<Named<MemoryType>, 6> memory_types{{
+enum class MemoryType : std::uint8_t { host, cuda, udmabuf, dma_heap, drm, memfd, dm };
+/// But for host and dm they are called after the exporter that makes them.
+inline constexpr auto memory_types = std::to_array<Named<MemoryType>>({
     {"host", MemoryType::host},
+    {"cuda", MemoryType::cuda},
     {"udmabuf", MemoryType::udmabuf},
     {"dma-heap", MemoryType::dma_heap},
     {"drm", MemoryType::drm},
     {"memfd", MemoryType::memfd},
     {"dm", MemoryType::dm},
-}};
+});
 /// As on the command line: "dma-heap".
 [[nodiscard]] const char* to_string(MemoryType type) noexcept;
 

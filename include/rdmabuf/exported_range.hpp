@@ -41,11 +41,12 @@ class ExportedRange {
 
     /// A range whose descriptor is closed with close(2).
     ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
-                  std::uintptr_t address);
+                  std::uintptr_t address, MappingKind mapping = MappingKind::standard);
     /// A range whose descriptor goes back through @p release. Should this constructor throw, the
     /// descriptor has been released.
     ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
-                  std::size_t length, std::uintptr_t address);
+                  std::size_t length, std::uintptr_t address,
+                  MappingKind mapping = MappingKind::standard);
 
     /// The range, without its ownership: what DmaBufMR takes.
     [[nodiscard]] DmaBufRange range() const noexcept {
@@ -57,6 +58,8 @@ class ExportedRange {
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
     [[nodiscard]] std::size_t length() const noexcept { return length_; }
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
+    /// How it reaches the importer: an exporter asked for MappingKind::pcie may have fallen back.
+    [[nodiscard]] MappingKind mapping() const noexcept { return mapping_; }
     /// The name of the exporter it came from.
     [[nodiscard]] const std::string& exporter() const noexcept { return exporter_; }
 
@@ -75,6 +78,7 @@ class ExportedRange {
     std::uint64_t offset_;
     std::size_t length_;
     std::uintptr_t address_;
+    MappingKind mapping_;
     std::string exporter_;
 };
 

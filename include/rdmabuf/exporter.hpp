@@ -56,6 +56,8 @@ class Exporter {
     /// The allocation that holds @p address, if it is one of this exporter's. Exports nothing.
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
     /// The dma-buf that holds the @p length bytes at @p address.
+    /// @param mapping  one that the exporter does not have is refused with ENOTSUP, or falls back
+    ///                 to standard where it depends on the machine: ExportedRange::mapping()
     /// @throws Error EFAULT for an address it does not know, ERANGE for a range that leaves the
     ///         allocation, EINVAL for a length of 0, and what the driver says.
     [[nodiscard]] virtual ExportedRange export_range(
@@ -83,6 +85,9 @@ class Buffer {
         [[nodiscard]] virtual std::span<std::byte> mapping() const noexcept = 0;
         /// The dma-buf to bracket CPU access with; -1 when none is needed.
         [[nodiscard]] virtual int sync_fd() const noexcept = 0;
+        /// Buffer::copy_in and copy_out, of a range inside it; through mapping() unless overridden.
+        virtual void copy_in(std::size_t offset, std::span<const std::byte> source);
+        virtual void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
       protected:
         Memory() = default;
@@ -103,6 +108,13 @@ class Buffer {
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
         return {memory_->sync_fd(), memory_->mapping(), mode};
     }
+
+    /// Writes @p source to @p offset, whatever way there is: memory that is not mapped is copied
+    /// to by its driver.
+    /// @throws Error ERANGE past the end, or what cpu_access() or the driver says
+    void copy_in(std::size_t offset, std::span<const std::byte> source) const;
+    /// Reads as many bytes as @p destination has from @p offset on. @throws Error as copy_in()
+    void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
   private:
     std::unique_ptr<Memory> memory_;

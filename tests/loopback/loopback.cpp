@@ -59,13 +59,12 @@ class DmaBufMemory : public Memory {
 
     [[nodiscard]] const Region& region() const override { return region_; }
     void put(std::size_t offset, std::span<const std::byte> bytes) override {
-        const CpuAccess access = buffer_.cpu_access(CpuAccessMode::write);
-        std::copy(bytes.begin(), bytes.end(), access.bytes().subspan(start_ + offset).begin());
+        buffer_.copy_in(start_ + offset, bytes);
     }
     std::vector<std::byte> get(std::size_t offset, std::size_t length) override {
-        const CpuAccess access = buffer_.cpu_access(CpuAccessMode::read);
-        const auto part = access.bytes().subspan(start_ + offset, length);
-        return {part.begin(), part.end()};
+        std::vector<std::byte> bytes(length);
+        buffer_.copy_out(start_ + offset, bytes);
+        return bytes;
     }
 
   private:

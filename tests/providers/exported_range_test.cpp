@@ -52,6 +52,9 @@ TEST(ExportedRange, TellsWhatItIs) {
     EXPECT_EQ(plain.length, 16U);
     EXPECT_EQ(plain.address, 0x1000U);
     EXPECT_EQ(range.exporter(), "test");
+    EXPECT_EQ(range.mapping(), MappingKind::standard);
+    const ExportedRange through_bar("test", some_descriptor(), 0, 1, 0, MappingKind::pcie);
+    EXPECT_EQ(through_bar.mapping(), MappingKind::pcie);
 }
 
 TEST(ExportedRange, ReleasesOnceThroughTheHook) {

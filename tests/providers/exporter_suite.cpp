@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,9 +31,30 @@ Bytes copy_of(std::span<const std::byte> bytes) {
     return {bytes.begin(), bytes.end()};
 }
 
+Bytes contents_of(const Buffer& buffer) {
+    Bytes bytes(buffer.size());
+    buffer.copy_out(0, bytes);
+    return bytes;
+}
+
 std::uintptr_t end_of(const Buffer& buffer) {
     return buffer.address() + buffer.size();
 }
+
+} // namespace
+
+Bytes fill_buffer(const Buffer& buffer, unsigned seed) {
+    Bytes bytes(buffer.size());
+    fill(bytes, seed);
+    if (buffer.mapped()) {
+        std::ranges::copy(bytes, buffer.cpu_access(CpuAccessMode::write).bytes().begin());
+    } else {
+        buffer.copy_in(0, bytes);
+    }
+    return bytes;
+}
+
+namespace {
 
 TEST_P(ExporterSuite, IsAvailableAndTellsItsDevice) {
     const Availability found = exporter().availability();
@@ -47,7 +70,7 @@ TEST_P(ExporterSuite, MakesWholePagesOfWhatIsAskedFor) {
         EXPECT_GE(buffer.size(), size);
         EXPECT_EQ(buffer.size() % page_size(), 0U);
         EXPECT_EQ(buffer.address() % page_size(), 0U);
-        EXPECT_TRUE(buffer.mapped());
+        EXPECT_EQ(buffer.mapped(), GetParam().mapped);
     }
 }
 
@@ -92,16 +115,16 @@ TEST_P(ExporterSuite, TellsBuffersApart) {
     EXPECT_EQ(of_first->length, first.size());
     EXPECT_EQ(of_second->length, second.size());
     EXPECT_NE(of_first->generation, of_second->generation);
-    fill(first.cpu_access().bytes(), 1);
-    fill(second.cpu_access().bytes(), 2);
+    const Bytes expected = fill_buffer(first, 1);
+    fill_buffer(second, 2);
     const ExportedRange range = exporter().export_range(first.address(), first.size());
-    EXPECT_EQ(bytes_of(range), copy_of(first.cpu_access(CpuAccessMode::read).bytes()));
+    EXPECT_EQ(bytes_of(range), expected);
+    EXPECT_EQ(contents_of(first), expected);
 }
 
 TEST_P(ExporterSuite, ExportsAnySubRange) {
     const Buffer buffer = exporter().allocate(4 * page_size());
-    fill(buffer.cpu_access(CpuAccessMode::write).bytes(), 7);
-    const Bytes expected = copy_of(buffer.cpu_access(CpuAccessMode::read).bytes());
+    const Bytes expected = fill_buffer(buffer, 7);
     const std::vector<std::pair<std::size_t, std::size_t>> ranges = {
         {0, buffer.size()},
         {0, 1},
@@ -114,11 +137,16 @@ TEST_P(ExporterSuite, ExportsAnySubRange) {
     for (const auto& [offset, length] : ranges) {
         const ExportedRange range = exporter().export_range(buffer.address() + offset, length);
         EXPECT_GE(range.fd(), 0);
-        EXPECT_EQ(::lseek(range.fd(), 0, SEEK_END), static_cast<off_t>(buffer.size()));
-        EXPECT_EQ(range.offset(), offset);
+        const std::size_t before =
+            GetParam().exports_pages ? offset / page_size() * page_size() : 0;
+        const std::size_t end = (offset + length + page_size() - 1) / page_size() * page_size();
+        EXPECT_EQ(::lseek(range.fd(), 0, SEEK_END),
+                  static_cast<off_t>(GetParam().exports_pages ? end - before : buffer.size()));
+        EXPECT_EQ(range.offset(), offset - before);
         EXPECT_EQ(range.length(), length);
         EXPECT_EQ(range.address(), buffer.address() + offset);
         EXPECT_EQ(range.exporter(), GetParam().name);
+        EXPECT_EQ(range.mapping(), MappingKind::standard);
         const auto start = expected.begin() + static_cast<std::ptrdiff_t>(offset);
         EXPECT_EQ(bytes_of(range), Bytes(start, start + static_cast<std::ptrdiff_t>(length)))
             << length << " bytes at " << offset;
@@ -129,14 +157,44 @@ TEST_P(ExporterSuite, ShowsThroughAnExportedDescriptorWhatIsWrittenLater) {
     const Buffer buffer = exporter().allocate(page_size());
     const ExportedRange range = exporter().export_range(buffer.address(), buffer.size());
     for (unsigned seed = 1; seed <= 3; ++seed) {
-        Bytes expected(buffer.size());
-        fill(expected, seed);
-        {
-            const CpuAccess access = buffer.cpu_access();
-            std::copy(expected.begin(), expected.end(), access.bytes().begin());
-        }
+        const Bytes expected = fill_buffer(buffer, seed);
         EXPECT_EQ(bytes_of(range), expected);
     }
+}
+
+TEST_P(ExporterSuite, CopiesWhereverTheBytesAre) {
+    const Buffer buffer = exporter().allocate(2 * page_size());
+    Bytes expected = fill_buffer(buffer, 8);
+    EXPECT_EQ(contents_of(buffer), expected);
+    Bytes part(page_size() + 3);
+    fill(part, 9);
+    buffer.copy_in(17, part);
+    std::ranges::copy(part, expected.begin() + 17);
+    EXPECT_EQ(contents_of(buffer), expected);
+    buffer.copy_out(18, std::span(part).first(5));
+    EXPECT_TRUE(std::equal(part.begin(), part.begin() + 5, expected.begin() + 18));
+    if (GetParam().mapped) {
+        EXPECT_EQ(copy_of(buffer.cpu_access(CpuAccessMode::read).bytes()), expected);
+        return;
+    }
+    const auto error = error_of([&] { (void)buffer.cpu_access(); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENOTSUP);
+}
+
+TEST_P(ExporterSuite, RefusesCopiesThatLeaveTheBuffer) {
+    const Buffer buffer = exporter().allocate(page_size());
+    const Bytes expected = fill_buffer(buffer, 10);
+    Bytes bytes(page_size() + 1);
+    for (const std::size_t offset : {std::size_t{0}, page_size(), SIZE_MAX, SIZE_MAX - 1}) {
+        for (const auto& error : {error_of([&] { buffer.copy_in(offset, bytes); }),
+                                  error_of([&] { buffer.copy_out(offset, bytes); })}) {
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->error(), ERANGE);
+            EXPECT_THAT(error->what(), HasSubstr(std::to_string(page_size())));
+        }
+    }
+    EXPECT_EQ(contents_of(buffer), expected);
 }
 
 TEST_P(ExporterSuite, RefusesARangeThatLeavesTheBuffer) {
@@ -178,13 +236,18 @@ TEST_P(ExporterSuite, RefusesAnAddressItDoesNotKnow) {
     EXPECT_THAT(error->what(), HasSubstr(GetParam().name));
 }
 
-TEST_P(ExporterSuite, RefusesTheMappingItDoesNotHave) {
+TEST_P(ExporterSuite, RefusesTheMappingItDoesNotHaveOrTellsThatItFellBack) {
     const Buffer buffer = exporter().allocate(page_size());
-    const auto error =
-        error_of([&] { (void)exporter().export_range(buffer.address(), 1, MappingKind::pcie); });
-    ASSERT_TRUE(error);
-    EXPECT_EQ(error->error(), ENOTSUP);
-    EXPECT_THAT(error->what(), HasSubstr(GetParam().name));
+    std::optional<ExportedRange> range;
+    const auto error = error_of(
+        [&] { range.emplace(exporter().export_range(buffer.address(), 1, MappingKind::pcie)); });
+    EXPECT_EQ(!error, GetParam().falls_back);
+    if (error) {
+        EXPECT_EQ(error->error(), ENOTSUP);
+        EXPECT_THAT(error->what(), HasSubstr(GetParam().name));
+    } else {
+        EXPECT_EQ(range->mapping(), MappingKind::standard);
+    }
 }
 
 TEST_P(ExporterSuite, ForgetsABufferThatIsFreed) {
@@ -228,10 +291,8 @@ TEST_P(ExporterSuite, OpensOnlyDescriptorsThatAreClosedOnExec) {
 }
 
 TEST_P(ExporterSuite, AnExportedRangeSurvivesItsBuffer) {
-    Bytes expected(page_size());
-    fill(expected, 3);
     auto buffer = std::make_unique<Buffer>(exporter().allocate(page_size()));
-    std::ranges::copy(expected, buffer->cpu_access().bytes().begin());
+    const Bytes expected = fill_buffer(*buffer, 3);
     const ExportedRange range = exporter().export_range(buffer->address(), page_size());
     buffer.reset();
     EXPECT_EQ(bytes_of(range), expected);
@@ -243,9 +304,7 @@ TEST_P(ExporterSuite, ABufferSurvivesItsAllocator) {
         const Buffer buffer = exporter().allocate(2 * page_size());
         const ExportedRange range = exporter().export_range(buffer.address(), buffer.size());
         drop_exporter();
-        Bytes expected(buffer.size());
-        fill(expected, 5);
-        std::ranges::copy(expected, buffer.cpu_access().bytes().begin());
+        const Bytes expected = fill_buffer(buffer, 5);
         EXPECT_EQ(bytes_of(range), expected);
     }
     EXPECT_EQ(open_descriptors(), before);

@@ -27,11 +27,20 @@ struct Subject {
     std::string works_with = "/dev/";
     /// False for a stand-in, which opens no device and knows no DMA_BUF_IOCTL_SYNC.
     bool makes_dmabufs = true;
+    /// False for memory without a mapping for the CPU: its driver copies.
+    bool mapped = true;
+    /// A dma-buf holds the pages of the range asked for, and not the whole buffer.
+    bool exports_pages = false;
+    /// MappingKind::pcie is there on some machines, and falls back on the others.
+    bool falls_back = false;
 
     friend std::ostream& operator<<(std::ostream& out, const Subject& subject) {
         return out << subject.name;
     }
 };
+
+/// Fills a buffer as fill() does, through its mapping where it has one. @return its bytes
+std::vector<std::byte> fill_buffer(const Buffer& buffer, unsigned seed);
 
 /// What every exporter that makes memory must do. The tests are in exporter_suite.cpp; a provider
 /// instantiates them: INSTANTIATE_TEST_SUITE_P(Drm, ExporterSuite, Values(Subject{...})).

@@ -27,12 +27,10 @@ unsigned make_and_free(Allocator& exporter, std::atomic<std::uintptr_t>& publish
     for (unsigned round = 0; round < rounds; ++round) {
         const Buffer buffer = exporter.allocate(page_size());
         published = buffer.address();
-        fill(buffer.cpu_access().bytes(), seed + round);
+        const std::vector<std::byte> expected = fill_buffer(buffer, seed + round);
         const auto found = exporter.find(buffer.address() + 1);
         wrong += found && found->base == buffer.address() ? 0 : 1;
         const ExportedRange range = exporter.export_range(buffer.address(), buffer.size());
-        std::vector<std::byte> expected(buffer.size());
-        fill(expected, seed + round);
         wrong += bytes_through(range, synced) == expected ? 0 : 1;
     }
     return wrong;

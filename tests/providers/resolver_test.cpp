@@ -135,8 +135,9 @@ TEST(Resolver, OfTheSystemHasEveryExporterAvailableOrNot) {
     const auto error = error_of([&] { (void)resolver.find(0x1234); });
     ASSERT_TRUE(error);
     EXPECT_THAT(error->hint(),
-                AllOf(StartsWith("no exporter knows the address 0x1234. drm: not available, "),
-                      HasSubstr("modprobe vgem"), HasSubstr("; dma_heap: not its memory; "),
+                AllOf(StartsWith("no exporter knows the address 0x1234. "),
+                      HasSubstr("drm: not available, "), HasSubstr("modprobe vgem"),
+                      HasSubstr("; dma_heap: not its memory; "),
                       HasSubstr("udmabuf: not available, "), HasSubstr("modprobe udmabuf")));
 }
 

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <rdmabuf/exporter.hpp>
+
+namespace rdmabuf {
+
+struct CudaOptions {
+    /// The ordinal of the device that allocate() takes memory from, as CUDA_VISIBLE_DEVICES leaves
+    /// it. Exporting asks the device that an address belongs to.
+    int device = 0;
+};
+
+/// "cuda": memory of NVIDIA GPUs, through the driver's libcuda.so.1, which is loaded at run time.
+/// Exports what cuMemAlloc and cuMemMap made: CUDA 11.7 or newer, and the open kernel modules. A
+/// range may span several mappings of one reserved range. MappingKind::pcie falls back to
+/// standard: ExportedRange::mapping() says which it is. Of several mappings find() tells the one at
+/// the address, its generation too: the driver knows no more. find() and export_range() need no
+/// current context and do not initialise CUDA; availability() and allocate() do.
+///
+/// Memory of cuMemAlloc is made to synchronise what cuMemcpy does
+/// (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) when it is first exported, as GPUDirect RDMA demands. Mapped
+/// memory (cuMemMap) has no such attribute: whoever owns its context sets CU_CTX_SYNC_MEMOPS.
+[[nodiscard]] std::shared_ptr<Allocator> make_cuda_exporter(const CudaOptions& options = {});
+
+/// Whom RDMA writes into a GPU's memory are to be visible to.
+enum class CudaWriteScope : std::uint8_t { owner, all_devices };
+
+/// Makes RDMA writes into the memory at @p address that have completed visible to work that is
+/// given to the GPU from now on: cuFlushGPUDirectRDMAWrites, in the context of the memory.
+/// @return false where the device orders them by itself and nothing had to be done
+/// @throws Error EFAULT for an address that CUDA does not know, EOPNOTSUPP for a device that
+///         cannot flush on behalf of the host
+bool flush_cuda_writes(std::uintptr_t address, CudaWriteScope scope = CudaWriteScope::owner);
+
+} // namespace rdmabuf

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "common/driver_library.hpp"
+
+#include <dlfcn.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace rdmabuf::detail {
+
+DriverLibrary::DriverLibrary(std::string name, void* handle) noexcept
+    : name_(std::move(name)), handle_(handle) {}
+
+OrRefusal<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
+                                             std::string_view vendor, std::string_view remedy) {
+    std::string tried;
+    for (const char* const name : names) {
+        // RTLD_NOW: what the driver itself lacks is told here, and not by ending the process later.
+        if (void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
+            return DriverLibrary(name, handle);
+        }
+        const char* const why = ::dlerror();
+        tried.append(tried.empty() ? "" : "; ").append(why != nullptr ? why : name);
+    }
+    return Refusal{ENOENT, "dlopen",
+                   Availability::no("the " + std::string(vendor) + " cannot be loaded: " + tried,
+                                    std::string(remedy))};
+}
+
+void* DriverLibrary::symbol(const char* name) const noexcept {
+    return ::dlsym(handle_, name);
+}
+
+void SymbolLookup::note_missing(const char* name, std::string_view since) {
+    missing_.append(missing_.empty() ? "" : ", ")
+        .append(name)
+        .append(" (there since ")
+        .append(since)
+        .append(")");
+}
+
+std::optional<Refusal> SymbolLookup::refusal(std::string_view remedy) const {
+    if (missing_.empty()) {
+        return std::nullopt;
+    }
+    return Refusal{ENOSYS, "dlsym",
+                   Availability::no(library_->name() + " is too old: it lacks " + missing_,
+                                    std::string(remedy))};
+}
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "common/refusal.hpp"
+
+namespace rdmabuf::detail {
+
+/// A vendor's driver in user space, loaded at run time. It stays loaded for as long as the process
+/// lives, also when nobody holds this any more: drivers start threads and register functions for
+/// exit, and unloading one under either ends the process. A driver that others have loaded already
+/// is the same one.
+class DriverLibrary {
+  public:
+    /// Loads the first of @p names that there is: "libcuda.so.1".
+    /// @param vendor  whose driver it is, for the reason: "NVIDIA driver"
+    /// @param remedy  what to do where none can be loaded
+    /// @return the refusal names each that was tried, with what dlerror(3) said
+    [[nodiscard]] static OrRefusal<DriverLibrary> open(std::span<const char* const> names,
+                                                       std::string_view vendor,
+                                                       std::string_view remedy);
+
+    /// The one that was loaded.
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    /// Null when the driver does not have it.
+    [[nodiscard]] void* symbol(const char* name) const noexcept;
+
+  private:
+    DriverLibrary(std::string name, void* handle) noexcept;
+
+    std::string name_;
+    void* handle_;
+};
+
+/// Fills a table of functions from a driver, and notes what it lacks.
+class SymbolLookup {
+  public:
+    explicit SymbolLookup(const DriverLibrary& library) noexcept : library_(&library) {}
+
+    /// Left null when the driver does not have it.
+    template <class Function>
+    void optional(const char* name, Function*& function) noexcept {
+        function = reinterpret_cast<Function*>(library_->symbol(name));
+    }
+    /// @param since  the driver that has it: "CUDA 11.7"
+    template <class Function>
+    void required(const char* name, Function*& function, std::string_view since) {
+        optional(name, function);
+        if (function == nullptr) {
+            note_missing(name, since);
+        }
+    }
+
+    /// Why the driver is too old: names all that is missing. None when it has everything required.
+    [[nodiscard]] std::optional<Refusal> refusal(std::string_view remedy) const;
+
+  private:
+    void note_missing(const char* name, std::string_view since);
+
+    const DriverLibrary* library_;
+    std::string missing_;
+};
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What is used of the CUDA driver's interface, so that building needs no CUDA. Values are those of
+/// <cuda.h>; where that is installed, tests/providers/cuda_abi_check.cpp compares the two.
+/// Functions are called as the library exports them, which is with the _v2 that <cuda.h> hides.
+namespace rdmabuf::detail::cuda {
+
+using Result = int; // CUresult
+inline constexpr Result success = 0;
+inline constexpr Result invalid_value = 1;
+inline constexpr Result out_of_memory = 2;
+inline constexpr Result not_initialized = 3;
+inline constexpr Result deinitialized = 4;
+inline constexpr Result no_device = 100;
+inline constexpr Result invalid_device = 101;
+inline constexpr Result invalid_context = 201;
+inline constexpr Result not_found = 500;
+inline constexpr Result context_is_destroyed = 709;
+inline constexpr Result not_permitted = 800;
+inline constexpr Result not_supported = 801;
+
+using Device = int;                    // CUdevice
+using DevicePointer = std::uint64_t;   // CUdeviceptr
+using Context = struct OpaqueContext*; // CUcontext
+
+/// CUmemorytype
+enum class MemoryType : unsigned { none = 0, host = 1, device = 2 };
+
+/// CUpointer_attribute
+enum class PointerAttribute : int {
+    context = 1,
+    memory_type = 2,
+    sync_memops = 6,
+    buffer_id = 7,
+    is_managed = 8,
+    device_ordinal = 9,
+    range_start = 11,
+    range_size = 12,
+    is_gpu_direct_rdma_capable = 15,
+    mempool_handle = 17,
+};
+
+/// CUdevice_attribute
+enum class DeviceAttribute : int {
+    integrated = 18,
+    gpu_direct_rdma_supported = 116,
+    gpu_direct_rdma_flush_writes_options = 117,
+    gpu_direct_rdma_writes_ordering = 118,
+    dma_buf_supported = 124,
+    host_alloc_dma_buf_supported = 146,
+};
+
+/// CUmemRangeHandleType
+inline constexpr int dma_buf_fd = 1;
+/// CUmemRangeFlags
+inline constexpr unsigned long long mapping_type_pcie = 1;
+
+/// CUflushGPUDirectRDMAWritesOptions
+inline constexpr int flush_option_host = 1;
+/// CUflushGPUDirectRDMAWritesTarget
+inline constexpr int flush_target_current_context = 0;
+/// CUflushGPUDirectRDMAWritesScope, and CUGPUDirectRDMAWritesOrdering with the same values
+inline constexpr int to_owner = 100;
+inline constexpr int to_all_devices = 200;
+
+using GetErrorName = Result(Result, const char**);
+using Init = Result(unsigned flags);
+using DriverGetVersion = Result(int*);
+using DeviceGetCount = Result(int*);
+using DeviceGet = Result(Device*, int ordinal);
+using DeviceGetAttribute = Result(int*, DeviceAttribute, Device);
+using DeviceGetPciBusId = Result(char*, int length, Device);
+using DevicePrimaryContextRetain = Result(Context*, Device);
+using DevicePrimaryContextRelease = Result(Device);
+using ContextPushCurrent = Result(Context);
+using ContextPopCurrent = Result(Context*);
+using PointerGetAttribute = Result(void*, PointerAttribute, DevicePointer);
+using PointerGetAttributes = Result(unsigned, PointerAttribute*, void**, DevicePointer);
+using PointerSetAttribute = Result(const void*, PointerAttribute, DevicePointer);
+using MemGetAddressRange = Result(DevicePointer*, std::size_t*, DevicePointer);
+using MemGetHandleForAddressRange = Result(void*, DevicePointer, std::size_t, int type,
+                                           unsigned long long flags);
+using FlushGpuDirectRdmaWrites = Result(int target, int scope);
+using MemAlloc = Result(DevicePointer*, std::size_t);
+using MemFree = Result(DevicePointer);
+using MemcpyHtoD = Result(DevicePointer, const void*, std::size_t);
+using MemcpyDtoH = Result(void*, DevicePointer, std::size_t);
+
+} // namespace rdmabuf::detail::cuda

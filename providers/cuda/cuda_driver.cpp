@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/cuda_driver.hpp"
+
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <utility>
+
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/driver_library.hpp"
+
+namespace rdmabuf::detail::cuda {
+namespace {
+
+constexpr std::array library_names{"libcuda.so.1", "libcuda.so"};
+constexpr const char* library_remedy =
+    "install the NVIDIA driver of the GPU; a container needs the host's (nvidia-container-toolkit, "
+    "--gpus all)";
+constexpr const char* version_remedy = "install the driver of CUDA 11.7 (515) or newer";
+constexpr const char* fork_remedy =
+    "CUDA is not initialised in this process; in the child of a process that had initialised it, "
+    "CUDA stays unusable: exec another program, or fork before CUDA is used";
+
+Functions look_up(SymbolLookup& lookup) {
+    Functions all;
+    constexpr const char* old = "CUDA 6.0";
+    lookup.required("cuGetErrorName", all.get_error_name, old);
+    lookup.required("cuInit", all.init, old);
+    lookup.required("cuDriverGetVersion", all.driver_get_version, old);
+    lookup.required("cuDeviceGetCount", all.device_get_count, old);
+    lookup.required("cuDeviceGet", all.device_get, old);
+    lookup.required("cuDeviceGetAttribute", all.device_get_attribute, old);
+    lookup.required("cuDeviceGetPCIBusId", all.device_get_pci_bus_id, old);
+    lookup.required("cuDevicePrimaryCtxRetain", all.device_primary_context_retain, "CUDA 7.0");
+    lookup.required("cuDevicePrimaryCtxRelease_v2", all.device_primary_context_release,
+                    "CUDA 11.0");
+    lookup.required("cuCtxPushCurrent_v2", all.context_push_current, old);
+    lookup.required("cuCtxPopCurrent_v2", all.context_pop_current, old);
+    lookup.required("cuPointerGetAttribute", all.pointer_get_attribute, old);
+    lookup.required("cuPointerGetAttributes", all.pointer_get_attributes, "CUDA 7.0");
+    lookup.required("cuPointerSetAttribute", all.pointer_set_attribute, old);
+    lookup.required("cuMemGetAddressRange_v2", all.mem_get_address_range, old);
+    lookup.required("cuMemGetHandleForAddressRange", all.mem_get_handle_for_address_range,
+                    "CUDA 11.7");
+    lookup.required("cuFlushGPUDirectRDMAWrites", all.flush_gpu_direct_rdma_writes, "CUDA 11.3");
+    lookup.required("cuMemAlloc_v2", all.mem_alloc, old);
+    lookup.required("cuMemFree_v2", all.mem_free, old);
+    lookup.required("cuMemcpyHtoD_v2", all.memcpy_h_to_d, old);
+    lookup.required("cuMemcpyDtoH_v2", all.memcpy_d_to_h, old);
+    return all;
+}
+
+/// What to do about results that mean the same whatever was called.
+const char* remedy_for(Result result) noexcept {
+    switch (result) {
+        case not_initialized:
+            return fork_remedy;
+        case deinitialized:
+            return "the driver is shutting down: the process is about to end";
+        case no_device:
+            return "let this process see a GPU: CUDA_VISIBLE_DEVICES, and the devices of its "
+                   "container";
+        case context_is_destroyed:
+        case invalid_context:
+            return "the context that the memory was allocated in is gone: use the memory before "
+                   "its context is destroyed, or the primary context";
+        default:
+            return nullptr;
+    }
+}
+
+} // namespace
+
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, "NVIDIA driver", library_remedy);
+    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    const auto& library = std::get<DriverLibrary>(opened);
+    SymbolLookup lookup(library);
+    Driver driver;
+    driver.library_ = library.name();
+    driver.functions_ = look_up(lookup);
+    if (auto refusal = lookup.refusal(version_remedy)) {
+        return std::move(*refusal);
+    }
+    return driver;
+}
+
+const OrRefusal<Driver>& Driver::of_process() {
+    // Never destroyed: buffers of static objects are freed through it.
+    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    return *driver;
+}
+
+std::optional<Refusal> Driver::initialise() const {
+    const Result initialised = functions_.init(0);
+    if (initialised == success) {
+        return std::nullopt;
+    }
+    const char* const remedy = remedy_for(initialised);
+    return Refusal{errno_of(initialised), "cuInit",
+                   Availability::no("CUDA cannot be initialised: " + name_of(initialised),
+                                    remedy != nullptr ? remedy
+                                                      : "see whether nvidia-smi finds the GPU, and "
+                                                        "dmesg for what the kernel module says")};
+}
+
+std::string Driver::name_of(Result result) const {
+    const char* name = nullptr;
+    if (functions_.get_error_name(result, &name) != success || name == nullptr) {
+        name = "a result without a name";
+    }
+    return std::string(name) + " (" + std::to_string(result) + ")";
+}
+
+void Driver::raise(Result result, const char* function, std::string_view hint) const {
+    std::string text = name_of(result) + ": " + std::string(hint);
+    if (const char* const remedy = remedy_for(result)) {
+        text.append("; ").append(remedy);
+    }
+    throw Error(errno_of(result), function, text);
+}
+
+int Driver::attribute(DeviceAttribute attribute, Device device) const noexcept {
+    int value = 0;
+    return functions_.device_get_attribute(&value, attribute, device) == success ? value : 0;
+}
+
+std::string Driver::pci_address(Device device) const {
+    std::array<char, 32> text{};
+    if (functions_.device_get_pci_bus_id(text.data(), static_cast<int>(text.size()), device) !=
+        success) {
+        return {};
+    }
+    std::string address(text.data());
+    // The driver writes 0000:3B:00.0, sysfs 0000:3b:00.0.
+    for (char& character : address) {
+        character = static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
+    }
+    return address;
+}
+
+int errno_of(Result result) noexcept {
+    switch (result) {
+        case out_of_memory:
+            return ENOMEM;
+        case not_initialized:
+        case deinitialized:
+        case no_device:
+        case invalid_device:
+            return ENODEV;
+        case not_supported:
+            return EOPNOTSUPP;
+        case not_permitted:
+            return EPERM;
+        default:
+            return EIO;
+    }
+}
+
+void report_teardown(Result result, const char* function) noexcept {
+    if (result != success && result != deinitialized && result != not_initialized) {
+        report_teardown_failure(function, errno_of(result));
+    }
+}
+
+PrimaryContext::PrimaryContext(const Driver& driver, Device device)
+    : functions_(&driver.functions()), device_(device) {
+    driver.check(functions_->device_primary_context_retain(&context_, device),
+                 "cuDevicePrimaryCtxRetain",
+                 "the primary context of device " + std::to_string(device) + " cannot be had");
+}
+
+PrimaryContext::~PrimaryContext() {
+    report_teardown(functions_->device_primary_context_release(device_),
+                    "cuDevicePrimaryCtxRelease");
+}
+
+CurrentContext::CurrentContext(const Driver& driver, Context context)
+    : functions_(&driver.functions()) {
+    driver.check(functions_->context_push_current(context), "cuCtxPushCurrent",
+                 "the context of the memory cannot be made current");
+}
+
+CurrentContext::~CurrentContext() {
+    Context popped = nullptr;
+    report_teardown(functions_->context_pop_current(&popped), "cuCtxPopCurrent");
+}
+
+} // namespace rdmabuf::detail::cuda

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/cuda.hpp>
+
+#include "cuda/cuda_memory.hpp"
+#include "cuda/cuda_pointer.hpp"
+#include "cuda/cuda_range.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using namespace detail::cuda;
+using detail::OrRefusal;
+using detail::Refusal;
+
+constexpr const char* name_of_exporter = "cuda";
+
+MemoryKind kind_of(const Pointer& pointer) noexcept {
+    if (pointer.managed) {
+        return MemoryKind::managed;
+    }
+    return pointer.type == MemoryType::host ? MemoryKind::pinned_host : MemoryKind::device;
+}
+
+std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer) {
+    const PointerContext current(driver, pointer);
+    const auto extent = extent_of(driver, pointer);
+    if (!extent) {
+        return std::nullopt;
+    }
+    return Allocation{.base = extent->base,
+                      .length = extent->length,
+                      .generation = pointer.id,
+                      .kind = kind_of(pointer),
+                      .pci_address = driver.pci_address(pointer.device)};
+}
+
+/// The driver, initialised, and how many devices it has.
+struct Usable {
+    const Driver* driver;
+    int devices;
+};
+
+OrRefusal<Usable> initialise(int wanted) {
+    const auto& loaded = Driver::of_process();
+    if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+        return *refusal;
+    }
+    const auto& driver = std::get<Driver>(loaded);
+    if (auto refusal = driver.initialise()) {
+        return std::move(*refusal);
+    }
+    Usable usable{.driver = &driver, .devices = 0};
+    if (const Result counted = driver.functions().device_get_count(&usable.devices);
+        counted != success) {
+        return Refusal{
+            errno_of(counted), "cuDeviceGetCount",
+            Availability::no("the devices cannot be counted: " + driver.name_of(counted))};
+    }
+    if (wanted < 0 || wanted >= usable.devices) {
+        return Refusal{ENODEV, "cuDeviceGet",
+                       Availability::no("there is no device " + std::to_string(wanted) + ", of " +
+                                            std::to_string(usable.devices),
+                                        "choose one of those there are, or let this process see "
+                                        "more of them with CUDA_VISIBLE_DEVICES")};
+    }
+    return usable;
+}
+
+std::string version_of(const Driver& driver) {
+    int version = 0;
+    if (driver.functions().driver_get_version(&version) != success) {
+        return "of unknown version";
+    }
+    return "for CUDA " + std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+class CudaExporter final : public Allocator {
+  public:
+    explicit CudaExporter(const CudaOptions& options) : options_(options) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        const auto initialised = initialise(options_.device);
+        if (const auto* refusal = std::get_if<Refusal>(&initialised)) {
+            return refusal->why;
+        }
+        const auto& [driver, devices] = std::get<Usable>(initialised);
+        std::string list;
+        std::optional<Refusal> unfit;
+        for (Device device = 0; device < devices; ++device) {
+            if (auto refusal = check_device(*driver, device)) {
+                unfit = std::move(refusal);
+                continue;
+            }
+            list.append(list.empty() ? "" : ", ").append(driver->pci_address(device));
+        }
+        if (list.empty() && unfit) {
+            return unfit->why;
+        }
+        return Availability::yes(driver->library() + " " + version_of(*driver) + ", " + list);
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        const auto* const driver = std::get_if<Driver>(&Driver::of_process());
+        if (driver == nullptr) {
+            return std::nullopt;
+        }
+        const auto pointer = find_pointer(*driver, address);
+        if (!pointer) {
+            return std::nullopt;
+        }
+        try {
+            return describe(*driver, *pointer);
+        } catch (const Error&) {
+            // Another thread may have freed it meanwhile, its context with it.
+            if (const auto now = find_pointer(*driver, address); !now || now->id != pointer->id) {
+                return std::nullopt;
+            }
+            throw;
+        }
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        if (length == 0) {
+            throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
+        }
+        const auto& loaded = Driver::of_process();
+        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+            refusal->raise();
+        }
+        const auto& driver = std::get<Driver>(loaded);
+        const Pointer pointer = require_pointer(driver, address);
+        try {
+            check_exportable(driver, pointer);
+            const PointerContext current(driver, pointer);
+            Handle handle = export_pages(driver, pointer, length, mapping);
+            return {name_of_exporter, std::move(handle.fd), handle.offset, length,
+                    address,          handle.mapping};
+        } catch (const Error&) {
+            // Another thread may have freed it meanwhile, and then nothing else is worth telling.
+            if (const Pointer now = require_pointer(driver, address); now.id != pointer.id) {
+                throw Error(EFAULT, "export_range",
+                            "the allocation at " + detail::hexadecimal(address) +
+                                " was freed while it was exported, and there is another now");
+            }
+            throw;
+        }
+    }
+
+    [[nodiscard]] Buffer allocate(std::size_t size) override {
+        if (size == 0) {
+            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        }
+        const Usable usable = detail::value_or_raise(initialise(options_.device));
+        Device device = 0;
+        usable.driver->check(usable.driver->functions().device_get(&device, options_.device),
+                             "cuDeviceGet",
+                             "device " + std::to_string(options_.device) + " was asked for");
+        return detail::cuda::allocate(*usable.driver, device, size);
+    }
+
+  private:
+    CudaOptions options_;
+};
+
+} // namespace
+
+std::shared_ptr<Allocator> make_cuda_exporter(const CudaOptions& options) {
+    return std::make_shared<CudaExporter>(options);
+}
+
+} // namespace rdmabuf

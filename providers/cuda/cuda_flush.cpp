@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/cuda_flush.hpp"
+
+#include <cerrno>
+#include <string>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/cuda.hpp>
+
+#include "cuda/cuda_pointer.hpp"
+
+namespace rdmabuf {
+namespace detail::cuda {
+namespace {
+
+constexpr const char* function = "cuFlushGPUDirectRDMAWrites";
+
+} // namespace
+
+Flush flush_needed(const Driver& driver, Device device, int scope) {
+    // The two have the same values: an ordering up to all devices includes the owner.
+    if (driver.attribute(DeviceAttribute::gpu_direct_rdma_writes_ordering, device) >= scope) {
+        return Flush::unnecessary;
+    }
+    const int options =
+        driver.attribute(DeviceAttribute::gpu_direct_rdma_flush_writes_options, device);
+    return (options & flush_option_host) != 0 ? Flush::necessary : Flush::impossible;
+}
+
+void flush(const Driver& driver, int scope) {
+    driver.check(
+        driver.functions().flush_gpu_direct_rdma_writes(flush_target_current_context, scope),
+        function, "RDMA writes may not be visible to the device yet");
+}
+
+} // namespace detail::cuda
+
+bool flush_cuda_writes(std::uintptr_t address, CudaWriteScope scope) {
+    using namespace detail::cuda;
+    const auto& loaded = Driver::of_process();
+    if (const auto* refusal = std::get_if<detail::Refusal>(&loaded)) {
+        refusal->raise();
+    }
+    const auto& driver = std::get<Driver>(loaded);
+    const Pointer pointer = require_pointer(driver, address);
+    const int wanted = scope == CudaWriteScope::owner ? to_owner : to_all_devices;
+    switch (flush_needed(driver, pointer.device, wanted)) {
+        case Flush::unnecessary:
+            return false;
+        case Flush::impossible:
+            throw Error(EOPNOTSUPP, function,
+                        "device " + std::to_string(pointer.device) +
+                            " does not flush RDMA writes on behalf of the host: wait for them in "
+                            "the stream, with CU_STREAM_WAIT_VALUE_FLUSH, or read back from the "
+                            "memory through the NIC that wrote");
+        case Flush::necessary:
+            break;
+    }
+    const PointerContext current(driver, pointer);
+    flush(driver, wanted);
+    return true;
+}
+
+} // namespace rdmabuf

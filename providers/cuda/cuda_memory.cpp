@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/cuda_memory.hpp"
+
+#include <string>
+
+#include "common/pages.hpp"
+#include "cuda/cuda_flush.hpp"
+
+namespace rdmabuf::detail::cuda {
+namespace {
+
+/// Owns what cuMemAlloc gave. The context that it was made in is current when it is made.
+class Allocated {
+  public:
+    Allocated(const Driver& driver, Context context, std::size_t size)
+        : driver_(&driver), context_(context) {
+        driver.check(driver.functions().mem_alloc(&address_, size), "cuMemAlloc",
+                     std::to_string(size) + " bytes were asked for");
+    }
+    ~Allocated() {
+        const Functions& functions = driver_->functions();
+        // Not by CurrentContext, which throws: a context that is gone has taken its memory along.
+        const Result pushed = functions.context_push_current(context_);
+        if (pushed != success) {
+            report_teardown(pushed, "cuCtxPushCurrent");
+            return;
+        }
+        report_teardown(functions.mem_free(address_), "cuMemFree");
+        Context popped = nullptr;
+        report_teardown(functions.context_pop_current(&popped), "cuCtxPopCurrent");
+    }
+    Allocated(const Allocated&) = delete;
+    Allocated& operator=(const Allocated&) = delete;
+
+    [[nodiscard]] DevicePointer address() const noexcept { return address_; }
+
+  private:
+    const Driver* driver_;
+    Context context_;
+    DevicePointer address_ = 0;
+};
+
+class CudaMemory final : public Buffer::Memory {
+  public:
+    CudaMemory(const Driver& driver, Device device, std::size_t size)
+        : driver_(&driver), device_(device), size_(size), context_(driver, device) {
+        const CurrentContext current(driver, context_.get());
+        allocated_.emplace(driver, context_.get(), size);
+        // The driver packs small allocations. A page shared with others would be in their dma-bufs
+        // and these in ours.
+        if (allocated_->address() % page_size() != 0) {
+            allocated_.emplace(driver, context_.get(), round_up_to_pages(size + 1));
+        }
+        address_ = (allocated_->address() + page_size() - 1) / page_size() * page_size();
+    }
+
+    [[nodiscard]] std::uintptr_t address() const noexcept override { return address_; }
+    [[nodiscard]] std::size_t size() const noexcept override { return size_; }
+    [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
+    [[nodiscard]] int sync_fd() const noexcept override { return -1; }
+
+    void copy_in(std::size_t offset, std::span<const std::byte> source) override {
+        const CurrentContext current(*driver_, context_.get());
+        driver_->check(
+            driver_->functions().memcpy_h_to_d(address_ + offset, source.data(), source.size()),
+            "cuMemcpyHtoD", std::to_string(source.size()) + " bytes to the device");
+    }
+    void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
+        const CurrentContext current(*driver_, context_.get());
+        // The copy is the device's work: it has to see what the NIC wrote.
+        if (flush_needed(*driver_, device_, to_owner) == Flush::necessary) {
+            flush(*driver_, to_owner);
+        }
+        driver_->check(driver_->functions().memcpy_d_to_h(destination.data(), address_ + offset,
+                                                          destination.size()),
+                       "cuMemcpyDtoH",
+                       std::to_string(destination.size()) + " bytes from the device");
+    }
+
+  private:
+    const Driver* driver_;
+    Device device_;
+    std::size_t size_;
+    PrimaryContext context_;
+    std::optional<Allocated> allocated_;
+    DevicePointer address_ = 0;
+};
+
+} // namespace
+
+Buffer allocate(const Driver& driver, Device device, std::size_t size) {
+    return Buffer(std::make_unique<CudaMemory>(driver, device, round_up_to_pages(size)));
+}
+
+} // namespace rdmabuf::detail::cuda

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cuda/cuda_range.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/pages.hpp"
+
+namespace rdmabuf::detail::cuda {
+namespace {
+
+constexpr const char* export_call = "cuMemGetHandleForAddressRange";
+
+/// "2 bytes at offset 4095 leave the buffer of 4096 bytes at 0x7f..": of allocation or mapping.
+Error leaves(const Extent& extent, DevicePointer address, std::size_t length,
+             const std::string& why) {
+    return {ERANGE, "export_range",
+            std::to_string(length) + " bytes at offset " + std::to_string(address - extent.base) +
+                " leave the buffer of " + std::to_string(extent.length) + " bytes at " +
+                hexadecimal(extent.base) + why};
+}
+
+/// Whether @p length bytes from @p address on lie inside. Compared this way round, nothing can
+/// overflow.
+bool holds(const Extent& extent, DevicePointer address, std::size_t length) noexcept {
+    const std::uint64_t offset = address - extent.base;
+    return offset <= extent.length && length <= extent.length - offset;
+}
+
+/// The driver tells the one mapping that holds an address. A range that leaves it is still one
+/// piece where others were mapped behind it into the same reserved range; allocations that merely
+/// lie side by side, as cuMemAlloc makes them, are not.
+/// @return how many mappings the range spans
+std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
+    const auto first = extent_of(driver, pointer);
+    if (!first) {
+        throw Error(EFAULT, "cuMemGetAddressRange",
+                    hexadecimal(pointer.address) + " lies in no live allocation of cuda");
+    }
+    if (holds(*first, pointer.address, length)) {
+        return 1;
+    }
+    if (!pointer.mapped()) {
+        throw leaves(*first, pointer.address, length, "");
+    }
+    const Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
+    if (!holds(reserved, pointer.address, length)) {
+        throw leaves(*first, pointer.address, length,
+                     ", and the " + std::to_string(reserved.length) + " that were reserved at " +
+                         hexadecimal(reserved.base));
+    }
+    std::size_t mappings = 1;
+    DevicePointer next = first->base + first->length;
+    for (; next < pointer.address + length; ++mappings) {
+        const auto extent = extent_at(driver, next);
+        if (!extent || extent->length == 0) {
+            throw leaves(*first, pointer.address, length,
+                         ", and nothing is mapped behind it at " + hexadecimal(next));
+        }
+        next = extent->base + extent->length;
+    }
+    return mappings;
+}
+
+/// Copies that return before they are done may pass an RDMA access that follows them: the driver
+/// does not see it. Once for each allocation, which keeps it.
+void synchronise_copies(const Driver& driver, const Pointer& pointer) {
+    if (pointer.type != MemoryType::device || pointer.mapped()) {
+        return;
+    }
+    unsigned value = 0;
+    const Functions& functions = driver.functions();
+    if (functions.pointer_get_attribute(&value, PointerAttribute::sync_memops, pointer.address) ==
+            success &&
+        value != 0) {
+        return;
+    }
+    value = 1;
+    driver.check(
+        functions.pointer_set_attribute(&value, PointerAttribute::sync_memops, pointer.address),
+        "cuPointerSetAttribute(SYNC_MEMOPS)",
+        "without it, cuMemcpy and RDMA may disagree about the bytes at " +
+            hexadecimal(pointer.address) + ", which are therefore not exported");
+}
+
+/// What was asked for, and what of it may be the cause.
+[[noreturn]] void raise_refused(const Driver& driver, const Pointer& pointer, Result result,
+                                const Extent& pages, std::size_t mappings) {
+    std::string hint = std::to_string(pages.length) + " bytes at " + hexadecimal(pages.base) +
+                       " of " + driver.pci_address(pointer.device) + " were asked for";
+    unsigned capable = 1;
+    const bool told =
+        driver.functions().pointer_get_attribute(
+            &capable, PointerAttribute::is_gpu_direct_rdma_capable, pointer.address) == success;
+    if (told && capable == 0) {
+        throw Error(EOPNOTSUPP, export_call,
+                    driver.name_of(result) + ": " + hint +
+                        "; the memory was not made for RDMA: set allocFlags.gpuDirectRDMACapable "
+                        "for cuMemCreate, or use cuMemAlloc");
+    }
+    if (mappings > 1) {
+        hint += "; the " + std::to_string(mappings) +
+                " mappings in it must be of one device and have the same properties";
+    }
+    driver.raise(result, export_call, hint);
+}
+
+/// @p size is what the driver put behind the descriptor.
+void check_size(const UniqueFd& fd, const Extent& pages) {
+    const off_t size = ::lseek(fd.get(), 0, SEEK_END);
+    if (size < 0) {
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be asked");
+    }
+    if (static_cast<std::uint64_t>(size) < pages.length) {
+        throw Error(ERANGE, export_call,
+                    "the driver's dma-buf has " + std::to_string(size) + " bytes, and not the " +
+                        std::to_string(pages.length) + " asked for at " + hexadecimal(pages.base) +
+                        ": what is mapped there ends before");
+    }
+}
+
+} // namespace
+
+std::optional<Refusal> check_device(const Driver& driver, Device device) {
+    if (driver.attribute(DeviceAttribute::dma_buf_supported, device) != 0) {
+        return std::nullopt;
+    }
+    const std::string which = "device " + std::to_string(device) + " (" +
+                              driver.pci_address(device) + ") does not export dma-bufs";
+    constexpr const char* attribute = "cuDeviceGetAttribute(DMA_BUF_SUPPORTED)";
+    if (driver.attribute(DeviceAttribute::integrated, device) != 0) {
+        return Refusal{EOPNOTSUPP, attribute,
+                       Availability::no(which + ": it has no memory but the host's",
+                                        "allocate with cuMemHostAlloc and register as host "
+                                        "memory, with MemoryRegion")};
+    }
+    const bool peer = driver.attribute(DeviceAttribute::gpu_direct_rdma_supported, device) != 0;
+    return Refusal{EOPNOTSUPP, attribute,
+                   Availability::no(which, std::string("use the open kernel modules of the NVIDIA "
+                                                       "driver (not the proprietary ones), on "
+                                                       "Linux 5.12 or newer, without confidential "
+                                                       "computing") +
+                                               (peer ? "; with nvidia_peermem loaded, the address "
+                                                       "can be registered by MemoryRegion"
+                                                     : ""))};
+}
+
+void check_exportable(const Driver& driver, const Pointer& pointer) {
+    const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
+    if (pointer.managed) {
+        throw Error(EOPNOTSUPP, export_call,
+                    what +
+                        "managed (cuMemAllocManaged), and moves between host and device while "
+                        "a NIC needs it in one place: allocate with cuMemAlloc");
+    }
+    if (pointer.pooled) {
+        throw Error(EOPNOTSUPP, export_call,
+                    what +
+                        "of a pool (cuMemAllocAsync), which the driver does not export: "
+                        "allocate with cuMemAlloc, or cuMemCreate and cuMemMap");
+    }
+    if (pointer.type == MemoryType::host) {
+        if (driver.attribute(DeviceAttribute::host_alloc_dma_buf_supported, pointer.device) == 0) {
+            throw Error(EOPNOTSUPP, export_call,
+                        what +
+                            "host memory, which this driver does not export: register it as "
+                            "what it is, with MemoryRegion");
+        }
+    } else if (const auto refusal = check_device(driver, pointer.device)) {
+        refusal->raise();
+    }
+}
+
+Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t length,
+                    MappingKind mapping) {
+    const std::size_t mappings = check_range(driver, pointer, length);
+    synchronise_copies(driver, pointer);
+
+    const std::uint64_t offset = pointer.address % page_size();
+    const Extent pages{.base = pointer.address - offset,
+                       .length = round_up_to_pages(offset + length)};
+    // Into an int that is no descriptor yet, and out of it into its owner.
+    int raw = -1;
+    const auto get = [&](unsigned long long flags) {
+        return driver.functions().mem_get_handle_for_address_range(&raw, pages.base, pages.length,
+                                                                   dma_buf_fd, flags);
+    };
+    Result got = get(mapping == MappingKind::pcie ? mapping_type_pcie : 0);
+    if (mapping == MappingKind::pcie && (got == not_supported || got == invalid_value)) {
+        // Drivers before CUDA 12.8 do not know the flag, and platforms with one way to the memory
+        // refuse it: that way is through the BAR.
+        mapping = MappingKind::standard;
+        got = get(0);
+    }
+    if (got != success) {
+        raise_refused(driver, pointer, got, pages, mappings);
+    }
+    UniqueFd fd(raw);
+    if (!fd) {
+        throw Error(EIO, export_call, "the driver says that it succeeded, and gave no descriptor");
+    }
+    // The kernel module makes it so; nothing in the driver's interface promises it.
+    if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
+        throw Error(errno, "fcntl(F_SETFD)");
+    }
+    check_size(fd, pages);
+    return {.fd = std::move(fd), .offset = offset, .mapping = mapping};
+}
+
+} // namespace rdmabuf::detail::cuda

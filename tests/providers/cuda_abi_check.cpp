@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Compiles where our declarations of CUDA's interface agree with NVIDIA's. There is nothing to run.
+#include <cuda.h>
+
+#include <string_view>
+#include <type_traits>
+
+#include "cuda/cuda_abi.hpp"
+
+namespace abi = rdmabuf::detail::cuda;
+
+namespace {
+
+/// Whether two types are passed to a function in the same way.
+template <class Ours, class Theirs>
+constexpr bool same_argument =
+    sizeof(Ours) == sizeof(Theirs) &&
+    std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>&& std::is_floating_point_v<Ours> ==
+        std::is_floating_point_v<Theirs>;
+
+template <class Ours, class Theirs>
+struct SameFunction : std::false_type {};
+template <class OurResult, class... Ours, class TheirResult, class... Theirs>
+requires(sizeof...(Ours) ==
+         sizeof...(Theirs)) struct SameFunction<OurResult(Ours...), TheirResult(Theirs...)>
+    : std::bool_constant<same_argument<OurResult, TheirResult> &&
+                         (same_argument<Ours, Theirs> && ...)> {
+};
+
+template <class Ours, class Theirs>
+constexpr bool same(Ours ours, Theirs theirs) {
+    return static_cast<long long>(ours) == static_cast<long long>(theirs);
+}
+
+} // namespace
+
+// The header renames functions to those the library exports: expanded, and then quoted.
+#define QUOTE(text) #text
+#define EXPORTED(function) std::string_view(QUOTE(function))
+#define SAME_FUNCTION(ours, theirs, exported)                        \
+    static_assert(SameFunction<abi::ours, decltype(theirs)>::value); \
+    static_assert(EXPORTED(theirs) == (exported))
+
+SAME_FUNCTION(GetErrorName, cuGetErrorName, "cuGetErrorName");
+SAME_FUNCTION(Init, cuInit, "cuInit");
+SAME_FUNCTION(DriverGetVersion, cuDriverGetVersion, "cuDriverGetVersion");
+SAME_FUNCTION(DeviceGetCount, cuDeviceGetCount, "cuDeviceGetCount");
+SAME_FUNCTION(DeviceGet, cuDeviceGet, "cuDeviceGet");
+SAME_FUNCTION(DeviceGetAttribute, cuDeviceGetAttribute, "cuDeviceGetAttribute");
+SAME_FUNCTION(DeviceGetPciBusId, cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
+SAME_FUNCTION(DevicePrimaryContextRetain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
+SAME_FUNCTION(DevicePrimaryContextRelease, cuDevicePrimaryCtxRelease,
+              "cuDevicePrimaryCtxRelease_v2");
+SAME_FUNCTION(ContextPushCurrent, cuCtxPushCurrent, "cuCtxPushCurrent_v2");
+SAME_FUNCTION(ContextPopCurrent, cuCtxPopCurrent, "cuCtxPopCurrent_v2");
+SAME_FUNCTION(PointerGetAttribute, cuPointerGetAttribute, "cuPointerGetAttribute");
+SAME_FUNCTION(PointerGetAttributes, cuPointerGetAttributes, "cuPointerGetAttributes");
+SAME_FUNCTION(PointerSetAttribute, cuPointerSetAttribute, "cuPointerSetAttribute");
+SAME_FUNCTION(MemGetAddressRange, cuMemGetAddressRange, "cuMemGetAddressRange_v2");
+SAME_FUNCTION(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange,
+              "cuMemGetHandleForAddressRange");
+SAME_FUNCTION(FlushGpuDirectRdmaWrites, cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites");
+SAME_FUNCTION(MemAlloc, cuMemAlloc, "cuMemAlloc_v2");
+SAME_FUNCTION(MemFree, cuMemFree, "cuMemFree_v2");
+SAME_FUNCTION(MemcpyHtoD, cuMemcpyHtoD, "cuMemcpyHtoD_v2");
+SAME_FUNCTION(MemcpyDtoH, cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+
+static_assert(sizeof(abi::Result) == sizeof(CUresult));
+static_assert(sizeof(abi::Device) == sizeof(CUdevice));
+static_assert(sizeof(abi::DevicePointer) == sizeof(CUdeviceptr));
+static_assert(sizeof(abi::MemoryType) == sizeof(CUmemorytype));
+static_assert(sizeof(abi::PointerAttribute) == sizeof(CUpointer_attribute));
+static_assert(sizeof(abi::DeviceAttribute) == sizeof(CUdevice_attribute));
+
+static_assert(same(abi::success, CUDA_SUCCESS));
+static_assert(same(abi::invalid_value, CUDA_ERROR_INVALID_VALUE));
+static_assert(same(abi::out_of_memory, CUDA_ERROR_OUT_OF_MEMORY));
+static_assert(same(abi::not_initialized, CUDA_ERROR_NOT_INITIALIZED));
+static_assert(same(abi::deinitialized, CUDA_ERROR_DEINITIALIZED));
+static_assert(same(abi::no_device, CUDA_ERROR_NO_DEVICE));
+static_assert(same(abi::invalid_device, CUDA_ERROR_INVALID_DEVICE));
+static_assert(same(abi::invalid_context, CUDA_ERROR_INVALID_CONTEXT));
+static_assert(same(abi::not_found, CUDA_ERROR_NOT_FOUND));
+static_assert(same(abi::context_is_destroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED));
+static_assert(same(abi::not_permitted, CUDA_ERROR_NOT_PERMITTED));
+static_assert(same(abi::not_supported, CUDA_ERROR_NOT_SUPPORTED));
+
+static_assert(same(abi::MemoryType::host, CU_MEMORYTYPE_HOST));
+static_assert(same(abi::MemoryType::device, CU_MEMORYTYPE_DEVICE));
+
+static_assert(same(abi::PointerAttribute::context, CU_POINTER_ATTRIBUTE_CONTEXT));
+static_assert(same(abi::PointerAttribute::memory_type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
+static_assert(same(abi::PointerAttribute::sync_memops, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS));
+static_assert(same(abi::PointerAttribute::buffer_id, CU_POINTER_ATTRIBUTE_BUFFER_ID));
+static_assert(same(abi::PointerAttribute::is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED));
+static_assert(same(abi::PointerAttribute::device_ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL));
+static_assert(same(abi::PointerAttribute::range_start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR));
+static_assert(same(abi::PointerAttribute::range_size, CU_POINTER_ATTRIBUTE_RANGE_SIZE));
+static_assert(same(abi::PointerAttribute::mempool_handle, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE));
+static_assert(same(abi::PointerAttribute::is_gpu_direct_rdma_capable,
+                   CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE));
+
+static_assert(same(abi::DeviceAttribute::integrated, CU_DEVICE_ATTRIBUTE_INTEGRATED));
+static_assert(same(abi::DeviceAttribute::gpu_direct_rdma_supported,
+                   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED));
+static_assert(same(abi::DeviceAttribute::gpu_direct_rdma_flush_writes_options,
+                   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS));
+static_assert(same(abi::DeviceAttribute::gpu_direct_rdma_writes_ordering,
+                   CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING));
+
+static_assert(same(abi::dma_buf_fd, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD));
+static_assert(same(abi::flush_option_host, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST));
+static_assert(same(abi::flush_target_current_context,
+                   CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX));
+static_assert(same(abi::to_owner, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER));
+static_assert(same(abi::to_all_devices, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES));
+static_assert(same(abi::to_owner, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER));
+static_assert(same(abi::to_all_devices, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_DEVICES));
+
+// As far as the header that is installed knows them.
+static_assert(CUDA_VERSION >= 11070, "older ones do not declare what is used here");
+static_assert(same(abi::DeviceAttribute::dma_buf_supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED));
+#if CUDA_VERSION >= 12080
+static_assert(same(abi::mapping_type_pcie, CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE));
+#endif
+#if CUDA_VERSION >= 13000
+static_assert(same(abi::DeviceAttribute::host_alloc_dma_buf_supported,
+                   CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED));
+#endif

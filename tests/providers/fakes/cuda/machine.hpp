@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_abi.hpp"
+#include "fake_cuda.hpp"
+
+struct rdmabuf::detail::cuda::OpaqueContext {
+    int device;
+    bool alive;
+    unsigned references;
+};
+
+namespace fake_cuda {
+
+namespace abi = rdmabuf::detail::cuda;
+
+/// Device addresses, and what is behind them.
+class Memory {
+  public:
+    Memory();
+    void reset();
+
+    /// Whole pages, at the lowest addresses that are free. @param visible to the CPU as well
+    std::uint64_t take(std::size_t size, bool visible);
+    void give_back(std::uint64_t start);
+
+    /// A descriptor of so many bytes at @p start, which are whole pages; -1 and errno.
+    int share(std::uint64_t start, std::size_t size);
+    [[nodiscard]] std::byte* bytes(std::uint64_t address) const noexcept {
+        return view_ + (address - arena_);
+    }
+
+  private:
+    struct Block {
+        std::size_t size;
+        bool visible;
+    };
+    /// A memfd that holds the pages from an address on.
+    struct Home {
+        std::size_t size;
+        int fd;
+    };
+    int settle(std::uint64_t start, std::size_t size);
+    void forget_homes(std::uint64_t start, std::size_t size);
+    void forbid(std::uint64_t start, std::size_t size);
+    [[nodiscard]] bool visible(std::uint64_t start) const;
+
+    std::uint64_t arena_;
+    std::byte* view_;
+    std::map<std::uint64_t, Block> blocks_;
+    std::map<std::uint64_t, Home> homes_;
+};
+
+struct Allocation {
+    std::size_t size = 0;
+    /// The pages it lies in, or the reserved range.
+    std::uint64_t block = 0;
+    std::size_t block_size = 0;
+    abi::MemoryType type = abi::MemoryType::device;
+    bool managed = false;
+    bool pooled = false;
+    abi::Context context = nullptr;
+    int device = 0;
+    std::uint64_t id = 0;
+    unsigned sync_memops = 0;
+    unsigned capable = 1;
+
+    [[nodiscard]] bool mapped() const noexcept {
+        return type == abi::MemoryType::device && context == nullptr && !pooled;
+    }
+};
+using Allocations = std::map<std::uint64_t, Allocation>;
+
+struct Device {
+    std::map<int, int> attributes;
+    abi::OpaqueContext primary{};
+    abi::OpaqueContext program{};
+};
+
+struct Failure {
+    unsigned nth;
+    abi::Result result;
+};
+
+/// What another thread does in between.
+struct Interference {
+    std::uint64_t address;
+    bool again;
+};
+
+/// All there is; the lock is held by whoever uses it.
+struct Machine {
+    std::mutex mutex;
+    Memory memory;
+    Allocations allocations;
+    std::vector<Device> devices;
+    std::map<std::string, unsigned> calls;
+    std::map<std::string, Failure> failures;
+    std::map<std::string, Interference> interferences;
+    /// The process that initialised it; 0 when none did.
+    pid_t initialised = 0;
+    std::uint64_t last_id = 0;
+    abi::Result pcie = 0;
+    std::size_t shortfall = 0;
+    bool inheritable = false;
+    bool no_descriptor = false;
+    bool packed = false;
+    /// Where the next packed allocation goes, and how much room there is.
+    std::uint64_t open_block = 0;
+    std::size_t open_used = 0;
+    int flushed_scope = 0;
+    abi::Context flushed_context = nullptr;
+
+    static Machine& get();
+    void reset(int count);
+
+    std::uint64_t allocate(Allocation allocation, bool visible);
+    /// False when nothing begins at @p address.
+    bool free(std::uint64_t address);
+    /// Does what was planned for before a call of @p function.
+    void interfere(const std::string& function);
+    /// Null when nothing holds @p address.
+    Allocation* holder(std::uint64_t address, std::uint64_t* base);
+};
+
+/// Of the calling thread.
+std::vector<abi::Context>& contexts();
+
+} // namespace fake_cuda
