@@ -84,6 +84,11 @@ class Buffer {
         /// The dma-buf to bracket CPU access with; -1 when none is needed.
         [[nodiscard]] virtual int sync_fd() const noexcept = 0;
 
+        /// Buffer::copy_in and copy_out, inside the memory and of more than nothing. Unless memory
+        /// has a way of its own they go through the mapping, bracketed as cpu_access() does it.
+        virtual void copy_in(std::size_t offset, std::span<const std::byte> source);
+        virtual void copy_out(std::size_t offset, std::span<std::byte> destination) const;
+
       protected:
         Memory() = default;
     };
@@ -103,6 +108,13 @@ class Buffer {
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
         return {memory_->sync_fd(), memory_->mapping(), mode};
     }
+
+    /// Writes @p source at @p offset, in the way that this memory has: also where the CPU has no
+    /// mapping of it. @throws Error ERANGE outside the buffer (with the numbers), ENOTSUP for
+    /// memory without any such way, or what the kernel or the driver says
+    void copy_in(std::size_t offset, std::span<const std::byte> source);
+    /// Reads into @p destination from @p offset; as copy_in.
+    void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
   private:
     std::unique_ptr<Memory> memory_;
