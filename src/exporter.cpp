@@ -31,7 +31,7 @@ void Buffer::Memory::copy_out(std::size_t offset, std::span<std::byte> destinati
     std::ranges::copy(access.bytes().subspan(offset, destination.size()), destination.begin());
 }
 
-void Buffer::copy_in(std::size_t offset, std::span<const std::byte> source) {
+void Buffer::copy_in(std::size_t offset, std::span<const std::byte> source) const {
     detail::check_inside(offset, source.size(), size(), "copy_in", "the buffer");
     if (!source.empty()) {
         memory_->copy_in(offset, source);

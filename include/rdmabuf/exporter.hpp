@@ -112,7 +112,7 @@ class Buffer {
     /// Writes @p source at @p offset, in the way that this memory has: also where the CPU has no
     /// mapping of it. @throws Error ERANGE outside the buffer (with the numbers), ENOTSUP for
     /// memory without any such way, or what the kernel or the driver says
-    void copy_in(std::size_t offset, std::span<const std::byte> source);
+    void copy_in(std::size_t offset, std::span<const std::byte> source) const;
     /// Reads into @p destination from @p offset; as copy_in.
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 

@@ -36,7 +36,7 @@ Bytes pattern(std::size_t size, unsigned seed) {
 class BufferCopy : public ::testing::Test {
   protected:
     FakeKernel kernel;
-    Buffer buffer = [this] {
+    const Buffer buffer = [this] {
         kernel.add_heap("system");
         return make_dma_heap_exporter()->allocate(2 * page_size());
     }();
@@ -117,7 +117,7 @@ TEST_F(BufferCopy, TellsWhyTheKernelRefusesIt) {
 
 TEST(BufferCopyOfAStandIn, NeedsNoSynchronising) {
     FakeKernel kernel;
-    Buffer buffer = make_memfd_exporter()->allocate(1);
+    const Buffer buffer = make_memfd_exporter()->allocate(1);
     const Bytes written = pattern(buffer.size(), 1);
     buffer.copy_in(0, written);
     Bytes read(buffer.size());
@@ -152,7 +152,7 @@ class Reached final : public Unmapped {
 };
 
 TEST(BufferCopyWithoutAMapping, IsRefusedWhereThereIsNoOtherWay) {
-    Buffer buffer(std::make_unique<Unmapped>());
+    const Buffer buffer(std::make_unique<Unmapped>());
     Bytes bytes(4);
     for (const auto& error : {error_of([&] { buffer.copy_in(0, bytes); }),
                               error_of([&] { buffer.copy_out(0, bytes); })}) {
@@ -164,7 +164,7 @@ TEST(BufferCopyWithoutAMapping, IsRefusedWhereThereIsNoOtherWay) {
 
 TEST(BufferCopyWithoutAMapping, GoesTheWayThatTheMemoryHas) {
     Bytes memory(64);
-    Buffer buffer(std::make_unique<Reached>(memory));
+    const Buffer buffer(std::make_unique<Reached>(memory));
     const Bytes written = pattern(20, 3);
     buffer.copy_in(40, written);
     EXPECT_EQ(Bytes(memory.begin() + 40, memory.begin() + 60), written);
