@@ -10,6 +10,8 @@ std::unique_ptr<Memory> make_memory(const rdmabuf::ProtectionDomain& pd, const L
             return make_host_memory(pd, layout, options.verb);
         case MemoryType::dm:
             return make_device_memory(pd, layout, options);
+        case MemoryType::external:
+            return make_external_memory(pd, layout, options);
         case MemoryType::udmabuf:
         case MemoryType::dma_heap:
         case MemoryType::drm:

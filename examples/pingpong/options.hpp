@@ -24,13 +24,14 @@ enum class Mode : std::uint8_t {
     loopback,
 };
 
-enum class MemoryType : std::uint8_t { host, udmabuf, dma_heap, drm, memfd, dm };
-inline constexpr std::array<Named<MemoryType>, 6> memory_types{{
+enum class MemoryType : std::uint8_t { host, udmabuf, dma_heap, drm, memfd, external, dm };
+inline constexpr std::array<Named<MemoryType>, 7> memory_types{{
     {"host", MemoryType::host},
     {"udmabuf", MemoryType::udmabuf},
     {"dma-heap", MemoryType::dma_heap},
     {"drm", MemoryType::drm},
     {"memfd", MemoryType::memfd},
+    {"external", MemoryType::external},
     {"dm", MemoryType::dm},
 }};
 /// As on the command line: "dma-heap".

@@ -158,7 +158,7 @@ TEST(PingpongOptions, SizesThatAreNoneAreRefused) {
 
 TEST(PingpongOptions, UnknownNamesAreRefusedWithThoseThereAre) {
     EXPECT_EQ(refusal({"--loopback", "--memory", "cuda"}),
-              "--memory cuda is not one of: host, udmabuf, dma-heap, drm, memfd, dm");
+              "--memory cuda is not one of: host, udmabuf, dma-heap, drm, memfd, external, dm");
     EXPECT_EQ(refusal({"--loopback", "--verb", "swap"}),
               "--verb swap is not one of: send, write, write-imm, read, cas, fadd");
     EXPECT_THAT(refusal({"--listen", "--bootstrap", "mpi"}), HasSubstr("tcp, rdmacm"));
