@@ -60,8 +60,10 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
 }
 
 void BufferTable::remove(std::uintptr_t base) noexcept {
+    // What it keeps goes without the lock, should that be the last to hold it.
+    decltype(entries_)::node_type gone;
     const std::unique_lock lock(mutex_);
-    entries_.erase(base);
+    gone = entries_.extract(base);
 }
 
 const BufferTable::Entry* BufferTable::holder(std::uintptr_t address) const {

@@ -27,7 +27,8 @@ struct ExternalMemory {
     /// "0000:3b:00.0" of the device that holds it; may be empty.
     std::string pci_address = {};
     /// The owner's, where it counts its allocations: it must differ from that of all memory that
-    /// was at this address before. 0: one is given that does.
+    /// was at this address before, so an owner that counts gives one each time. 0: one is given
+    /// that differs from all that were given so.
     std::uint64_t generation = 0;
 };
 
