@@ -43,6 +43,7 @@ std::string describe(const VfioRegion& region) {
 Availability no_feature(int error) {
     switch (error) {
         case ENOTTY:
+        case EINVAL: // of a probe, whose arguments are right for kernels that know it
             return Availability::no(
                 "this kernel has no VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is no VFIO "
                 "device's",

@@ -153,6 +153,12 @@ TEST_F(Vfio, TellsWhyTheKernelDoesNotExport) {
     }
 }
 
+TEST_F(Vfio, NeedsANewerKernelWhereTheProbeIsInvalid) {
+    open_device(EINVAL);
+    EXPECT_FALSE(exporter->availability());
+    EXPECT_THAT(exporter->availability().remedy, HasSubstr("Linux 6.19"));
+}
+
 TEST_F(Vfio, TellsThatABarCannotBeShared) {
     open_device();
     kernel.fail_call(2, EINVAL); // behind the question for the region's size
