@@ -228,16 +228,20 @@ class VerbsDmExporter final : public Allocator {
     [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
 
     [[nodiscard]] Availability availability() const override {
-        const auto made = try_to_make(context_, detail::page_size());
-        const auto* const refusal = std::get_if<detail::Refusal>(&made);
-        const std::string device = "the memory of " + context_.device_name();
-        if (refusal == nullptr) {
-            return Availability::yes(
-                device + ", " + std::to_string(context_.attributes().max_dm_size()) + " bytes");
+        try {
+            const auto made = try_to_make(context_, detail::page_size());
+            const auto* const refusal = std::get_if<detail::Refusal>(&made);
+            const std::string device = "the memory of " + context_.device_name();
+            if (refusal == nullptr) {
+                return Availability::yes(
+                    device + ", " + std::to_string(context_.attributes().max_dm_size()) + " bytes");
+            }
+            return refusal->error == ENOMEM
+                       ? Availability::yes(device + ", all in use now: exporting it was not tried")
+                       : refusal->why;
+        } catch (const Error& error) {
+            return Availability::no(error.what());
         }
-        return refusal->error == ENOMEM
-                   ? Availability::yes(device + ", all in use now: exporting it was not tried")
-                   : refusal->why;
     }
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {

@@ -11,7 +11,8 @@ namespace rdmabuf {
 /// "verbs_dm": memory on a NIC, exported as a dma-buf, so that other NICs can reach it: the one
 /// that has it needs none (DeviceMemory). Needs rdma-core 62 (looked for at run time), Linux 7.0
 /// with CONFIG_PCI_P2PDMA, and a provider that exports it, which in rdma-core 65 only mlx5 does.
-/// Importers that pin memory cannot have it. ibv_dm_export_dmabuf_fd(3);
+/// Importers that pin memory cannot have it. availability() tries it, with a page.
+/// ibv_dm_export_dmabuf_fd(3);
 /// drivers/infiniband/core/uverbs_std_types_dmabuf.c.
 ///
 /// - **Addresses.** NIC memory has none. Each buffer is given one in a reserved part of the address
