@@ -192,8 +192,9 @@ TEST_F(VerbsDm, CopiesWhateverTheAlignment) {
     buffer.copy_in(0, model);
     Bytes host(size + 8);
     unsigned seed = 1;
-    for (const std::size_t offset : {0, 1, 2, 3, 4, 4093, 4096}) {
-        for (const std::size_t length : {1, 2, 3, 4, 5, 8, 4092, 4095, 4096, 4097, 8191}) {
+    for (const std::size_t offset : {0U, 1U, 2U, 3U, 4U, 4093U, 4096U}) {
+        for (const std::size_t length :
+             {1U, 2U, 3U, 4U, 5U, 8U, 4092U, 4095U, 4096U, 4097U, 8191U}) {
             for (std::size_t shift = 0; shift < 4; ++shift) {
                 const auto part = std::span(host).subspan(shift, length);
                 fill(part, ++seed);
