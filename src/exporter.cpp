@@ -23,23 +23,26 @@ const char* to_string(MemoryKind kind) noexcept {
 
 void Buffer::Memory::copy_in(std::size_t offset, std::span<const std::byte> source) {
     const CpuAccess access(sync_fd(), mapping(), CpuAccessMode::write);
-    std::copy(source.begin(), source.end(), access.bytes().subspan(offset, source.size()).begin());
+    std::ranges::copy(source, access.bytes().subspan(offset).begin());
 }
 
 void Buffer::Memory::copy_out(std::size_t offset, std::span<std::byte> destination) const {
     const CpuAccess access(sync_fd(), mapping(), CpuAccessMode::read);
-    const auto source = access.bytes().subspan(offset, destination.size());
-    std::copy(source.begin(), source.end(), destination.begin());
+    std::ranges::copy(access.bytes().subspan(offset, destination.size()), destination.begin());
 }
 
 void Buffer::copy_in(std::size_t offset, std::span<const std::byte> source) const {
-    detail::check_inside(offset, source.size(), size(), "Buffer::copy_in", "the buffer");
-    memory_->copy_in(offset, source);
+    detail::check_inside(offset, source.size(), size(), "copy_in", "the buffer");
+    if (!source.empty()) {
+        memory_->copy_in(offset, source);
+    }
 }
 
 void Buffer::copy_out(std::size_t offset, std::span<std::byte> destination) const {
-    detail::check_inside(offset, destination.size(), size(), "Buffer::copy_out", "the buffer");
-    memory_->copy_out(offset, destination);
+    detail::check_inside(offset, destination.size(), size(), "copy_out", "the buffer");
+    if (!destination.empty()) {
+        memory_->copy_out(offset, destination);
+    }
 }
 
 } // namespace rdmabuf

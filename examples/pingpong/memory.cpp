@@ -11,6 +11,9 @@ std::unique_ptr<Memory> make_memory(const rdmabuf::ProtectionDomain& pd, const L
     if (options.memory == MemoryType::dm) {
         return make_device_memory(pd, layout, options);
     }
+    if (options.memory == MemoryType::external) {
+        return make_external_memory(pd, layout, options);
+    }
     return make_dmabuf_memory(pd, layout, options);
 }
 

@@ -71,6 +71,9 @@ class Memory {
 [[nodiscard]] std::unique_ptr<Memory> make_dmabuf_memory(const rdmabuf::ProtectionDomain& pd,
                                                          const Layout& layout,
                                                          const Options& options);
+[[nodiscard]] std::unique_ptr<Memory> make_external_memory(const rdmabuf::ProtectionDomain& pd,
+                                                           const Layout& layout,
+                                                           const Options& options);
 [[nodiscard]] std::unique_ptr<Memory> make_device_memory(const rdmabuf::ProtectionDomain& pd,
                                                          const Layout& layout,
                                                          const Options& options);

@@ -24,8 +24,8 @@ enum class Mode : std::uint8_t {
     loopback,
 };
 
-enum class MemoryType : std::uint8_t { host, cuda, udmabuf, dma_heap, drm, memfd, dm };
-/// But for host and dm they are called after the exporter that makes them.
+enum class MemoryType : std::uint8_t { host, cuda, udmabuf, dma_heap, drm, memfd, external, dm };
+/// But for host and dm they are called after the exporter that makes them, or knows them.
 inline constexpr auto memory_types = std::to_array<Named<MemoryType>>({
     {"host", MemoryType::host},
     {"cuda", MemoryType::cuda},
@@ -33,6 +33,7 @@ inline constexpr auto memory_types = std::to_array<Named<MemoryType>>({
     {"dma-heap", MemoryType::dma_heap},
     {"drm", MemoryType::drm},
     {"memfd", MemoryType::memfd},
+    {"external", MemoryType::external},
     {"dm", MemoryType::dm},
 });
 /// As on the command line: "dma-heap".

@@ -85,7 +85,9 @@ class Buffer {
         [[nodiscard]] virtual std::span<std::byte> mapping() const noexcept = 0;
         /// The dma-buf to bracket CPU access with; -1 when none is needed.
         [[nodiscard]] virtual int sync_fd() const noexcept = 0;
-        /// Buffer::copy_in and copy_out, of a range inside it; through mapping() unless overridden.
+
+        /// Buffer::copy_in and copy_out, inside the memory and of more than nothing. Unless memory
+        /// has a way of its own they go through the mapping, bracketed as cpu_access() does it.
         virtual void copy_in(std::size_t offset, std::span<const std::byte> source);
         virtual void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
@@ -109,11 +111,11 @@ class Buffer {
         return {memory_->sync_fd(), memory_->mapping(), mode};
     }
 
-    /// Writes @p source to @p offset, whatever way there is: memory that is not mapped is copied
-    /// to by its driver.
-    /// @throws Error ERANGE past the end, or what cpu_access() or the driver says
+    /// Writes @p source at @p offset, in the way that this memory has: also where the CPU has no
+    /// mapping of it. @throws Error ERANGE outside the buffer (with the numbers), ENOTSUP for
+    /// memory without any such way, or what the kernel or the driver says
     void copy_in(std::size_t offset, std::span<const std::byte> source) const;
-    /// Reads as many bytes as @p destination has from @p offset on. @throws Error as copy_in()
+    /// Reads into @p destination from @p offset; as copy_in.
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
   private:

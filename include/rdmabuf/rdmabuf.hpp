@@ -12,6 +12,7 @@
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
 
 #include <rdmabuf/access.hpp>
+#include <rdmabuf/added_range.hpp>
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>

@@ -26,8 +26,10 @@ class Resolver {
 
     /// One of each exporter this library was built with, available here or not: an exporter that is
     /// not says why when asked. Without the stand-in of providers/memfd.hpp, which only softverbs
-    /// can use. Every call makes new ones: keep it, a buffer is known only to the allocator that
-    /// made it.
+    /// can use, and without those that need something of the program: a device
+    /// (providers/verbs_dm.hpp, providers/vfio.hpp), or to be told of memory
+    /// (providers/external.hpp). add() those.
+    /// Every call makes new ones: keep it, a buffer is known only to the allocator that made it.
     [[nodiscard]] static Resolver system();
 
     /// Asks @p exporter after all others.

@@ -20,18 +20,50 @@ std::uint64_t next_generation() noexcept {
     return ++last;
 }
 
+std::string describe(const Allocation& allocation) {
+    return "the " + std::to_string(allocation.length) + " bytes at " + hexadecimal(allocation.base);
+}
+
+ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> keep,
+                   std::uint64_t offset, std::size_t length, std::uintptr_t address) {
+    if (keep == nullptr) {
+        return {std::move(name), std::move(fd), offset, length, address};
+    }
+    // The descriptor first, then what it needs.
+    ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
+    return {std::move(name), fd.release(), std::move(release), offset, length, address};
+}
+
 } // namespace
 
-void BufferTable::add(Allocation allocation, const UniqueFd& dmabuf) {
-    allocation.generation = next_generation();
+std::uint64_t BufferTable::add(Allocation allocation, Place place) {
+    if (allocation.generation == 0) {
+        allocation.generation = next_generation();
+    }
+    const std::uint64_t generation = allocation.generation;
     const std::uintptr_t base = allocation.base;
     const std::unique_lock lock(mutex_);
-    entries_.emplace(base, Entry{std::move(allocation), &dmabuf});
+    // Those before begin lower and, as none overlap, end lower: only the last of them can reach in.
+    const auto after = entries_.lower_bound(base);
+    const bool next_begins_inside =
+        after != entries_.end() && after->first - base < allocation.length;
+    const Entry* const before = holder(base);
+    if (next_begins_inside || before != nullptr) {
+        const Allocation& other =
+            next_begins_inside ? after->second.allocation : before->allocation;
+        throw Error(EEXIST, "add",
+                    describe(allocation) + " overlap " + describe(other) +
+                        ", which are here already; remove those first");
+    }
+    entries_.emplace(base, Entry{std::move(allocation), std::move(place)});
+    return generation;
 }
 
 void BufferTable::remove(std::uintptr_t base) noexcept {
+    // What it keeps goes without the lock, should that be the last to hold it.
+    decltype(entries_)::node_type gone;
     const std::unique_lock lock(mutex_);
-    entries_.erase(base);
+    gone = entries_.extract(base);
 }
 
 const BufferTable::Entry* BufferTable::holder(std::uintptr_t address) const {
@@ -61,7 +93,7 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
     if (entry == nullptr) {
         throw Error(EFAULT, function,
                     hexadecimal(address) + " lies in no live buffer of this " +
-                        std::string(exporter) + " allocator");
+                        std::string(exporter) + " exporter");
     }
     const std::size_t offset = address - entry->allocation.base;
     // Compared this way round, offset + length cannot overflow.
@@ -71,7 +103,24 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
                         " leave the buffer of " + std::to_string(entry->allocation.length) +
                         " bytes at " + hexadecimal(entry->allocation.base));
     }
-    return {std::string(exporter), entry->dmabuf->duplicate(), offset, length, address};
+    return hold(std::string(exporter), entry->place.dmabuf->duplicate(), entry->place.keep,
+                entry->place.offset + offset, length, address);
+}
+
+ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,
+                                        std::size_t length, MappingKind mapping) const {
+    if (mapping != MappingKind::standard) {
+        throw Error(
+            ENOTSUP, "export_range",
+            std::string(exporter) +
+                " memory reaches an importer in one way only; ask for MappingKind::standard");
+    }
+    return export_range(exporter, address, length);
+}
+
+std::size_t BufferTable::size() const {
+    const std::shared_lock lock(mutex_);
+    return entries_.size();
 }
 
 } // namespace rdmabuf::detail

@@ -4,22 +4,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <string_view>
+#include <utility>
 
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {
 
-/// The live buffers of one allocator, by address. Thread safe. Every buffer is one whole dma-buf,
-/// so an offset into the allocation is an offset into the dma-buf.
+/// The live buffers of one exporter, by address. Thread safe.
 class BufferTable {
   public:
-    /// @param allocation  its generation is given here, unique in this process
-    /// @param dmabuf      stays where it is until remove()
-    void add(Allocation allocation, const UniqueFd& dmabuf);
+    /// Where a buffer lies in a dma-buf.
+    struct Place {
+        /// Stays where it is until remove().
+        const UniqueFd* dmabuf = nullptr;
+        /// Where the buffer begins in the dma-buf, in bytes.
+        std::uint64_t offset = 0;
+        /// What exported ranges hold besides, for memory that a descriptor alone does not keep.
+        std::shared_ptr<const void> keep = nullptr;
+    };
+
+    /// @param allocation  its generation is given here, unique in this process, unless it has one
+    /// @return the generation
+    /// @throws Error EEXIST when it overlaps another: the hint names both
+    std::uint64_t add(Allocation allocation, Place place);
+    /// A buffer that is one whole dma-buf: an offset into one is an offset into the other.
+    void add(Allocation allocation, const UniqueFd& dmabuf) {
+        add(std::move(allocation), {.dmabuf = &dmabuf});
+    }
     void remove(std::uintptr_t base) noexcept;
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const;
@@ -27,11 +43,16 @@ class BufferTable {
     /// Exporter::export_range, for these buffers. @param exporter its name
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
+    /// The same of memory that reaches importers in one way only. @throws Error ENOTSUP for others
+    [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
+                                             std::size_t length, MappingKind mapping) const;
+
+    [[nodiscard]] std::size_t size() const;
 
   private:
     struct Entry {
         Allocation allocation;
-        const UniqueFd* dmabuf = nullptr;
+        Place place;
     };
     /// Null when no buffer holds @p address. The caller holds the lock.
     [[nodiscard]] const Entry* holder(std::uintptr_t address) const;

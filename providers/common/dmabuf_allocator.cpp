@@ -57,13 +57,7 @@ std::optional<Allocation> DmaBufAllocator::find(std::uintptr_t address) const {
 
 ExportedRange DmaBufAllocator::export_range(std::uintptr_t address, std::size_t length,
                                             MappingKind mapping) const {
-    if (mapping != MappingKind::standard) {
-        throw Error(
-            ENOTSUP, "export_range",
-            std::string(name_) +
-                " memory reaches an importer in one way only; ask for MappingKind::standard");
-    }
-    return table_->export_range(name_, address, length);
+    return table_->export_range(name_, address, length, mapping);
 }
 
 Buffer DmaBufAllocator::allocate(std::size_t size) {

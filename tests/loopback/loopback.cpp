@@ -11,6 +11,7 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/providers/verbs_dm.hpp>
 #include <rdmabuf/resolver.hpp>
 
 #include "../providers/support.hpp"
@@ -37,10 +38,16 @@ class HostMemory : public Memory {
     MemoryRegion region_;
 };
 
-Resolver exporters([[maybe_unused]] const std::string& wanted) {
+Resolver exporters([[maybe_unused]] const std::string& wanted,
+                   [[maybe_unused]] const Context& context) {
 #if RDMABUF_HAVE_PROVIDER_MEMFD
     if (wanted == "memfd") { // which the system's are without
         return Resolver({make_memfd_exporter()});
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_VERBS_DM
+    if (wanted == "verbs_dm") { // which is that of one device
+        return Resolver({make_verbs_dm_exporter(context)});
     }
 #endif
     return Resolver::system();
@@ -51,7 +58,7 @@ class DmaBufMemory : public Memory {
   public:
     DmaBufMemory(const std::string& exporter, const ProtectionDomain& pd, std::size_t length,
                  Access access)
-        : resolver_(exporters(exporter)),
+        : resolver_(exporters(exporter, pd.context())),
           start_(page_size() + 72),
           buffer_(resolver_.allocator(exporter)->allocate(start_ + length)),
           region_(pd, resolver_.export_range(buffer_.address() + start_, length),

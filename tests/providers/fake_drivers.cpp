@@ -4,6 +4,7 @@
 #include <linux/dma-buf.h>
 #include <linux/dma-heap.h>
 #include <linux/udmabuf.h>
+#include <linux/vfio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 #include "real_calls.hpp"
 
 // What the drivers behind the fake devices do with their ioctls: the checks, and their errno, are
-// those of drivers/dma-buf and drivers/gpu/drm.
+// those of drivers/dma-buf, drivers/gpu/drm and drivers/vfio/pci.
 namespace rdmabuf::testing {
 namespace {
 
@@ -211,6 +212,88 @@ int FakeKernel::drm_ioctl(OpenFile& file, unsigned long request, void* argument)
         default:
             return fail(ENOTTY);
     }
+}
+
+int FakeKernel::new_bar_pages(const Device& device, std::size_t size, off_t offset) {
+    const std::vector<std::uint64_t>& bars = device.vfio.bars;
+    const auto region = static_cast<std::size_t>(offset >> vfio_region_shift);
+    const auto start =
+        static_cast<std::uint64_t>(offset) & ((std::uint64_t{1} << vfio_region_shift) - 1);
+    if (region >= bars.size() || start > bars[region] || size > bars[region] - start) {
+        return fail(EINVAL);
+    }
+    return new_backing(size);
+}
+
+int FakeKernel::vfio_ioctl(const Device& device, unsigned long request, void* argument) {
+    const Vfio& vfio = device.vfio;
+    switch (request) {
+        case VFIO_DEVICE_GET_REGION_INFO: {
+            if (fails("ioctl(VFIO_DEVICE_GET_REGION_INFO)")) {
+                return -1;
+            }
+            auto& info = *static_cast<vfio_region_info*>(argument);
+            if (info.argsz < sizeof(info) || info.index >= VFIO_PCI_NUM_REGIONS) {
+                return fail(EINVAL);
+            }
+            info.size = info.index < vfio.bars.size() ? vfio.bars[info.index] : 0;
+            info.offset = std::uint64_t{info.index} << vfio_region_shift;
+            return 0;
+        }
+        case VFIO_DEVICE_FEATURE:
+            return fails("ioctl(VFIO_DEVICE_FEATURE)") ? -1 : vfio_dmabuf(device, argument);
+        default:
+            return fail(ENOTTY);
+    }
+}
+
+int FakeKernel::vfio_dmabuf(const Device& device, void* argument) {
+    // As the kernel lays it out: the feature, and behind it its argument.
+    struct Request {
+        __u32 argsz, feature, region, open_flags, flags, ranges;
+        __u64 offset, length;
+    };
+    constexpr __u32 dma_buf = 11;
+    const auto& asked = *static_cast<const Request*>(argument);
+    const std::vector<std::uint64_t>& bars = device.vfio.bars;
+    if ((asked.feature & VFIO_DEVICE_FEATURE_MASK) != dma_buf) {
+        return fail(ENOTTY);
+    }
+    if (device.vfio.refusal != 0) {
+        return fail(device.vfio.refusal);
+    }
+    if ((asked.feature & VFIO_DEVICE_FEATURE_SET) != 0) {
+        return fail(EINVAL);
+    }
+    if ((asked.feature & VFIO_DEVICE_FEATURE_PROBE) != 0) {
+        return 0;
+    }
+    if (asked.argsz < sizeof(asked) || asked.ranges != 1 || asked.flags != 0) {
+        return fail(EINVAL);
+    }
+    if (asked.region >= VFIO_PCI_ROM_REGION_INDEX) {
+        return fail(ENODEV);
+    }
+    const std::uint64_t size = asked.region < bars.size() ? bars[asked.region] : 0;
+    if (asked.length == 0 || asked.length % page() != 0 || asked.offset % page() != 0 ||
+        asked.offset > size || asked.length > size - asked.offset) {
+        return fail(EINVAL);
+    }
+    const auto place =
+        static_cast<off_t>((std::uint64_t{asked.region} << vfio_region_shift) | asked.offset);
+    const bool close_on_exec = (asked.open_flags & O_CLOEXEC) != 0;
+    for (const auto& [start, pages] : bar_pages_) {
+        if (pages.device == device.number && pages.offset == place && pages.size == asked.length) {
+            return new_dmabuf(pages.backing, close_on_exec);
+        }
+    }
+    const int backing = new_backing(asked.length);
+    if (backing < 0) {
+        return -1;
+    }
+    const int fd = new_dmabuf(backing, close_on_exec);
+    __real_close(backing);
+    return fd;
 }
 
 } // namespace rdmabuf::testing

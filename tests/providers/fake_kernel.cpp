@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 std::atomic<FakeKernel*> in_force{nullptr};
 
 constexpr unsigned drm_major = 226;
+constexpr unsigned vfio_major = 511;
 constexpr unsigned first_render_minor = 128;
 
 int fail(int error) {
@@ -56,8 +57,8 @@ FakeKernel* FakeKernel::current() noexcept {
 }
 
 std::string FakeKernel::inside(const std::string& path) const {
-    for (const char* prefix :
-         {"/dev/udmabuf", "/dev/dma_heap", "/dev/dri", "/sys/module/udmabuf", "/sys/dev/char"}) {
+    for (const char* prefix : {"/dev/udmabuf", "/dev/dma_heap", "/dev/dri", "/dev/vfio",
+                               "/sys/module/udmabuf", "/sys/dev/char"}) {
         if (path.rfind(prefix, 0) == 0) {
             return root_.string() + path;
         }
@@ -112,6 +113,13 @@ void FakeKernel::add_card(const std::string& name, Card card) {
                                     .card = std::move(card),
                                     .render = render,
                                     .number = makedev(drm_major, minor_number)});
+}
+
+void FakeKernel::add_vfio(const std::string& name, Vfio vfio) {
+    const auto index = static_cast<unsigned>(devices_.size());
+    add_device("/dev/vfio/devices/" + name, {.kind = Device::Kind::vfio,
+                                             .number = makedev(vfio_major, index),
+                                             .vfio = std::move(vfio)});
 }
 
 void FakeKernel::add_link(const std::string& path, const std::string& target) {
@@ -326,7 +334,18 @@ void* FakeKernel::do_mmap(void* hint, std::size_t size, int protection, int flag
         return MAP_FAILED;
     }
     OpenFile& file = *found->second;
-    if (file.device) {
+    BarPages pages;
+    if (file.device && file.device->kind == Device::Kind::vfio) {
+        pages = {.device = file.device->number,
+                 .offset = offset,
+                 .size = size,
+                 .backing = new_bar_pages(*file.device, size, offset)};
+        if (pages.backing < 0) {
+            return MAP_FAILED;
+        }
+        fd = pages.backing;
+        offset = 0;
+    } else if (file.device) {
         // A dumb buffer, at the offset that MODE_MAP_DUMB gave.
         const auto handle = static_cast<std::uint32_t>(offset >> 32);
         const auto buffer = file.dumb_buffers.find(handle);
@@ -340,6 +359,11 @@ void* FakeKernel::do_mmap(void* hint, std::size_t size, int protection, int flag
     void* const start = __real_mmap(hint, size, protection, flags, fd, offset);
     if (start != MAP_FAILED) {
         mappings_[start] = found->second;
+        if (pages.backing >= 0) {
+            bar_pages_[start] = pages;
+        }
+    } else if (pages.backing >= 0) {
+        __real_close(pages.backing);
     }
     return start;
 }
@@ -348,6 +372,9 @@ int FakeKernel::do_munmap(void* start, std::size_t size) {
     const std::lock_guard lock(mutex_);
     if (const auto mapping = mappings_.extract(start)) {
         let_go(mapping.mapped());
+    }
+    if (const auto pages = bar_pages_.extract(start)) {
+        __real_close(pages.mapped().backing);
     }
     return __real_munmap(start, size);
 }
@@ -369,6 +396,8 @@ int FakeKernel::do_ioctl(int fd, unsigned long request, void* argument) {
             return request == DMA_HEAP_IOCTL_ALLOC ? heap_alloc(argument) : fail(ENOTTY);
         case Device::Kind::card:
             return drm_ioctl(*file, request, argument);
+        case Device::Kind::vfio:
+            return vfio_ioctl(*file->device, request, argument);
     }
     return fail(ENOTTY);
 }

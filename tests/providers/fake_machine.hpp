@@ -7,11 +7,12 @@ namespace rdmabuf::testing {
 
 /// What FakeKernel keeps of a device and of a file that is open.
 struct FakeKernel::Device {
-    enum class Kind { udmabuf, heap, card };
+    enum class Kind { udmabuf, heap, card, vfio };
     Kind kind = Kind::heap;
     Card card = {};
     bool render = false;
     dev_t number = 0;
+    Vfio vfio = {};
 };
 
 /// The memory behind a handle.
@@ -19,6 +20,17 @@ struct FakeKernel::DumbBuffer {
     int backing = -1;
     std::uint64_t size = 0;
 };
+
+/// Pages of a BAR that are mapped.
+struct FakeKernel::BarPages {
+    /// The device's number, and where the pages are in its file.
+    dev_t device = 0;
+    off_t offset = 0;
+    std::size_t size = 0;
+    int backing = -1;
+};
+/// As vfio-pci has it: the number of a region above its bytes.
+inline constexpr unsigned vfio_region_shift = 40;
 
 struct FakeKernel::OpenFile {
     /// None: the file is a dma-buf, or a memfd.

@@ -9,5 +9,8 @@ std::vector<std::string> rdmabuf::testing::memory_kinds() {
 #if RDMABUF_HAVE_PROVIDER_MEMFD
     kinds.emplace_back("memfd");
 #endif
+#if RDMABUF_HAVE_PROVIDER_VERBS_DM
+    kinds.emplace_back("verbs_dm");
+#endif
     return kinds;
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+
+#include <cerrno>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/external.hpp>
+
+#include "common/dmabuf_size.hpp"
+#include "common/pages.hpp"
+#include "common/table_range.hpp"
+
+namespace rdmabuf {
+namespace {
+
+constexpr const char* name_of_exporter = "external";
+constexpr const char* function = "add";
+
+std::string describe(const ExternalMemory& memory) {
+    return std::to_string(memory.length) + " bytes at " + detail::hexadecimal(memory.address) +
+           ", offset " + std::to_string(memory.offset);
+}
+
+/// What needs no look at the descriptor.
+void check_numbers(const ExternalMemory& memory) {
+    if (memory.length == 0) {
+        throw Error(EINVAL, function, "a range of 0 bytes cannot be added");
+    }
+    if (memory.address == 0) {
+        throw Error(EINVAL, function,
+                    describe(memory) +
+                        ": address 0 stands for an unknown address; give the memory another");
+    }
+    if (memory.length > std::numeric_limits<std::uintptr_t>::max() - memory.address ||
+        memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
+        throw Error(EINVAL, function, describe(memory) + ": the end is past what 64 bits can tell");
+    }
+    const std::size_t page = detail::page_size();
+    if (memory.address % page != memory.offset % page) {
+        throw Error(
+            EINVAL, function,
+            describe(memory) + ": the address lies " + std::to_string(memory.address % page) +
+                " bytes into its page and the offset " + std::to_string(memory.offset % page) +
+                " bytes into its; they must agree, since a NIC calls the memory by its "
+                "address and finds pages by both (pages here have " +
+                std::to_string(page) + " bytes)");
+    }
+}
+
+UniqueFd duplicate(int fd) {
+    UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copy) {
+        const int error = errno;
+        throw Error(error, "fcntl",
+                    error == EBADF ? "descriptor " + std::to_string(fd) +
+                                         " is not open; add the memory while its dma-buf is"
+                                   : std::string());
+    }
+    return copy;
+}
+
+class RangeExporter final : public ExternalExporter {
+  public:
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        return Availability::yes("ranges that the program adds; it has added " +
+                                 std::to_string(table_->size()));
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        return table_->find(address);
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        return table_->export_range(name_of_exporter, address, length, mapping);
+    }
+
+    [[nodiscard]] AddedRange add(int fd, const ExternalMemory& memory) override {
+        check_numbers(memory);
+        return add_checked(duplicate(fd), memory);
+    }
+
+    [[nodiscard]] AddedRange add(UniqueFd fd, const ExternalMemory& memory) override {
+        if (!fd) {
+            throw Error(EBADF, function, describe(memory) + ": no descriptor was given");
+        }
+        check_numbers(memory);
+        return add_checked(std::move(fd), memory);
+    }
+
+  private:
+    [[nodiscard]] AddedRange add_checked(UniqueFd fd, const ExternalMemory& memory) {
+        const auto size = detail::dmabuf_size(fd.get());
+        if (size && (memory.offset > *size || memory.length > *size - memory.offset)) {
+            throw Error(ERANGE, function,
+                        describe(memory) + ": the dma-buf has " + std::to_string(*size) + " bytes");
+        }
+        Allocation allocation{.base = memory.address,
+                              .length = memory.length,
+                              .generation = memory.generation,
+                              .kind = memory.kind,
+                              .pci_address = memory.pci_address};
+        return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset);
+    }
+
+    /// Ranges outlive their exporter, and hold this.
+    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
+};
+
+} // namespace
+
+std::shared_ptr<ExternalExporter> make_external_exporter() {
+    return std::make_shared<RangeExporter>();
+}
+
+} // namespace rdmabuf

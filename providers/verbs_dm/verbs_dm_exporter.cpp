@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/verbs_dm.hpp>
+
+#include "common/buffer_table.hpp"
+#include "common/device_node.hpp"
+#include "common/dmabuf_size.hpp"
+#include "common/pages.hpp"
+#include "common/refusal.hpp"
+#include "common/reserved_addresses.hpp"
+#include "common/table_range.hpp"
+
+namespace rdmabuf {
+namespace {
+
+constexpr const char* name_of_exporter = "verbs_dm";
+constexpr const char* export_call = "ibv_dm_export_dmabuf_fd";
+
+/// Newer than the rdma-core that this is built with may be. Null where there is none.
+using ExportDm = int (*)(ibv_dm*);
+ExportDm find_export() noexcept {
+    return reinterpret_cast<ExportDm>(::dlvsym(RTLD_DEFAULT, export_call, "IBVERBS_1.16"));
+}
+
+/// The unit in which devices copy, as DeviceMemory::copy_in explains.
+constexpr std::size_t copy_unit = 4;
+
+/// NIC memory, and the addresses it goes by.
+struct NicMemory {
+    DeviceMemory memory;
+    detail::ReservedAddresses addresses;
+};
+
+struct Exported {
+    std::shared_ptr<NicMemory> nic;
+    UniqueFd dmabuf;
+};
+
+/// Beginning at a page, where the NIC can be asked for that.
+DeviceMemory allocate(const Context& context, std::size_t size) {
+    try {
+        const auto page_bits = static_cast<std::uint32_t>(std::countr_zero(detail::page_size()));
+        return DeviceMemory(context, size, {.log2_alignment = page_bits});
+    } catch (const Error& error) {
+        if (error.error() != EINVAL) {
+            throw;
+        }
+    }
+    return DeviceMemory(context, size);
+}
+
+detail::OrRefusal<DeviceMemory> try_to_allocate(const Context& context, std::size_t size) {
+    try {
+        return allocate(context, size);
+    } catch (const Error& error) {
+        const char* remedy = "";
+        if (error.error() == EOPNOTSUPP || context.attributes().max_dm_size() == 0) {
+            remedy = "use a NIC with memory of its own, as mlx5 has from ConnectX-5 on";
+        } else if (error.error() == EINVAL) {
+            remedy = "ask for less";
+        } else if (error.error() == ENOMEM) {
+            remedy = "free some: all processes share what the NIC has, page by page";
+        }
+        return detail::Refusal{error.error(), error.function(),
+                               Availability::no(error.hint(), remedy)};
+    }
+}
+
+detail::Refusal no_export(const Context& context, int error) {
+    const std::string device = context.device_name();
+    switch (error) {
+        case EPROTONOSUPPORT:
+            return {error, export_call,
+                    Availability::no("this kernel's uverbs cannot export the memory of " + device,
+                                     "use Linux 7.0 or newer")};
+        case EOPNOTSUPP:
+            return {error, export_call,
+                    Availability::no("the kernel, or the rdma-core provider of " + device +
+                                         ", does not export its memory",
+                                     "use a kernel with CONFIG_PCI_P2PDMA and a device whose "
+                                     "provider can: mlx5")};
+        default:
+            return {error, export_call,
+                    Availability::no("the memory of " + device +
+                                     " cannot be exported: " + describe_errno(error))};
+    }
+}
+
+/// @param size  whole pages
+detail::OrRefusal<Exported> try_to_make(const Context& context, std::size_t size) {
+    const ExportDm export_dm = find_export();
+    if (export_dm == nullptr) {
+        return detail::Refusal{
+            ENOSYS, export_call,
+            Availability::no("libibverbs has no ibv_dm_export_dmabuf_fd (IBVERBS_1.16)",
+                             "use rdma-core 62 or newer")};
+    }
+    auto memory = try_to_allocate(context, size);
+    if (auto* refusal = std::get_if<detail::Refusal>(&memory)) {
+        return std::move(*refusal);
+    }
+    auto nic = std::make_shared<NicMemory>(NicMemory{
+        .memory = std::get<DeviceMemory>(std::move(memory)),
+        .addresses = detail::ReservedAddresses(size),
+    });
+    errno = 0;
+    UniqueFd dmabuf(export_dm(nic->memory.native()));
+    if (!dmabuf) {
+        return no_export(context, errno != 0 ? errno : EIO);
+    }
+    if (const auto exported = detail::dmabuf_size(dmabuf.get()); exported != size) {
+        return detail::Refusal{
+            ENOTSUP, export_call,
+            Availability::no("a dma-buf of " + (exported ? std::to_string(*exported) : "unknown") +
+                                 " bytes came for " + std::to_string(size) +
+                                 " bytes of memory of " + context.device_name() +
+                                 ": where in it they begin is not known",
+                             "register the memory itself: DeviceMemoryMR")};
+    }
+    return Exported{std::move(nic), std::move(dmabuf)};
+}
+
+class NicBuffer final : public Buffer::Memory {
+  public:
+    NicBuffer(std::shared_ptr<detail::BufferTable> table, Exported made, std::string pci_address)
+        : nic_(std::move(made.nic)),
+          range_(std::move(table),
+                 {.base = nic_->addresses.start(),
+                  .length = nic_->memory.size(),
+                  .generation = 0,
+                  .kind = MemoryKind::device,
+                  .pci_address = std::move(pci_address)},
+                 std::move(made.dmabuf), 0, nic_) {}
+
+    [[nodiscard]] std::uintptr_t address() const noexcept override {
+        return nic_->addresses.start();
+    }
+    [[nodiscard]] std::size_t size() const noexcept override { return nic_->memory.size(); }
+    [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
+    [[nodiscard]] int sync_fd() const noexcept override { return -1; }
+
+    void copy_in(std::size_t offset, std::span<const std::byte> source) override {
+        if (in_units(offset, source)) {
+            nic_->memory.copy_in(offset, source);
+            return;
+        }
+        Words words{};
+        while (!source.empty()) {
+            const Window window(offset, source.size());
+            const auto covered = std::span(words.bytes).first(window.length);
+            if (window.partial()) {
+                nic_->memory.copy_out(window.start, covered);
+            }
+            std::ranges::copy(source.first(window.wanted), covered.subspan(window.lead).begin());
+            nic_->memory.copy_in(window.start, covered);
+            source = source.subspan(window.wanted);
+            offset += window.wanted;
+        }
+    }
+
+    void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
+        if (in_units(offset, destination)) {
+            nic_->memory.copy_out(offset, destination);
+            return;
+        }
+        Words words{};
+        while (!destination.empty()) {
+            const Window window(offset, destination.size());
+            const auto covered = std::span(words.bytes).first(window.length);
+            nic_->memory.copy_out(window.start, covered);
+            std::ranges::copy(covered.subspan(window.lead, window.wanted), destination.begin());
+            destination = destination.subspan(window.wanted);
+            offset += window.wanted;
+        }
+    }
+
+  private:
+    struct Words {
+        alignas(copy_unit) std::array<std::byte, 4096> bytes;
+    };
+    /// The words around the next bytes to copy, as many as fit.
+    struct Window {
+        Window(std::size_t offset, std::size_t left) noexcept
+            : lead(offset % copy_unit),
+              start(offset - lead),
+              wanted(std::min(left, sizeof(Words) - lead)),
+              length((lead + wanted + copy_unit - 1) / copy_unit * copy_unit) {}
+        [[nodiscard]] bool partial() const noexcept { return wanted != length; }
+        std::size_t lead;
+        std::size_t start;
+        std::size_t wanted;
+        std::size_t length;
+    };
+    static bool in_units(std::size_t offset, std::span<const std::byte> host) noexcept {
+        return (offset | host.size() | reinterpret_cast<std::uintptr_t>(host.data())) % copy_unit ==
+               0;
+    }
+
+    std::shared_ptr<NicMemory> nic_;
+    detail::TableRange range_;
+};
+
+/// Of the NIC; empty where it is on no PCI bus, as that of softverbs.
+std::string pci_address_of(const Context& context) {
+    const std::string device = std::string(context.native()->device->ibdev_path) + "/device";
+    return detail::link_name(device + "/subsystem") == "pci" ? detail::link_name(device)
+                                                             : std::string();
+}
+
+class VerbsDmExporter final : public Allocator {
+  public:
+    explicit VerbsDmExporter(const Context& context)
+        : context_(context), pci_address_(pci_address_of(context)) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        try {
+            const auto made = try_to_make(context_, detail::page_size());
+            const auto* const refusal = std::get_if<detail::Refusal>(&made);
+            const std::string device = "the memory of " + context_.device_name();
+            if (refusal == nullptr) {
+                return Availability::yes(
+                    device + ", " + std::to_string(context_.attributes().max_dm_size()) + " bytes");
+            }
+            return refusal->error == ENOMEM
+                       ? Availability::yes(device + ", all in use now: exporting it was not tried")
+                       : refusal->why;
+        } catch (const Error& error) {
+            return Availability::no(error.what());
+        }
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        return table_->find(address);
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        return table_->export_range(name_of_exporter, address, length, mapping);
+    }
+
+    [[nodiscard]] Buffer allocate(std::size_t size) override {
+        if (size == 0) {
+            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        }
+        return Buffer(std::make_unique<NicBuffer>(
+            table_, detail::value_or_raise(try_to_make(context_, detail::round_up_to_pages(size))),
+            pci_address_));
+    }
+
+  private:
+    Context context_;
+    std::string pci_address_;
+    /// Buffers outlive their exporter, and hold this.
+    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
+};
+
+} // namespace
+
+std::shared_ptr<Allocator> make_verbs_dm_exporter(const Context& context) {
+    return std::make_shared<VerbsDmExporter>(context);
+}
+
+} // namespace rdmabuf

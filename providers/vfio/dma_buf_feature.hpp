@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <linux/types.h>
+#include <linux/vfio.h>
+
+#include <cstddef>
+
+namespace rdmabuf::detail {
+
+// VFIO_DEVICE_FEATURE_DMA_BUF of linux/vfio.h, which is younger than the headers that this is built
+// with may be.
+
+constexpr __u32 vfio_feature_dma_buf = 11;
+
+/// What VFIO_DEVICE_FEATURE is given for it: the feature, and one range of a region.
+struct VfioDmaBufRequest {
+    __u32 argsz;
+    __u32 feature_flags;
+    __u32 region_index;
+    /// Of the descriptor to come, as in open(2).
+    __u32 open_flags;
+    /// 0.
+    __u32 flags;
+    __u32 nr_ranges;
+    __u64 offset;
+    __u64 length;
+};
+
+#ifdef VFIO_DEVICE_FEATURE_DMA_BUF
+static_assert(vfio_feature_dma_buf == VFIO_DEVICE_FEATURE_DMA_BUF);
+static_assert(offsetof(VfioDmaBufRequest, region_index) == offsetof(vfio_device_feature, data));
+constexpr bool at_place(std::size_t ours, std::size_t theirs) {
+    return ours - offsetof(VfioDmaBufRequest, region_index) == theirs;
+}
+static_assert(at_place(offsetof(VfioDmaBufRequest, region_index),
+                       offsetof(vfio_device_feature_dma_buf, region_index)));
+static_assert(at_place(offsetof(VfioDmaBufRequest, open_flags),
+                       offsetof(vfio_device_feature_dma_buf, open_flags)));
+static_assert(at_place(offsetof(VfioDmaBufRequest, flags),
+                       offsetof(vfio_device_feature_dma_buf, flags)));
+static_assert(at_place(offsetof(VfioDmaBufRequest, nr_ranges),
+                       offsetof(vfio_device_feature_dma_buf, nr_ranges)));
+static_assert(at_place(offsetof(VfioDmaBufRequest, offset),
+                       offsetof(vfio_device_feature_dma_buf, dma_ranges)));
+static_assert(offsetof(VfioDmaBufRequest, length) - offsetof(VfioDmaBufRequest, offset) ==
+              offsetof(vfio_region_dma_range, length));
+#endif
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <linux/vfio.h>
+
+#include <cerrno>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/detail/ioctl.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/vfio.hpp>
+
+#include "common/pages.hpp"
+#include "common/refusal.hpp"
+#include "common/reserved_addresses.hpp"
+#include "common/table_range.hpp"
+#include "vfio/dma_buf_feature.hpp"
+
+namespace rdmabuf {
+namespace {
+
+constexpr const char* name_of_exporter = "vfio";
+constexpr const char* add_call = "add";
+constexpr const char* info_call = "ioctl(VFIO_DEVICE_GET_REGION_INFO)";
+constexpr const char* feature_call = "ioctl(VFIO_DEVICE_FEATURE)";
+
+/// What a range, and all that is exported of it, keeps.
+struct Kept {
+    std::shared_ptr<const UniqueFd> device;
+    std::optional<detail::ReservedAddresses> addresses;
+};
+
+std::string describe(const VfioRegion& region) {
+    return std::to_string(region.length) + " bytes at offset " + std::to_string(region.offset) +
+           " of region " + std::to_string(region.index);
+}
+
+/// Why the feature cannot be had, of errors that say so of the device and not of a range.
+Availability no_feature(int error) {
+    switch (error) {
+        case ENOTTY:
+        case EINVAL: // of a probe, whose arguments are right for kernels that know it
+            return Availability::no(
+                "this kernel has no VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is no VFIO "
+                "device's",
+                "use Linux 6.19 or newer with CONFIG_VFIO_PCI_DMABUF");
+        case EOPNOTSUPP:
+            return Availability::no("the VFIO driver of this device does not export its BARs",
+                                    "bind the device to vfio-pci, on a kernel with "
+                                    "CONFIG_PCI_P2PDMA");
+        case ENODEV:
+            return Availability::no("the device is gone, or is being removed");
+        case EBADF:
+            return Availability::no("the descriptor that the exporter was made of was not open",
+                                    "make the exporter while the VFIO device is");
+        default:
+            return Availability::no("VFIO_DEVICE_FEATURE_DMA_BUF cannot be used: " +
+                                    describe_errno(error));
+    }
+}
+
+/// 0 or a descriptor, or -1 and errno.
+int ask_feature(int device, __u32 operation, const VfioRegion& region) noexcept {
+    detail::VfioDmaBufRequest request{.argsz = sizeof(request),
+                                      .feature_flags = operation | detail::vfio_feature_dma_buf,
+                                      .region_index = region.index,
+                                      .open_flags = O_RDWR | O_CLOEXEC,
+                                      .flags = 0,
+                                      .nr_ranges = 1,
+                                      .offset = region.offset,
+                                      .length = region.length};
+    return detail::ioctl_retrying(device, VFIO_DEVICE_FEATURE, &request);
+}
+
+UniqueFd export_pages(int device, const VfioRegion& region) {
+    UniqueFd dmabuf(ask_feature(device, VFIO_DEVICE_FEATURE_GET, region));
+    if (!dmabuf) {
+        const int error = errno;
+        throw Error(error, feature_call,
+                    describe(region) + ": " +
+                        (error == EINVAL
+                             ? "the kernel shares memory BARs only, and only with CONFIG_PCI_P2PDMA"
+                             : detail::explain(no_feature(error))));
+    }
+    return dmabuf;
+}
+
+/// In bytes; 0 where the device has no such region.
+std::uint64_t region_size(int device, std::uint32_t index) {
+    vfio_region_info info{};
+    info.argsz = sizeof(info);
+    info.index = index;
+    if (detail::ioctl_retrying(device, VFIO_DEVICE_GET_REGION_INFO, &info) < 0) {
+        const int error = errno;
+        throw Error(error, info_call,
+                    "region " + std::to_string(index) +
+                        (error == ENOTTY ? " of a descriptor that is no VFIO device's" : ""));
+    }
+    return info.size;
+}
+
+/// @p region with its length. What the kernel answers with a bare errno, in words.
+VfioRegion checked(int device, VfioRegion region) {
+    if (region.index >= VFIO_PCI_ROM_REGION_INDEX) {
+        throw Error(
+            ENODEV, add_call,
+            "region " + std::to_string(region.index) + " is no BAR: those are the regions 0 to 5");
+    }
+    const std::uint64_t size = region_size(device, region.index);
+    if (size == 0) {
+        throw Error(EINVAL, add_call,
+                    "the device has nothing in BAR " + std::to_string(region.index));
+    }
+    if (region.length == 0 && region.offset < size) {
+        region.length = size - region.offset;
+    }
+    if (region.offset >= size || region.length > size - region.offset) {
+        throw Error(ERANGE, add_call,
+                    describe(region) + ", which has " + std::to_string(size) + " bytes");
+    }
+    const std::size_t page = detail::page_size();
+    if (region.offset % page != 0 || region.length % page != 0) {
+        throw Error(EINVAL, add_call,
+                    describe(region) + ": VFIO exports whole pages, of " + std::to_string(page) +
+                        " bytes here");
+    }
+    if (region.address % page != 0) {
+        throw Error(EINVAL, add_call,
+                    describe(region) + " begin at a page, and " +
+                        detail::hexadecimal(region.address) + " is no mapping of them: it lies " +
+                        std::to_string(region.address % page) + " bytes into its page");
+    }
+    if (region.length > std::numeric_limits<std::uintptr_t>::max() - region.address) {
+        throw Error(EINVAL, add_call,
+                    describe(region) + " do not fit behind " + detail::hexadecimal(region.address));
+    }
+    return region;
+}
+
+class BarExporter final : public VfioExporter {
+  public:
+    /// @param device_error  why there is no device; otherwise 0
+    BarExporter(UniqueFd device, int device_error, std::string pci_address)
+        : device_(std::make_shared<const UniqueFd>(std::move(device))),
+          device_error_(device_error),
+          pci_address_(std::move(pci_address)) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        if (device_error_ != 0) {
+            return no_feature(device_error_);
+        }
+        if (ask_feature(device_->get(), VFIO_DEVICE_FEATURE_GET | VFIO_DEVICE_FEATURE_PROBE, {}) <
+            0) {
+            return no_feature(errno);
+        }
+        return Availability::yes("BARs of the VFIO device" +
+                                 (pci_address_.empty() ? "" : " " + pci_address_));
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        return table_->find(address);
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        return table_->export_range(name_of_exporter, address, length, mapping);
+    }
+
+    [[nodiscard]] AddedRange add(const VfioRegion& wanted) override {
+        if (device_error_ != 0) {
+            throw Error(device_error_, "fcntl", detail::explain(no_feature(device_error_)));
+        }
+        const VfioRegion region = checked(device_->get(), wanted);
+        auto kept = std::make_shared<Kept>(Kept{.device = device_, .addresses = std::nullopt});
+        if (region.address == 0) {
+            kept->addresses.emplace(region.length);
+        }
+        Allocation allocation{
+            .base = kept->addresses ? kept->addresses->start() : region.address,
+            .length = region.length,
+            .generation = 0,
+            .kind = MemoryKind::device,
+            .pci_address = pci_address_,
+        };
+        UniqueFd dmabuf = export_pages(device_->get(), region);
+        return detail::add_range(table_, std::move(allocation), std::move(dmabuf), 0,
+                                 std::move(kept));
+    }
+
+  private:
+    std::shared_ptr<const UniqueFd> device_;
+    int device_error_;
+    std::string pci_address_;
+    /// Ranges outlive their exporter, and hold this.
+    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
+};
+
+} // namespace
+
+std::shared_ptr<VfioExporter> make_vfio_exporter(int device, std::string pci_address) {
+    UniqueFd copy(::fcntl(device, F_DUPFD_CLOEXEC, 0));
+    const int error = copy ? 0 : errno;
+    return std::make_shared<BarExporter>(std::move(copy), error, std::move(pci_address));
+}
+
+} // namespace rdmabuf

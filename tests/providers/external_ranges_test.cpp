@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <future>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include <rdmabuf/providers/external.hpp>
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/resolver.hpp>
+
+#include "support.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Optional;
+
+constexpr std::uintptr_t somewhere = std::uintptr_t{1} << 40;
+
+/// What stands in for a dma-buf, with a pattern in it.
+UniqueFd make_dmabuf(std::size_t pages) {
+    UniqueFd fd(::memfd_create("external", MFD_CLOEXEC));
+    std::vector<std::byte> bytes(pages * page_size());
+    fill(bytes, static_cast<unsigned>(pages));
+    EXPECT_EQ(::write(fd.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    return fd;
+}
+
+std::vector<std::byte> pattern(std::size_t pages, std::size_t offset, std::size_t length) {
+    std::vector<std::byte> bytes(pages * page_size());
+    fill(bytes, static_cast<unsigned>(pages));
+    const auto start = bytes.begin() + static_cast<std::ptrdiff_t>(offset);
+    return {start, start + static_cast<std::ptrdiff_t>(length)};
+}
+
+class External : public ::testing::Test {
+  protected:
+    std::optional<Error> refusal(const ExternalMemory& memory) {
+        return error_of([&] { (void)exporter->add(dmabuf.get(), memory); });
+    }
+
+    std::set<int> before = open_descriptors();
+    std::shared_ptr<ExternalExporter> exporter = make_external_exporter();
+    UniqueFd dmabuf = make_dmabuf(8);
+};
+
+TEST_F(External, AnswersWhatItWasTold) {
+    const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere + 100,
+                                                          .length = 3 * page_size(),
+                                                          .offset = 2 * page_size() + 100,
+                                                          .kind = MemoryKind::pinned_host,
+                                                          .pci_address = "0000:3b:00.0",
+                                                          .generation = 77});
+    for (const std::uintptr_t address : {range.address(), range.address() + range.length() - 1}) {
+        const auto found = exporter->find(address);
+        ASSERT_TRUE(found);
+        EXPECT_EQ(found->base, somewhere + 100);
+        EXPECT_EQ(found->length, 3 * page_size());
+        EXPECT_EQ(found->generation, 77U);
+        EXPECT_EQ(found->kind, MemoryKind::pinned_host);
+        EXPECT_EQ(found->pci_address, "0000:3b:00.0");
+    }
+    EXPECT_EQ(range.allocation().generation, 77U);
+    EXPECT_FALSE(exporter->find(range.address() - 1));
+    EXPECT_FALSE(exporter->find(range.address() + range.length()));
+}
+
+TEST_F(External, ExportsFromWhereTheMemoryLiesInItsDmaBuf) {
+    const std::size_t offset = 2 * page_size() + 100;
+    const AddedRange range = exporter->add(
+        dmabuf.get(), {.address = somewhere + 100, .length = 3 * page_size(), .offset = offset});
+    const ExportedRange all = exporter->export_range(range.address(), range.length());
+    EXPECT_EQ(all.offset(), offset);
+    EXPECT_EQ(all.address(), somewhere + 100);
+    EXPECT_EQ(bytes_through(all, false), pattern(8, offset, range.length()));
+    const ExportedRange part = exporter->export_range(range.address() + 5000, 70);
+    EXPECT_EQ(part.offset(), offset + 5000);
+    EXPECT_EQ(bytes_through(part, false), pattern(8, offset + 5000, 70));
+    EXPECT_NE(all.fd(), dmabuf.get());
+    EXPECT_TRUE(closed_on_exec(all.fd()));
+}
+
+TEST_F(External, HasADescriptorOfItsOwn) {
+    const AddedRange range =
+        exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
+    dmabuf.reset();
+    const ExportedRange exported = exporter->export_range(somewhere, page_size());
+    EXPECT_EQ(bytes_through(exported, false), pattern(8, 0, page_size()));
+}
+
+TEST_F(External, TakesADescriptorThatItIsGiven) {
+    const int number = dmabuf.get();
+    AddedRange range =
+        exporter->add(std::move(dmabuf), {.address = somewhere, .length = page_size()});
+    EXPECT_GE(::fcntl(number, F_GETFD), 0);
+    range.remove();
+    EXPECT_EQ(::fcntl(number, F_GETFD), -1);
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(External, ClosesADescriptorThatItWasGivenInVain) {
+    EXPECT_TRUE(error_of([&] { (void)exporter->add(std::move(dmabuf), {.address = somewhere}); }));
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(External, ForgetsARangeThatIsRemoved) {
+    AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
+    EXPECT_TRUE(range.added());
+    range.remove();
+    range.remove();
+    EXPECT_FALSE(range.added());
+    EXPECT_FALSE(exporter->find(somewhere));
+    const auto error = error_of([&] { (void)exporter->export_range(somewhere, 1); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EFAULT);
+    EXPECT_THAT(error->hint(), HasSubstr("no live buffer of this external exporter"));
+}
+
+TEST_F(External, ForgetsARangeWhoseHandleIsGoneOrReplaced) {
+    { const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1}); }
+    EXPECT_FALSE(exporter->find(somewhere));
+    AddedRange first = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
+    AddedRange second =
+        exporter->add(dmabuf.get(), {.address = somewhere + page_size(), .length = 1});
+    first = std::move(second);
+    EXPECT_FALSE(exporter->find(somewhere));
+    EXPECT_TRUE(exporter->find(somewhere + page_size()));
+}
+
+TEST_F(External, AnExportedRangeSurvivesTheRangeItCameFrom) {
+    AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
+    const ExportedRange exported = exporter->export_range(somewhere, page_size());
+    range.remove();
+    dmabuf.reset();
+    EXPECT_EQ(bytes_through(exported, false), pattern(8, 0, page_size()));
+}
+
+TEST_F(External, ARangeSurvivesItsExporter) {
+    {
+        const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
+        exporter.reset();
+        EXPECT_TRUE(range.added());
+    }
+    dmabuf.reset();
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(External, GivesTheSameAddressAnotherGenerationEachTime) {
+    std::set<std::uint64_t> generations;
+    for (int round = 0; round < 10; ++round) {
+        const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
+        generations.insert(exporter->find(somewhere)->generation);
+    }
+    EXPECT_EQ(generations.size(), 10U);
+    EXPECT_FALSE(generations.contains(0));
+}
+
+TEST_F(External, RefusesAnOverlapAndNamesBoth) {
+    const AddedRange range =
+        exporter->add(dmabuf.get(), {.address = somewhere, .length = 2 * page_size()});
+    const std::vector<std::pair<std::uintptr_t, std::size_t>> overlaps = {
+        {somewhere, 2 * page_size()},
+        {somewhere, 1},
+        {somewhere - page_size(), page_size() + 1},
+        {somewhere - page_size(), 8 * page_size()},
+        {somewhere + page_size(), page_size()},
+        {somewhere + page_size(), 7 * page_size()},
+    };
+    for (const auto& [address, length] : overlaps) {
+        const auto error = refusal({.address = address, .length = length});
+        ASSERT_TRUE(error) << length << " bytes at " << address;
+        EXPECT_EQ(error->error(), EEXIST);
+        EXPECT_THAT(error->hint(),
+                    AllOf(HasSubstr("the " + std::to_string(length) + " bytes at 0x"),
+                          HasSubstr("overlap the " + std::to_string(2 * page_size()) +
+                                    " bytes at 0x10000000000")));
+        EXPECT_EQ(exporter->find(somewhere)->length, 2 * page_size());
+        EXPECT_FALSE(exporter->find(somewhere - 1));
+    }
+    // What only touches it is no overlap.
+    const AddedRange below =
+        exporter->add(dmabuf.get(), {.address = somewhere - page_size(), .length = page_size()});
+    const AddedRange above =
+        exporter->add(dmabuf.get(), {.address = somewhere + 2 * page_size(), .length = 1});
+    EXPECT_EQ(exporter->find(somewhere - 1)->base, below.address());
+    EXPECT_EQ(exporter->find(above.address())->base, above.address());
+}
+
+TEST_F(External, RefusesARangeBehindTheEndOfTheDmaBuf) {
+    const std::size_t most = std::numeric_limits<std::size_t>::max();
+    const std::vector<std::pair<std::uint64_t, std::size_t>> ranges = {
+        {0, 8 * page_size() + 1},
+        {page_size(), 8 * page_size()},
+        {8 * page_size(), 1},
+        {9 * page_size(), 1},
+        {most / page_size() * page_size() - page_size(), 1},
+    };
+    for (const auto& [offset, length] : ranges) {
+        const auto error = refusal({.address = somewhere, .length = length, .offset = offset});
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), ERANGE);
+        EXPECT_THAT(error->hint(),
+                    AllOf(HasSubstr(std::to_string(length) + " bytes at 0x10000000000, offset " +
+                                    std::to_string(offset)),
+                          HasSubstr("has " + std::to_string(8 * page_size()) + " bytes")));
+    }
+    const AddedRange last = exporter->add(
+        dmabuf.get(), {.address = somewhere, .length = page_size(), .offset = 7 * page_size()});
+    EXPECT_EQ(exporter->export_range(somewhere, page_size()).offset(), 7 * page_size());
+}
+
+TEST_F(External, LeavesThePositionOfAFileAlone) {
+    ASSERT_EQ(::lseek(dmabuf.get(), 123, SEEK_SET), 123);
+    const AddedRange range = exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
+    EXPECT_TRUE(refusal({.address = somewhere * 2, .length = 9 * page_size()}));
+    EXPECT_EQ(::lseek(dmabuf.get(), 0, SEEK_CUR), 123);
+}
+
+TEST_F(External, TakesADescriptorThatCannotTellItsSize) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+    const UniqueFd reader(ends[0]);
+    const UniqueFd writer(ends[1]);
+    const AddedRange range =
+        exporter->add(reader.get(), {.address = somewhere, .length = 100 * page_size()});
+    EXPECT_EQ(exporter->export_range(somewhere, 1).offset(), 0U);
+}
+
+TEST_F(External, RefusesDescriptorsThatAreNotOpen) {
+    for (const int fd : {-1, 9999}) {
+        const auto error = error_of(
+            [&] { (void)exporter->add(fd, ExternalMemory{.address = somewhere, .length = 1}); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->error(), EBADF);
+        EXPECT_STREQ(error->function(), "fcntl");
+        EXPECT_THAT(error->hint(), HasSubstr("descriptor " + std::to_string(fd) + " is not open"));
+    }
+    const auto error =
+        error_of([&] { (void)exporter->add(UniqueFd(), {.address = somewhere, .length = 1}); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EBADF);
+    EXPECT_THAT(error->hint(), HasSubstr("no descriptor was given"));
+}
+
+TEST_F(External, TellsThatTheProcessHasNoDescriptorsLeft) {
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const auto lowest_free = static_cast<rlim_t>(dmabuf.duplicate().get());
+    const rlimit none{.rlim_cur = lowest_free, .rlim_max = limit.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    const auto error = refusal({.address = somewhere, .length = 1});
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EMFILE);
+    EXPECT_STREQ(error->function(), "fcntl");
+    EXPECT_FALSE(exporter->find(somewhere));
+}
+
+TEST_F(External, RefusesNumbersThatMakeNoRange) {
+    const std::size_t most = std::numeric_limits<std::size_t>::max();
+    const std::uintptr_t top = most / page_size() * page_size();
+    const std::vector<std::pair<ExternalMemory, std::string>> refused = {
+        {{.address = somewhere}, "0 bytes"},
+        {{.length = 1}, "address 0 stands for an unknown address"},
+        {{.address = top, .length = page_size() + 1}, "past what 64 bits can tell"},
+        {{.address = somewhere, .length = page_size() + 1, .offset = top},
+         "past what 64 bits can tell"},
+        {{.address = somewhere + 24, .length = 1}, "24 bytes into its page and the offset 0"},
+        {{.address = somewhere, .length = 1, .offset = page_size() + 8},
+         "0 bytes into its page and the offset 8"},
+    };
+    for (const auto& [memory, text] : refused) {
+        const auto error = refusal(memory);
+        ASSERT_TRUE(error) << text;
+        EXPECT_EQ(error->error(), EINVAL);
+        EXPECT_THAT(error->hint(), HasSubstr(text));
+    }
+}
+
+TEST_F(External, IsAskedByAResolverItIsAddedTo) {
+    Resolver resolver = Resolver::system();
+    EXPECT_EQ(error_of([&] { (void)resolver.exporter("external"); })->error(), ENOENT);
+    resolver.add(exporter);
+    const AddedRange range =
+        exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
+    EXPECT_EQ(resolver.find(somewhere + 5).exporter, exporter);
+    EXPECT_EQ(resolver.export_range(somewhere + 5, 10).exporter(), "external");
+    EXPECT_EQ(exporter->availability().reason, "ranges that the program adds; it has added 1");
+}
+
+TEST_F(External, ServesThreadsThatAddFindExportAndRemove) {
+    constexpr unsigned workers = 4;
+    std::vector<std::future<unsigned>> wrong;
+    for (unsigned worker = 0; worker < workers; ++worker) {
+        wrong.push_back(std::async(std::launch::async, [&, worker] {
+            const std::uintptr_t mine = somewhere + worker * page_size();
+            unsigned count = 0;
+            for (int round = 0; round < 500; ++round) {
+                const AddedRange range = exporter->add(
+                    dmabuf.get(),
+                    {.address = mine, .length = page_size(), .offset = worker * page_size()});
+                const ExportedRange exported = exporter->export_range(mine + 8, 16);
+                count += exported.offset() == worker * page_size() + 8 ? 0 : 1;
+                const auto other = exporter->find(somewhere + (worker + 1) % workers * page_size());
+                count += !other || other->length == page_size() ? 0 : 1;
+            }
+            return count;
+        }));
+    }
+    for (auto& count : wrong) {
+        EXPECT_EQ(count.get(), 0U);
+    }
+    dmabuf.reset();
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_F(External, GivesEverythingBackTenThousandTimes) {
+    for (int cycle = 0; cycle < 10000; ++cycle) {
+        const AddedRange range =
+            exporter->add(dmabuf.get(), {.address = somewhere, .length = page_size()});
+        const ExportedRange exported = exporter->export_range(somewhere, 1);
+        ASSERT_FALSE(exporter->find(somewhere + page_size()));
+        ASSERT_THAT(error_of([&] {
+                        (void)exporter->add(dmabuf.get(), {.address = somewhere, .length = 1});
+                    }),
+                    Optional(::testing::Property(&Error::error, EEXIST)));
+    }
+    dmabuf.reset();
+    EXPECT_EQ(open_descriptors(), before);
+    EXPECT_EQ(exporter->availability().reason, "ranges that the program adds; it has added 0");
+}
+
+} // namespace
+} // namespace rdmabuf::testing
