@@ -25,3 +25,10 @@ endfunction()
 
 rdmabuf_require_verbs(ibv_import_dm)
 rdmabuf_require_verbs(ibv_is_fork_initialized)
+
+# Of rdma-core 59. Found at run time whatever this says.
+set(CMAKE_REQUIRED_LIBRARIES PkgConfig::libibverbs)
+set(CMAKE_REQUIRED_QUIET TRUE)
+check_cxx_symbol_exists(ibv_alloc_dmah infiniband/verbs.h RDMABUF_VERBS_HAVE_DMAH)
+unset(CMAKE_REQUIRED_LIBRARIES)
+unset(CMAKE_REQUIRED_QUIET)

@@ -10,6 +10,7 @@
 //      └─ CompletionQueue ───┴────────┘
 //
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
+//          └─ register_memory() ── Registration: the whole way, with reasons
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/address_handle.hpp>
@@ -22,6 +23,7 @@
 #include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exported_range.hpp>
@@ -31,7 +33,11 @@
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/quirks.hpp>
 #include <rdmabuf/region.hpp>
+#include <rdmabuf/registered_memory.hpp>
+#include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_trail.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
