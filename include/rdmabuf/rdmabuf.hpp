@@ -10,12 +10,13 @@
 //      └─ CompletionQueue ───┴────────┘
 //
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
-//          └─ register_memory() ── Registration: the whole way, with reasons
+//          └─ register_memory() ── Registration, ChunkedRegion: the whole way, with reasons
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
@@ -38,10 +39,12 @@
 #include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/registration_trail.hpp>
+#include <rdmabuf/remote_chunks.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
+#include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
 #include <rdmabuf/wire.hpp>

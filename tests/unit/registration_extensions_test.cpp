@@ -247,6 +247,19 @@ TEST_F(RegistrationExtensions, DataDirectIsRefusedWhatTheKernelRefuses) {
     EXPECT_TRUE(extensions.data_direct.empty());
 }
 
+TEST_F(RegistrationExtensions, ChunksOfDataDirectAreNoLargerThanTheDeviceTakes) {
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = 8192; });
+    const ChunkedRegion region(basics_.pd, resolver_, exporter_->allocation.base + 100, 20000,
+                               {.registration = {.paths = {dmabuf_data_direct}}});
+    EXPECT_EQ(region.chunks().size(), 3U);
+    ASSERT_EQ(extensions.data_direct.size(), 3U);
+    EXPECT_EQ(extensions.data_direct[0].length, 8192U);
+    EXPECT_EQ(region.chunks()[0].length, 8092U);
+    EXPECT_EQ(extensions.data_direct[1].offset, 8192U);
+    EXPECT_EQ(exporter_->releases, 1U);
+}
+
 // DMA handles
 
 TEST_F(RegistrationExtensions, DmaHandleSaysWhatItIsFor) {
