@@ -67,9 +67,9 @@ void RegisteredMemory::close() {
         return;
     }
     std::optional<Error> first;
-    for (auto region = set_->regions.rbegin(); region != set_->regions.rend(); ++region) {
+    for (detail::AnyRegion& region : set_->regions) {
         try {
-            region->close();
+            region.close();
         } catch (const Error& error) {
             if (!first) {
                 first = error;

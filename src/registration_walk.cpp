@@ -276,14 +276,15 @@ bool RegistrationWalk::may_be_host() {
         return false;
     }
     const std::uintptr_t last = request_.address + (request_.length - 1);
-    for (const auto& exporter : request_.resolver.exporters()) {
-        if (exporter->find(last)) {
-            refuse(host, request_.function, EPERM,
-                   "the range ends in memory of " + std::string(exporter->name()) +
-                       ", and begins elsewhere",
-                   "register each allocation on its own");
-            return false;
-        }
+    const auto exporters = request_.resolver.exporters();
+    const auto owner = std::ranges::find_if(
+        exporters, [last](const auto& exporter) { return exporter->find(last).has_value(); });
+    if (owner != exporters.end()) {
+        refuse(host, request_.function, EPERM,
+               "the range ends in memory of " + std::string((*owner)->name()) +
+                   ", and begins elsewhere",
+               "register each allocation on its own");
+        return false;
     }
     return true;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <array>
 #include <memory>
-#include <numeric>
-#include <optional>
 #include <vector>
 
 #include <rdmabuf/providers/memfd.hpp>
@@ -15,7 +13,6 @@ namespace rdmabuf {
 namespace {
 
 using testing::Basics;
-using ::testing::ElementsAre;
 using testing::error_of;
 using testing::fails_with;
 using testing::FakeExporter;

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 
 /// A directory of its own, in place of sysfs.
 class Sysfs : public ::testing::Test {
-  protected:
+  public:
     Sysfs() {
         std::string name = (fs::temp_directory_path() / "rdmabuf-sysfs-XXXXXX").string();
         if (::mkdtemp(name.data()) == nullptr) {
@@ -40,6 +40,7 @@ class Sysfs : public ::testing::Test {
     Sysfs(const Sysfs&) = delete;
     Sysfs& operator=(const Sysfs&) = delete;
 
+  protected:
     fs::path root_;
 };
 
