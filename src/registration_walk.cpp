@@ -277,8 +277,16 @@ bool RegistrationWalk::may_be_host() {
     }
     const std::uintptr_t last = request_.address + (request_.length - 1);
     const auto exporters = request_.resolver.exporters();
-    const auto owner = std::ranges::find_if(
-        exporters, [last](const auto& exporter) { return exporter->find(last).has_value(); });
+    auto owner = exporters.end();
+    try {
+        owner = std::ranges::find_if(
+            exporters, [last](const auto& exporter) { return exporter->find(last).has_value(); });
+    } catch (const Error& error) {
+        Attempt& attempt = begin(host, error.function());
+        fail_attempt(attempt, error);
+        attempt.meaning = "it cannot be said whose memory the range ends in: " + error.hint();
+        return false;
+    }
     if (owner != exporters.end()) {
         refuse(host, request_.function, EPERM,
                "the range ends in memory of " + std::string((*owner)->name()) +

@@ -31,7 +31,7 @@ class FakeExporter final : public Exporter {
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
         ++finds;
-        if (find_error != 0) {
+        if (find_error != 0 && finds >= find_error_from) {
             throw Error(find_error, "fakePointerGetAttribute", "the driver is in a bad way");
         }
         const bool inside =
@@ -73,6 +73,8 @@ class FakeExporter final : public Exporter {
     std::string_view exporter_name = "fake";
     bool freed = false;
     int find_error = 0;
+    /// The first find() that fails with it.
+    unsigned find_error_from = 1;
     int standard_error = 0;
     int pcie_error = 0;
     std::size_t short_by = 0;

@@ -238,6 +238,15 @@ TEST_F(RegistrationTest, NeverTakesAnAddressForHostMemoryWhenAnExporterDoesNotAn
     expect_untouched();
 }
 
+TEST_F(RegistrationTest, NeverTakesARangeForHostMemoryWhoseEndNobodyAnswersFor) {
+    exporter_->find_error = EIO;
+    exporter_->find_error_from = 2;
+    const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
+    EXPECT_THAT(refusal(address, 64),
+                fails_with(function, EIO, "it cannot be said whose memory the range ends in"));
+    expect_untouched();
+}
+
 TEST_F(RegistrationTest, AsksTheOthersWhenAnExporterDoesNotAnswer) {
     exporter_->find_error = EIO;
     const auto other = std::make_shared<FakeExporter>(size);
