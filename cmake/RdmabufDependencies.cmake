@@ -25,3 +25,13 @@ endfunction()
 
 rdmabuf_require_verbs(ibv_import_dm)
 rdmabuf_require_verbs(ibv_is_fork_initialized)
+
+# Whether <infiniband/verbs.h> declares what rdma-core 59 brought. It is found at run time whatever this
+# says; the declarations of our own are compared with these.
+function(rdmabuf_look_for_verbs symbol result)
+    set(CMAKE_REQUIRED_LIBRARIES PkgConfig::libibverbs)
+    set(CMAKE_REQUIRED_QUIET TRUE)
+    check_cxx_symbol_exists(${symbol} infiniband/verbs.h ${result})
+endfunction()
+
+rdmabuf_look_for_verbs(ibv_alloc_dmah RDMABUF_VERBS_HAVE_DMAH)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "checks.hpp"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <limits>
 #include <string>
 
 #include <rdmabuf/error.hpp>
@@ -29,6 +32,29 @@ void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size
         throw Error(ERANGE, function,
                     std::to_string(length) + " bytes at offset " + std::to_string(offset) +
                         " do not lie inside " + what + " of " + std::to_string(size) + " bytes");
+    }
+}
+
+void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
+                  const char* function) {
+    check_access(access, full_access | Access::relaxed_ordering, function, "a dma-buf");
+    if (range.length == 0) {
+        throw Error(EINVAL, function, "a length of 0: there is nothing to register");
+    }
+    if (range.length > std::numeric_limits<std::uint64_t>::max() - range.offset) {
+        throw Error(EINVAL, function,
+                    "offset " + std::to_string(range.offset) + " + length " +
+                        std::to_string(range.length) + " overflows 64 bits");
+    }
+    // The kernel compares within a page of its own size: 4, 16 or 64 KiB.
+    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    if (iova % page != range.offset % page) {
+        throw Error(EINVAL, function,
+                    "the iova lies " + std::to_string(iova % page) +
+                        " bytes into its page and the offset " +
+                        std::to_string(range.offset % page) +
+                        " bytes into its; they must agree (pages here have " +
+                        std::to_string(page) + " bytes)");
     }
 }
 

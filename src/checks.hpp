@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <rdmabuf/access.hpp>
+#include <rdmabuf/exported_range.hpp>
 
 namespace rdmabuf::detail {
 
@@ -16,5 +17,11 @@ void check_access(Access access, Access allowed, const char* function, const cha
 /// @param what  whose size it is, "the region"
 void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
                   const char* function, const char* what);
+
+/// Refuses, with EINVAL and in words, what the kernel answers with a bare EINVAL when a dma-buf is
+/// to be registered: flags, a length of 0, a range that overflows, iova and offset that differ
+/// within a page.
+void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
+                  const char* function);
 
 } // namespace rdmabuf::detail

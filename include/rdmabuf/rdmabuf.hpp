@@ -10,12 +10,14 @@
 //      └─ CompletionQueue ───┴────────┘
 //
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
+//          └─ register_memory() ── Registration, ChunkedRegion: the whole way, with reasons
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/added_range.hpp>
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/bootstrap.hpp>
+#include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
@@ -23,6 +25,7 @@
 #include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/device_memory.hpp>
+#include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exported_range.hpp>
@@ -32,11 +35,17 @@
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/quirks.hpp>
 #include <rdmabuf/region.hpp>
+#include <rdmabuf/registered_memory.hpp>
+#include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_trail.hpp>
+#include <rdmabuf/remote_chunks.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
+#include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
 #include <rdmabuf/wire.hpp>

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Registers memory without knowing what it is, and says how that went: which path worked, which did
+// not, and why. The resolver has an exporter that makes stand-ins for dma-bufs, which softverbs
+// takes; its profiles and faults show what other machines would answer:
+//
+//   SOFTVERBS_PROFILE=old-kernel LD_PRELOAD=.../libsoftverbs.so 07_register_any_memory
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+
+namespace {
+
+using rdmabuf::RegistrationPath;
+
+// Whether it was registered, or refused with reasons.
+bool show(const char* what, const rdmabuf::ProtectionDomain& pd, const rdmabuf::Resolver& resolver,
+          std::uintptr_t address, std::size_t length, RegistrationPath expected) {
+    // Filled in whether it works or not; a Registration has its own, and an Error has it as text.
+    rdmabuf::Trail trail;
+    std::printf("%s: ", what);
+    try {
+        const rdmabuf::Registration region = rdmabuf::register_memory(
+            pd, resolver, address, length, {.access = rdmabuf::full_access, .trail = &trail});
+        std::printf("%s\n", to_string(trail).c_str());
+        return region.path() == expected && region.check().ok() && trail.back().worked();
+    } catch (const rdmabuf::Error& error) {
+        std::printf("%s\n", to_string(trail).c_str());
+        return std::any_of(trail.begin(), trail.end(), [&](const rdmabuf::Attempt& attempt) {
+            return attempt.error == error.error();
+        });
+    }
+}
+
+} // namespace
+
+int main() try {
+    const rdmabuf::ProtectionDomain pd(rdmabuf::Context::open_first());
+    const auto memfd = rdmabuf::make_memfd_exporter();
+    rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
+    resolver.add(memfd);
+
+    const rdmabuf::Buffer buffer = memfd->allocate(1 << 20);
+    const std::vector<std::byte> memory(1 << 20);
+    // Both are addresses and lengths to whoever has to send them.
+    const bool exported =
+        show("a buffer", pd, resolver, buffer.address(), buffer.size(), RegistrationPath::dmabuf);
+    const bool ordinary =
+        show("a vector", pd, resolver, reinterpret_cast<std::uintptr_t>(memory.data()),
+             memory.size(), RegistrationPath::host);
+    return exported && ordinary ? 0 : 1;
+} catch (const rdmabuf::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+
+#include <rdmabuf/dma_handle.hpp>
+#include <rdmabuf/protection_domain.hpp>
+#include <rdmabuf/registered_memory.hpp>
+#include <rdmabuf/registration_trail.hpp>
+#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/resolver.hpp>
+
+namespace rdmabuf {
+
+/// Which paths may be taken, in the order they are tried. Without any: dmabuf, then host for memory
+/// that no exporter knows.
+class PathOrder {
+  public:
+    static constexpr std::size_t most = 4;
+
+    constexpr PathOrder() noexcept = default;
+    /// @throws Error EINVAL for a path that stands there twice.
+    /* implicit */ PathOrder(std::initializer_list<RegistrationPath> paths);
+
+    [[nodiscard]] constexpr bool empty() const noexcept { return count_ == 0; }
+    [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept {
+        return {paths_.data(), count_};
+    }
+    [[nodiscard]] bool has(RegistrationPath path) const noexcept;
+
+  private:
+    std::array<RegistrationPath, most> paths_{};
+    std::size_t count_ = 0;
+};
+
+struct RegistrationOptions {
+    /// Device memory is never registered as host memory, whatever stands here: `host` is for
+    /// addresses that no exporter knows, and for host memory that a device's driver pinned.
+    PathOrder paths = {};
+    /// On the dma-buf paths of local_write, remote_write, remote_read, remote_atomic and
+    /// relaxed_ordering only.
+    Access access = Access::local_write;
+    /// Adds Access::relaxed_ordering: the order in which bytes of one write become visible is no
+    /// longer promised.
+    bool relaxed_ordering = false;
+    /// The caller promises that this is a device's memory: a host pointer is refused (EFAULT), and
+    /// nothing falls back to host memory.
+    bool device_memory = false;
+    /// What the NIC calls the first byte; by default its address. Must have the same offset into
+    /// its page.
+    std::optional<std::uint64_t> iova = std::nullopt;
+    /// How the exporter maps. By default the standard way with ibv_reg_dmabuf_mr, and for PCIe with
+    /// data direct; when the NIC refuses one pair with EOPNOTSUPP, EINVAL or 524, the other is
+    /// tried. With a value here there is no other: pcie goes with dmabuf_data_direct only.
+    std::optional<MappingKind> mapping = std::nullopt;
+    /// For TLP processing hints; not with dmabuf_data_direct. Read during the call only.
+    const DmaHandle* dma_handle = nullptr;
+    /// Is given all attempts, whether the registration works or not. Not owned.
+    Trail* trail = nullptr;
+};
+
+/// Memory that is registered, on one protection domain or on several: the result of
+/// register_memory(). Holds the protection domains; not the memory, which stays its owner's.
+class Registration : public RegisteredMemory {
+  public:
+    /// How many protection domains it is registered on; the functions below take the position of
+    /// one in the list that was given.
+    [[nodiscard]] std::size_t size() const noexcept { return set().regions.size(); }
+    [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const noexcept {
+        return set().regions[i].protection_domain();
+    }
+
+    /// The keys on one protection domain. @throws Error ENODEV when revoked, EBADF when closed.
+    [[nodiscard]] std::uint32_t lkey(std::size_t i = 0) const {
+        return usable(i, "Registration::lkey").lkey();
+    }
+    [[nodiscard]] std::uint32_t rkey(std::size_t i = 0) const {
+        return usable(i, "Registration::rkey").rkey();
+    }
+    /// A scatter-gather entry for @p length bytes from @p offset.
+    /// @throws Error as lkey(), and ERANGE when they do not lie inside; the hint has the numbers.
+    [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length, std::size_t i = 0) const {
+        return usable(i, "Registration::sge").sge(offset, length);
+    }
+    /// What a peer needs to reach the whole of it through that protection domain.
+    /// @throws Error as lkey().
+    [[nodiscard]] RemoteRegion remote(std::size_t i = 0) const {
+        return usable(i, "Registration::remote").remote();
+    }
+
+    /// nullptr once it is deregistered.
+    [[nodiscard]] ibv_mr* native(std::size_t i = 0) const noexcept {
+        return set().regions[i].native();
+    }
+    /// The caller deregisters that one from now on.
+    [[nodiscard]] ibv_mr* release(std::size_t i = 0) noexcept { return set().regions[i].release(); }
+
+  private:
+    explicit Registration(std::unique_ptr<detail::RegisteredSet> made) noexcept
+        : RegisteredMemory(std::move(made)) {}
+    friend Registration register_memory(std::span<const ProtectionDomain> pds,
+                                        const Resolver& resolver, std::uintptr_t address,
+                                        std::size_t length, const RegistrationOptions& options);
+};
+
+/// Makes the @p length bytes at @p address known to every NIC of @p pds, whatever memory they are:
+/// asks the exporters of @p resolver whose memory it is, then tries one path after the other until
+/// one works on all of them. A dma-buf is exported once, registered on each, and given back in its
+/// exporter's own way before this returns. What a path that failed had made is given back first.
+///
+/// @throws Error when nothing worked: its hint is the trail, and its errno that of the first
+/// attempt
+///         that a driver or verbs answered. EINVAL before anything is tried, for a length of 0, a
+///         range that overflows, no protection domain, and options that contradict each other.
+///         A range longer than the NIC registers at once is refused by it (EINVAL): see
+///         ChunkedRegion.
+[[nodiscard]] Registration register_memory(std::span<const ProtectionDomain> pds,
+                                           const Resolver& resolver, std::uintptr_t address,
+                                           std::size_t length,
+                                           const RegistrationOptions& options = {});
+/// On one protection domain.
+[[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
+                                                  const Resolver& resolver, std::uintptr_t address,
+                                                  std::size_t length,
+                                                  const RegistrationOptions& options = {}) {
+    return register_memory(std::span(&pd, 1), resolver, address, length, options);
+}
+/// Of anything that a pointer leads to.
+[[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
+                                                  const Resolver& resolver, const void* address,
+                                                  std::size_t length,
+                                                  const RegistrationOptions& options = {}) {
+    return register_memory(pd, resolver, reinterpret_cast<std::uintptr_t>(address), length,
+                           options);
+}
+
+} // namespace rdmabuf

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <span>
+
+#include <rdmabuf/detail/chunk_search.hpp>
+#include <rdmabuf/region.hpp>
+#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/status.hpp>
+
+namespace rdmabuf {
+
+/// Memory of this process under one lkey, as ChunkedRegion has a list of.
+struct LocalChunk {
+    /// The first byte as the NIC counts.
+    std::uint64_t address = 0;
+    /// In bytes.
+    std::uint64_t length = 0;
+    std::uint32_t lkey = 0;
+    std::uint32_t rkey = 0;
+
+    friend bool operator==(const LocalChunk&, const LocalChunk&) noexcept = default;
+};
+/// A region that is not in chunks, as one.
+[[nodiscard]] inline LocalChunk as_chunk(const Region& region) noexcept {
+    return {.address = region.iova(),
+            .length = region.length(),
+            .lkey = region.lkey(),
+            .rkey = region.rkey()};
+}
+
+/// What one work request moves: `qp.post_write(piece.local, piece.remote)`.
+struct TransferPiece {
+    ibv_sge local{};
+    RemoteAddress remote{};
+};
+
+/// One transfer, in bytes as the two NICs count.
+struct Transfer {
+    std::uint64_t local_address = 0;
+    std::uint64_t remote_address = 0;
+    std::uint64_t length = 0;
+};
+
+/// Turns one transfer into the fewest pieces in order that cross no chunk at either end, and that
+/// have no more bytes than one message may. The ends may be chunked differently, or not at all.
+/// Neither throws nor allocates; the chunks are not copied, and must outlive it.
+///
+///     TransferSplitter splitter(region.chunks(), peer.chunks(), {.local_address = …, …});
+///     for (TransferPiece piece; splitter.next(piece);) {
+///         qp.post_write(piece.local, piece.remote).throw_if_failed("ibv_post_send");
+///     }
+///     splitter.status().throw_if_failed("TransferSplitter");
+class TransferSplitter {
+  public:
+    /// The most bytes of a message: 2 GiB in InfiniBand. Ports may have less
+    /// (ibv_port_attr::max_msg_sz).
+    static constexpr std::uint32_t most = std::uint32_t{1} << 31U;
+
+    TransferSplitter(std::span<const LocalChunk> local, std::span<const RemoteRegion> remote,
+                     const Transfer& transfer, std::uint32_t max_message_size = most) noexcept
+        : transfer_(transfer), max_message_size_(max_message_size) {
+        if (max_message_size == 0) {
+            status_ = Status(EINVAL);
+        } else if (transfer.length != 0) {
+            local_ = find_first(local, transfer.local_address);
+            remote_ = find_first(remote, transfer.remote_address);
+        }
+        if (!status_) {
+            transfer_.length = 0;
+        }
+    }
+
+    /// One without pieces. @param status  why: not success
+    explicit TransferSplitter(Status status) noexcept : max_message_size_(most), status_(status) {}
+
+    /// Success, ERANGE when the transfer leaves the chunks of either end, EINVAL for messages of 0
+    /// bytes; known from the beginning, and then there are no pieces.
+    [[nodiscard]] Status status() const noexcept { return status_; }
+    /// How many bytes are left.
+    [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
+
+    /// Sets @p piece to the next one. @return false, and leaves it alone, when there is none.
+    [[nodiscard]] bool next(TransferPiece& piece) noexcept {
+        if (transfer_.length == 0) {
+            return false;
+        }
+        local_ += behind(*local_, transfer_.local_address);
+        remote_ += behind(*remote_, transfer_.remote_address);
+        const std::uint64_t length = std::min({transfer_.length, std::uint64_t{max_message_size_},
+                                               left_in(*local_, transfer_.local_address),
+                                               left_in(*remote_, transfer_.remote_address)});
+        piece.local = {.addr = transfer_.local_address,
+                       .length = static_cast<std::uint32_t>(length),
+                       .lkey = local_->lkey};
+        piece.remote = {.address = transfer_.remote_address, .rkey = remote_->rkey};
+        transfer_.local_address += length;
+        transfer_.remote_address += length;
+        transfer_.length -= length;
+        return true;
+    }
+
+    /// For a range-based for: `for (const TransferPiece& piece : splitter)`. Takes the pieces out
+    /// of it, as next() does.
+    class Iterator {
+      public:
+        explicit Iterator(TransferSplitter& splitter) noexcept : splitter_(&splitter) { ++*this; }
+        [[nodiscard]] const TransferPiece& operator*() const noexcept { return piece_; }
+        [[nodiscard]] const TransferPiece* operator->() const noexcept { return &piece_; }
+        Iterator& operator++() noexcept {
+            more_ = splitter_->next(piece_);
+            return *this;
+        }
+        struct End {};
+        friend bool operator==(const Iterator& iterator, End) noexcept { return !iterator.more_; }
+
+      private:
+        TransferSplitter* splitter_;
+        TransferPiece piece_{};
+        bool more_ = false;
+    };
+    [[nodiscard]] Iterator begin() noexcept { return Iterator(*this); }
+    [[nodiscard]] static Iterator::End end() noexcept { return {}; }
+
+  private:
+    template <class Chunk>
+    [[nodiscard]] static std::uint64_t left_in(const Chunk& chunk, std::uint64_t address) noexcept {
+        return chunk.length - (address - chunk.address);
+    }
+    /// 1 when the address has left the chunk, for the next.
+    template <class Chunk>
+    [[nodiscard]] static int behind(const Chunk& chunk, std::uint64_t address) noexcept {
+        return address - chunk.address == chunk.length ? 1 : 0;
+    }
+    /// The chunk where a range begins; sets the status when the range does not lie within them all.
+    template <class Chunk>
+    [[nodiscard]] const Chunk* find_first(std::span<const Chunk> chunks,
+                                          std::uint64_t address) noexcept {
+        const Chunk* const first = detail::find_chunk(chunks, address);
+        if (first == nullptr ||
+            transfer_.length > chunks.back().address - address + chunks.back().length) {
+            status_ = Status(ERANGE);
+        }
+        return first;
+    }
+
+    Transfer transfer_{};
+    const LocalChunk* local_ = nullptr;
+    const RemoteRegion* remote_ = nullptr;
+    std::uint32_t max_message_size_;
+    Status status_;
+};
+
+} // namespace rdmabuf

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <array>
+
+#include <rdmabuf/quirks.hpp>
+
+namespace rdmabuf {
+namespace {
+
+using enum ImportMode;
+using enum PinBehaviour;
+
+constexpr std::array<ImporterQuirk, 14> importers{{
+    {"mlx5", "mlx5_core", "5.12", "34", follows_moves,
+     "needs CONFIG_INFINIBAND_ON_DEMAND_PAGING (EOPNOTSUPP without); pages of 4 KiB in the NIC "
+     "before 6.17"},
+    {"mlx5 data direct", "", "6.12", "54", pinned_revocable,
+     "with mlx5dv_reg_dmabuf_mr; needs the NIC's data-direct function (EINVAL without)"},
+    {"efa", "efa", "5.16", "38", pinned,
+     "no remote_atomic (EOPNOTSUPP); remote access only where the device has it"},
+    {"irdma", "ice i40e idpf", "6.3", "45", pinned_revocable, "revocable since 7.1"},
+    {"bnxt_re", "bnxt_en", "6.6", "48", pinned, "not revocable in 7.3"},
+    {"mana", "mana", "6.15", "57", pinned, ""},
+    {"ionic", "ionic", "6.18", "61", pinned, ""},
+    {"erdma", "erdma", "", "", none, "proposed in 2026, not in 7.3"},
+    {"hns", "hns3", "", "", none, ""},
+    {"mlx4", "mlx4_core", "", "", none, ""},
+    {"cxgb4", "cxgb4", "", "", none, ""},
+    {"qedr", "qede", "", "", none, ""},
+    {"hfi1", "hfi1", "", "", none, ""},
+    {"rxe, siw", "", "", "", none, "a dma-buf wants a device that does DMA"},
+}};
+
+constexpr std::array<ExporterQuirk, 10> exporters{{
+    {"cuda", in_place,
+     "524 where the PCI topology forbids peer-to-peer, or the importer does not take peer memory",
+     "on GB200 the default mapping goes over C2C, and the one for PCIe over BAR1; that one goes "
+     "with "
+     "mlx5 data direct only"},
+    {"rocm", system_memory, "",
+     "up to Linux 6.14 pinning always moves it; since then it stays if all importers can do "
+     "peer-to-peer"},
+    {"level_zero", system_memory, "EOPNOTSUPP from i915 where it cannot move",
+     "xe shares its own memory and moves it where there is no peer-to-peer path; i915 always moves "
+     "it"},
+    {"habana", in_place, "where peer-to-peer is disabled", ""},
+    {"vfio", refused, "EOPNOTSUPP unless the importer is revocable and takes peer memory",
+     "ENODEV once revoked; mlx5 and irdma can"},
+    {"nic memory", refused, "EOPNOTSUPP to pin it, or without peer memory",
+     "ibv_dm_export_dmabuf_fd; for importers that follow moves"},
+    {"drm", in_place, "", "dumb buffers of drivers without memory of their own (vgem)"},
+    {"udmabuf", in_place, "", "system memory"},
+    {"dma_heap", in_place, "", "system memory"},
+    {"memfd", in_place, "EINVAL from every kernel: it is no dma-buf", "for softverbs only"},
+}};
+
+std::string cell(std::string_view text) {
+    return text.empty() ? "-" : std::string(text);
+}
+
+bool has_word(std::string_view words, std::string_view word) noexcept {
+    while (!words.empty()) {
+        const std::size_t end = std::min(words.find(' '), words.size());
+        if (words.substr(0, end) == word) {
+            return true;
+        }
+        words.remove_prefix(std::min(end + 1, words.size()));
+    }
+    return false;
+}
+
+} // namespace
+
+const char* to_string(ImportMode mode) noexcept {
+    switch (mode) {
+        case none:
+            return "none";
+        case pinned:
+            return "pinned";
+        case pinned_revocable:
+            return "pinned, revocable";
+        case follows_moves:
+            return "follows moves";
+    }
+    return "unknown";
+}
+
+const char* to_string(PinBehaviour behaviour) noexcept {
+    switch (behaviour) {
+        case in_place:
+            return "in place";
+        case system_memory:
+            return "moves to system memory";
+        case refused:
+            return "refused";
+    }
+    return "unknown";
+}
+
+std::span<const ImporterQuirk> importer_quirks() noexcept {
+    return importers;
+}
+
+std::span<const ExporterQuirk> exporter_quirks() noexcept {
+    return exporters;
+}
+
+const ImporterQuirk* find_importer_quirk(std::string_view driver) noexcept {
+    const auto* const found =
+        std::find_if(importers.begin(), importers.end(), [&](const auto& each) {
+            return each.driver == driver || has_word(each.pci_drivers, driver);
+        });
+    return found != importers.end() ? found : nullptr;
+}
+
+const ExporterQuirk* find_exporter_quirk(std::string_view exporter) noexcept {
+    const auto* const found =
+        std::find_if(exporters.begin(), exporters.end(),
+                     [&](const auto& each) { return each.exporter == exporter; });
+    return found != exporters.end() ? found : nullptr;
+}
+
+std::string markdown_row(const ImporterQuirk& quirk) {
+    return "| " + std::string(quirk.driver) + " | " + cell(quirk.kernel) + " | " +
+           cell(quirk.rdma_core) + " | " + to_string(quirk.mode) + " | " + cell(quirk.note) + " |";
+}
+
+std::string markdown_row(const ExporterQuirk& quirk) {
+    return "| " + std::string(quirk.exporter) + " | " + to_string(quirk.pin) + " | " +
+           cell(quirk.refuses) + " | " + cell(quirk.note) + " |";
+}
+
+} // namespace rdmabuf

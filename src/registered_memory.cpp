@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/registered_memory.hpp>
+
+namespace rdmabuf {
+
+const char* to_string(RegistrationState state) noexcept {
+    switch (state) {
+        case RegistrationState::registered:
+            return "registered";
+        case RegistrationState::revoked:
+            return "revoked";
+        case RegistrationState::closed:
+            return "closed";
+    }
+    return "unknown";
+}
+
+bool may_mean_revocation(const WorkCompletion& completion) noexcept {
+    switch (completion.status) {
+        case IBV_WC_LOC_PROT_ERR:
+        case IBV_WC_LOC_ACCESS_ERR:
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_REM_OP_ERR:
+            return true;
+        default:
+            return false;
+    }
+}
+
+bool may_mean_revocation(const AsyncEvent& event) noexcept {
+    switch (event.type) {
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_DEVICE_FATAL:
+            return true;
+        default:
+            return false;
+    }
+}
+
+void RegisteredMemory::mark_revoked() noexcept {
+    if (set_ != nullptr) {
+        auto expected = RegistrationState::registered;
+        set_->state.compare_exchange_strong(expected, RegistrationState::revoked,
+                                            std::memory_order_relaxed);
+    }
+}
+
+RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
+    if (state() != RegistrationState::registered || !set_->allocation) {
+        return state();
+    }
+    const std::optional<Allocation> now = resolver.exporter(set_->exporter)->find(set_->address);
+    if (!now || now->generation != set_->allocation->generation) {
+        mark_revoked();
+    }
+    return state();
+}
+
+void RegisteredMemory::close() {
+    if (set_ == nullptr) {
+        return;
+    }
+    std::optional<Error> first;
+    for (detail::AnyRegion& region : set_->regions) {
+        try {
+            region.close();
+        } catch (const Error& error) {
+            if (!first) {
+                first = error;
+            }
+        }
+    }
+    if (first) {
+        throw Error(*first);
+    }
+    set_->state.store(RegistrationState::closed, std::memory_order_relaxed);
+}
+
+void RegisteredMemory::refuse(const char* function) const {
+    if (state() == RegistrationState::revoked) {
+        throw Error(ENODEV, function,
+                    "the memory was revoked: its keys lead nowhere; close() this and register what "
+                    "is there now");
+    }
+    throw Error(EBADF, function, "nothing is registered any more: it was closed, or released");
+}
+
+} // namespace rdmabuf

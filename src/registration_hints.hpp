@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/registration_trail.hpp>
+
+/// What is found out after a failure, to say why.
+namespace rdmabuf::detail {
+
+/// The kernel modules here that find the pages of device addresses for ibv_reg_mr.
+/// @param sys  where sysfs is
+[[nodiscard]] std::vector<std::string> peer_memory_clients(
+    const std::filesystem::path& sys = "/sys");
+
+/// What ibv_reg_mr's EFAULT for a device address means.
+/// @param clients  of peer_memory_clients()
+void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt);
+
+/// The name of the driver of a device, as of /sys/class/infiniband/<name>/device; empty when
+/// unknown.
+[[nodiscard]] std::string driver_name(const Context& context,
+                                      const std::filesystem::path& sys = "/sys");
+
+/// Adds what is known of the two drivers to an attempt that the NIC or the exporter refused.
+/// @param driver  of driver_name()
+void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
+
+/// Says so when more bytes than the device registers at once were asked for. Asks the device.
+void explain_length(const Context& context, std::size_t length, Attempt& attempt);
+
+} // namespace rdmabuf::detail

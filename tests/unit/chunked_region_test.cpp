@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <memory>
+#include <vector>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "fake_exporter.hpp"
+#include "softverbs_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::Basics;
+using testing::error_of;
+using testing::fails_with;
+using testing::FakeExporter;
+using ::testing::SizeIs;
+using testing::SoftverbsTest;
+
+constexpr std::size_t page = 4096; // the sizes below are multiples of larger ones, too
+constexpr std::size_t limit = 65536;
+constexpr std::size_t size = 10 * limit;
+constexpr Access writable = Access::local_write | Access::remote_write;
+
+class ChunkedRegionTest : public SoftverbsTest {
+  protected:
+    ChunkedRegionTest() {
+        testing::change_device(
+            [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = limit + 100; });
+    }
+
+    Basics basics_;
+    std::shared_ptr<FakeExporter> exporter_ = std::make_shared<FakeExporter>(size);
+    Resolver resolver_{{exporter_}};
+
+    [[nodiscard]] std::uintptr_t base() const { return exporter_->allocation.base; }
+    [[nodiscard]] ChunkedRegion make(std::size_t offset, std::size_t length,
+                                     const ChunkedRegionOptions& options = {}) const {
+        return {basics_.pd, resolver_, base() + offset, length, options};
+    }
+    [[nodiscard]] auto refusal(std::size_t length, const ChunkedRegionOptions& options = {}) const {
+        return error_of([&] { static_cast<void>(make(0, length, options)); });
+    }
+};
+
+TEST_F(ChunkedRegionTest, CoversEveryByteInOrder) {
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, page - 1, 3 * page + 17}) {
+        for (const std::size_t length : {std::size_t{1}, page, limit - 1, limit, limit + 1,
+                                         2 * limit, 3 * limit + 5, 8 * limit}) {
+            const ChunkedRegion region = make(offset, length);
+            std::uint64_t at = base() + offset;
+            for (const LocalChunk& chunk : region.chunks()) {
+                EXPECT_EQ(chunk.address, at);
+                EXPECT_TRUE(at == region.iova() || at % page == 0);
+                EXPECT_GT(chunk.length, 0U);
+                EXPECT_LE(chunk.length, limit);
+                at += chunk.length;
+            }
+            EXPECT_EQ(at, base() + offset + length);
+            EXPECT_EQ(region.chunks().size(), (offset % page + length + limit - 1) / limit);
+            EXPECT_EQ(softverbs_live(SOFTVERBS_MR), region.chunks().size());
+        }
+    }
+}
+
+TEST_F(ChunkedRegionTest, ExportsOnceAndRegistersEachChunkWhereItLies) {
+    const ChunkedRegion region = make(page + 8, 2 * limit, {.registration = {.access = writable}});
+    EXPECT_EQ(exporter_->exports.size(), 1U);
+    EXPECT_EQ(exporter_->releases, 1U);
+    EXPECT_EQ(region.path(), RegistrationPath::dmabuf);
+    EXPECT_EQ(region.length(), 2 * limit);
+    const auto& made = testing::record().registrations;
+    ASSERT_THAT(made, SizeIs(3));
+    ASSERT_THAT(region.chunks(), SizeIs(3));
+    for (std::size_t i = 0; i < 3; ++i) {
+        EXPECT_EQ(made[i].function, "ibv_reg_dmabuf_mr");
+        EXPECT_EQ(made[i].start, region.chunks()[i].address - base());
+        EXPECT_EQ(made[i].iova, region.chunks()[i].address);
+        EXPECT_EQ(made[i].length, region.chunks()[i].length);
+        EXPECT_EQ(made[i].access, static_cast<unsigned>(writable));
+        EXPECT_EQ(region.chunks()[i].lkey, region.native(i)->lkey);
+        EXPECT_EQ(region.chunks()[i].rkey, region.native(i)->rkey);
+    }
+    EXPECT_EQ(made[0].length, limit - 8);
+}
+
+TEST_F(ChunkedRegionTest, FindsTheChunkOfAnAddress) {
+    const ChunkedRegion region = make(100, 5 * limit);
+    EXPECT_EQ(region.find(region.iova() - 1), nullptr);
+    EXPECT_EQ(region.find(0), nullptr);
+    EXPECT_EQ(region.find(region.iova() + region.length()), nullptr);
+    EXPECT_EQ(region.find(~std::uint64_t{0}), nullptr);
+    for (const LocalChunk& chunk : region.chunks()) {
+        EXPECT_EQ(region.find(chunk.address), &chunk);
+        EXPECT_EQ(region.find(chunk.address + chunk.length / 2), &chunk);
+        EXPECT_EQ(region.find(chunk.address + chunk.length - 1), &chunk);
+    }
+}
+
+TEST_F(ChunkedRegionTest, IsOneChunkWhereThatFits) {
+    const ChunkedRegion region = make(0, limit);
+    ASSERT_THAT(region.chunks(), SizeIs(1));
+    EXPECT_EQ(region.chunk_size(), limit);
+    EXPECT_EQ(region.chunks()[0].length, limit);
+}
+
+TEST_F(ChunkedRegionTest, TakesSmallerChunksAndAnIova) {
+    const ChunkedRegion region =
+        make(16, 3 * page, {.registration = {.iova = 0x10010}, .chunk_size = 2 * page});
+    ASSERT_THAT(region.chunks(), SizeIs(2));
+    EXPECT_EQ(region.chunk_size(), 2 * page);
+    EXPECT_EQ(region.chunks()[0].address, 0x10010U);
+    EXPECT_EQ(region.chunks()[0].length, 2 * page - 16);
+    EXPECT_EQ(region.chunks()[1].address, 0x10000U + 2 * page);
+}
+
+TEST_F(ChunkedRegionTest, RegistersHostMemoryInChunks) {
+    std::vector<std::byte> memory(3 * limit);
+    const ChunkedRegion region(basics_.pd, resolver_,
+                               reinterpret_cast<std::uintptr_t>(memory.data()), memory.size());
+    EXPECT_EQ(region.path(), RegistrationPath::host);
+    EXPECT_GE(region.chunks().size(), 3U);
+    EXPECT_LE(region.chunks().size(), 4U);
+}
+
+TEST_F(ChunkedRegionTest, DescribesItselfToPeers) {
+    const ChunkedRegion region = make(8, 3 * limit, {.registration = {.access = writable}});
+    testing::tell_keys_apart(region.native(1));
+    const RemoteChunks remote = region.remote();
+    ASSERT_EQ(remote.chunks().size(), region.chunks().size());
+    for (std::size_t i = 0; i < remote.chunks().size(); ++i) {
+        EXPECT_EQ(remote.chunks()[i].address, region.chunks()[i].address);
+        EXPECT_EQ(remote.chunks()[i].length, region.chunks()[i].length);
+        EXPECT_EQ(remote.chunks()[i].rkey, region.native(i)->rkey);
+    }
+    EXPECT_EQ(RemoteChunks::decode(remote.encode()).value(), remote);
+    region.native(1)->rkey = region.native(1)->lkey;
+}
+
+TEST_F(ChunkedRegionTest, RefusesChunksThatCannotBe) {
+    EXPECT_THAT(refusal(size, {.chunk_size = page + 1}),
+                fails_with("ChunkedRegion", EINVAL, "a chunk of 4097 bytes is not whole pages"));
+    EXPECT_THAT(refusal(size, {.chunk_size = 2 * limit}),
+                fails_with("ChunkedRegion", EINVAL, "soft0 registers at most 65636 at once"));
+    EXPECT_THAT(
+        refusal(size, {.registration = {.access = Access::local_write | Access::zero_based}}),
+        fails_with("ChunkedRegion", EINVAL, "chunks, and zero_based"));
+    EXPECT_THAT(refusal(0), fails_with("ChunkedRegion", EINVAL, "a length of 0"));
+    EXPECT_THAT(refusal(2 * size), fails_with("ChunkedRegion", ERANGE, "leaves the allocation"));
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = 100; });
+    EXPECT_THAT(refusal(size), fails_with("ChunkedRegion", EINVAL, "registers at most 100 bytes"));
+    EXPECT_TRUE(testing::record().registrations.empty());
+}
+
+TEST_F(ChunkedRegionTest, RegistersAllOfItOrNothing) {
+    const std::size_t live = softverbs_live(SOFTVERBS_KINDS);
+    const auto descriptors = testing::open_descriptors();
+    for (unsigned n = 1; n <= 10; ++n) {
+        ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", n, EREMOTEIO), 0);
+        EXPECT_THAT(refusal(size), fails_with("ChunkedRegion", EREMOTEIO, "on soft0"));
+        EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live);
+        EXPECT_EQ(testing::open_descriptors(), descriptors);
+        EXPECT_EQ(exporter_->releases, n);
+    }
+}
+
+TEST_F(ChunkedRegionTest, GivesOutNoPiecesOnceRevoked) {
+    ChunkedRegion region = make(0, size);
+    const RemoteChunks remote = region.remote();
+    const Transfer all{
+        .local_address = region.iova(), .remote_address = remote.address(), .length = size};
+    EXPECT_TRUE(region.split(remote, all).status());
+    region.mark_revoked();
+    TransferSplitter splitter = region.split(remote, all);
+    TransferPiece piece;
+    EXPECT_EQ(splitter.status(), Status(ENODEV));
+    EXPECT_FALSE(splitter.next(piece));
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.remote()); }),
+                fails_with("ChunkedRegion::remote", ENODEV, "revoked"));
+}
+
+TEST_F(ChunkedRegionTest, CloseThatFailsCanBeRepeated) {
+    ChunkedRegion region = make(0, 4 * limit);
+    const RemoteChunks remote = region.remote();
+    ASSERT_EQ(softverbs_fail_call("ibv_dereg_mr", 2, EBUSY), 0);
+    EXPECT_THAT(error_of([&] { region.close(); }), fails_with("ibv_dereg_mr", EBUSY, ""));
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
+    EXPECT_TRUE(region.chunks().empty());
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.remote()); }),
+                fails_with("ChunkedRegion::remote", EBADF, ""));
+    region.close();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+    EXPECT_EQ(region.state(), RegistrationState::closed);
+    EXPECT_EQ(region.split(remote, {.length = 1}).status(), Status(EBADF));
+}
+
+TEST_F(ChunkedRegionTest, MovesWithItsChunks) {
+    ChunkedRegion region = make(0, 2 * limit);
+    const std::uint32_t lkey = region.chunks()[1].lkey;
+    ChunkedRegion moved = std::move(region);
+    EXPECT_EQ(moved.find(moved.iova() + limit)->lkey, lkey);
+    moved = make(0, 3 * limit);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 3U);
+}
+
+// With the profile that registers at most 1 MiB, as real transfers: chunked differently at both
+// ends.
+TEST(SmallRegions, TransferBetweenDifferentChunksMovesEveryByte) {
+    ASSERT_EQ(softverbs_reset("small-mr", 1), 0);
+    constexpr std::size_t megabyte = std::size_t{1} << 20U;
+    constexpr std::size_t length = 3 * megabyte + 12345;
+    const Basics basics;
+    const auto memfd = make_memfd_exporter();
+    const Resolver resolver({memfd});
+    const Buffer source = memfd->allocate(4 * megabyte);
+    const Buffer target = memfd->allocate(4 * megabyte);
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(
+                        register_memory(basics.pd, resolver, source.address(), source.size()));
+                }),
+                fails_with("register_memory", EINVAL, "registers at most 1048576 at once"));
+
+    const ChunkedRegion ours(basics.pd, resolver, source.address() + 7, length);
+    const ChunkedRegion theirs(basics.pd, resolver, target.address() + 4099, length,
+                               {.registration = {.access = writable}, .chunk_size = 53 * page});
+    EXPECT_EQ(ours.chunks().size(), 4U);
+    const RemoteChunks remote = RemoteChunks::decode(theirs.remote().encode()).value();
+    {
+        const auto bytes = source.cpu_access();
+        testing::fill(bytes.bytes(), 3);
+    }
+    const QueuePair qp = testing::connect_to_itself(
+        QueuePair::prepare(basics.pd, {.send_cq = basics.cq, .recv_cq = basics.cq}));
+    std::uint64_t moved = 0;
+    TransferSplitter splitter = ours.split(
+        remote,
+        {.local_address = ours.iova(), .remote_address = remote.address(), .length = length},
+        200'000);
+    for (const TransferPiece& piece : splitter) {
+        ASSERT_TRUE(qp.post_write(piece.local, piece.remote));
+        WorkCompletion done{};
+        while (basics.cq.poll(done) == 0) {
+        }
+        ASSERT_TRUE(succeeded(done)) << describe(done);
+        moved += piece.local.length;
+    }
+    EXPECT_TRUE(splitter.status());
+    EXPECT_EQ(moved, length);
+    const auto from = source.cpu_access(CpuAccessMode::read);
+    const auto to = target.cpu_access(CpuAccessMode::read);
+    EXPECT_TRUE(std::equal(from.bytes().begin() + 7, from.bytes().begin() + 7 + length,
+                           to.bytes().begin() + 4099));
+    EXPECT_EQ(to.bytes()[4098], std::byte{0});
+    EXPECT_EQ(to.bytes()[4099 + length], std::byte{0});
+}
+
+} // namespace
+} // namespace rdmabuf

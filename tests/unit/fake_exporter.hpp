@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/exporter.hpp>
+
+#include "softverbs_fixture.hpp"
+
+namespace rdmabuf::testing {
+
+/// An exporter with one allocation, of any kind of memory, at an address of its own; a memfd stands
+/// in for the dma-buf. It does what a test tells it, and counts what is asked of it.
+class FakeExporter final : public Exporter {
+  public:
+    explicit FakeExporter(std::size_t size, std::uintptr_t base = std::uintptr_t{1} << 45U)
+        : dmabuf_(make_dmabuf(size)), allocation{.base = base, .length = size, .generation = 1} {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return exporter_name; }
+    [[nodiscard]] Availability availability() const override { return Availability::yes(); }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        ++finds;
+        if (find_error != 0 && finds >= find_error_from) {
+            throw Error(find_error, "fakePointerGetAttribute", "the driver is in a bad way");
+        }
+        const bool inside =
+            !freed && address >= allocation.base && address - allocation.base < allocation.length;
+        return inside ? std::optional(allocation) : std::nullopt;
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        exports.push_back(mapping);
+        const int error = mapping == MappingKind::pcie ? pcie_error : standard_error;
+        if (error != 0) {
+            throw Error(error, "fakeExport", "it does not map that way");
+        }
+        const std::size_t offset = address - allocation.base;
+        if (length > allocation.length - offset) {
+            throw Error(ERANGE, "fakeExport", "the range leaves the allocation");
+        }
+        const int fd = dmabuf_.duplicate().release();
+        return {std::string(exporter_name),
+                fd,
+                [this](int given_back) {
+                    ++releases;
+                    ::close(given_back);
+                },
+                offset,
+                length - short_by,
+                address};
+    }
+
+    /// What stands in for the dma-buf.
+    [[nodiscard]] int fd() const noexcept { return dmabuf_.get(); }
+
+  private:
+    UniqueFd dmabuf_;
+
+  public:
+    Allocation allocation;
+    std::string_view exporter_name = "fake";
+    bool freed = false;
+    int find_error = 0;
+    /// The first find() that fails with it.
+    unsigned find_error_from = 1;
+    int standard_error = 0;
+    int pcie_error = 0;
+    std::size_t short_by = 0;
+
+    mutable unsigned finds = 0;
+    mutable unsigned releases = 0;
+    mutable std::vector<MappingKind> exports;
+};
+
+} // namespace rdmabuf::testing

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The paths that newer rdma-core has. This program defines its functions itself, where the library
+// looks for them at run time; they register by the older ones. That proves what the library calls
+// with which arguments, and what it makes of refusals; not what a NIC does.
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "fake_exporter.hpp"
+#include "softverbs_fixture.hpp"
+#include "verbs_extensions.hpp"
+
+namespace {
+
+using rdmabuf::detail::DmahInitAttr;
+using rdmabuf::detail::MrInitAttr;
+
+struct DataDirectCall {
+    std::uint64_t offset;
+    std::size_t length;
+    std::uint64_t iova;
+    int fd;
+    int access;
+    int mlx5_access;
+};
+
+/// What was called, and what is to fail, until the next test.
+struct Extensions {
+    std::vector<DataDirectCall> data_direct;
+    int data_direct_error = 0;
+    std::vector<MrInitAttr> reg_mr_ex;
+    int reg_mr_ex_error = 0;
+    std::vector<DmahInitAttr> alloc_dmah;
+    int alloc_dmah_error = 0;
+    int dealloc_dmah_error = 0;
+    unsigned live_dmahs = 0;
+};
+Extensions extensions;
+
+template <class T>
+T* refuse(int error) {
+    errno = error;
+    return nullptr;
+}
+
+} // namespace
+
+// As in rdma-core. NOLINTBEGIN(readability-identifier-naming)
+
+struct ibv_dmah {
+    ibv_context* context;
+};
+
+extern "C" {
+
+ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
+                             std::uint64_t iova, int fd, int access, int mlx5_access) {
+    extensions.data_direct.push_back({offset, length, iova, fd, access, mlx5_access});
+    return extensions.data_direct_error != 0
+               ? refuse<ibv_mr>(extensions.data_direct_error)
+               : ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, MrInitAttr* attributes) {
+    extensions.reg_mr_ex.push_back(*attributes);
+    if (extensions.reg_mr_ex_error != 0) {
+        return refuse<ibv_mr>(extensions.reg_mr_ex_error);
+    }
+    return (attributes->comp_mask & rdmabuf::detail::mr_fd) != 0
+               ? ibv_reg_dmabuf_mr(pd, attributes->fd_offset, attributes->length, attributes->iova,
+                                   attributes->fd, attributes->access)
+               : ibv_reg_mr_iova2(pd, attributes->addr, attributes->length, attributes->iova,
+                                  static_cast<unsigned>(attributes->access));
+}
+
+ibv_dmah* ibv_alloc_dmah(ibv_context* context, DmahInitAttr* attributes) {
+    extensions.alloc_dmah.push_back(*attributes);
+    if (extensions.alloc_dmah_error != 0) {
+        return refuse<ibv_dmah>(extensions.alloc_dmah_error);
+    }
+    ++extensions.live_dmahs;
+    return new ibv_dmah{context};
+}
+
+int ibv_dealloc_dmah(ibv_dmah* handle) {
+    if (extensions.dealloc_dmah_error != 0) {
+        return extensions.dealloc_dmah_error;
+    }
+    --extensions.live_dmahs;
+    delete handle;
+    return 0;
+}
+
+} // extern "C"
+// NOLINTEND(readability-identifier-naming)
+
+namespace rdmabuf {
+namespace {
+
+using testing::Basics;
+using ::testing::ElementsAre;
+using testing::error_of;
+using testing::fails_with;
+using testing::FakeExporter;
+using testing::SoftverbsTest;
+using enum RegistrationPath;
+
+constexpr const char* function = "register_memory";
+constexpr std::size_t size = 65536;
+
+class RegistrationExtensions : public SoftverbsTest {
+  protected:
+    RegistrationExtensions() { extensions = {}; }
+
+    Basics basics_;
+    std::shared_ptr<FakeExporter> exporter_ = std::make_shared<FakeExporter>(size);
+    Resolver resolver_{{exporter_}};
+    alignas(4096) std::array<std::byte, 8192> host_memory_{};
+
+    [[nodiscard]] Registration device(const RegistrationOptions& options) const {
+        return register_memory(basics_.pd, resolver_, exporter_->allocation.base, size, options);
+    }
+    [[nodiscard]] auto refusal(const RegistrationOptions& options) const {
+        return error_of([&] { static_cast<void>(device(options)); });
+    }
+};
+
+struct Tried {
+    RegistrationPath path;
+    MappingKind mapping;
+    int error;
+    friend bool operator==(const Tried&, const Tried&) = default;
+};
+void PrintTo(const Tried& tried, std::ostream* out) { // NOLINT(readability-identifier-naming)
+    *out << to_string(tried.path) << (tried.mapping == MappingKind::pcie ? " pcie " : " ")
+         << tried.error;
+}
+
+std::vector<Tried> tried(const Trail& trail) {
+    std::vector<Tried> all;
+    for (const Attempt& attempt : trail) {
+        all.push_back({attempt.path, attempt.mapping, attempt.error});
+    }
+    return all;
+}
+
+// Data direct
+
+TEST_F(RegistrationExtensions, DataDirectTakesMemoryMappedForPcie) {
+    const Registration region =
+        device({.paths = {dmabuf_data_direct}, .access = Access::local_write});
+    EXPECT_EQ(region.path(), dmabuf_data_direct);
+    EXPECT_EQ(region.mapping(), MappingKind::pcie);
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::pcie));
+    ASSERT_EQ(extensions.data_direct.size(), 1U);
+    EXPECT_EQ(extensions.data_direct[0].offset, 0U);
+    EXPECT_EQ(extensions.data_direct[0].length, size);
+    EXPECT_EQ(extensions.data_direct[0].iova, exporter_->allocation.base);
+    EXPECT_EQ(extensions.data_direct[0].access, IBV_ACCESS_LOCAL_WRITE);
+    EXPECT_EQ(extensions.data_direct[0].mlx5_access, 1);
+    EXPECT_EQ(
+        to_string(region.trail()),
+        "dmabuf_data_direct: mlx5dv_reg_dmabuf_mr, memory of fake mapped for PCIe: registered.");
+    EXPECT_EQ(exporter_->releases, 1U);
+}
+
+TEST_F(RegistrationExtensions, DataDirectBeginsAtAPage) {
+    const std::uintptr_t address = exporter_->allocation.base + 4096 + 100;
+    const Registration region =
+        register_memory(basics_.pd, resolver_, address, 1000, {.paths = {dmabuf_data_direct}});
+    ASSERT_EQ(extensions.data_direct.size(), 1U);
+    EXPECT_EQ(extensions.data_direct[0].offset, 4096U);
+    EXPECT_EQ(extensions.data_direct[0].length, 1100U);
+    EXPECT_EQ(extensions.data_direct[0].iova, address - 100);
+    // What was asked for is what it says.
+    EXPECT_EQ(region.iova(), address);
+    EXPECT_EQ(region.remote().address, address);
+    EXPECT_EQ(region.remote().length, 1000U);
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.sge(0, 1001)); }),
+                fails_with("Region::sge", ERANGE, "1001 bytes"));
+}
+
+TEST_F(RegistrationExtensions, DataDirectTakesTheStandardMappingWhereThereIsNoOther) {
+    exporter_->pcie_error = ENOTSUP;
+    const Registration region = device({.paths = {dmabuf_data_direct}});
+    EXPECT_THAT(tried(region.trail()),
+                ElementsAre(Tried{dmabuf_data_direct, MappingKind::pcie, ENOTSUP},
+                            Tried{dmabuf_data_direct, MappingKind::standard, 0}));
+    EXPECT_THAT(refusal({.paths = {dmabuf_data_direct}, .mapping = MappingKind::pcie}),
+                fails_with(function, ENOTSUP, "it does not map that way"));
+}
+
+TEST_F(RegistrationExtensions, RefusedStandardMappingIsTriedForPcieWithDataDirect) {
+    for (const int error : {EOPNOTSUPP, EINVAL, 524}) {
+        extensions = {};
+        ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", 1, error), 0);
+        const Registration region = device({.paths = {dmabuf}});
+        EXPECT_EQ(region.path(), dmabuf_data_direct);
+        EXPECT_THAT(tried(region.trail()),
+                    ElementsAre(Tried{dmabuf, MappingKind::standard, error},
+                                Tried{dmabuf_data_direct, MappingKind::pcie, 0}));
+    }
+    EXPECT_EQ(exporter_->releases, 6U) << "each export is given back";
+}
+
+TEST_F(RegistrationExtensions, RefusedDataDirectIsTriedTheStandardWay) {
+    for (const int error : {EOPNOTSUPP, EINVAL, 524}) {
+        extensions.data_direct_error = error;
+        const Registration region = device({.paths = {dmabuf_data_direct}});
+        EXPECT_EQ(region.path(), dmabuf);
+        EXPECT_THAT(tried(region.trail()),
+                    ElementsAre(Tried{dmabuf_data_direct, MappingKind::pcie, error},
+                                Tried{dmabuf, MappingKind::standard, 0}));
+    }
+}
+
+TEST_F(RegistrationExtensions, OtherErrorsDoNotChangeTheMapping) {
+    extensions.data_direct_error = ENOMEM;
+    EXPECT_THAT(refusal({.paths = {dmabuf_data_direct}}), fails_with(function, ENOMEM, ""));
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", 1, ENODEV), 0);
+    EXPECT_THAT(refusal({.paths = {dmabuf}}), fails_with(function, ENODEV, "revoked"));
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::pcie, MappingKind::standard));
+}
+
+TEST_F(RegistrationExtensions, PathsThatAreListedKeepTheirPlaces) {
+    extensions.data_direct_error = EINVAL;
+    testing::fail_dmabufs(0, EOPNOTSUPP);
+    Trail trail;
+    EXPECT_THAT(refusal({.paths = {dmabuf_data_direct, host, dmabuf}, .trail = &trail}),
+                fails_with(function, EINVAL, "soft0 has no data-direct function"));
+    EXPECT_THAT(tried(trail), ElementsAre(Tried{dmabuf_data_direct, MappingKind::pcie, EINVAL},
+                                          Tried{host, MappingKind::standard, EPERM},
+                                          Tried{dmabuf, MappingKind::standard, EOPNOTSUPP}));
+    EXPECT_EQ(exporter_->releases, 2U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+}
+
+TEST_F(RegistrationExtensions, DataDirectIsRefusedWhatTheKernelRefuses) {
+    EXPECT_THAT(refusal({.paths = {dmabuf_data_direct}, .iova = 100}),
+                fails_with(function, EINVAL, "the iova lies 100 bytes into its page"));
+    EXPECT_THAT(refusal({.paths = {dmabuf_data_direct}, .access = Access::on_demand}),
+                fails_with(function, EINVAL, "a dma-buf cannot be registered with on_demand"));
+    EXPECT_TRUE(extensions.data_direct.empty());
+}
+
+TEST_F(RegistrationExtensions, ChunksOfDataDirectAreNoLargerThanTheDeviceTakes) {
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = 8192; });
+    const ChunkedRegion region(basics_.pd, resolver_, exporter_->allocation.base + 100, 20000,
+                               {.registration = {.paths = {dmabuf_data_direct}}});
+    EXPECT_EQ(region.chunks().size(), 3U);
+    ASSERT_EQ(extensions.data_direct.size(), 3U);
+    EXPECT_EQ(extensions.data_direct[0].length, 8192U);
+    EXPECT_EQ(region.chunks()[0].length, 8092U);
+    EXPECT_EQ(extensions.data_direct[1].offset, 8192U);
+    EXPECT_EQ(exporter_->releases, 1U);
+}
+
+// DMA handles
+
+TEST_F(RegistrationExtensions, DmaHandleSaysWhatItIsFor) {
+    EXPECT_TRUE(DmaHandle::available());
+    const DmaHandle handle(
+        basics_.context,
+        {.cpu = 3, .memory = TphMemory::persistent_memory, .processing_hint = std::uint8_t{2}});
+    ASSERT_EQ(extensions.alloc_dmah.size(), 1U);
+    EXPECT_EQ(extensions.alloc_dmah[0].comp_mask, 7U);
+    EXPECT_EQ(extensions.alloc_dmah[0].cpu_id, 3U);
+    EXPECT_EQ(extensions.alloc_dmah[0].tph_mem_type, 1U);
+    EXPECT_EQ(extensions.alloc_dmah[0].ph, 2U);
+    const DmaHandle hint_only(basics_.context, {.processing_hint = std::uint8_t{0}});
+    EXPECT_EQ(extensions.alloc_dmah[1].comp_mask, 2U);
+    EXPECT_EQ(extensions.live_dmahs, 2U);
+}
+
+TEST_F(RegistrationExtensions, DmaHandleGoesWithDmaBufs) {
+    const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+    const Registration region = register_memory(
+        basics_.pd, resolver_, exporter_->allocation.base + 4096, 1000, {.dma_handle = &handle});
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_STREQ(region.trail().back().call, "ibv_reg_mr_ex");
+    ASSERT_EQ(extensions.reg_mr_ex.size(), 1U);
+    const MrInitAttr& asked = extensions.reg_mr_ex[0];
+    EXPECT_EQ(asked.comp_mask, 1U | 4U | 8U | 16U);
+    EXPECT_EQ(asked.iova, exporter_->allocation.base + 4096);
+    EXPECT_EQ(asked.fd_offset, 4096U);
+    EXPECT_EQ(asked.length, 1000U);
+    EXPECT_EQ(asked.dmah, handle.native());
+    EXPECT_EQ(asked.access, IBV_ACCESS_LOCAL_WRITE);
+}
+
+TEST_F(RegistrationExtensions, DmaHandleGoesWithHostMemory) {
+    const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+    const Registration region = register_memory(basics_.pd, resolver_, host_memory_.data(), 4096,
+                                                {.paths = {host}, .dma_handle = &handle});
+    ASSERT_EQ(extensions.reg_mr_ex.size(), 1U);
+    EXPECT_EQ(extensions.reg_mr_ex[0].comp_mask, 1U | 2U | 16U);
+    EXPECT_EQ(extensions.reg_mr_ex[0].addr, host_memory_.data());
+    EXPECT_EQ(extensions.reg_mr_ex[0].iova, region.address());
+}
+
+TEST_F(RegistrationExtensions, RegionKeepsItsDmaHandle) {
+    std::optional<Registration> region;
+    {
+        const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+        region.emplace(device({.dma_handle = &handle}));
+    }
+    EXPECT_EQ(extensions.live_dmahs, 1U);
+    region.reset();
+    EXPECT_EQ(extensions.live_dmahs, 0U);
+}
+
+TEST_F(RegistrationExtensions, DmaHandleIsNotDroppedWithoutSayingSo) {
+    const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+    extensions.reg_mr_ex_error = EOPNOTSUPP;
+    const auto error = refusal({.paths = {dmabuf}, .dma_handle = &handle});
+    EXPECT_THAT(error, fails_with(function, EOPNOTSUPP, "ibv_reg_mr_ex on soft0"));
+    EXPECT_TRUE(extensions.data_direct.empty());
+    EXPECT_THAT(testing::record().registrations,
+                ::testing::Each(::testing::Field(&testing::Registration::fd, -1)))
+        << "nothing but asking whether the device can import at all";
+    extensions.reg_mr_ex_error = EFAULT;
+    EXPECT_THAT(refusal({.paths = {peermem}, .dma_handle = &handle}),
+                fails_with(function, EFAULT, "ibv_reg_mr_ex on soft0"));
+}
+
+TEST_F(RegistrationExtensions, DmaHandleContradictsDataDirectAndOtherContexts) {
+    const DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+    EXPECT_THAT(refusal({.paths = {dmabuf, dmabuf_data_direct}, .dma_handle = &handle}),
+                fails_with(function, EINVAL, "mlx5dv_reg_dmabuf_mr takes no DMA handle"));
+    const DmaHandle elsewhere(Context::open("soft0"), {.processing_hint = std::uint8_t{0}});
+    EXPECT_THAT(refusal({.dma_handle = &elsewhere}),
+                fails_with(function, EINVAL, "the DMA handle is of soft0, opened elsewhere"));
+    EXPECT_TRUE(extensions.reg_mr_ex.empty());
+}
+
+TEST_F(RegistrationExtensions, DmaHandleRefusesWhatMeansNothing) {
+    const auto refused = [&](const DmaHandleOptions& options) {
+        return error_of([&] { DmaHandle(basics_.context, options); });
+    };
+    EXPECT_THAT(refused({.processing_hint = std::uint8_t{4}}),
+                fails_with("ibv_alloc_dmah", EINVAL, "a processing hint of 4"));
+    EXPECT_THAT(refused({.cpu = 1}), fails_with("ibv_alloc_dmah", EINVAL, "go together"));
+    EXPECT_THAT(refused({.memory = TphMemory::volatile_memory}),
+                fails_with("ibv_alloc_dmah", EINVAL, "go together"));
+    EXPECT_TRUE(extensions.alloc_dmah.empty());
+}
+
+TEST_F(RegistrationExtensions, DmaHandleSaysWhatKernelsAnswer) {
+    const auto refused = [&](int error, const DmaHandleOptions& options) {
+        extensions.alloc_dmah_error = error;
+        return error_of([&] { DmaHandle(basics_.context, options); });
+    };
+    const DmaHandleOptions all{
+        .cpu = 999, .memory = TphMemory::volatile_memory, .processing_hint = std::uint8_t{1}};
+    EXPECT_THAT(refused(EPROTONOSUPPORT, all),
+                fails_with("ibv_alloc_dmah", EPROTONOSUPPORT, "use Linux 6.17"));
+    EXPECT_THAT(refused(EOPNOTSUPP, all),
+                fails_with("ibv_alloc_dmah", EOPNOTSUPP, "soft0 has no TLP processing hints"));
+    EXPECT_THAT(refused(EPERM, all), fails_with("ibv_alloc_dmah", EPERM, "processor 999"));
+    EXPECT_THAT(refused(EINVAL, {}), fails_with("ibv_alloc_dmah", EINVAL, "demands a processing"));
+}
+
+TEST_F(RegistrationExtensions, DmaHandleInUseCannotBeClosed) {
+    DmaHandle handle(basics_.context, {.processing_hint = std::uint8_t{0}});
+    {
+        const Registration region = device({.dma_handle = &handle});
+        DmaHandle copy = handle;
+        EXPECT_THAT(error_of([&] { copy.close(); }), fails_with("ibv_dealloc_dmah", EBUSY, ""));
+    }
+    extensions.dealloc_dmah_error = EIO;
+    EXPECT_THAT(error_of([&] { handle.close(); }), fails_with("ibv_dealloc_dmah", EIO, ""));
+    EXPECT_EQ(extensions.live_dmahs, 1U);
+    extensions.dealloc_dmah_error = 0;
+    handle.close();
+    EXPECT_EQ(extensions.live_dmahs, 0U);
+}
+
+} // namespace
+} // namespace rdmabuf

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What becomes of a registration: revocation, closing, ownership.
+#include <array>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "registration_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::error_of;
+using testing::fails_with;
+using testing::FakeExporter;
+using testing::RegistrationTest;
+
+constexpr std::size_t size = testing::registered_size;
+constexpr Access writable = testing::writable_access;
+
+class RegistrationStateTest : public RegistrationTest {};
+
+// State
+
+TEST_F(RegistrationStateTest, GivesOutNoKeysOnceRevoked) {
+    Registration region = device({.access = writable});
+    EXPECT_TRUE(region.check());
+    region.mark_revoked();
+    EXPECT_EQ(region.state(), RegistrationState::revoked);
+    EXPECT_EQ(region.check(), Status(ENODEV));
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.lkey()); }),
+                fails_with("Registration::lkey", ENODEV, "the memory was revoked"));
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.rkey()); }),
+                fails_with("Registration::rkey", ENODEV, "register what is there now"));
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.sge(0, 1)); }),
+                fails_with("Registration::sge", ENODEV, ""));
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.remote()); }),
+                fails_with("Registration::remote", ENODEV, ""));
+    EXPECT_NE(region.native(), nullptr);
+    region.close();
+    EXPECT_EQ(region.state(), RegistrationState::closed);
+    region.mark_revoked();
+    EXPECT_EQ(region.state(), RegistrationState::closed);
+}
+
+TEST_F(RegistrationStateTest, SeesARevocationThatAnotherThreadNoticed) {
+    Registration region = device();
+    std::thread([&] { region.mark_revoked(); }).join();
+    EXPECT_EQ(region.check(), Status(ENODEV));
+}
+
+TEST_F(RegistrationStateTest, CompletionsOfARevokedRegionMayMeanSo) {
+    const auto memfd = make_memfd_exporter();
+    const Buffer buffer = memfd->allocate(size);
+    Registration region = register_memory(basics_.pd, Resolver({memfd}), buffer.address(), size,
+                                          {.access = writable});
+    const QueuePair qp = testing::connect_to_itself(
+        QueuePair::prepare(basics_.pd, {.send_cq = basics_.cq, .recv_cq = basics_.cq}));
+    ASSERT_EQ(softverbs_revoke_mr(region.native()), 0);
+    ASSERT_TRUE(qp.post_write(region.sge(0, 64), region.remote().at(4096)));
+    WorkCompletion done{};
+    while (basics_.cq.poll(done) == 0) {
+    }
+    EXPECT_FALSE(succeeded(done));
+    EXPECT_TRUE(may_mean_revocation(done)) << describe(done);
+    done.status = IBV_WC_SUCCESS;
+    EXPECT_FALSE(may_mean_revocation(done));
+    done.status = IBV_WC_RETRY_EXC_ERR;
+    EXPECT_FALSE(may_mean_revocation(done));
+}
+
+TEST_F(RegistrationStateTest, EventsOfARevokedRegionMayMeanSo) {
+    EXPECT_TRUE(may_mean_revocation(AsyncEvent{.type = IBV_EVENT_QP_ACCESS_ERR}));
+    EXPECT_TRUE(may_mean_revocation(AsyncEvent{.type = IBV_EVENT_QP_FATAL}));
+    EXPECT_TRUE(may_mean_revocation(AsyncEvent{.type = IBV_EVENT_DEVICE_FATAL}));
+    EXPECT_FALSE(may_mean_revocation(AsyncEvent{.type = IBV_EVENT_PORT_ACTIVE}));
+}
+
+TEST_F(RegistrationStateTest, VerifiesThatTheAllocationIsStillThere) {
+    Registration region = device();
+    EXPECT_EQ(region.verify(resolver_), RegistrationState::registered);
+    exporter_->freed = true;
+    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+    const unsigned finds = exporter_->finds;
+    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+    EXPECT_EQ(exporter_->finds, finds) << "what is known is not asked again";
+}
+
+TEST_F(RegistrationStateTest, VerifiesThatNoOtherAllocationTookItsPlace) {
+    Registration region = device();
+    exporter_->allocation.generation = 2;
+    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+}
+
+TEST_F(RegistrationStateTest, VerifiesNothingOfHostMemory) {
+    Registration region = register_memory(basics_.pd, resolver_, host_memory_.data(), 64);
+    EXPECT_EQ(region.verify(Resolver()), RegistrationState::registered);
+}
+
+TEST_F(RegistrationStateTest, VerifiesWithTheExporterItCameFromOnly) {
+    Registration region = device();
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify(Resolver())); }),
+                fails_with("Resolver::exporter", ENOENT, "'fake'"));
+    exporter_->find_error = EIO;
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.verify(resolver_)); }),
+                fails_with("fakePointerGetAttribute", EIO, ""));
+    EXPECT_EQ(region.state(), RegistrationState::registered);
+}
+
+// Closing
+
+TEST_F(RegistrationStateTest, NeverCallsTheVendorsDriverWhileDeregistering) {
+    Registration region = device();
+    std::optional<Registration> other = device();
+    const unsigned finds = exporter_->finds;
+    const std::size_t exports = exporter_->exports.size();
+    const unsigned releases = exporter_->releases;
+    region.close();
+    other.reset();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+    EXPECT_EQ(exporter_->finds, finds);
+    EXPECT_EQ(exporter_->exports.size(), exports);
+    EXPECT_EQ(exporter_->releases, releases);
+}
+
+TEST_F(RegistrationStateTest, SurvivesItsExporterAndResolver) {
+    std::optional<Registration> region = device();
+    resolver_ = Resolver();
+    std::weak_ptr<FakeExporter> gone = exporter_;
+    exporter_.reset();
+    EXPECT_TRUE(gone.expired());
+    region->close();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+}
+
+TEST_F(RegistrationStateTest, SurvivesItsProtectionDomainHandle) {
+    std::optional<Registration> region;
+    {
+        const ProtectionDomain pd(basics_.context);
+        region.emplace(register_memory(pd, resolver_, device_address(), size));
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 2U);
+    region.reset();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_PD), 1U);
+}
+
+TEST_F(RegistrationStateTest, CloseThatFailsKeepsWhatItCouldNotGiveBackAndCanBeRepeated) {
+    const std::array pds{basics_.pd, ProtectionDomain(basics_.context)};
+    Registration region = register_memory(pds, resolver_, device_address(), size);
+    ASSERT_EQ(softverbs_fail_call("ibv_dereg_mr", 1, EBUSY), 0);
+    EXPECT_THAT(error_of([&] { region.close(); }), fails_with("ibv_dereg_mr", EBUSY, ""));
+    EXPECT_EQ(region.state(), RegistrationState::registered);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
+    EXPECT_EQ(region.lkey(0), region.native(0)->lkey) << "the one that stayed can be used";
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.lkey(1)); }),
+                fails_with("Registration::lkey", EBADF, "it was closed"));
+    region.close();
+    EXPECT_EQ(region.state(), RegistrationState::closed);
+    EXPECT_EQ(region.check(), Status(EBADF));
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+    region.close(); // of nothing
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.lkey()); }),
+                fails_with("Registration::lkey", EBADF, "it was closed"));
+}
+
+TEST_F(RegistrationStateTest, CloseOfSomethingRevokedThatFailsLeavesItRevoked) {
+    Registration region = device();
+    region.mark_revoked();
+    ASSERT_EQ(softverbs_fail_call("ibv_dereg_mr", 1, EBUSY), 0);
+    EXPECT_TRUE(error_of([&] { region.close(); }));
+    EXPECT_EQ(region.state(), RegistrationState::revoked);
+    region.close();
+}
+
+TEST_F(RegistrationStateTest, DestructorReportsWhatItCannotGiveBack) {
+    ibv_mr* left = nullptr;
+    {
+        const Registration region = device();
+        left = region.native();
+        ASSERT_EQ(softverbs_fail_call("ibv_dereg_mr", 1, EIO), 0);
+    }
+    EXPECT_THAT(take_teardown_failures(), ElementsAre(std::pair("ibv_dereg_mr", EIO)));
+    EXPECT_EQ(ibv_dereg_mr(left), 0);
+}
+
+TEST_F(RegistrationStateTest, ReleasedRegionIsTheCallers) {
+    Registration region = device();
+    ibv_mr* const mine = region.release();
+    EXPECT_THAT(error_of([&] { static_cast<void>(region.lkey()); }),
+                fails_with("Registration::lkey", EBADF, "released"));
+    region.close();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
+    EXPECT_EQ(ibv_dereg_mr(mine), 0);
+}
+
+TEST_F(RegistrationStateTest, MovesWithItsState) {
+    Registration region = device();
+    const std::uint32_t lkey = region.lkey();
+    Registration moved = std::move(region);
+    EXPECT_EQ(moved.lkey(), lkey);
+    EXPECT_EQ(region.state(), RegistrationState::closed); // NOLINT(bugprone-use-after-move)
+    region.mark_revoked();
+    region.close();
+    moved.mark_revoked();
+    region = std::move(moved);
+    EXPECT_EQ(region.state(), RegistrationState::revoked);
+    region = device();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 1U);
+    EXPECT_TRUE(region.check());
+}
+
+} // namespace
+} // namespace rdmabuf

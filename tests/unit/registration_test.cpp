@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// register_memory() on softverbs. Fake exporters prove the order of what is tried and what is given
+// back; what drivers answer is taken from their sources.
+#include <sys/mman.h>
+
+#include <array>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "registration_fixture.hpp"
+#include "registration_hints.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::Basics;
+using ::testing::ElementsAre;
+using testing::error_of;
+using testing::fails_with;
+using testing::FakeExporter;
+using ::testing::HasSubstr;
+using testing::RegistrationTest;
+using testing::SoftverbsTest;
+using enum RegistrationPath;
+
+constexpr const char* function = "register_memory";
+constexpr std::size_t size = testing::registered_size;
+constexpr Access writable = testing::writable_access;
+
+std::vector<RegistrationPath> paths_of(const Trail& trail) {
+    std::vector<RegistrationPath> paths;
+    for (const Attempt& attempt : trail) {
+        paths.push_back(attempt.path);
+    }
+    return paths;
+}
+
+std::vector<int> errors_of(const Trail& trail) {
+    std::vector<int> errors;
+    for (const Attempt& attempt : trail) {
+        errors.push_back(attempt.error);
+    }
+    return errors;
+}
+
+// Paths that work
+
+TEST_F(RegistrationTest, RegistersDeviceMemoryAsADmaBuf) {
+    const Registration region = register_memory(basics_.pd, resolver_, device_address() + 4096 + 8,
+                                                1000, {.access = writable});
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_EQ(region.mapping(), MappingKind::standard);
+    EXPECT_EQ(region.exporter(), "fake");
+    EXPECT_EQ(region.address(), device_address() + 4104);
+    EXPECT_EQ(region.iova(), device_address() + 4104);
+    EXPECT_EQ(region.length(), 1000U);
+    EXPECT_EQ(region.access(), writable);
+    EXPECT_EQ(region.state(), RegistrationState::registered);
+    EXPECT_EQ(region.allocation()->generation, 1U);
+    ASSERT_EQ(registrations().size(), 1U);
+    EXPECT_EQ(registrations()[0].function, "ibv_reg_dmabuf_mr");
+    EXPECT_EQ(registrations()[0].start, 4104U);
+    EXPECT_EQ(registrations()[0].length, 1000U);
+    EXPECT_EQ(registrations()[0].iova, device_address() + 4104);
+    EXPECT_EQ(registrations()[0].access, static_cast<unsigned>(writable));
+    EXPECT_EQ(region.lkey(), region.native()->lkey);
+    EXPECT_EQ(region.rkey(), region.native()->rkey);
+    EXPECT_EQ(
+        region.remote(),
+        (RemoteRegion{.address = region.iova(), .length = 1000, .rkey = region.native()->rkey}));
+    EXPECT_EQ(region.sge(8, 16).addr, region.iova() + 8);
+    ASSERT_EQ(region.trail().size(), 1U);
+    EXPECT_TRUE(region.trail()[0].worked());
+    EXPECT_EQ(to_string(region.trail()), "dmabuf: ibv_reg_dmabuf_mr, memory of fake: registered.");
+}
+
+TEST_F(RegistrationTest, RegistersHostMemoryThatNoExporterKnows) {
+    const Registration region =
+        register_memory(basics_.pd, resolver_, host_memory_.data(), host_memory_.size());
+    EXPECT_EQ(region.path(), host);
+    EXPECT_EQ(region.exporter(), "");
+    EXPECT_FALSE(region.allocation());
+    ASSERT_EQ(registrations().size(), 1U);
+    EXPECT_EQ(registrations()[0].function, "ibv_reg_mr_iova2");
+    EXPECT_EQ(registrations()[0].start, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    EXPECT_EQ(to_string(region.trail()),
+              "dmabuf: Resolver::find: Bad address (EFAULT): nobody knows it. "
+              "host: ibv_reg_mr: registered.");
+}
+
+TEST_F(RegistrationTest, RegistersWithAResolverThatHasNoExporters) {
+    const Registration region = register_memory(basics_.pd, Resolver(), host_memory_.data(), 64);
+    EXPECT_EQ(region.path(), host);
+    EXPECT_THAT(to_string(region.trail()), HasSubstr("nobody knows it"));
+}
+
+TEST_F(RegistrationTest, RegistersHostMemoryThatADevicesDriverPinned) {
+    const auto pinned =
+        std::make_shared<FakeExporter>(size, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    pinned->allocation.kind = MemoryKind::pinned_host;
+    pinned->standard_error = ENOTSUP;
+    const Registration region =
+        register_memory(basics_.pd, Resolver({pinned}), host_memory_.data(), host_memory_.size());
+    EXPECT_EQ(region.path(), host);
+    EXPECT_EQ(region.exporter(), "fake");
+    EXPECT_THAT(errors_of(region.trail()), ElementsAre(ENOTSUP, 0));
+}
+
+TEST_F(RegistrationTest, TakesThePathsInTheOrderOfTheCaller) {
+    testing::fail_dmabufs(ENOMEM);
+    const auto mapped =
+        std::make_shared<FakeExporter>(4096, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    const Resolver resolver({mapped});
+    const Registration region = register_memory(basics_.pd, resolver, host_memory_.data(), 4096,
+                                                {.paths = {host, dmabuf, peermem}});
+    EXPECT_EQ(region.path(), peermem);
+    EXPECT_THAT(paths_of(region.trail()), ElementsAre(host, dmabuf, peermem));
+    EXPECT_THAT(errors_of(region.trail()), ElementsAre(EPERM, ENOMEM, 0));
+
+    const Registration first = register_memory(basics_.pd, resolver, host_memory_.data(), 4096,
+                                               {.paths = {peermem, dmabuf}});
+    EXPECT_THAT(paths_of(first.trail()), ElementsAre(peermem));
+    EXPECT_EQ(mapped->releases, 1U);
+}
+
+TEST_F(RegistrationTest, MovesBytesThroughWhatItRegistered) {
+    const auto memfd = make_memfd_exporter();
+    const Buffer buffer = memfd->allocate(size);
+    const Resolver resolver({memfd});
+    const Registration source =
+        register_memory(basics_.pd, resolver, host_memory_.data(), host_memory_.size());
+    const Registration target = register_memory(basics_.pd, resolver, buffer.address(),
+                                                buffer.size(), {.access = writable});
+    EXPECT_EQ(target.path(), dmabuf);
+    testing::fill(host_memory_, 7);
+    const QueuePair qp = testing::connect_to_itself(
+        QueuePair::prepare(basics_.pd, {.send_cq = basics_.cq, .recv_cq = basics_.cq}));
+    ASSERT_TRUE(qp.post_write(source.sge(0, 8192), target.remote().at(4096)));
+    WorkCompletion done{};
+    while (basics_.cq.poll(done) == 0) {
+    }
+    ASSERT_TRUE(succeeded(done)) << describe(done);
+    const auto bytes = buffer.cpu_access(CpuAccessMode::read);
+    EXPECT_TRUE(std::equal(host_memory_.begin(), host_memory_.end(), bytes.bytes().begin() + 4096));
+}
+
+TEST_F(RegistrationTest, AddsRelaxedOrderingWhenItIsChosen) {
+    const Registration relaxed = device({.relaxed_ordering = true});
+    EXPECT_EQ(relaxed.access(), Access::local_write | Access::relaxed_ordering);
+    EXPECT_EQ(registrations().back().access,
+              static_cast<unsigned>(Access::local_write | Access::relaxed_ordering));
+    const Registration strict = device();
+    EXPECT_EQ(registrations().back().access, static_cast<unsigned>(Access::local_write));
+}
+
+TEST_F(RegistrationTest, TakesAnIova) {
+    const Registration region =
+        register_memory(basics_.pd, resolver_, device_address() + 16, 100, {.iova = 0x5000'0010});
+    EXPECT_EQ(region.iova(), 0x5000'0010U);
+    EXPECT_EQ(region.address(), device_address() + 16);
+    EXPECT_EQ(registrations().back().iova, 0x5000'0010U);
+    EXPECT_EQ(region.remote().address, 0x5000'0010U);
+}
+
+TEST_F(RegistrationTest, CountsZeroBasedHostMemoryFromZero) {
+    const Registration region =
+        register_memory(basics_.pd, resolver_, host_memory_.data(), host_memory_.size(),
+                        {.access = Access::local_write | Access::zero_based});
+    EXPECT_EQ(region.iova(), 0U);
+    EXPECT_EQ(region.remote().address, 0U);
+}
+
+// Several protection domains
+
+TEST_F(RegistrationTest, RegistersOnSeveralProtectionDomainsFromOneExport) {
+    const std::array pds{basics_.pd, ProtectionDomain(basics_.context),
+                         ProtectionDomain(Context::open("soft0"))};
+    const Registration region =
+        register_memory(pds, resolver_, device_address(), size, {.access = writable});
+    EXPECT_EQ(region.size(), 3U);
+    EXPECT_EQ(exporter_->exports.size(), 1U);
+    EXPECT_EQ(exporter_->releases, 1U);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 3U);
+    ASSERT_EQ(registrations().size(), 3U);
+    EXPECT_EQ(registrations()[0].fd, registrations()[2].fd);
+    for (std::size_t i = 0; i < pds.size(); ++i) {
+        EXPECT_EQ(region.protection_domain(i), pds[i]);
+        EXPECT_EQ(region.lkey(i), region.native(i)->lkey);
+        EXPECT_EQ(region.remote(i).rkey, region.native(i)->rkey);
+        EXPECT_EQ(region.sge(0, 1, i).lkey, region.lkey(i));
+    }
+    EXPECT_NE(region.lkey(0), region.lkey(1));
+}
+
+TEST_F(RegistrationTest, TakesNoPathThatWorksOnSomeOfTheDevicesOnly) {
+    const std::array pds{basics_.pd, ProtectionDomain(basics_.context)};
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", 2, ENOMEM), 0);
+    const auto mapped =
+        std::make_shared<FakeExporter>(4096, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    const Registration region = register_memory(pds, Resolver({mapped}), mapped->allocation.base,
+                                                4096, {.paths = {dmabuf, peermem}});
+    EXPECT_EQ(region.path(), peermem);
+    EXPECT_EQ(region.size(), 2U);
+    EXPECT_EQ(region.trail()[0].error, ENOMEM);
+    EXPECT_EQ(region.trail()[0].device, "soft0");
+    // The one that had worked is gone.
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 2U);
+    EXPECT_THAT(testing::record().destroyed, ::testing::Contains("mr").Times(1));
+    EXPECT_EQ(mapped->releases, 1U);
+}
+
+// Refusals, and what they say
+
+TEST_F(RegistrationTest, NeverRegistersDeviceMemoryAsHostMemory) {
+    testing::fail_dmabufs(ENOMEM);
+    Trail trail;
+    EXPECT_THAT(refusal({.trail = &trail}),
+                fails_with(function, ENOMEM,
+                           "host: register_memory, memory of fake: Operation not permitted "
+                           "(EPERM): this is device memory of fake, which is never registered as "
+                           "host memory; allow peermem, where a kernel module finds the pages"));
+    EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf, host));
+    EXPECT_EQ(registrations().size(), 1U); // and not with ibv_reg_mr
+}
+
+TEST_F(RegistrationTest, NeverTakesAnAddressForHostMemoryWhenAnExporterDoesNotAnswer) {
+    exporter_->find_error = EIO;
+    const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
+    const auto error = refusal(address, 64);
+    EXPECT_THAT(error, fails_with(function, EIO, "it may be memory of fake, which did not answer"));
+    EXPECT_THAT(error, fails_with(function, EIO, "fakePointerGetAttribute, memory of fake"));
+    expect_untouched();
+}
+
+TEST_F(RegistrationTest, NeverTakesARangeForHostMemoryWhoseEndNobodyAnswersFor) {
+    exporter_->find_error = EIO;
+    exporter_->find_error_from = 2;
+    const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
+    EXPECT_THAT(refusal(address, 64),
+                fails_with(function, EIO, "it cannot be said whose memory the range ends in"));
+    expect_untouched();
+}
+
+TEST_F(RegistrationTest, AsksTheOthersWhenAnExporterDoesNotAnswer) {
+    exporter_->find_error = EIO;
+    const auto other = std::make_shared<FakeExporter>(size);
+    const Registration region =
+        register_memory(basics_.pd, Resolver({exporter_, other}), device_address(), size);
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_THAT(errors_of(region.trail()), ElementsAre(EIO, 0));
+}
+
+TEST_F(RegistrationTest, RefusesHostMemoryThatRunsIntoADevices) {
+    // The allocation begins in the second page of what is asked for.
+    const auto behind = std::make_shared<FakeExporter>(
+        4096, reinterpret_cast<std::uintptr_t>(host_memory_.data()) + 4096);
+    const auto error = error_of([&] {
+        static_cast<void>(
+            register_memory(basics_.pd, Resolver({behind}), host_memory_.data(), 8192));
+    });
+    EXPECT_THAT(error, fails_with(function, EFAULT, "the range ends in memory of fake"));
+    EXPECT_TRUE(registrations().empty());
+}
+
+TEST_F(RegistrationTest, SaysWhatTheExporterSaysOfARangeOverTwoAllocations) {
+    const auto error = refusal(device_address() + 4096, size);
+    EXPECT_THAT(error, fails_with(function, ERANGE, "the range leaves the allocation"));
+    EXPECT_TRUE(registrations().empty());
+    EXPECT_EQ(exporter_->releases, 0U);
+}
+
+TEST_F(RegistrationTest, RefusesAnExportThatIsTooShort) {
+    exporter_->short_by = 4096;
+    EXPECT_THAT(refusal({.paths = {dmabuf}}),
+                fails_with(function, EIO, "only 61440 of 65536 bytes were exported"));
+    EXPECT_EQ(exporter_->releases, 1U);
+    EXPECT_TRUE(registrations().empty());
+}
+
+TEST_F(RegistrationTest, NamesEveryExporterAskedForMemoryThatWasFreed) {
+    void* const gone =
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ::munmap(gone, 4096);
+    const auto error = refusal(reinterpret_cast<std::uintptr_t>(gone), 4096);
+    EXPECT_THAT(error, fails_with(function, EFAULT, "fake: not its memory"));
+    EXPECT_THAT(error, fails_with(function, EFAULT, "these pages cannot be pinned"));
+}
+
+TEST_F(RegistrationTest, KnowsDeviceMemoryThatWasFreedNoMore) {
+    exporter_->freed = true;
+    EXPECT_THAT(refusal({.device_memory = true}),
+                fails_with(function, EFAULT, "fake: not its memory"));
+    expect_untouched();
+}
+
+TEST_F(RegistrationTest, HoldsTheCallerToAPromiseOfDeviceMemory) {
+    const auto memfd = make_memfd_exporter();
+    const Buffer buffer = memfd->allocate(size);
+    const auto promised = [&](std::uintptr_t address) {
+        return error_of([&] {
+            static_cast<void>(register_memory(basics_.pd, Resolver({memfd}), address, 4096,
+                                              {.device_memory = true}));
+        });
+    };
+    EXPECT_THAT(
+        promised(buffer.address()),
+        fails_with(function, EFAULT, "device memory was promised, and this is system memory"));
+    EXPECT_THAT(promised(reinterpret_cast<std::uintptr_t>(host_memory_.data())),
+                fails_with(function, EFAULT, "nobody knows it"));
+    EXPECT_TRUE(registrations().empty());
+    EXPECT_EQ(device({.device_memory = true}).path(), dmabuf);
+}
+
+TEST_F(RegistrationTest, TakesPeermemForDeviceAddressesOnly) {
+    const auto error =
+        refusal(reinterpret_cast<std::uintptr_t>(host_memory_.data()), 64, {.paths = {peermem}});
+    EXPECT_THAT(error, fails_with(function, EFAULT, "no exporter knows this as device memory"));
+    exporter_->allocation.kind = MemoryKind::managed;
+    EXPECT_THAT(refusal({.paths = {peermem}}),
+                fails_with(function, EFAULT, "this is managed memory, and no device address"));
+    EXPECT_TRUE(registrations().empty());
+}
+
+TEST_F(RegistrationTest, SaysWhatPeermemLacks) {
+    // Nothing is mapped at the fake's address, as nothing is at a GPU's.
+    const auto error = refusal({.paths = {peermem}});
+    EXPECT_THAT(error,
+                fails_with(function, EFAULT, "peermem: ibv_reg_mr on soft0, memory of fake"));
+    if (detail::peer_memory_clients().empty()) {
+        EXPECT_THAT(error, fails_with(function, EFAULT, "/sys/kernel/mm/memory_peers is there"));
+        EXPECT_THAT(error, fails_with(function, EFAULT, "modprobe nvidia_peermem"));
+    }
+}
+
+TEST_F(RegistrationTest, SaysThatALongRangeTakesChunks) {
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.max_mr_size = 16384; });
+    EXPECT_THAT(refusal({.paths = {dmabuf}}),
+                fails_with(function, EINVAL,
+                           "the range has 65536 bytes and soft0 registers at most 16384 at once; "
+                           "use ChunkedRegion"));
+}
+
+TEST_F(RegistrationTest, HasTheErrnoOfTheFirstThatADriverOrVerbsAnswered) {
+    testing::fail_dmabufs(EPROTONOSUPPORT);
+    EXPECT_THAT(
+        refusal({.paths = {host, dmabuf, peermem}}),
+        fails_with(function, EPROTONOSUPPORT, "65536 bytes at 0x200000000000 could not be"));
+}
+
+TEST_F(RegistrationTest, TriesNoOtherMappingOfWhatIsNoDeviceMemory) {
+    testing::fail_dmabufs(0, EOPNOTSUPP);
+    exporter_->allocation.kind = MemoryKind::system;
+    EXPECT_THAT(refusal({.paths = {dmabuf}}), fails_with(function, EOPNOTSUPP, "soft0 can import"));
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::standard));
+}
+
+TEST_F(RegistrationTest, SaysWhereDataDirectIsNotThere) {
+    for (const int error : {EOPNOTSUPP, EINVAL, 524}) {
+        testing::fail_dmabufs(0, error);
+        Trail trail;
+        EXPECT_THAT(refusal({.paths = {dmabuf}, .trail = &trail}),
+                    fails_with(function, error, "libmlx5 is not loaded"));
+        EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf, dmabuf_data_direct));
+        EXPECT_THAT(errors_of(trail), ElementsAre(error, ENOSYS));
+    }
+    testing::fail_dmabufs(0, ENOMEM);
+    Trail trail;
+    EXPECT_TRUE(refusal({.paths = {dmabuf}, .trail = &trail}));
+    EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf));
+    testing::fail_dmabufs(0, EINVAL);
+    EXPECT_TRUE(refusal({.paths = {dmabuf}, .mapping = MappingKind::standard, .trail = &trail}));
+    EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf)) << "a mapping that is asked for has no other";
+}
+
+// Bad input
+
+TEST_F(RegistrationTest, RefusesOptionsThatContradictEachOther) {
+    EXPECT_THAT(refusal({.paths = {dmabuf, host}, .device_memory = true}),
+                fails_with(function, EINVAL, "a promise of device memory, and the path host"));
+    EXPECT_THAT(refusal({.paths = {host, peermem}, .mapping = MappingKind::standard}),
+                fails_with(function, EINVAL, "a mapping is for the dma-buf paths"));
+    EXPECT_THAT(refusal({.mapping = MappingKind::pcie}),
+                fails_with(function, EINVAL, "list dmabuf_data_direct, without dmabuf"));
+    EXPECT_THAT(refusal({.paths = {dmabuf_data_direct, dmabuf}, .mapping = MappingKind::pcie}),
+                fails_with(function, EINVAL, "list dmabuf_data_direct, without dmabuf"));
+    EXPECT_THAT(error_of([] {
+                    static_cast<void>(PathOrder{host, dmabuf, host});
+                }),
+                fails_with("PathOrder", EINVAL, "the path host is listed twice"));
+    EXPECT_EQ(exporter_->finds, 0U);
+    expect_untouched();
+}
+
+TEST_F(RegistrationTest, RefusesWhatIsNoRange) {
+    EXPECT_THAT(refusal(device_address(), 0), fails_with(function, EINVAL, "a length of 0"));
+    EXPECT_THAT(refusal(~std::uintptr_t{0} - 10, 100),
+                fails_with(function, EINVAL, "100 bytes at 0xfffffffffffffff5 go past"));
+    EXPECT_THAT(refusal({.iova = ~std::uint64_t{0} - 10}),
+                fails_with(function, EINVAL, "iova 0xfffffffffffffff5 + length 65536 overflows"));
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(register_memory(std::span<const ProtectionDomain>(),
+                                                      resolver_, device_address(), size));
+                }),
+                fails_with(function, EINVAL, "no protection domain"));
+    expect_untouched();
+}
+
+TEST_F(RegistrationTest, RefusesAnIovaWithAnotherPageOffset) {
+    EXPECT_THAT(refusal({.paths = {dmabuf}, .iova = 24}),
+                fails_with(function, EINVAL, "the iova lies 24 bytes into its page"));
+    EXPECT_EQ(exporter_->releases, exporter_->exports.size());
+    EXPECT_TRUE(registrations().empty());
+}
+
+TEST_F(RegistrationTest, RefusesFlagsThatDmaBufsDoNotHave) {
+    EXPECT_THAT(refusal({.paths = {dmabuf}, .access = Access::on_demand}),
+                fails_with(function, EINVAL, "a dma-buf cannot be registered with on_demand"));
+    EXPECT_THAT(refusal({.access = Access::remote_write}),
+                fails_with(function, EINVAL, "remote_write needs local_write too"));
+    EXPECT_TRUE(registrations().empty());
+}
+
+// Everything that fails gives back what came before
+
+TEST_F(RegistrationTest, LeavesNothingBehindWhicheverCallFails) {
+    const std::array pds{basics_.pd, ProtectionDomain(basics_.context)};
+    const std::size_t live = softverbs_live(SOFTVERBS_KINDS);
+    const auto descriptors = testing::open_descriptors();
+    for (unsigned n = 1;; ++n) {
+        ASSERT_LE(n, 8U) << "it never succeeds";
+        testing::fail_call(n, EREMOTEIO);
+        std::optional<Registration> region;
+        const auto error = error_of(
+            [&] { region.emplace(register_memory(pds, resolver_, device_address(), size)); });
+        if (!testing::all_failed()) {
+            EXPECT_EQ(n, 3U) << "two registrations, and nothing else that can fail";
+            break;
+        }
+        EXPECT_THAT(error, fails_with(function, EREMOTEIO, "ibv_reg_dmabuf_mr on soft0"));
+        EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live);
+        EXPECT_EQ(testing::open_descriptors(), descriptors);
+        EXPECT_EQ(exporter_->releases, n);
+    }
+    softverbs_clear_faults();
+}
+
+// Profiles of softverbs
+
+struct Profile {
+    const char* name;
+    int error;
+    const char* text;
+    /// Whether docs/registration.md shows this trail.
+    bool documented;
+};
+
+class RegistrationProfiles : public SoftverbsTest, public ::testing::WithParamInterface<Profile> {
+  protected:
+    RegistrationProfiles() { EXPECT_EQ(softverbs_reset(GetParam().name, 1), 0); }
+};
+
+/// The documentation, with single spaces for whatever white space it has.
+std::string documentation() {
+    std::ifstream file(RDMABUF_REGISTRATION_DOC);
+    std::string text;
+    for (std::string word; file >> word;) {
+        text.append(text.empty() ? "" : " ").append(word);
+    }
+    return text;
+}
+
+TEST_P(RegistrationProfiles, TellsWhyDmaBufsCannotBeRegistered) {
+    const Basics basics;
+    const auto memfd = make_memfd_exporter();
+    const Buffer buffer = memfd->allocate(size);
+    const std::size_t live = softverbs_live(SOFTVERBS_KINDS);
+    const auto descriptors = testing::open_descriptors();
+    Trail trail;
+    EXPECT_THAT(
+        error_of([&] {
+            static_cast<void>(register_memory(basics.pd, Resolver({memfd}), buffer.address(), size,
+                                              {.access = full_access, .trail = &trail}));
+        }),
+        fails_with(function, GetParam().error, GetParam().text));
+    if (GetParam().documented) {
+        EXPECT_THAT(documentation(), HasSubstr("a buffer: " + to_string(trail)));
+    }
+    EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), live);
+    EXPECT_EQ(testing::open_descriptors(), descriptors);
+
+    std::array<std::byte, 64> host_memory{};
+    EXPECT_EQ(register_memory(basics.pd, Resolver({memfd}), host_memory.data(), 64).path(), host);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Profiles, RegistrationProfiles,
+    ::testing::Values(Profile{"old-kernel", EPROTONOSUPPORT, "use Linux 5.12 or newer", true},
+                      Profile{"rxe", EOPNOTSUPP, "the driver of soft0 or its rdma-core", false},
+                      // It imports, and refuses atomics on what it imports.
+                      Profile{"efa", EOPNOTSUPP, "try without remote_atomic", true}),
+    [](const auto& profile) {
+        std::string name = profile.param.name;
+        std::erase(name, '-');
+        return name;
+    });
+
+} // namespace
+} // namespace rdmabuf

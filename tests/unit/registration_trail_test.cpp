@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What failures are explained with: the trail, and what is known of drivers.
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rdmabuf/quirks.hpp>
+#include <rdmabuf/registration_trail.hpp>
+
+#include "registration_hints.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+/// A directory of its own, in place of sysfs.
+class Sysfs : public ::testing::Test {
+  public:
+    Sysfs() {
+        std::string name = (fs::temp_directory_path() / "rdmabuf-sysfs-XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) {
+            throw std::system_error(errno, std::system_category(), "mkdtemp");
+        }
+        root_ = name;
+    }
+    ~Sysfs() override { fs::remove_all(root_); }
+    Sysfs(const Sysfs&) = delete;
+    Sysfs& operator=(const Sysfs&) = delete;
+
+  protected:
+    fs::path root_;
+};
+
+TEST(Trail, IsOneParagraph) {
+    Trail trail;
+    EXPECT_EQ(to_string(trail), "nothing was tried.");
+    trail.add({.path = RegistrationPath::dmabuf,
+               .error = 524,
+               .call = "ibv_reg_dmabuf_mr",
+               .exporter = "cuda",
+               .device = "mlx5_0",
+               .meaning = "the PCI topology forbids it",
+               .remedy = "use another slot"});
+    trail.add({.path = RegistrationPath::dmabuf_data_direct,
+               .mapping = MappingKind::pcie,
+               .error = EINVAL,
+               .call = "mlx5dv_reg_dmabuf_mr",
+               .exporter = "cuda",
+               .device = "mlx5_0"});
+    trail.add({.path = RegistrationPath::peermem, .call = "ibv_reg_mr", .exporter = "cuda"});
+    EXPECT_EQ(to_string(trail),
+              "dmabuf: ibv_reg_dmabuf_mr on mlx5_0, memory of cuda: Operation not supported "
+              "(ENOTSUPP, kernel-internal 524): the PCI topology forbids it; use another slot. "
+              "dmabuf_data_direct: mlx5dv_reg_dmabuf_mr on mlx5_0, memory of cuda mapped for PCIe: "
+              "Invalid argument (EINVAL). "
+              "peermem: ibv_reg_mr, memory of cuda: registered.");
+    EXPECT_THAT(to_string(trail), Not(HasSubstr("\n")));
+    EXPECT_EQ(trail.size(), 3U);
+    EXPECT_EQ(trail.back().path, RegistrationPath::peermem);
+    EXPECT_TRUE(trail[2].worked());
+    EXPECT_FALSE(trail[0].worked());
+}
+
+TEST_F(Sysfs, NamesThePeerMemoryClientsThatAreLoaded) {
+    EXPECT_THAT(detail::peer_memory_clients(root_), IsEmpty());
+    fs::create_directories(root_ / "module/nvidia_peermem");
+    EXPECT_THAT(detail::peer_memory_clients(root_), ElementsAre("nvidia_peermem"));
+    fs::create_directories(root_ / "kernel/mm/memory_peers/nv_mem");
+    fs::create_directories(root_ / "kernel/mm/memory_peers/amdkfd");
+    EXPECT_THAT(detail::peer_memory_clients(root_),
+                ElementsAre("amdkfd", "nv_mem", "nvidia_peermem"));
+}
+
+TEST(PeerMemory, SaysWhetherAClientIsMissingOrRefuses) {
+    Attempt attempt;
+    detail::explain_peer_memory({}, attempt);
+    EXPECT_THAT(attempt.meaning, HasSubstr("neither /sys/module/nvidia_peermem nor"));
+    EXPECT_THAT(attempt.remedy, HasSubstr("modprobe nvidia_peermem"));
+    detail::explain_peer_memory({"nv_mem", "nvidia_peermem"}, attempt);
+    EXPECT_THAT(attempt.meaning, HasSubstr("(nv_mem, nvidia_peermem), and none of them took"));
+    EXPECT_THAT(attempt.remedy, HasSubstr("gpuDirectRDMACapable"));
+}
+
+TEST(Refusals, AreExplainedWithWhatIsKnownOfBothDrivers) {
+    Attempt attempt{.error = EOPNOTSUPP, .exporter = "vfio"};
+    detail::explain_refusal("efa", Access::local_write, attempt);
+    EXPECT_EQ(
+        attempt.remedy,
+        "the driver efa imports dma-bufs from Linux 5.16 and rdma-core 38 on (pinned); no "
+        "remote_atomic (EOPNOTSUPP); remote access only where the device has it; vfio refuses "
+        "importers: EOPNOTSUPP unless the importer is revocable and takes peer memory");
+    Attempt none{.error = EOPNOTSUPP};
+    detail::explain_refusal("mlx4_core", Access::local_write, none);
+    EXPECT_EQ(none.remedy, "the driver mlx4_core imports no dma-bufs up to Linux 7.3");
+    Attempt unknown{.error = EINVAL};
+    detail::explain_refusal("something", Access::local_write, unknown);
+    detail::explain_refusal("", Access::local_write, unknown);
+    EXPECT_EQ(unknown.remedy, "");
+    detail::explain_refusal("", full_access, unknown);
+    EXPECT_EQ(unknown.remedy, "") << "EINVAL is not what drivers say of atomics";
+    Attempt atomics{.error = EOPNOTSUPP, .exporter = "memfd"};
+    detail::explain_refusal("", full_access, atomics);
+    EXPECT_EQ(atomics.remedy, "try without remote_atomic, which efa for one refuses on dma-bufs");
+    Attempt topology{.error = 524, .exporter = "cuda"};
+    detail::explain_refusal("", Access::local_write, topology);
+    EXPECT_THAT(topology.remedy, HasSubstr("cuda refuses importers: 524 where the PCI topology"));
+    Attempt memory{.error = ENOMEM, .exporter = "vfio"};
+    detail::explain_refusal("efa", Access::local_write, memory);
+    EXPECT_EQ(memory.remedy, "") << "that is not about the two";
+}
+
+TEST(Quirks, AreFoundByDriver) {
+    EXPECT_EQ(find_importer_quirk("mlx5_core")->driver, "mlx5");
+    EXPECT_EQ(find_importer_quirk("mlx5")->mode, ImportMode::follows_moves);
+    EXPECT_EQ(find_importer_quirk("i40e")->driver, "irdma");
+    EXPECT_EQ(find_importer_quirk("i40"), nullptr);
+    EXPECT_EQ(find_importer_quirk(""), nullptr);
+    EXPECT_EQ(find_exporter_quirk("rocm")->pin, PinBehaviour::system_memory);
+    EXPECT_EQ(find_exporter_quirk("nothing"), nullptr);
+}
+
+/// The rows of the table in the documentation that stands behind "<!-- @p name -->".
+std::vector<std::string> documented(const std::string& name) {
+    std::ifstream file(RDMABUF_REGISTRATION_DOC);
+    EXPECT_TRUE(file) << RDMABUF_REGISTRATION_DOC;
+    std::string line;
+    while (std::getline(file, line) && line != "<!-- " + name + " -->") {
+    }
+    std::vector<std::string> rows;
+    while (std::getline(file, line) && line.starts_with("|")) {
+        rows.push_back(line);
+    }
+    rows.erase(rows.begin(), rows.begin() + std::min<std::ptrdiff_t>(2, std::ssize(rows)));
+    return rows;
+}
+
+template <class Quirks>
+std::vector<std::string> rows_of(const Quirks& quirks) {
+    std::vector<std::string> rows;
+    for (const auto& quirk : quirks) {
+        rows.push_back(markdown_row(quirk));
+    }
+    return rows;
+}
+
+TEST(Quirks, AreThoseOfTheDocumentation) {
+    EXPECT_EQ(documented("importers"), rows_of(importer_quirks()));
+    EXPECT_EQ(documented("exporters"), rows_of(exporter_quirks()));
+}
+
+} // namespace
+} // namespace rdmabuf
