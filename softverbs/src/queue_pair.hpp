@@ -164,7 +164,8 @@ struct Requester {
     unsigned failed_fetches = 0;
     /// Connection::sent() after the latest record that says what to fetch.
     std::uint64_t offered = 0;
-    /// To a datagram queue pair: whose lane is full and stays so, and how many records it had taken.
+    /// To a datagram queue pair: whose lane is full and stays so, and how many records it had
+    /// taken.
     const fabric::Connection* deaf = nullptr;
     std::uint64_t deaf_since = 0;
     bool stalled = false; // the lane was full: in the engine's list of those who wait for room
