@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -19,6 +18,7 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "fake_kernel.hpp"
 #include "support.hpp"
 
 namespace rdmabuf::testing {
@@ -256,13 +256,11 @@ TEST_F(External, RefusesDescriptorsThatAreNotOpen) {
 }
 
 TEST_F(External, TellsThatTheProcessHasNoDescriptorsLeft) {
-    rlimit limit{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-    const auto lowest_free = static_cast<rlim_t>(dmabuf.duplicate().get());
-    const rlimit none{.rlim_cur = lowest_free, .rlim_max = limit.rlim_max};
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    FakeKernel kernel;
+    dmabuf = make_dmabuf(1); // the fake's
+    kernel.fail_call(1, EMFILE);
     const auto error = refusal({.address = somewhere, .length = 1});
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_EQ(kernel.failed_call(), "fcntl");
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EMFILE);
     EXPECT_STREQ(error->function(), "fcntl");
