@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "checks.hpp"
 
-#include <unistd.h>
-
 #include <cerrno>
 #include <limits>
 #include <string>
 
 #include <rdmabuf/error.hpp>
+
+#include "common/pages.hpp"
 
 namespace rdmabuf::detail {
 
@@ -47,7 +47,7 @@ void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                         std::to_string(range.length) + " overflows 64 bits");
     }
     // The kernel compares within a page of its own size: 4, 16 or 64 KiB.
-    const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+    const auto page = std::uint64_t{page_size()};
     if (iova % page != range.offset % page) {
         throw Error(EINVAL, function,
                     "the iova lies " + std::to_string(iova % page) +

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <limits>
@@ -9,6 +7,7 @@
 #include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "common/pages.hpp"
 #include "registration_walk.hpp"
 
 namespace rdmabuf {
@@ -23,7 +22,7 @@ std::size_t choose_chunk_size(const ProtectionDomain& pd, const ChunkedRegionOpt
                     "options contradict each other: chunks, and zero_based, by which each would "
                     "begin at address 0; give an iova instead");
     }
-    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const auto page = std::uint64_t{detail::page_size()};
     const std::uint64_t limit = pd.context().attributes().max_mr_size();
     const std::uint64_t most =
         std::min<std::uint64_t>(limit, std::numeric_limits<std::size_t>::max()) / page * page;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <tuple>
@@ -10,6 +9,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/protection_domain.hpp>
 
+#include "common/pages.hpp"
 #include "wait.hpp"
 
 namespace rdmabuf {
@@ -224,7 +224,7 @@ std::optional<AsyncEvent> Context::wait_async_event(std::chrono::milliseconds ti
 
 Availability Context::dmabuf_import() const {
     const ProtectionDomain pd(*this);
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t page = detail::page_size();
     errno = 0;
     // Access 0: EFA refuses atomics before it looks at the descriptor.
     if (ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.native(), 0, page, 0, -1, 0); mr != nullptr) {

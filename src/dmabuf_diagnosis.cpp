@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "kernel_errno.hpp"
+
 namespace rdmabuf::detail {
 namespace {
 
@@ -65,7 +67,6 @@ DescriptorFacts inspect_descriptor(int fd) {
 
 std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                             const DescriptorFacts& descriptor, int error) {
-    constexpr int kernel_enotsupp = 524;
     const std::string exporter = descriptor.exporter.empty() ? "?" : descriptor.exporter;
     switch (error) {
         case EBADF:

@@ -8,12 +8,10 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "kernel_errno.hpp"
+
 namespace rdmabuf {
 namespace {
-
-/// ENOTSUPP of include/linux/errno.h: meant for the kernel alone, but nvidia's dma-buf exporter and
-/// others return it, and uverbs passes it on.
-constexpr int kernel_enotsupp = 524;
 
 std::string message(const char* function, int error, std::string_view hint) {
     std::string text = std::string(function) + ": " + describe_errno(error);
@@ -44,7 +42,7 @@ Error::Error(int error, const char* function, std::string_view hint, SourceLocat
       where_(where) {}
 
 std::string describe_errno(int error) {
-    if (error == kernel_enotsupp) {
+    if (error == detail::kernel_enotsupp) {
         return "Operation not supported (ENOTSUPP, kernel-internal 524)";
     }
     std::string text = std::system_category().message(error);

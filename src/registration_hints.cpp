@@ -11,10 +11,10 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/quirks.hpp>
 
+#include "kernel_errno.hpp"
+
 namespace rdmabuf::detail {
 namespace {
-
-constexpr int kernel_enotsupp = 524;
 
 std::string join(const std::vector<std::string>& names) {
     std::string text;
@@ -73,6 +73,10 @@ void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attem
     }
 }
 
+bool refuses_mapping(int error) noexcept {
+    return error == EOPNOTSUPP || error == EINVAL || error == kernel_enotsupp;
+}
+
 std::string driver_name(const Context& context, const std::filesystem::path& sys) {
     std::error_code unknown;
     const auto link = std::filesystem::read_symlink(
@@ -81,8 +85,7 @@ std::string driver_name(const Context& context, const std::filesystem::path& sys
 }
 
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt) {
-    if (attempt.error != EOPNOTSUPP && attempt.error != EINVAL &&
-        attempt.error != kernel_enotsupp) {
+    if (!refuses_mapping(attempt.error)) {
         return;
     }
     if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {

@@ -27,6 +27,10 @@ void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attem
 [[nodiscard]] std::string driver_name(const Context& context,
                                       const std::filesystem::path& sys = "/sys");
 
+/// Whether this errno is how a NIC or an exporter refuses a dma-buf: another mapping of the same
+/// memory may be taken.
+[[nodiscard]] bool refuses_mapping(int error) noexcept;
+
 /// Adds what is known of the two drivers to an attempt that the NIC or the exporter refused.
 /// @param driver  of driver_name()
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "registration_walk.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -15,16 +13,15 @@
 #include <rdmabuf/memory_region.hpp>
 
 #include "checks.hpp"
+#include "common/pages.hpp"
 #include "dmabuf_diagnosis.hpp"
 #include "registration_hints.hpp"
-#include "verbs_extensions.hpp"
 
 namespace rdmabuf::detail {
 namespace {
 
 using enum RegistrationPath;
 
-constexpr int kernel_enotsupp = 524;
 constexpr std::array default_paths{dmabuf, host};
 /// What a promise of device memory leaves of them.
 constexpr std::array default_device_paths{dmabuf};
@@ -36,15 +33,6 @@ constexpr const char* reg_data_direct = "mlx5dv_reg_dmabuf_mr";
 
 bool is_dmabuf(RegistrationPath path) noexcept {
     return path == dmabuf || path == dmabuf_data_direct;
-}
-
-/// Another mapping of the same memory may be taken where this one was not.
-bool depends_on_mapping(int error) noexcept {
-    return error == EOPNOTSUPP || error == EINVAL || error == kernel_enotsupp;
-}
-
-std::size_t page_size() noexcept {
-    return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::string describe(std::uintptr_t address, std::size_t length) {
@@ -249,7 +237,7 @@ RegistrationWalk::Outcome RegistrationWalk::try_dmabuf(RegistrationPath path, Ma
     if (worked) {
         return Outcome::worked;
     }
-    return depends_on_mapping(attempt.error) ? Outcome::refused_pair : Outcome::failed;
+    return refuses_mapping(attempt.error) ? Outcome::refused_pair : Outcome::failed;
 }
 
 bool RegistrationWalk::may_be_host() {
@@ -350,12 +338,17 @@ bool RegistrationWalk::register_pieces(Attempt& attempt, Make make) {
     return true;
 }
 
+DmaBufRange RegistrationWalk::part_of(const ExportedRange& range, std::size_t offset,
+                                      std::size_t length) const noexcept {
+    return {.fd = range.fd(),
+            .offset = range.offset() + offset,
+            .length = length,
+            .address = request_.address + offset};
+}
+
 void RegistrationWalk::make_dmabuf(const ProtectionDomain& pd, const ExportedRange& range,
                                    std::size_t offset, std::size_t length) {
-    const DmaBufRange part{.fd = range.fd(),
-                           .offset = range.offset() + offset,
-                           .length = length,
-                           .address = request_.address + offset};
+    const DmaBufRange part = part_of(range, offset, length);
     const std::uint64_t iova = iova_ + offset;
     if (request_.options.dma_handle == nullptr) {
         set_->regions.emplace_back(DmaBufMR(pd, part, {.access = access_, .iova = iova}));
@@ -363,32 +356,17 @@ void RegistrationWalk::make_dmabuf(const ProtectionDomain& pd, const ExportedRan
     }
     check_dmabuf(part, iova, access_, reg_mr_ex);
     MrInitAttr attributes{};
-    attributes.length = length;
-    attributes.access = static_cast<int>(access_);
-    attributes.comp_mask = mr_iova | mr_fd | mr_fd_offset | mr_dmah;
-    attributes.iova = iova;
+    attributes.comp_mask = mr_fd | mr_fd_offset;
     attributes.fd = part.fd;
     attributes.fd_offset = part.offset;
-    attributes.dmah = request_.options.dma_handle->native();
-    auto deleter = RegionHandle::deleter_type::holding(
-        pd, std::make_shared<const DmaHandle>(*request_.options.dma_handle));
-    errno = 0;
-    RegionHandle handle(
-        check_pointer(verbs_extensions().reg_mr_ex(pd.native(), &attributes), reg_mr_ex,
-                      [&](int error) {
-                          return diagnose_dmabuf(pd.context(), part, inspect_descriptor(part.fd),
-                                                 error);
-                      }),
-        std::move(deleter));
-    set_->regions.emplace_back(std::move(handle), iova, length, access_);
+    make_with_handle(pd, attributes, iova, length, [&](int error) {
+        return diagnose_dmabuf(pd.context(), part, inspect_descriptor(part.fd), error);
+    });
 }
 
 void RegistrationWalk::make_data_direct(const ProtectionDomain& pd, const ExportedRange& range,
                                         std::size_t offset, std::size_t length) {
-    const DmaBufRange part{.fd = range.fd(),
-                           .offset = range.offset() + offset,
-                           .length = length,
-                           .address = request_.address + offset};
+    const DmaBufRange part = part_of(range, offset, length);
     const std::uint64_t iova = iova_ + offset;
     check_dmabuf(part, iova, access_, reg_data_direct);
     // The driver takes whole pages only: what is before the first byte is registered with it.
@@ -423,20 +401,26 @@ void RegistrationWalk::make_address(const ProtectionDomain& pd, std::size_t offs
         return;
     }
     MrInitAttr attributes{};
+    attributes.comp_mask = mr_addr;
+    attributes.addr = start;
+    make_with_handle(pd, attributes, iova, length, [](int error) -> std::string {
+        return error == EFAULT ? "these pages cannot be pinned" : std::string();
+    });
+}
+
+template <class Explain>
+void RegistrationWalk::make_with_handle(const ProtectionDomain& pd, MrInitAttr attributes,
+                                        std::uint64_t iova, std::size_t length, Explain explain) {
     attributes.length = length;
     attributes.access = static_cast<int>(access_);
-    attributes.comp_mask = mr_iova | mr_addr | mr_dmah;
+    attributes.comp_mask |= mr_iova | mr_dmah;
     attributes.iova = iova;
-    attributes.addr = start;
     attributes.dmah = request_.options.dma_handle->native();
     auto deleter = RegionHandle::deleter_type::holding(
         pd, std::make_shared<const DmaHandle>(*request_.options.dma_handle));
     errno = 0;
     RegionHandle handle(
-        check_pointer(verbs_extensions().reg_mr_ex(pd.native(), &attributes), reg_mr_ex,
-                      [](int error) -> std::string {
-                          return error == EFAULT ? "these pages cannot be pinned" : std::string();
-                      }),
+        check_pointer(verbs_extensions().reg_mr_ex(pd.native(), &attributes), reg_mr_ex, explain),
         std::move(deleter));
     set_->regions.emplace_back(std::move(handle), iova, length, access_);
 }

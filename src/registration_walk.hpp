@@ -11,6 +11,8 @@
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/registration.hpp>
 
+#include "verbs_extensions.hpp"
+
 namespace rdmabuf::detail {
 
 /// What is to be registered.
@@ -59,12 +61,19 @@ class RegistrationWalk {
     /// Calls @p make with (protection domain, offset, length) of each piece, until one fails.
     template <class Make>
     [[nodiscard]] bool register_pieces(Attempt& attempt, Make make);
+    /// What a piece is of what was exported.
+    [[nodiscard]] DmaBufRange part_of(const ExportedRange& range, std::size_t offset,
+                                      std::size_t length) const noexcept;
     // Each adds one region to the set.
     void make_data_direct(const ProtectionDomain& pd, const ExportedRange& range,
                           std::size_t offset, std::size_t length);
     void make_dmabuf(const ProtectionDomain& pd, const ExportedRange& range, std::size_t offset,
                      std::size_t length);
     void make_address(const ProtectionDomain& pd, std::size_t offset, std::size_t length);
+    /// With the DMA handle. @param attributes  what says where the memory is
+    template <class Explain>
+    void make_with_handle(const ProtectionDomain& pd, MrInitAttr attributes, std::uint64_t iova,
+                          std::size_t length, Explain explain);
 
     /// The attempt as the trail has it from now on; until the next one begins.
     [[nodiscard]] Attempt& begin(RegistrationPath path, const char* call);

@@ -22,7 +22,7 @@ std::byte* map(int fd, std::size_t size, off_t offset) {
 
 } // namespace
 
-void Mapping::Unmap::operator()(std::byte* start) const noexcept {
+void Unmap::operator()(std::byte* start) const noexcept {
     if (::munmap(start, size) != 0) {
         report_teardown_failure("munmap", errno);
     }

@@ -9,6 +9,13 @@
 
 namespace rdmabuf::detail {
 
+/// Gives back what mmap(2) gave.
+struct Unmap {
+    std::size_t size;
+    void operator()(std::byte* start) const noexcept;
+};
+using UniquePages = std::unique_ptr<std::byte, Unmap>;
+
 /// Owns a shared, readable and writable mapping of a file.
 class Mapping {
   public:
@@ -20,11 +27,7 @@ class Mapping {
     }
 
   private:
-    struct Unmap {
-        std::size_t size;
-        void operator()(std::byte* start) const noexcept;
-    };
-    std::unique_ptr<std::byte, Unmap> start_;
+    UniquePages start_;
 };
 
 } // namespace rdmabuf::detail

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <string>
 
-#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
 namespace rdmabuf::detail {
@@ -23,12 +22,6 @@ std::byte* reserve(std::size_t size) {
 }
 
 } // namespace
-
-void ReservedAddresses::Unmap::operator()(std::byte* start) const noexcept {
-    if (::munmap(start, size) != 0) {
-        report_teardown_failure("munmap", errno);
-    }
-}
 
 ReservedAddresses::ReservedAddresses(std::size_t size) : start_(reserve(size), Unmap{size}) {}
 

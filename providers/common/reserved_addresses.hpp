@@ -3,7 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+
+#include "common/mapping.hpp"
 
 namespace rdmabuf::detail {
 
@@ -20,11 +21,7 @@ class ReservedAddresses {
     }
 
   private:
-    struct Unmap {
-        std::size_t size;
-        void operator()(std::byte* start) const noexcept;
-    };
-    std::unique_ptr<std::byte, Unmap> start_;
+    UniquePages start_;
 };
 
 } // namespace rdmabuf::detail
