@@ -2,16 +2,12 @@
 // The paths that newer rdma-core has. This program defines its functions itself, where the library
 // looks for them at run time; they register by the older ones. That proves what the library calls
 // with which arguments, and what it makes of refusals; not what a NIC does.
-#include <array>
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
 
-#include "fake_exporter.hpp"
-#include "softverbs_fixture.hpp"
+#include "registration_fixture.hpp"
 #include "verbs_extensions.hpp"
 
 namespace {
@@ -49,8 +45,7 @@ T* refuse(int error) {
 
 } // namespace
 
-// As in rdma-core. NOLINTBEGIN(readability-identifier-naming)
-
+// As in rdma-core.
 struct ibv_dmah {
     ibv_context* context;
 };
@@ -96,37 +91,21 @@ int ibv_dealloc_dmah(ibv_dmah* handle) {
 }
 
 } // extern "C"
-// NOLINTEND(readability-identifier-naming)
 
 namespace rdmabuf {
 namespace {
 
-using testing::Basics;
 using ::testing::ElementsAre;
 using testing::error_of;
 using testing::fails_with;
-using testing::FakeExporter;
-using testing::SoftverbsTest;
 using enum RegistrationPath;
 
 constexpr const char* function = "register_memory";
-constexpr std::size_t size = 65536;
+constexpr std::size_t size = testing::registered_size;
 
-class RegistrationExtensions : public SoftverbsTest {
+class RegistrationExtensions : public testing::RegistrationTest {
   protected:
     RegistrationExtensions() { extensions = {}; }
-
-    Basics basics_;
-    std::shared_ptr<FakeExporter> exporter_ = std::make_shared<FakeExporter>(size);
-    Resolver resolver_{{exporter_}};
-    alignas(4096) std::array<std::byte, 8192> host_memory_{};
-
-    [[nodiscard]] Registration device(const RegistrationOptions& options) const {
-        return register_memory(basics_.pd, resolver_, exporter_->allocation.base, size, options);
-    }
-    [[nodiscard]] auto refusal(const RegistrationOptions& options) const {
-        return error_of([&] { static_cast<void>(device(options)); });
-    }
 };
 
 struct Tried {

@@ -33,7 +33,6 @@ int fcntl_error = 0;
 
 } // namespace
 
-// NOLINTBEGIN(bugprone-reserved-identifier, readability-identifier-naming)
 extern "C" {
 void* __real_dlvsym(void* handle, const char* name, const char* version);
 void* __wrap_dlvsym(void* handle, const char* name, const char* version) {
@@ -54,7 +53,6 @@ int __wrap_fcntl(int fd, int command, ...) {
     return fcntl_error != 0 ? -1 : __real_fcntl(fd, command, argument);
 }
 }
-// NOLINTEND(bugprone-reserved-identifier, readability-identifier-naming)
 
 namespace rdmabuf::testing {
 namespace {

@@ -4,7 +4,6 @@
 #include <rdmabuf/providers/verbs_dm.hpp>
 
 #include "../providers/exporter_suite.hpp"
-#include "../providers/mapped_allocator.hpp"
 #include "softverbs_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -26,13 +25,12 @@ class Machine final : public SoftverbsTest {
     static inline std::optional<Context> context;
 };
 
-const Subject subject{
-    .name = "verbs_dm",
-    .make =
-        [] { return std::make_shared<MappedAllocator>(make_verbs_dm_exporter(*Machine::context)); },
-    .machine = [] { return std::make_shared<Machine>(); },
-    .works_with = "the memory of soft0, 1048576 bytes",
-    .makes_dmabufs = false};
+const Subject subject{.name = "verbs_dm",
+                      .make = [] { return make_verbs_dm_exporter(*Machine::context); },
+                      .machine = [] { return std::make_shared<Machine>(); },
+                      .works_with = "the memory of soft0, 1048576 bytes",
+                      .makes_dmabufs = false,
+                      .mapped = false};
 
 INSTANTIATE_TEST_SUITE_P(VerbsDm, ExporterSuite, ::testing::Values(subject));
 
