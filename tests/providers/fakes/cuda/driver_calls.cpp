@@ -46,12 +46,10 @@ namespace {
 class Call {
   public:
     explicit Call(const char* function) : machine_(Machine::get()), lock_(machine_.mutex) {
-        ++machine_.calls[function];
+        const auto planned = machine_.script.enter(function);
         machine_.interfere(function);
-        const auto planned = machine_.failures.find(function);
-        if (planned != machine_.failures.end() && --planned->second.nth == 0) {
-            refused_ = planned->second.result;
-            machine_.failures.erase(planned);
+        if (planned) {
+            refused_ = *planned;
         } else if (machine_.initialised != ::getpid()) {
             refused_ = abi::not_initialized;
         }

@@ -10,10 +10,7 @@
 /// driver answers. Device addresses are reserved and cannot be touched by the CPU; the bytes are in
 /// memfds, which is what is exported, and what softverbs takes for dma-bufs. It is strict where the
 /// real one may be lenient: what needs a current context fails without the right one, and what
-/// needs whole pages fails without.
-///
-/// One limit: a page has one place in one memfd. Exporting a range that overlaps an earlier one and
-/// is not the same moves its pages, and the earlier descriptor shows what they held until then.
+/// needs whole pages fails without. DeviceMemory says what overlapping exports see.
 ///
 /// FAKE_CUDA_ATTRIBUTES="124=0,18=1" sets device attributes from the environment.
 extern "C" {

@@ -53,8 +53,7 @@ void Machine::reset(int count) {
         made.primary.device = device;
         made.program = {.device = device, .alive = true, .references = 1};
     }
-    calls.clear();
-    failures.clear();
+    script = {};
     interferences.clear();
     initialised = 0;
     pcie = 0;
@@ -175,7 +174,7 @@ void fake_cuda_set_attribute(int device, int attribute, int value) {
 
 void fake_cuda_fail(const char* function, unsigned nth, int result) {
     const auto lock = locked();
-    Machine::get().failures[function] = {.nth = nth, .result = result};
+    Machine::get().script.fail(function, nth, result);
 }
 
 void fake_cuda_free_before(const char* function, std::uint64_t address, bool again) {
@@ -185,16 +184,12 @@ void fake_cuda_free_before(const char* function, std::uint64_t address, bool aga
 
 unsigned fake_cuda_calls(const char* function) {
     const auto lock = locked();
-    return Machine::get().calls[function];
+    return Machine::get().script.calls(function);
 }
 
 unsigned fake_cuda_all_calls() {
     const auto lock = locked();
-    unsigned sum = 0;
-    for (const auto& [function, count] : Machine::get().calls) {
-        sum += count;
-    }
-    return sum;
+    return Machine::get().script.all_calls();
 }
 
 void fake_cuda_set_pcie(int result) {

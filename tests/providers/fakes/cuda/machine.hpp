@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "call_script.hpp"
 #include "cuda/cuda_abi.hpp"
+#include "device_memory.hpp"
 #include "fake_cuda.hpp"
 
 struct rdmabuf::detail::cuda::OpaqueContext {
@@ -22,43 +24,6 @@ struct rdmabuf::detail::cuda::OpaqueContext {
 namespace fake_cuda {
 
 namespace abi = rdmabuf::detail::cuda;
-
-/// Device addresses, and what is behind them.
-class Memory {
-  public:
-    Memory();
-    void reset();
-
-    /// Whole pages, at the lowest addresses that are free. @param visible to the CPU as well
-    std::uint64_t take(std::size_t size, bool visible);
-    void give_back(std::uint64_t start);
-
-    /// A descriptor of so many bytes at @p start, which are whole pages; -1 and errno.
-    int share(std::uint64_t start, std::size_t size);
-    [[nodiscard]] std::byte* bytes(std::uint64_t address) const noexcept {
-        return view_ + (address - arena_);
-    }
-
-  private:
-    struct Block {
-        std::size_t size;
-        bool visible;
-    };
-    /// A memfd that holds the pages from an address on.
-    struct Home {
-        std::size_t size;
-        int fd;
-    };
-    int settle(std::uint64_t start, std::size_t size);
-    void forget_homes(std::uint64_t start, std::size_t size);
-    void forbid(std::uint64_t start, std::size_t size);
-    [[nodiscard]] bool visible(std::uint64_t start) const;
-
-    std::uint64_t arena_;
-    std::byte* view_;
-    std::map<std::uint64_t, Block> blocks_;
-    std::map<std::uint64_t, Home> homes_;
-};
 
 struct Allocation {
     std::size_t size = 0;
@@ -86,11 +51,6 @@ struct Device {
     abi::OpaqueContext program{};
 };
 
-struct Failure {
-    unsigned nth;
-    abi::Result result;
-};
-
 /// What another thread does in between.
 struct Interference {
     std::uint64_t address;
@@ -100,11 +60,10 @@ struct Interference {
 /// All there is; the lock is held by whoever uses it.
 struct Machine {
     std::mutex mutex;
-    Memory memory;
+    fake_driver::DeviceMemory memory;
     Allocations allocations;
     std::vector<Device> devices;
-    std::map<std::string, unsigned> calls;
-    std::map<std::string, Failure> failures;
+    fake_driver::CallScript script;
     std::map<std::string, Interference> interferences;
     /// The process that initialised it; 0 when none did.
     pid_t initialised = 0;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "device_memory.hpp"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <vector>
 
-#include "machine.hpp"
-
-namespace fake_cuda {
+namespace fake_driver {
 namespace {
 
 constexpr std::size_t arena_size = std::size_t{16} << 30U;
@@ -35,15 +37,16 @@ void map(void* where, std::size_t size, int fd) {
 
 } // namespace
 
-Memory::Memory() : arena_(reinterpret_cast<std::uint64_t>(reserve())), view_(reserve()) {}
+DeviceMemory::DeviceMemory()
+    : arena_(reinterpret_cast<std::uint64_t>(reserve())), view_(reserve()) {}
 
-void Memory::reset() {
+void DeviceMemory::reset() {
     while (!blocks_.empty()) {
         give_back(blocks_.begin()->first);
     }
 }
 
-std::uint64_t Memory::take(std::size_t size, bool visible) {
+std::uint64_t DeviceMemory::take(std::size_t size, bool visible) {
     size = whole_pages(size);
     std::uint64_t start = arena_;
     for (const auto& [taken, block] : blocks_) {
@@ -63,14 +66,14 @@ std::uint64_t Memory::take(std::size_t size, bool visible) {
     return start;
 }
 
-void Memory::give_back(std::uint64_t start) {
+void DeviceMemory::give_back(std::uint64_t start) {
     const auto found = blocks_.find(start);
     forget_homes(start, found->second.size);
     forbid(start, found->second.size);
     blocks_.erase(found);
 }
 
-void Memory::forbid(std::uint64_t start, std::size_t size) {
+void DeviceMemory::forbid(std::uint64_t start, std::size_t size) {
     for (void* const where : {static_cast<void*>(bytes(start)), reinterpret_cast<void*>(start)}) {
         if (::mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
                    -1, 0) == MAP_FAILED) {
@@ -79,11 +82,11 @@ void Memory::forbid(std::uint64_t start, std::size_t size) {
     }
 }
 
-bool Memory::visible(std::uint64_t start) const {
+bool DeviceMemory::visible(std::uint64_t start) const {
     return std::prev(blocks_.upper_bound(start))->second.visible;
 }
 
-void Memory::forget_homes(std::uint64_t start, std::size_t size) {
+void DeviceMemory::forget_homes(std::uint64_t start, std::size_t size) {
     for (auto home = homes_.begin(); home != homes_.end();) {
         if (home->first < start + size && start < home->first + home->second.size) {
             ::close(home->second.fd);
@@ -94,8 +97,8 @@ void Memory::forget_homes(std::uint64_t start, std::size_t size) {
     }
 }
 
-int Memory::settle(std::uint64_t start, std::size_t size) {
-    const int fd = ::memfd_create("fake cuda memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+int DeviceMemory::settle(std::uint64_t start, std::size_t size) {
+    const int fd = ::memfd_create("memory of a fake device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return -1;
     }
@@ -112,7 +115,7 @@ int Memory::settle(std::uint64_t start, std::size_t size) {
     return fd;
 }
 
-int Memory::share(std::uint64_t start, std::size_t size) {
+int DeviceMemory::share(std::uint64_t start, std::size_t size) {
     if (const auto home = homes_.find(start); home != homes_.end() && home->second.size == size) {
         return ::fcntl(home->second.fd, F_DUPFD_CLOEXEC, 0);
     }
@@ -125,4 +128,4 @@ int Memory::share(std::uint64_t start, std::size_t size) {
     return ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-} // namespace fake_cuda
+} // namespace fake_driver
