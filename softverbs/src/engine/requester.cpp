@@ -63,6 +63,8 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
+    // Positions in what the connection carried.
+    qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;
     }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Traffic with a process that was stopped: it is not gone, and what it finds when it goes on has to
+// be what is still meant for it.
+#include "two_processes.hpp"
+
+namespace softverbs_test {
+namespace {
+
+/// Stops @p process, which takes a moment.
+void stop(pid_t process) {
+    ::kill(process, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+/// Continues it, and leaves it the time to do what it was about to.
+void go_on(pid_t process) {
+    ::kill(process, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+TEST_F(TwoProcesses, ATargetStoppedForLongerThanAllRetriesIsNotGone) {
+    timeout = 10; // twice 4 ms
+    for (const char* const method : {"process_vm", "none"}) {
+        pull = method;
+        start(
+            [](End& end) {
+                const auto target = end.hear<pid_t>();
+                for (std::uint64_t id = 0; id < 60; ++id) {
+                    if (id % 20 == 10) {
+                        ::kill(target, SIGSTOP);
+                    }
+                    end.post(id % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, id, 0, one_mib, 0);
+                    if (id % 20 == 10) {
+                        ibv_wc wc{};
+                        const auto end_of_stop =
+                            std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+                        while (std::chrono::steady_clock::now() < end_of_stop) {
+                            ASSERT_EQ(ibv_poll_cq(end.cq, 0, &wc), 0);
+                        }
+                        ::kill(target, SIGCONT);
+                    }
+                    end.expect(id);
+                }
+            },
+            [](End& end) { end.tell(::getpid()); });
+        finish();
+    }
+}
+
+TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        memory = kind;
+        run(
+            [](End& end) {
+                const auto target = end.hear<pid_t>();
+                end.put(0, one_mib, 1);
+                // From here on it is known how the other end gets at this memory.
+                for (std::uint64_t id = 0; id < 3; ++id) {
+                    end.post(IBV_WR_RDMA_WRITE, id, 0, one_mib, half);
+                    end.expect(id);
+                }
+                stop(target);
+                end.post(IBV_WR_RDMA_WRITE, 9, 0, one_mib, 0);
+                done(ibv_destroy_qp(end.qp), "ibv_destroy_qp");
+                end.put(0, one_mib, 9);
+                go_on(target);
+                end.tell('d');
+            },
+            [](End& end) {
+                end.put(0, one_mib, 5);
+                end.tell(::getpid());
+                static_cast<void>(end.hear<char>());
+                EXPECT_TRUE(end.has(half, one_mib, 1));
+                EXPECT_TRUE(end.has(0, one_mib, 5));
+            });
+    }
+}
+
+TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        memory = kind;
+        run(
+            [](End& end) {
+                end.put(0, one_mib, 5);
+                // The first ones may come before it is known how to fetch.
+                for (std::uint64_t id = 0; id < 8; ++id) {
+                    end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
+                    end.expect(id);
+                }
+                end.tell(::getpid());
+                static_cast<void>(end.hear<char>());
+                end.post(IBV_WR_RDMA_READ, 9, 0, one_mib, 0);
+                const ibv_wc wc = end.next();
+                EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR) << ibv_wc_status_str(wc.status);
+                EXPECT_TRUE(end.has(half, one_mib, 1));
+                EXPECT_TRUE(end.has(0, one_mib, 5));
+            },
+            [](End& end) {
+                end.put(0, one_mib, 1);
+                const auto reader = end.hear<pid_t>();
+                // The answer leaves late enough for the reader to be stopped by then, and early
+                // enough for the region to be there.
+                softverbs_counters before{};
+                softverbs_get_counters(&before);
+                softverbs_counters now = before;
+                done(softverbs_fail_packet(SOFTVERBS_PACKET_DELAY, 1, 100), "delay");
+                end.tell('r');
+                while (now.sent == before.sent) {
+                    softverbs_get_counters(&now);
+                }
+                stop(reader);
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
+                end.put(0, one_mib, 9);
+                go_on(reader);
+            });
+    }
+}
+
+TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
+    type = IBV_QPT_UD;
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            stop(target);
+            const auto begin = std::chrono::steady_clock::now();
+            for (std::uint64_t id = 0; id < 1000; ++id) {
+                end.post(IBV_WR_SEND, id, 0, 2048);
+                end.expect(id);
+            }
+            EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+            go_on(target);
+            // It takes something again, and gets what is sent.
+            end.post(IBV_WR_SEND, 2000, 4096, 1024);
+            end.expect(2000);
+            end.meet();
+        },
+        [](End& end) {
+            for (std::uint64_t id = 0; id < 128; ++id) {
+                end.receive(id, id * 4096, 4096);
+            }
+            end.tell(::getpid());
+            ibv_wc wc{};
+            std::uint64_t got = 0;
+            do {
+                wc = end.expect(got++);
+                end.receive(got + 127, (wc.wr_id % 128) * 4096, 4096);
+            } while (wc.byte_len != 1024U + 40U);
+            EXPECT_GT(got, 50U) << "what fits into the lane is kept";
+            EXPECT_LT(got, 1001U);
+            end.meet();
+        });
+}
+
+} // namespace
+} // namespace softverbs_test
