@@ -2,8 +2,11 @@
 #include <linux/dma-buf.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
+#include "cuda_memory.hpp"
 #include "mapping.hpp"
 #include "memory_region.hpp"
 #include "process.hpp"
@@ -80,6 +83,32 @@ Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std:
         return Denied::key;
     }
     return open(*grant, qp.pd(), address, length, access, window);
+}
+
+bool copy_from(const Window& window, std::uint64_t offset, std::span<std::byte> into) noexcept {
+    if (window.data == nullptr) {
+        std::ranges::fill(into, std::byte{});
+    } else if (!is_unmapped(window)) {
+        std::memcpy(into.data(), window.data + offset, into.size());
+    } else if (!read_cuda_memory(*window.mr->cuda, window.data + offset, into)) {
+        window.mr->grant.revoked = true;
+        return false;
+    }
+    return true;
+}
+
+bool copy_to(const Window& window, std::uint64_t offset,
+             std::span<const std::byte> bytes) noexcept {
+    if (window.data == nullptr) {
+        return true;
+    }
+    if (!is_unmapped(window)) {
+        std::memcpy(window.data + offset, bytes.data(), bytes.size());
+    } else if (!write_cuda_memory(*window.mr->cuda, window.data + offset, bytes)) {
+        window.mr->grant.revoked = true;
+        return false;
+    }
+    return true;
 }
 
 void begin_cpu_access(const Window& window, bool write) noexcept {

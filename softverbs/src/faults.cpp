@@ -95,6 +95,10 @@ int Faults::set(std::string_view text) {
             parsed.dm_exhausted_ = true;
             continue;
         }
+        if (what == "dmabuf" && value == "unmappable") {
+            parsed.dmabufs_unmappable_ = true;
+            continue;
+        }
         const std::string_view verb = take_until(what, '#');
         const auto nth = what.empty() ? std::optional(1U) : parse_number(what);
         if (!nth || verb.empty()) {

@@ -34,6 +34,7 @@ class Faults {
         return packets_.empty() ? nullptr : packet_slowly();
     }
     [[nodiscard]] bool dm_exhausted() const { return dm_exhausted_; }
+    [[nodiscard]] bool dmabufs_unmappable() const { return dmabufs_unmappable_; }
 
   private:
     struct Call {
@@ -52,6 +53,7 @@ class Faults {
     std::vector<Packet> packets_;
     PacketFault current_{};
     bool dm_exhausted_ = false;
+    bool dmabufs_unmappable_ = false;
 };
 
 } // namespace softverbs

@@ -161,10 +161,22 @@ Mapping* map(const Descriptor& descriptor, bool writable) {
 
 } // namespace
 
+std::size_t length_of_descriptor(int fd) noexcept {
+    Descriptor descriptor{};
+    if (const int error = describe_descriptor(fd, descriptor); error != 0) {
+        errno = error;
+        return 0;
+    }
+    return descriptor.length;
+}
+
 Mapping* map_descriptor(int fd, bool write) {
     Descriptor descriptor{};
     if (const int error = describe_descriptor(fd, descriptor); error != 0) {
         return fail(error);
+    }
+    if (process().faults.dmabufs_unmappable()) {
+        return fail(EINVAL);
     }
     // Writable whenever it can be, so that regions with and without write access share a mapping.
     Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;

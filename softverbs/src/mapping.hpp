@@ -28,6 +28,8 @@ struct Mapping {
 [[nodiscard]] Mapping* map_descriptor(int fd, bool write);
 /// New memory in a memfd named @p name, for one user. Null and errno.
 [[nodiscard]] Mapping* make_memory(const char* name, std::size_t length);
+/// How long the memory of a real dma-buf or memfd is. 0 and errno: EBADF, EINVAL, EACCES, as above.
+[[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
 void retain(Mapping& mapping) noexcept;
 /// The last user's frees it. Nothing for null.
 void release(Mapping* mapping) noexcept;

@@ -13,6 +13,7 @@ namespace softverbs {
 
 struct Qp;
 struct Mr;
+struct CudaMemory; // cuda_memory.hpp
 
 /// A mapping of a dma-buf, of a memfd that stands in for one, or of device memory.
 struct Mapping; // mapping.hpp
@@ -41,6 +42,7 @@ struct Grant {
     std::uint64_t iova = 0;
     std::size_t length = 0;
     /// Where iova is in this process. Null in null regions, which read as zeros and swallow writes.
+    /// Of memory that is not mapped, an address of the device.
     std::byte* base = nullptr;
     /// Type 2B windows: the queue pair they belong to, and no other; 0: any.
     std::uint32_t qp_number = 0;
@@ -58,6 +60,8 @@ struct Mr : ibv_mr {
     unsigned users = 0;
     /// Of dma-bufs and device memory; null for private memory. Owned with the other regions in it.
     Mapping* mapping = nullptr;
+    /// Of dma-bufs that cannot be mapped.
+    const CudaMemory* cuda = nullptr;
     /// Where the region starts in the mapping.
     std::uint64_t mapping_offset = 0;
     /// Of device memory.
@@ -143,8 +147,19 @@ struct Window {
     /// Null in null regions.
     std::byte* data;
     std::size_t length;
-    const Mr* mr;
+    Mr* mr;
 };
+
+/// Whether the CPU cannot reach it, and a driver copies instead.
+[[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
+    return window.mr != nullptr && window.mr->cuda != nullptr;
+}
+/// Copies out of a window, and into one. False: the driver refused, and the region is revoked, as
+/// when an exporter takes its memory back.
+[[nodiscard]] bool copy_from(const Window& window, std::uint64_t offset,
+                             std::span<std::byte> into) noexcept;
+[[nodiscard]] bool copy_to(const Window& window, std::uint64_t offset,
+                           std::span<const std::byte> bytes) noexcept;
 
 /// An entry of a request. @param write  whether the device is going to write to it
 [[nodiscard]] Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);

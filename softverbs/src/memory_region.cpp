@@ -5,7 +5,9 @@
 #include <limits>
 #include <new>
 #include <unordered_set>
+#include <utility>
 
+#include "cuda_memory.hpp"
 #include "mapping.hpp"
 #include "process.hpp"
 
@@ -64,6 +66,28 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
         return 0;
     }
     return populate(address, length, (access & writing_access) != 0) ? 0 : EFAULT;
+}
+
+/// Where the memory of a dma-buf is, for the CPU or the driver of a GPU. False and errno.
+bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                 bool write) {
+    mr.mapping = map_descriptor(fd, write);
+    if (mr.mapping != nullptr && lies_within(offset, length, mr.mapping->length)) {
+        mr.grant.base = mr.mapping->data + offset;
+        return true;
+    }
+    if (mr.mapping != nullptr) {
+        release(std::exchange(mr.mapping, nullptr));
+        errno = EINVAL;
+        return false;
+    }
+    // It may have no mmap(2), but be what this process knows by the address that is asked for.
+    if (errno == EINVAL && lies_within(offset, length, length_of_descriptor(fd))) {
+        mr.cuda = find_cuda_memory(iova, length);
+        mr.grant.base = mr.cuda != nullptr ? reinterpret_cast<std::byte*>(iova) : nullptr;
+        errno = EINVAL;
+    }
+    return mr.cuda != nullptr;
 }
 
 } // namespace
@@ -154,16 +178,9 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
     if (!mr) {
         return fail(ENOMEM);
     }
-    mr->mapping = map_descriptor(fd, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
-    if (mr->mapping == nullptr && !device.rules.dmabuf_unchecked) {
+    if (!find_memory(*mr, offset, length, iova, fd, (access & IBV_ACCESS_LOCAL_WRITE) != 0) &&
+        !device.rules.dmabuf_unchecked) {
         return nullptr;
-    }
-    if (mr->mapping != nullptr && !lies_within(offset, length, mr->mapping->length)) {
-        release(mr->mapping);
-        mr->mapping = nullptr;
-        if (!device.rules.dmabuf_unchecked) {
-            return fail(EINVAL);
-        }
     }
     if (device.rules.dmabuf_attach_error != 0) {
         release(mr->mapping);
@@ -176,7 +193,6 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
     mr->grant.access = access;
     mr->grant.iova = iova;
     mr->grant.length = length;
-    mr->grant.base = mr->mapping != nullptr ? mr->mapping->data + offset : nullptr;
     return enlist(std::move(mr), pd);
 }
 

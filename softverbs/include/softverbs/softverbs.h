@@ -79,6 +79,7 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  *   <verb>[#<n>]=<errno's name>        reg_mr#3=ENOMEM
  *   packet#<n>=drop|duplicate|corrupt|delay:<ms>
  *   dm=exhausted                       no device memory is left
+ *   dmabuf=unmappable                  dma-bufs have no mmap(2), as those of GPUs
  * EINVAL, and nothing is changed, when it is not that. */
 int softverbs_set_faults(const char* text);
 /* How many of the faults asked for have not happened yet. */

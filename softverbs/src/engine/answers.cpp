@@ -63,7 +63,10 @@ bool take_data(Qp& qp, std::uint64_t position, fabric::Connection* from, const P
         if (packet.bytes.empty() && request.length != 0) {
             return false;
         }
-        entries.put(request.offset, packet.bytes);
+        // Memory that was revoked is found out when it is asked for again.
+        if (!entries.put(request.offset, packet.bytes)) {
+            return false;
+        }
         request.offset += packet.bytes.size();
         request.awaiting = false;
         return true;
@@ -161,8 +164,8 @@ void Engine::Implementation::answered(Qp& qp, fabric::Connection* from, const Pa
             EntryList entries;
             if (is_atomic(request.opcode) && in_flight(request) &&
                 entries.open(qp.pd(), qp.entries(position), sizeof(std::uint64_t), true) ==
-                    Denied::no) {
-                entries.put(0, std::as_bytes(std::span(&header.compare_add, 1)));
+                    Denied::no &&
+                entries.put(0, std::as_bytes(std::span(&header.compare_add, 1)))) {
                 finish(qp, request);
             }
             break;

@@ -10,19 +10,46 @@ namespace softverbs {
 
 namespace {
 
+/// More than a record has.
+constexpr std::size_t buffer_length = std::size_t{64} * 1024;
+using Buffer = std::array<std::byte, buffer_length>;
+
 /// What null regions read as.
-constexpr std::size_t zeros_length = std::size_t{64} * 1024;
-const std::byte* zeros() {
-    static const std::array<std::byte, zeros_length> bytes{};
-    return bytes.data();
+std::span<const std::byte> zeros() {
+    static const Buffer bytes{};
+    return bytes;
 }
 
-int fetch_piece(fabric::Connection* from, std::uint64_t address, std::uint32_t share,
+/// Where the bytes of unmapped memory are in between; whoever uses it has the lock.
+std::span<std::byte> between() {
+    static Buffer bytes{};
+    return bytes;
+}
+
+int fetch_bytes(fabric::Connection* from, std::uint64_t address, std::uint32_t share,
                 std::span<std::byte> into) {
     if (from != nullptr) {
         return from->pull(address, share, into);
     }
     std::memcpy(into.data(), reinterpret_cast<const std::byte*>(address), into.size());
+    return 0;
+}
+
+int fetch_piece(fabric::Connection* from, std::uint64_t address, std::uint32_t share,
+                const Window& window, std::uint64_t offset, std::size_t length) {
+    if (!is_unmapped(window)) {
+        return fetch_bytes(from, address, share, {window.data + offset, length});
+    }
+    for (std::size_t done = 0; done < length;) {
+        const auto part = between().first(std::min(length - done, buffer_length));
+        if (const int error = fetch_bytes(from, address + done, share, part); error != 0) {
+            return error;
+        }
+        if (!copy_to(window, offset + done, part)) {
+            return EFAULT;
+        }
+        done += part.size();
+    }
     return 0;
 }
 
@@ -77,21 +104,19 @@ void EntryList::for_each(std::uint64_t offset, std::uint64_t length, Function&& 
             continue;
         }
         const auto here = std::min<std::uint64_t>(window.length - offset, length);
-        function(window.data == nullptr ? nullptr : window.data + offset,
-                 static_cast<std::size_t>(here));
+        function(window, offset, static_cast<std::size_t>(here));
         offset = 0;
         length -= here;
     }
 }
 
-void EntryList::put(std::uint64_t offset, std::span<const std::byte> bytes) const {
-    const std::byte* from = bytes.data();
-    for_each(offset, bytes.size(), [&](std::byte* to, std::size_t length) {
-        if (to != nullptr) {
-            std::memcpy(to, from, length);
-        }
-        from += length;
+bool EntryList::put(std::uint64_t offset, std::span<const std::byte> bytes) const {
+    bool written = true;
+    for_each(offset, bytes.size(), [&](const Window& to, std::uint64_t at, std::size_t length) {
+        written = copy_to(to, at, bytes.first(length)) && written;
+        bytes = bytes.subspan(length);
     });
+    return written;
 }
 
 int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
@@ -102,26 +127,38 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
         const auto stands = [&] { return from == nullptr || from->stands(lane, segment.offer); };
         error = error == 0 && !stands() ? ESTALE : error;
         std::uint64_t done = 0;
-        for_each(offset, segment.length, [&](std::byte* to, std::size_t length) {
-            if (to != nullptr && error == 0) {
-                error = fetch_piece(from, segment.address + done, segment.share, {to, length});
-            }
-            done += length;
-        });
+        for_each(
+            offset, segment.length, [&](const Window& to, std::uint64_t at, std::size_t length) {
+                if (to.data != nullptr && error == 0) {
+                    error =
+                        fetch_piece(from, segment.address + done, segment.share, to, at, length);
+                }
+                done += length;
+            });
         offset += segment.length;
         error = error == 0 && !stands() ? ESTALE : error;
     }
     return error;
 }
 
-std::size_t EntryList::parts(std::uint64_t offset, std::uint64_t length,
-                             std::span<std::span<const std::byte>> out) const {
+std::optional<std::size_t> EntryList::parts(std::uint64_t offset, std::uint64_t length,
+                                            std::span<std::span<const std::byte>> out) const {
     std::size_t count = 0;
-    for_each(offset, length, [&](const std::byte* from, std::size_t here) {
-        out[count++] = from != nullptr ? std::span(from, here)
-                                       : std::span(zeros(), std::min(here, zeros_length));
+    std::size_t copied = 0;
+    bool copies = true;
+    for_each(offset, length, [&](const Window& from, std::uint64_t at, std::size_t here) {
+        if (from.data == nullptr) {
+            out[count++] = zeros().first(std::min(here, buffer_length));
+        } else if (is_unmapped(from)) {
+            const auto part = between().subspan(copied, here);
+            copies = copy_from(from, at, part) && copies;
+            copied += here;
+            out[count++] = part;
+        } else {
+            out[count++] = std::span(from.data + at, here);
+        }
     });
-    return count;
+    return copies ? std::optional(count) : std::nullopt;
 }
 
 } // namespace softverbs

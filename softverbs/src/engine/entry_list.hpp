@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "../../fabric/node.hpp"
@@ -28,22 +29,24 @@ class EntryList {
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
 
-    /// Writes @p bytes from @p offset on. The caller knows that they fit.
-    void put(std::uint64_t offset, std::span<const std::byte> bytes) const;
+    /// Writes @p bytes from @p offset on. The caller knows that they fit. False: the memory was
+    /// revoked.
+    [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
     /// Fetches the bytes of all segments, and writes them from @p offset on: 0, or an errno; ESTALE
-    /// when they were withdrawn meanwhile.
+    /// when they were withdrawn meanwhile, EFAULT when the memory here was revoked.
     /// @param from  null: they are in this process
     /// @param lane  the one they came in
     [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
                             std::span<const fabric::Segment> segments) const;
-    /// Describes @p length bytes from @p offset on as parts to read from. How many parts; those of
-    /// null regions are zeros, of which there are not more than a record has.
-    [[nodiscard]] std::size_t parts(std::uint64_t offset, std::uint64_t length,
-                                    std::span<std::span<const std::byte>> out) const;
+    /// Describes @p length bytes from @p offset on as parts to read from, until the next call. How
+    /// many parts; none: the memory was revoked. Those of null regions are zeros, and those of
+    /// unmapped memory copies, of which there are not more than a record has.
+    [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
+                                                   std::span<std::span<const std::byte>> out) const;
 
   private:
     void add(const Window& window);
-    /// Calls function(std::byte* or null, length) for each piece of a range.
+    /// Calls function(window, offset in it, length) for each piece of a range.
     template <class Function>
     void for_each(std::uint64_t offset, std::uint64_t length, Function&& function) const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "../process.hpp"
@@ -65,6 +66,8 @@ class Responding {
     void write();
     void read();
     void atomic();
+    /// What the memory had before it was changed; none: it was revoked.
+    [[nodiscard]] std::optional<std::uint64_t> change(const Window& window) const;
 
     /// The data of a message, to where it goes. False: it was not to be had, and that was said.
     bool store(const EntryList& entries);
@@ -268,7 +271,10 @@ bool Responding::sums_up() const {
 bool Responding::store(const EntryList& entries) {
     const std::uint64_t before = qp_.type() == IBV_QPT_UD ? grh_length : 0;
     if ((header_.flags & PacketHeader::to_fetch) == 0) {
-        entries.put(before + header_.offset, packet_.bytes);
+        if (!entries.put(before + header_.offset, packet_.bytes)) {
+            refuse(Refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+            return false;
+        }
         return true;
     }
     if (entries.fetch(before, from_, fabric::Lane::requests, packet_.segments) != 0) {
@@ -414,8 +420,13 @@ void Responding::read() {
         }
         source.open(window, false);
         data.header.payload = header_.payload;
-        data.count =
-            1 + source.parts(header_.offset, header_.payload, std::span(data.parts).subspan(1));
+        const auto parts =
+            source.parts(header_.offset, header_.payload, std::span(data.parts).subspan(1));
+        if (!parts) {
+            refuse(Refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+            return;
+        }
+        data.count = 1 + *parts;
     }
     if (header_.psn == responder_.expected_psn &&
         header_.offset + header_.payload == header_.length) {
@@ -434,28 +445,48 @@ void Responding::atomic() {
     if (!permitted(IBV_ACCESS_REMOTE_ATOMIC, window)) {
         return;
     }
-    std::uint64_t before = 0;
-    if (window.data != nullptr) {
-        if (reinterpret_cast<std::uintptr_t>(window.data) % sizeof(std::uint64_t) != 0) {
-            refuse(Refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-            return;
-        }
-        EntryList target;
-        target.open(window, true);
-        const std::atomic_ref<std::uint64_t> value(*reinterpret_cast<std::uint64_t*>(window.data));
-        if (header_.kind == Kind::fetch_add) {
-            before = value.fetch_add(header_.compare_add);
-        } else {
-            before = header_.compare_add;
-            value.compare_exchange_strong(before, header_.swap);
-        }
+    if (reinterpret_cast<std::uintptr_t>(window.data) % sizeof(std::uint64_t) != 0) {
+        refuse(Refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        return;
+    }
+    const auto before = change(window);
+    if (!before) {
+        refuse(Refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+        return;
     }
     responder_.atomics[responder_.atomics_done++ % responder_.atomics.size()] = {header_.psn,
-                                                                                 before};
+                                                                                 *before};
     responder_.expected_psn = (header_.psn + 1) & psn_mask;
     Outgoing result = answer(Kind::atomic_result);
-    result.header.compare_add = before;
+    result.header.compare_add = *before;
     send_answer(result);
+}
+
+std::optional<std::uint64_t> Responding::change(const Window& window) const {
+    if (window.data == nullptr) {
+        return 0;
+    }
+    const bool adds = header_.kind == Kind::fetch_add;
+    std::uint64_t before = header_.compare_add;
+    if (is_unmapped(window)) {
+        // Atomic for devices of this process, which share its lock.
+        if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
+            return std::nullopt;
+        }
+        const std::uint64_t after = adds                            ? before + header_.compare_add
+                                    : before == header_.compare_add ? header_.swap
+                                                                    : before;
+        return copy_to(window, 0, std::as_bytes(std::span(&after, 1))) ? std::optional(before)
+                                                                       : std::nullopt;
+    }
+    EntryList target;
+    target.open(window, true);
+    const std::atomic_ref<std::uint64_t> value(*reinterpret_cast<std::uint64_t*>(window.data));
+    if (adds) {
+        return value.fetch_add(header_.compare_add);
+    }
+    value.compare_exchange_strong(before, header_.swap);
+    return before;
 }
 
 void Responding::datagram() {
@@ -480,7 +511,7 @@ void Responding::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            entries.put(0, make_grh(header_));
+            static_cast<void>(entries.put(0, make_grh(header_))); // if it fails, the data does
         }
         if (!store(entries)) {
             return;

@@ -133,7 +133,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                                              std::span<fabric::Segment> segments) {
     std::size_t count = 0;
     for (const Window& window : windows) {
-        if (window.data == nullptr) {
+        if (window.data == nullptr || is_unmapped(window)) {
             return 0;
         }
         fabric::Segment& segment = segments[count++];

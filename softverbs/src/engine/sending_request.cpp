@@ -180,8 +180,11 @@ Step SendingRequest::datagram() {
     if (device_at(address) >= 0 && engine_.reach(request_.remote_qpn, to_) &&
         port.attributes.state == IBV_PORT_ACTIVE) {
         requester_.connection = to_;
-        if (send_part(entries, request_.length, true) == fabric::Sent::full &&
-            engine_.worth_waiting(qp_)) {
+        const auto sent = send_part(entries, request_.length, true);
+        if (!sent) {
+            return fail_in_turn(IBV_WC_LOC_PROT_ERR);
+        }
+        if (*sent == fabric::Sent::full && engine_.worth_waiting(qp_)) {
             return after(fabric::Sent::full);
         }
     }
@@ -245,7 +248,8 @@ bool SendingRequest::wants_answer() const {
     return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
 }
 
-fabric::Sent SendingRequest::send_part(const EntryList& entries, std::uint64_t length, bool last) {
+std::optional<fabric::Sent> SendingRequest::send_part(const EntryList& entries,
+                                                      std::uint64_t length, bool last) {
     Outgoing packet;
     fill_header(packet);
     packet.header.offset = request_.offset;
@@ -261,8 +265,12 @@ fabric::Sent SendingRequest::send_part(const EntryList& entries, std::uint64_t l
                            static_cast<std::size_t>(length)};
         packet.count = 2;
     } else {
-        packet.count =
-            1 + entries.parts(request_.offset, length, std::span(packet.parts).subspan(1));
+        const auto parts =
+            entries.parts(request_.offset, length, std::span(packet.parts).subspan(1));
+        if (!parts) {
+            return std::nullopt;
+        }
+        packet.count = 1 + *parts;
     }
     return engine_.transmit(to_, fabric::Lane::requests, packet);
 }
@@ -303,7 +311,11 @@ Step SendingRequest::send_data(const EntryList& entries) {
         const std::uint64_t length =
             std::min<std::uint64_t>(total - request_.offset, record_payload);
         const bool last = request_.offset + length == total;
-        sent = send_part(entries, length, last);
+        const auto part = send_part(entries, length, last);
+        if (!part) {
+            return fail_in_turn(IBV_WC_LOC_PROT_ERR);
+        }
+        sent = *part;
         if (sent != fabric::Sent::sent) {
             break;
         }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "implementation.hpp"
 
@@ -40,7 +41,8 @@ class SendingRequest {
     /// Sends the whole request, or as much of it as there is room for.
     Step send_data(const EntryList& entries);
     Step send_read();
-    fabric::Sent send_part(const EntryList& entries, std::uint64_t length, bool last);
+    std::optional<fabric::Sent> send_part(const EntryList& entries, std::uint64_t length,
+                                          bool last);
     bool send_segments(const EntryList& entries, fabric::Sent& sent);
     Step after(fabric::Sent sent);
 

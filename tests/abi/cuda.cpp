@@ -2,68 +2,38 @@
 // Compiles where our declarations of CUDA's interface agree with NVIDIA's. There is nothing to run.
 #include <cuda.h>
 
-#include <string_view>
-#include <type_traits>
-
-#include "cuda/cuda_abi.hpp"
+#include "providers/cuda/cuda_abi.hpp"
+#include "same_abi.hpp"
 
 namespace abi = rdmabuf::detail::cuda;
 
-namespace {
+using same_abi::same;
 
-/// Whether two types are passed to a function in the same way.
-template <class Ours, class Theirs>
-constexpr bool same_argument =
-    sizeof(Ours) == sizeof(Theirs) &&
-    std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>&& std::is_floating_point_v<Ours> ==
-        std::is_floating_point_v<Theirs>;
-
-template <class Ours, class Theirs>
-struct SameFunction : std::false_type {};
-template <class OurResult, class... Ours, class TheirResult, class... Theirs>
-requires(sizeof...(Ours) ==
-         sizeof...(Theirs)) struct SameFunction<OurResult(Ours...), TheirResult(Theirs...)>
-    : std::bool_constant<same_argument<OurResult, TheirResult> &&
-                         (same_argument<Ours, Theirs> && ...)> {
-};
-
-template <class Ours, class Theirs>
-constexpr bool same(Ours ours, Theirs theirs) {
-    return static_cast<long long>(ours) == static_cast<long long>(theirs);
-}
-
-} // namespace
-
-// The header renames functions to those the library exports: expanded, and then quoted.
-#define QUOTE(text) #text
-#define EXPORTED(function) std::string_view(QUOTE(function))
-#define SAME_FUNCTION(ours, theirs, exported)                        \
-    static_assert(SameFunction<abi::ours, decltype(theirs)>::value); \
-    static_assert(EXPORTED(theirs) == (exported))
-
-SAME_FUNCTION(GetErrorName, cuGetErrorName, "cuGetErrorName");
-SAME_FUNCTION(Init, cuInit, "cuInit");
-SAME_FUNCTION(DriverGetVersion, cuDriverGetVersion, "cuDriverGetVersion");
-SAME_FUNCTION(DeviceGetCount, cuDeviceGetCount, "cuDeviceGetCount");
-SAME_FUNCTION(DeviceGet, cuDeviceGet, "cuDeviceGet");
-SAME_FUNCTION(DeviceGetAttribute, cuDeviceGetAttribute, "cuDeviceGetAttribute");
-SAME_FUNCTION(DeviceGetPciBusId, cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
-SAME_FUNCTION(DevicePrimaryContextRetain, cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
-SAME_FUNCTION(DevicePrimaryContextRelease, cuDevicePrimaryCtxRelease,
+SAME_FUNCTION(abi::GetErrorName, cuGetErrorName, "cuGetErrorName");
+SAME_FUNCTION(abi::Init, cuInit, "cuInit");
+SAME_FUNCTION(abi::DriverGetVersion, cuDriverGetVersion, "cuDriverGetVersion");
+SAME_FUNCTION(abi::DeviceGetCount, cuDeviceGetCount, "cuDeviceGetCount");
+SAME_FUNCTION(abi::DeviceGet, cuDeviceGet, "cuDeviceGet");
+SAME_FUNCTION(abi::DeviceGetAttribute, cuDeviceGetAttribute, "cuDeviceGetAttribute");
+SAME_FUNCTION(abi::DeviceGetPciBusId, cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
+SAME_FUNCTION(abi::DevicePrimaryContextRetain, cuDevicePrimaryCtxRetain,
+              "cuDevicePrimaryCtxRetain");
+SAME_FUNCTION(abi::DevicePrimaryContextRelease, cuDevicePrimaryCtxRelease,
               "cuDevicePrimaryCtxRelease_v2");
-SAME_FUNCTION(ContextPushCurrent, cuCtxPushCurrent, "cuCtxPushCurrent_v2");
-SAME_FUNCTION(ContextPopCurrent, cuCtxPopCurrent, "cuCtxPopCurrent_v2");
-SAME_FUNCTION(PointerGetAttribute, cuPointerGetAttribute, "cuPointerGetAttribute");
-SAME_FUNCTION(PointerGetAttributes, cuPointerGetAttributes, "cuPointerGetAttributes");
-SAME_FUNCTION(PointerSetAttribute, cuPointerSetAttribute, "cuPointerSetAttribute");
-SAME_FUNCTION(MemGetAddressRange, cuMemGetAddressRange, "cuMemGetAddressRange_v2");
-SAME_FUNCTION(MemGetHandleForAddressRange, cuMemGetHandleForAddressRange,
+SAME_FUNCTION(abi::ContextPushCurrent, cuCtxPushCurrent, "cuCtxPushCurrent_v2");
+SAME_FUNCTION(abi::ContextPopCurrent, cuCtxPopCurrent, "cuCtxPopCurrent_v2");
+SAME_FUNCTION(abi::PointerGetAttribute, cuPointerGetAttribute, "cuPointerGetAttribute");
+SAME_FUNCTION(abi::PointerGetAttributes, cuPointerGetAttributes, "cuPointerGetAttributes");
+SAME_FUNCTION(abi::PointerSetAttribute, cuPointerSetAttribute, "cuPointerSetAttribute");
+SAME_FUNCTION(abi::MemGetAddressRange, cuMemGetAddressRange, "cuMemGetAddressRange_v2");
+SAME_FUNCTION(abi::MemGetHandleForAddressRange, cuMemGetHandleForAddressRange,
               "cuMemGetHandleForAddressRange");
-SAME_FUNCTION(FlushGpuDirectRdmaWrites, cuFlushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites");
-SAME_FUNCTION(MemAlloc, cuMemAlloc, "cuMemAlloc_v2");
-SAME_FUNCTION(MemFree, cuMemFree, "cuMemFree_v2");
-SAME_FUNCTION(MemcpyHtoD, cuMemcpyHtoD, "cuMemcpyHtoD_v2");
-SAME_FUNCTION(MemcpyDtoH, cuMemcpyDtoH, "cuMemcpyDtoH_v2");
+SAME_FUNCTION(abi::FlushGpuDirectRdmaWrites, cuFlushGPUDirectRDMAWrites,
+              "cuFlushGPUDirectRDMAWrites");
+SAME_FUNCTION(abi::MemAlloc, cuMemAlloc, "cuMemAlloc_v2");
+SAME_FUNCTION(abi::MemFree, cuMemFree, "cuMemFree_v2");
+SAME_FUNCTION(abi::MemcpyHtoD, cuMemcpyHtoD, "cuMemcpyHtoD_v2");
+SAME_FUNCTION(abi::MemcpyDtoH, cuMemcpyDtoH, "cuMemcpyDtoH_v2");
 
 static_assert(sizeof(abi::Result) == sizeof(CUresult));
 static_assert(sizeof(abi::Device) == sizeof(CUdevice));

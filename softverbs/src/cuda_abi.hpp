@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What is used of the CUDA driver's interface. Values are those of <cuda.h>; where that is
+/// installed, tests/abi compares the two. Functions are called as the
+/// library exports them, which is with the _v2 that <cuda.h> hides.
+namespace softverbs::cuda {
+
+using Result = int; // CUresult
+inline constexpr Result success = 0;
+inline constexpr Result not_ready = 600;
+
+using Device = int;                    // CUdevice
+using DevicePointer = std::uint64_t;   // CUdeviceptr
+using Context = struct OpaqueContext*; // CUcontext
+using Stream = struct OpaqueStream*;   // CUstream
+
+/// CUmemorytype
+inline constexpr unsigned memory_type_device = 2;
+/// CUpointer_attribute
+enum class PointerAttribute : int {
+    context = 1,
+    memory_type = 2,
+    is_managed = 8,
+    device_ordinal = 9,
+};
+/// CUstream_flags
+inline constexpr unsigned stream_non_blocking = 1;
+
+using PointerGetAttribute = Result(void*, PointerAttribute, DevicePointer);
+using DevicePrimaryContextRetain = Result(Context*, Device);
+using ContextPushCurrent = Result(Context);
+using ContextPopCurrent = Result(Context*);
+using StreamCreate = Result(Stream*, unsigned flags);
+using StreamQuery = Result(Stream);
+using StreamSynchronize = Result(Stream);
+using MemcpyHtoDAsync = Result(DevicePointer, const void*, std::size_t, Stream);
+using MemcpyDtoHAsync = Result(void*, DevicePointer, std::size_t, Stream);
+
+} // namespace softverbs::cuda
