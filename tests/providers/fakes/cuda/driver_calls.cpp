@@ -7,11 +7,12 @@
 #include <cstdio>
 #include <cstring>
 
-#include "machine.hpp"
+#include "call.hpp"
 
 namespace abi = rdmabuf::detail::cuda;
 using abi::Result;
 using fake_cuda::Allocation;
+using fake_cuda::Call;
 using fake_cuda::contexts;
 using fake_cuda::Machine;
 
@@ -41,45 +42,6 @@ extern abi::MemcpyDtoH cuMemcpyDtoH_v2;
 }
 
 namespace {
-
-/// A call, counted, with the machine locked; the result it fails with before it is looked at.
-class Call {
-  public:
-    explicit Call(const char* function) : machine_(Machine::get()), lock_(machine_.mutex) {
-        const auto planned = machine_.script.enter(function);
-        machine_.interfere(function);
-        if (planned) {
-            refused_ = *planned;
-        } else if (machine_.initialised != ::getpid()) {
-            refused_ = abi::not_initialized;
-        }
-    }
-
-    [[nodiscard]] Result refused() const noexcept { return refused_; }
-    Machine* operator->() const noexcept { return &machine_; }
-
-    [[nodiscard]] bool has_device(abi::Device device) const {
-        return device >= 0 && static_cast<std::size_t>(device) < machine_.devices.size();
-    }
-    [[nodiscard]] fake_cuda::Device& device(abi::Device device) const {
-        return machine_.devices[static_cast<std::size_t>(device)];
-    }
-    /// Whether what is current can reach the memory: its own context, or any of its device where it
-    /// has none.
-    [[nodiscard]] bool reaches(const Allocation& allocation) const {
-        if (contexts().empty()) {
-            return false;
-        }
-        const abi::Context current = contexts().back();
-        return allocation.context != nullptr ? current == allocation.context
-                                             : current->device == allocation.device;
-    }
-
-  private:
-    Machine& machine_;
-    std::lock_guard<std::mutex> lock_;
-    Result refused_ = abi::success;
-};
 
 template <class Value>
 void put(void* data, Value value) {
@@ -159,18 +121,6 @@ Result check_range(Machine& machine, std::uint64_t start, std::size_t size) {
         at = base + mapping->size;
     }
     return abi::success;
-}
-
-Result check_copy(const Call& call, std::uint64_t address, std::size_t size) {
-    if (call.refused() != abi::success) {
-        return call.refused();
-    }
-    std::uint64_t base = 0;
-    const Allocation* const found = call->holder(address, &base);
-    if (found == nullptr || size > found->size - (address - base)) {
-        return abi::invalid_value;
-    }
-    return call.reaches(*found) ? abi::success : abi::invalid_context;
 }
 
 } // namespace
