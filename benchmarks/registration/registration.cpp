@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -21,11 +20,15 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
+#include "timing.hpp"
+
 #include <CLI/CLI.hpp>
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using timing::measure;
+using timing::median;
+using timing::times_of;
 
 constexpr std::array<std::size_t, 9> sizes{
     std::size_t{4} << 10U,   std::size_t{16} << 10U, std::size_t{64} << 10U,
@@ -34,9 +37,6 @@ constexpr std::array<std::size_t, 9> sizes{
 
 constexpr auto access_flags = rdmabuf::Access::local_write | rdmabuf::Access::remote_write;
 constexpr int c_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-
-/// About as long as one measurement takes: many times the clock's resolution.
-constexpr double measured_seconds = 200e-6;
 
 struct Memory {
     std::uintptr_t address = 0;
@@ -86,30 +86,13 @@ void with_library(const rdmabuf::ProtectionDomain& pd, const rdmabuf::Resolver& 
         .close();
 }
 
-/// Seconds that each of @p times calls took.
-template <class Call>
-double measure(long times, const Call& call) {
-    const auto start = Clock::now();
-    for (long i = 0; i < times; ++i) {
-        call();
-    }
-    return std::chrono::duration<double>(Clock::now() - start).count() / static_cast<double>(times);
-}
-
-double median(std::vector<double> values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
-
 struct Figures {
     double c, library;
 };
 
 template <class C, class Library>
 Figures compare(int rounds, const C& c, const Library& library) {
-    const double once = std::max(measure(3, c), 1e-9);
-    const long times = std::clamp(static_cast<long>(measured_seconds / once), 1L, 1000L);
+    const long times = times_of(c);
     std::vector<double> c_times;
     std::vector<double> library_times;
     for (int round = 0; round < rounds; ++round) {
