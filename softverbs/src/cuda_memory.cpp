@@ -161,7 +161,7 @@ const CudaMemory* find_cuda_memory(std::uint64_t address, std::size_t length) no
         return nullptr;
     }
     try {
-        const Context context = context_of(*cuda, address);
+        Context context = context_of(*cuda, address);
         return context != nullptr ? memory_of(*cuda, context) : nullptr;
     } catch (const std::bad_alloc&) {
         return nullptr;

@@ -49,7 +49,8 @@ Result cuStreamCreate(Stream* stream, unsigned flags) {
         return fake_cuda::abi::invalid_value;
     }
     static std::vector<std::unique_ptr<abi::OpaqueStream>> streams;
-    streams.push_back(std::make_unique<abi::OpaqueStream>(contexts().back()));
+    streams.push_back(std::make_unique<abi::OpaqueStream>());
+    streams.back()->context = contexts().back();
     *stream = streams.back().get();
     return abi::success;
 }
