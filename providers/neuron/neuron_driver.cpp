@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "neuron/neuron_driver.hpp"
 
-#include <fcntl.h>
-
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -13,9 +11,9 @@
 #include <rdmabuf/error.hpp>
 
 #include "common/device_node.hpp"
-#include "common/dmabuf_size.hpp"
 #include "common/driver_library.hpp"
 #include "common/pages.hpp"
+#include "common/status_name.hpp"
 
 namespace rdmabuf::detail::neuron {
 namespace {
@@ -107,7 +105,7 @@ std::string Driver::version() const {
            std::to_string(version.patch) + "." + std::to_string(version.maintenance);
 }
 
-Exported Driver::export_memory(std::uint64_t address, std::size_t length) const {
+ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) const {
     // Two functions, told apart by their names: the second says where in the dma-buf the address
     // is, which the first leaves to be the beginning.
     const bool tells_offset = functions_.get_dmabuf_fd_v2 != nullptr;
@@ -128,28 +126,15 @@ Exported Driver::export_memory(std::uint64_t address, std::size_t length) const 
         raise(got, call,
               range(address, length) + " were asked for" + export_remedy(got, version()));
     }
-    UniqueFd fd(raw);
-    if (!fd) {
-        throw Error(EIO, call, "the runtime says that it succeeded, and gave no descriptor");
-    }
-    if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
-        throw Error(errno, "fcntl(F_SETFD)");
-    }
+    ExportedMemory exported{.fd = take_descriptor(raw, call), .offset = offset};
     if (offset % page_size() != in_page) {
         throw Error(EIO, call,
                     range(address, length) + " are " + std::to_string(in_page) +
                         " bytes into a page, and the runtime has them at offset " +
                         std::to_string(offset) + " of the dma-buf: no NIC can reach them there");
     }
-    const auto size = dmabuf_size(fd.get());
-    if (size && (offset > *size || length > *size - offset)) {
-        throw Error(ERANGE, call,
-                    "the runtime's dma-buf has " + std::to_string(*size) +
-                        " bytes, which does not "
-                        "do for the " +
-                        range(address, length) + ", from offset " + std::to_string(offset) + " on");
-    }
-    return {.fd = std::move(fd), .offset = offset};
+    check_holds(exported, length, call, range(address, length));
+    return exported;
 }
 
 void Driver::raise(Status status, const char* function, std::string_view hint) const {
@@ -161,7 +146,7 @@ void Driver::raise(Status status, const char* function, std::string_view hint) c
 }
 
 std::string name_of(Status status) {
-    constexpr std::array<std::pair<Status, const char*>, 11> names{{
+    constexpr std::array<StatusName, 11> names{{
         {failure, "NRT_FAILURE"},
         {invalid, "NRT_INVALID"},
         {invalid_handle, "NRT_INVALID_HANDLE"},
@@ -174,13 +159,7 @@ std::string name_of(Status status) {
         {uninitialized, "NRT_UNINITIALIZED"},
         {closed, "NRT_CLOSED"},
     }};
-    const char* name = "a result without a name";
-    for (const auto& [known, called] : names) {
-        if (known == status) {
-            name = called;
-        }
-    }
-    return std::string(name) + " (" + std::to_string(status) + ")";
+    return status_name(status, names);
 }
 
 int errno_of(Status status) noexcept {

@@ -7,8 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include <rdmabuf/unique_fd.hpp>
-
+#include "common/exported_memory.hpp"
 #include "common/refusal.hpp"
 #include "neuron/neuron_abi.hpp"
 
@@ -29,12 +28,6 @@ struct Functions {
     GetVersion* get_version = nullptr;
 };
 
-/// Where memory begins in a dma-buf.
-struct Exported {
-    UniqueFd fd;
-    std::uint64_t offset = 0;
-};
-
 /// The runtime, loaded but not initialised: that takes NeuronCores from other processes.
 class Driver {
   public:
@@ -51,7 +44,7 @@ class Driver {
 
     /// The dma-buf of the memory of one allocation, from its first address on.
     /// @throws Error as NeuronExporter::add
-    [[nodiscard]] Exported export_memory(std::uint64_t address, std::size_t length) const;
+    [[nodiscard]] ExportedMemory export_memory(std::uint64_t address, std::size_t length) const;
 
     /// @param hint  what was asked for, and what to do; for some results a remedy is added
     [[noreturn]] void raise(Status status, const char* function, std::string_view hint) const;

@@ -94,7 +94,7 @@ class RuntimeExporter final : public NeuronExporter {
             memory.address, memory.length,
             std::to_string(memory.length) + " bytes at " + detail::hexadecimal(memory.address));
         const Driver& driver = *detail::value_or_raise(usable_driver());
-        Exported exported = driver.export_memory(memory.address, memory.length);
+        detail::ExportedMemory exported = driver.export_memory(memory.address, memory.length);
         return detail::add_range(table_,
                                  {.base = memory.address,
                                   .length = memory.length,
@@ -112,7 +112,7 @@ class RuntimeExporter final : public NeuronExporter {
         const Driver& driver = *detail::value_or_raise(usable_driver());
         (void)detail::value_or_raise(count_cores(driver, options_.core));
         auto memory = std::make_shared<TensorMemory>(driver, options_.core, whole);
-        Exported exported = driver.export_memory(memory->address(), memory->size());
+        detail::ExportedMemory exported = driver.export_memory(memory->address(), memory->size());
         return Buffer(std::make_unique<detail::DriverBuffer<TensorMemory>>(
             table_, std::move(memory), std::move(exported.fd), exported.offset, std::string()));
     }
