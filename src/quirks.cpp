@@ -43,7 +43,9 @@ constexpr std::array<ExporterQuirk, 11> exporters{{
     {"level_zero", system_memory, "EOPNOTSUPP from i915 where it cannot move",
      "xe shares its own memory and moves it where there is no peer-to-peer path; i915 always moves "
      "it"},
-    {"habana", in_place, "where peer-to-peer is disabled", ""},
+    {"habana", in_place, "EPERM where peer-to-peer is disabled",
+     "kernels before 6.7 have one size for all dma-bufs of a mapping, and let none begin further "
+     "in"},
     {"neuron", in_place, "",
      "memory may be freed under a region: keep it; aws-neuronx-dkms up to 2.27 has descriptors "
      "closed twice"},

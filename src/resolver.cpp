@@ -11,6 +11,9 @@
 #if RDMABUF_HAVE_PROVIDER_CUDA
 #include <rdmabuf/providers/cuda.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_HABANA
+#include <rdmabuf/providers/habana.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_NEURON
 #include <rdmabuf/providers/neuron.hpp>
 #endif
@@ -81,6 +84,9 @@ Resolver Resolver::system() {
     Resolver all;
 #if RDMABUF_HAVE_PROVIDER_CUDA
     all.add(make_cuda_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_HABANA
+    all.add(make_habana_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_NEURON
     all.add(make_neuron_exporter());

@@ -27,6 +27,7 @@ enum class Mode : std::uint8_t {
 enum class MemoryType : std::uint8_t {
     host,
     cuda,
+    habana,
     neuron,
     udmabuf,
     dma_heap,
@@ -39,6 +40,7 @@ enum class MemoryType : std::uint8_t {
 inline constexpr auto memory_types = std::to_array<Named<MemoryType>>({
     {"host", MemoryType::host},
     {"cuda", MemoryType::cuda},
+    {"habana", MemoryType::habana},
     {"neuron", MemoryType::neuron},
     {"udmabuf", MemoryType::udmabuf},
     {"dma-heap", MemoryType::dma_heap},
