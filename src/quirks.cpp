@@ -31,7 +31,7 @@ constexpr std::array<ImporterQuirk, 14> importers{{
     {"rxe, siw", "", "", "", none, "a dma-buf wants a device that does DMA"},
 }};
 
-constexpr std::array<ExporterQuirk, 10> exporters{{
+constexpr std::array<ExporterQuirk, 11> exporters{{
     {"cuda", in_place,
      "524 where the PCI topology forbids peer-to-peer, or the importer does not take peer memory",
      "on GB200 the default mapping goes over C2C, and the one for PCIe over BAR1; that one goes "
@@ -43,7 +43,12 @@ constexpr std::array<ExporterQuirk, 10> exporters{{
     {"level_zero", system_memory, "EOPNOTSUPP from i915 where it cannot move",
      "xe shares its own memory and moves it where there is no peer-to-peer path; i915 always moves "
      "it"},
-    {"habana", in_place, "where peer-to-peer is disabled", ""},
+    {"habana", in_place, "EPERM where peer-to-peer is disabled",
+     "kernels before 6.7 have one size for all dma-bufs of a mapping, and let none begin further "
+     "in"},
+    {"neuron", in_place, "",
+     "memory may be freed under a region: keep it; aws-neuronx-dkms up to 2.27 has descriptors "
+     "closed twice"},
     {"vfio", refused, "EOPNOTSUPP unless the importer is revocable and takes peer memory",
      "ENODEV once revoked; mlx5 and irdma can"},
     {"nic memory", refused, "EOPNOTSUPP to pin it, or without peer memory",

@@ -11,6 +11,12 @@
 #if RDMABUF_HAVE_PROVIDER_CUDA
 #include <rdmabuf/providers/cuda.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_HABANA
+#include <rdmabuf/providers/habana.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_NEURON
+#include <rdmabuf/providers/neuron.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_DRM
 #include <rdmabuf/providers/drm.hpp>
 #endif
@@ -78,6 +84,12 @@ Resolver Resolver::system() {
     Resolver all;
 #if RDMABUF_HAVE_PROVIDER_CUDA
     all.add(make_cuda_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_HABANA
+    all.add(make_habana_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_NEURON
+    all.add(make_neuron_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_DRM
     all.add(make_drm_exporter());

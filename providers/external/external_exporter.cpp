@@ -11,6 +11,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/external.hpp>
 
+#include "common/added_numbers.hpp"
 #include "common/dmabuf_size.hpp"
 #include "common/pages.hpp"
 #include "common/table_range.hpp"
@@ -28,16 +29,8 @@ std::string describe(const ExternalMemory& memory) {
 
 /// What needs no look at the descriptor.
 void check_numbers(const ExternalMemory& memory) {
-    if (memory.length == 0) {
-        throw Error(EINVAL, function, "a range of 0 bytes cannot be added");
-    }
-    if (memory.address == 0) {
-        throw Error(EINVAL, function,
-                    describe(memory) +
-                        ": address 0 stands for an unknown address; give the memory another");
-    }
-    if (memory.length > std::numeric_limits<std::uintptr_t>::max() - memory.address ||
-        memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
+    detail::check_added(memory.address, memory.length, describe(memory));
+    if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
         throw Error(EINVAL, function, describe(memory) + ": the end is past what 64 bits can tell");
     }
     const std::size_t page = detail::page_size();

@@ -13,6 +13,8 @@ inline constexpr bool same_argument =
     sizeof(Ours) == sizeof(Theirs) &&
     std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>&& std::is_floating_point_v<Ours> ==
         std::is_floating_point_v<Theirs>;
+template <>
+inline constexpr bool same_argument<void, void> = true;
 
 template <class Ours, class Theirs>
 struct SameFunction : std::false_type {};

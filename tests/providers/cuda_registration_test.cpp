@@ -5,6 +5,7 @@
 #include <rdmabuf/dmabuf_mr.hpp>
 
 #include "cuda_fixture.hpp"
+#include "interior_writes.hpp"
 #include "loopback.hpp"
 
 namespace rdmabuf::testing {
@@ -47,29 +48,7 @@ TEST_F(CudaRegistration, TakesInteriorRangesOfAnySizeAndTouchesNothingAround) {
     const std::uint64_t from = make(FakeCudaKind::device, size);
     const std::uint64_t to = make(FakeCudaKind::device, size);
     ASSERT_NE(to % page_size(), 0U);
-    Loopback net;
-    net.connect();
-    unsigned seed = 0;
-    for (const std::size_t length :
-         {std::size_t{1}, page_size() - 1, page_size() + 1, 3 * page_size(), std::size_t{70'001}}) {
-        for (const std::size_t offset : {std::size_t{1}, std::size_t{511}, page_size() + 13}) {
-            const auto source = put(from, size, ++seed);
-            auto expected = put(to, size, ++seed);
-            const DmaBufMR here = region(net.a.pd, from + offset, length);
-            const DmaBufMR there = region(net.b.pd, to + 2 * offset, length);
-            ASSERT_TRUE(net.a.qp->post_write(here.sge(0, static_cast<std::uint32_t>(length)),
-                                             there.remote(), {.wr_id = seed}));
-            net.a.expect(seed);
-            const auto sent = source.begin() + static_cast<std::ptrdiff_t>(offset);
-            std::copy(sent, sent + static_cast<std::ptrdiff_t>(length),
-                      expected.begin() + static_cast<std::ptrdiff_t>(2 * offset));
-            const std::span found(static_cast<const std::byte*>(fake_cuda_bytes(to)), size);
-            EXPECT_TRUE(std::equal(found.begin(), found.end(), expected.begin()))
-                << length << " bytes at " << offset;
-            const std::span left(static_cast<const std::byte*>(fake_cuda_bytes(from)), size);
-            EXPECT_TRUE(std::equal(left.begin(), left.end(), source.begin()));
-        }
-    }
+    expect_interior_writes(*exporter_, from, to, size, fake_cuda_bytes);
 }
 
 TEST_F(CudaRegistration, SpansMappings) {

@@ -140,8 +140,9 @@ TEST_P(ExporterSuite, ExportsAnySubRange) {
         const std::size_t before =
             GetParam().exports_pages ? offset / page_size() * page_size() : 0;
         const std::size_t end = (offset + length + page_size() - 1) / page_size() * page_size();
-        EXPECT_EQ(::lseek(range.fd(), 0, SEEK_END),
-                  static_cast<off_t>(GetParam().exports_pages ? end - before : buffer.size()));
+        const auto held = static_cast<std::size_t>(::lseek(range.fd(), 0, SEEK_END));
+        const std::size_t wanted = GetParam().exports_pages ? end - before : buffer.size();
+        EXPECT_TRUE(GetParam().exports_more ? held >= wanted : held == wanted) << held << " bytes";
         EXPECT_EQ(range.offset(), offset - before);
         EXPECT_EQ(range.length(), length);
         EXPECT_EQ(range.address(), buffer.address() + offset);

@@ -31,6 +31,8 @@ struct Subject {
     bool mapped = true;
     /// A dma-buf holds the pages of the range asked for, and not the whole buffer.
     bool exports_pages = false;
+    /// A dma-buf holds more than the buffer: what it was cut out of.
+    bool exports_more = false;
     /// MappingKind::pcie is there on some machines, and falls back on the others.
     bool falls_back = false;
 

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/habana.hpp>
+
+#include "common/added_numbers.hpp"
+#include "common/driver_buffer.hpp"
+#include "common/pages.hpp"
+#include "habana/synapse.hpp"
+#include "habana/thunk.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using namespace detail::habana;
+using detail::ExportedMemory;
+using detail::Refusal;
+
+constexpr const char* name_of_exporter = "habana";
+
+const Thunk& thunk_or_raise() {
+    const auto& loaded = Thunk::of_process();
+    if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+        refusal->raise();
+    }
+    return std::get<Thunk>(loaded);
+}
+
+/// What works for allocate() alone may be missing.
+std::string allocating() {
+    const auto& loaded = Synapse::of_process();
+    const auto* const refusal = std::get_if<Refusal>(&loaded);
+    return refusal == nullptr ? "" : ", and cannot allocate: " + refusal->why.reason;
+}
+
+class DriverExporter final : public HabanaExporter {
+  public:
+    explicit DriverExporter(const HabanaOptions& options) : options_(options) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        const auto& loaded = Thunk::of_process();
+        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+            return refusal->why;
+        }
+        const auto& thunk = std::get<Thunk>(loaded);
+        return options_.fd >= 0 ? availability_of_device(thunk) : availability_of_any(thunk);
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        return table_->find(address);
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        return table_->export_range(name_of_exporter, address, length, mapping);
+    }
+
+    [[nodiscard]] AddedRange add(const HabanaMemory& memory) override {
+        check_numbers(memory);
+        const Thunk& thunk = thunk_or_raise();
+        if (options_.fd < 0) {
+            throw Error(ENODEV, "add",
+                        describe(memory) +
+                            ": of which device is not known; make the exporter with "
+                            "the open one's descriptor, HabanaOptions::fd");
+        }
+        const DeviceName device = detail::value_or_raise(thunk.device(options_.fd));
+        ExportedMemory exported = thunk.export_memory(options_.fd, device, memory);
+        return detail::add_range(table_,
+                                 {.base = memory.address,
+                                  .length = memory.length,
+                                  .generation = memory.generation,
+                                  .kind = MemoryKind::device,
+                                  .pci_address = thunk.pci_address(options_.fd)},
+                                 std::move(exported.fd), exported.offset);
+    }
+
+    [[nodiscard]] Buffer allocate(std::size_t size) override {
+        if (size == 0) {
+            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        }
+        const std::size_t whole = detail::round_up_to_pages(size);
+        if (options_.fd >= 0) {
+            throw Error(ENOTSUP, "allocate",
+                        "memory of the program's own device is the program's to allocate: do so, "
+                        "and add() it");
+        }
+        const Thunk& thunk = thunk_or_raise();
+        const auto& loaded = Synapse::of_process();
+        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+            refusal->raise();
+        }
+        return make_buffer(thunk,
+                           std::make_shared<SynapseMemory>(std::get<Synapse>(loaded), whole));
+    }
+
+  private:
+    static void check_numbers(const HabanaMemory& memory) {
+        detail::check_added(memory.address, memory.length, describe(memory));
+        if (memory.mapping > memory.address) {
+            throw Error(EINVAL, "add", describe(memory) + ": the mapping begins behind the memory");
+        }
+    }
+
+    [[nodiscard]] Availability availability_of_device(const Thunk& thunk) const {
+        const auto device = thunk.device(options_.fd);
+        if (const auto* refusal = std::get_if<Refusal>(&device)) {
+            return refusal->why;
+        }
+        return Availability::yes(thunk.library() + ", the program's " +
+                                 (is_gaudi1(std::get<DeviceName>(device)) ? "Gaudi 1 " : "Gaudi ") +
+                                 thunk.pci_address(options_.fd));
+    }
+
+    [[nodiscard]] static Availability availability_of_any(const Thunk& thunk) {
+        std::string list;
+        for (const std::string& address : thunk.pci_addresses()) {
+            list.append(list.empty() ? "" : ", ").append(address);
+        }
+        if (list.empty()) {
+            return Availability::no(thunk.library() + " finds no device",
+                                    "see that the module habanalabs is loaded, and "
+                                    "/dev/accel/accel_controlD0 or /dev/hl_controlD0 there for "
+                                    "this process");
+        }
+        return Availability::yes(thunk.library() + ", " + list + allocating());
+    }
+
+    [[nodiscard]] Buffer make_buffer(const Thunk& thunk,
+                                     std::shared_ptr<SynapseMemory> memory) const {
+        const SharedDevice& device = memory->device();
+        const DeviceName name = detail::value_or_raise(thunk.device(device->fd()));
+        ExportedMemory exported = thunk.export_memory(
+            device->fd(), name,
+            {.address = memory->address(), .length = memory->size(), .mapping = device->mapping()},
+            device->reach(memory->address() + memory->size()));
+        std::string address = thunk.pci_address(device->fd());
+        return Buffer(std::make_unique<detail::DriverBuffer<SynapseMemory>>(
+            table_, std::move(memory), std::move(exported.fd), exported.offset,
+            std::move(address)));
+    }
+
+    HabanaOptions options_;
+    /// Buffers and ranges outlive their exporter, and hold this.
+    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
+};
+
+} // namespace
+
+std::shared_ptr<HabanaExporter> make_habana_exporter(const HabanaOptions& options) {
+    return std::make_shared<DriverExporter>(options);
+}
+
+} // namespace rdmabuf

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "habana/thunk.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/driver_library.hpp"
+#include "common/pages.hpp"
+
+namespace rdmabuf::detail::habana {
+namespace {
+
+constexpr std::array library_names{"libhl-thunk.so", "/usr/lib/habanalabs/libhl-thunk.so"};
+constexpr const char* library_remedy =
+    "install habanalabs-thunk of the Gaudi's software, and let the loader find it "
+    "(/usr/lib/habanalabs)";
+constexpr const char* version_remedy = "update habanalabs-thunk";
+
+constexpr const char* dram_call = "hlthunk_device_memory_export_dmabuf_fd";
+constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf_fd";
+/// The library ignores them, or did: the descriptor is set close-on-exec afterwards, too.
+constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
+
+/// More control devices than a machine has; those of other drivers are numbered with them.
+constexpr int most_devices = 64;
+
+Thunk::Functions look_up(SymbolLookup& lookup) {
+    Thunk::Functions all;
+    constexpr const char* old = "2019";
+    lookup.required("hlthunk_get_device_name_from_fd", all.get_device_name, old);
+    lookup.required("hlthunk_get_pci_bus_id_from_fd", all.get_pci_bus_id, old);
+    lookup.required("hlthunk_open_control", all.open_control, old);
+    lookup.required("hlthunk_close", all.close, old);
+    lookup.required(dram_call, all.export_memory, "2021");
+    lookup.optional(mapping_call, all.export_mapped_memory);
+    return all;
+}
+
+/// The memory within whole pages.
+struct Pages {
+    std::uint64_t start;
+    std::size_t size;
+};
+
+[[noreturn]] void raise(int error, const char* call, const Pages& pages, const HabanaMemory& memory,
+                        std::string_view remedy) {
+    std::string hint = std::to_string(pages.size) + " bytes at " + hexadecimal(pages.start) +
+                       " were asked for, for the " + describe(memory);
+    if (error == EINVAL) {
+        hint.append("; ").append(remedy);
+    } else if (error == EBUSY) {
+        hint += "; the device is being reset, or has failed: see dmesg";
+    } else if (error == ENOTTY || error == EBADF) {
+        hint += "; the descriptor has to be that of the open device: hlthunk_open()";
+    }
+    throw Error(error, call, hint);
+}
+
+} // namespace
+
+OrRefusal<Thunk> Thunk::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, "Habana driver", library_remedy);
+    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    const auto& library = std::get<DriverLibrary>(opened);
+    SymbolLookup lookup(library);
+    Thunk thunk;
+    thunk.library_ = library.name();
+    thunk.functions_ = look_up(lookup);
+    if (auto refusal = lookup.refusal(version_remedy)) {
+        return std::move(*refusal);
+    }
+    return thunk;
+}
+
+const OrRefusal<Thunk>& Thunk::of_process() {
+    // Never destroyed, as buffers of static objects may outlive any other order.
+    static const auto* const thunk = new OrRefusal<Thunk>(load(library_names));
+    return *thunk;
+}
+
+OrRefusal<DeviceName> Thunk::device(int fd) const {
+    constexpr const char* call = "hlthunk_get_device_name_from_fd";
+    const std::string which = "descriptor " + std::to_string(fd);
+    if (::fcntl(fd, F_GETFD) < 0) {
+        return Refusal{EBADF, call,
+                       Availability::no(which + " is not open",
+                                        "keep the device open for as long as the exporter")};
+    }
+    const DeviceName name = functions_.get_device_name(fd);
+    if (name == DeviceName::invalid || name == DeviceName::goya) {
+        return Refusal{ENODEV, call,
+                       Availability::no(which + " is of no Gaudi",
+                                        "give that of the open device: what hlthunk_open() "
+                                        "returned, or synDeviceInfoV2::fd")};
+    }
+    if (!is_gaudi1(name) && functions_.export_mapped_memory == nullptr) {
+        return Refusal{ENOSYS, "dlsym",
+                       Availability::no(library_ + " is too old for this device: it lacks " +
+                                            mapping_call + " (there since Gaudi 2)",
+                                        version_remedy)};
+    }
+    return name;
+}
+
+std::string Thunk::pci_address(int fd) const {
+    std::array<char, 32> text{};
+    return functions_.get_pci_bus_id(fd, text.data(), static_cast<int>(text.size())) == 0
+               ? std::string(text.data())
+               : std::string();
+}
+
+std::vector<std::string> Thunk::pci_addresses() const {
+    std::vector<std::string> addresses;
+    for (int index = 0; index < most_devices; ++index) {
+        const int control = functions_.open_control(index, nullptr);
+        if (control >= 0) {
+            addresses.push_back(pci_address(control));
+            functions_.close(control);
+        }
+    }
+    return addresses;
+}
+
+ExportedMemory Thunk::export_memory(int fd, DeviceName device, const HabanaMemory& memory,
+                                    std::size_t at_least) const {
+    const bool gaudi1 = is_gaudi1(device);
+    ExportedMemory exported =
+        gaudi1 ? export_dram(fd, memory) : export_mapping(fd, memory, at_least);
+    check_holds(exported, memory.length, gaudi1 ? dram_call : mapping_call, describe(memory));
+    return exported;
+}
+
+ExportedMemory Thunk::export_dram(int fd, const HabanaMemory& memory) const {
+    const std::uint64_t offset = memory.address % page_size();
+    const Pages pages{.start = memory.address - offset,
+                      .size = round_up_to_pages(offset + memory.length)};
+    const int got = functions_.export_memory(fd, pages.start, pages.size, export_flags);
+    if (got < 0) {
+        raise(-got, dram_call, pages, memory,
+              "of a Gaudi 1 it has to be an address in its DRAM, within the PCI BAR");
+    }
+    return {.fd = take_descriptor(got, dram_call), .offset = offset};
+}
+
+ExportedMemory Thunk::export_mapping(int fd, const HabanaMemory& memory,
+                                     std::size_t at_least) const {
+    const std::uint64_t start = memory.mapping != 0 ? memory.mapping : memory.address;
+    // From the begin of the mapping on, as include/rdmabuf/providers/habana.hpp says why.
+    const std::uint64_t offset = memory.address - start;
+    const Pages pages{.start = start,
+                      .size = round_up_to_pages(std::max(offset + memory.length, at_least))};
+    const int got = functions_.export_mapped_memory(fd, pages.start, pages.size, 0, export_flags);
+    if (got < 0) {
+        raise(-got, mapping_call, pages, memory,
+              "the mapping has to be what hlthunk_device_memory_map() returned, or "
+              "synDeviceInfoV2::globalHbmBaseAddress, and end behind the memory");
+    }
+    return {.fd = take_descriptor(got, mapping_call), .offset = offset};
+}
+
+std::string describe(const HabanaMemory& memory) {
+    std::string text = std::to_string(memory.length) + " bytes at " + hexadecimal(memory.address);
+    if (memory.mapping != 0) {
+        text += ", mapping " + hexadecimal(memory.mapping);
+    }
+    return text;
+}
+
+} // namespace rdmabuf::detail::habana

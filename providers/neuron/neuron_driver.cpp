@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "neuron/neuron_driver.hpp"
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <system_error>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/device_node.hpp"
+#include "common/driver_library.hpp"
+#include "common/pages.hpp"
+#include "common/status_name.hpp"
+
+namespace rdmabuf::detail::neuron {
+namespace {
+
+constexpr std::array library_names{"libnrt.so.1", "/opt/aws/neuron/lib/libnrt.so.1"};
+constexpr const char* library_remedy =
+    "install aws-neuronx-runtime-lib, on an instance with Neuron devices (Trn1, Inf2 or newer)";
+constexpr const char* version_remedy = "update aws-neuronx-runtime-lib";
+
+Functions look_up(SymbolLookup& lookup) {
+    Functions all;
+    constexpr const char* old = "Neuron 2.0";
+    lookup.required("nrt_init", all.init, old);
+    lookup.required("nrt_get_total_nc_count", all.get_total_core_count, old);
+    lookup.required("nrt_tensor_allocate", all.tensor_allocate, old);
+    lookup.required("nrt_tensor_free", all.tensor_free, old);
+    lookup.required("nrt_tensor_get_va", all.tensor_get_address, old);
+    lookup.required("nrt_tensor_read", all.tensor_read, old);
+    lookup.required("nrt_tensor_write", all.tensor_write, old);
+    lookup.required("nrt_get_dmabuf_fd", all.get_dmabuf_fd, "2023");
+    lookup.optional("nrt_get_dmabuf_fd_v2", all.get_dmabuf_fd_v2);
+    lookup.optional("nrt_get_version", all.get_version);
+    return all;
+}
+
+/// What to do about results that mean the same whatever was called.
+const char* remedy_for(Status status) noexcept {
+    switch (status) {
+        case uninitialized:
+            return "call nrt_init() before";
+        case closed:
+            return "nrt_close() was called, and ended the runtime in this process";
+        case load_not_enough_cores:
+            return "other processes have the NeuronCores, or NEURON_RT_VISIBLE_CORES leaves none";
+        default:
+            return nullptr;
+    }
+}
+
+std::string range(std::uint64_t address, std::size_t length) {
+    return std::to_string(length) + " bytes at " + hexadecimal(address);
+}
+
+/// What may be behind the refusal of an export.
+std::string export_remedy(Status status, const std::string& version) {
+    if (status != invalid) {
+        return "";
+    }
+    if (version.starts_with("2.32.31.")) {
+        return "; libnrt " + version +
+               " says so whatever it is asked, without asking the kernel: use another version";
+    }
+    return "; it has to be memory of a live tensor on a device, as nrt_tensor_get_va() tells it, "
+           "and "
+           "where there is no nrt_get_dmabuf_fd_v2, from its first address on";
+}
+
+} // namespace
+
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, "Neuron runtime", library_remedy);
+    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    const auto& library = std::get<DriverLibrary>(opened);
+    SymbolLookup lookup(library);
+    Driver driver;
+    driver.library_ = library.name();
+    driver.functions_ = look_up(lookup);
+    if (auto refusal = lookup.refusal(version_remedy)) {
+        return std::move(*refusal);
+    }
+    return driver;
+}
+
+const OrRefusal<Driver>& Driver::of_process() {
+    // Never destroyed: buffers of static objects are freed through it.
+    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    return *driver;
+}
+
+std::string Driver::version() const {
+    Version version{};
+    if (functions_.get_version == nullptr ||
+        functions_.get_version(&version, sizeof(version)) != success) {
+        return {};
+    }
+    return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+           std::to_string(version.patch) + "." + std::to_string(version.maintenance);
+}
+
+ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) const {
+    // Two functions, told apart by their names: the second says where in the dma-buf the address
+    // is, which the first leaves to be the beginning.
+    const bool tells_offset = functions_.get_dmabuf_fd_v2 != nullptr;
+    const char* const call = tells_offset ? "nrt_get_dmabuf_fd_v2" : "nrt_get_dmabuf_fd";
+    const std::size_t in_page = address % page_size();
+    if (!tells_offset && in_page != 0) {
+        throw Error(EINVAL, call,
+                    range(address, length) + ": " + std::to_string(in_page) +
+                        " bytes into a page; this runtime exports from the first address of an "
+                        "allocation on, others from any (nrt_get_dmabuf_fd_v2): update "
+                        "aws-neuronx-runtime-lib, or add the whole allocation");
+    }
+    int raw = -1;
+    std::uint64_t offset = 0;
+    const Status got = tells_offset ? functions_.get_dmabuf_fd_v2(address, length, &raw, &offset)
+                                    : functions_.get_dmabuf_fd(address, length, &raw);
+    if (got != success) {
+        raise(got, call,
+              range(address, length) + " were asked for" + export_remedy(got, version()));
+    }
+    ExportedMemory exported{.fd = take_descriptor(raw, call), .offset = offset};
+    if (offset % page_size() != in_page) {
+        throw Error(EIO, call,
+                    range(address, length) + " are " + std::to_string(in_page) +
+                        " bytes into a page, and the runtime has them at offset " +
+                        std::to_string(offset) + " of the dma-buf: no NIC can reach them there");
+    }
+    check_holds(exported, length, call, range(address, length));
+    return exported;
+}
+
+void Driver::raise(Status status, const char* function, std::string_view hint) const {
+    std::string text = name_of(status) + ": " + std::string(hint);
+    if (const char* const remedy = remedy_for(status)) {
+        text.append("; ").append(remedy);
+    }
+    throw Error(errno_of(status), function, text);
+}
+
+std::string name_of(Status status) {
+    constexpr std::array<StatusName, 11> names{{
+        {failure, "NRT_FAILURE"},
+        {invalid, "NRT_INVALID"},
+        {invalid_handle, "NRT_INVALID_HANDLE"},
+        {resource, "NRT_RESOURCE"},
+        {timeout, "NRT_TIMEOUT"},
+        {hardware_error, "NRT_HW_ERROR"},
+        {queue_full, "NRT_QUEUE_FULL"},
+        {load_not_enough_cores, "NRT_LOAD_NOT_ENOUGH_NC"},
+        {host_memory_allocation, "NRT_FAIL_HOST_MEM_ALLOC"},
+        {uninitialized, "NRT_UNINITIALIZED"},
+        {closed, "NRT_CLOSED"},
+    }};
+    return status_name(status, names);
+}
+
+int errno_of(Status status) noexcept {
+    switch (status) {
+        case invalid:
+        case invalid_handle:
+            return EINVAL;
+        case resource:
+        case host_memory_allocation:
+            return ENOMEM;
+        case timeout:
+            return ETIMEDOUT;
+        case load_not_enough_cores:
+        case uninitialized:
+        case closed:
+            return ENODEV;
+        default:
+            return EIO;
+    }
+}
+
+std::optional<Refusal> check_kernel_module(const std::optional<std::string>& version) {
+    unsigned minor = 0;
+    if (!version || !version->starts_with("2.") ||
+        std::from_chars(version->data() + 2, version->data() + version->size(), minor).ec !=
+            std::errc() ||
+        minor > 27) {
+        return std::nullopt;
+    }
+    // ndmabuf_detach() takes the number of the descriptor away and drops the reference that was the
+    // descriptor's, whether it was closed before or is later: the file is freed while it is in use.
+    return Refusal{EOPNOTSUPP, "nrt_get_dmabuf_fd",
+                   Availability::no("the kernel module neuron " + *version +
+                                        " closes a dma-buf's descriptor itself when a region of it "
+                                        "ends, and so a second time",
+                                    "update aws-neuronx-dkms to one newer than 2.27")};
+}
+
+std::optional<Refusal> check_kernel_module() {
+    return check_kernel_module(read_line("/sys/module/neuron/version"));
+}
+
+} // namespace rdmabuf::detail::neuron

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/neuron.hpp>
+
+#include "common/added_numbers.hpp"
+#include "common/driver_buffer.hpp"
+#include "common/pages.hpp"
+#include "neuron/neuron_memory.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using namespace detail::neuron;
+using detail::OrRefusal;
+using detail::Refusal;
+
+constexpr const char* name_of_exporter = "neuron";
+
+/// The runtime, where its dma-bufs can be used.
+OrRefusal<const Driver*> usable_driver() {
+    const auto& loaded = Driver::of_process();
+    if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+        return *refusal;
+    }
+    if (auto refusal = check_kernel_module()) {
+        return std::move(*refusal);
+    }
+    return &std::get<Driver>(loaded);
+}
+
+/// How many NeuronCores there are, @p wanted among them. Asked before nrt_init(), which takes them.
+OrRefusal<std::uint32_t> count_cores(const Driver& driver, int wanted) {
+    constexpr const char* call = "nrt_get_total_nc_count";
+    std::uint32_t count = 0;
+    if (const Status counted = driver.functions().get_total_core_count(&count);
+        counted != success) {
+        return Refusal{errno_of(counted), call,
+                       Availability::no("the NeuronCores cannot be counted: " + name_of(counted),
+                                        "see that aws-neuronx-dkms is installed, its module neuron "
+                                        "loaded, and /dev/neuron0 there for this process")};
+    }
+    if (wanted < 0 || static_cast<std::uint32_t>(wanted) >= count) {
+        return Refusal{ENODEV, call,
+                       Availability::no("there is no NeuronCore " + std::to_string(wanted) +
+                                            ", of " + std::to_string(count),
+                                        "choose one of those there are, or let the container have "
+                                        "/dev/neuron0")};
+    }
+    return count;
+}
+
+class RuntimeExporter final : public NeuronExporter {
+  public:
+    explicit RuntimeExporter(const NeuronOptions& options) : options_(options) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        const auto usable = usable_driver();
+        if (const auto* refusal = std::get_if<Refusal>(&usable)) {
+            return refusal->why;
+        }
+        const Driver& driver = *std::get<const Driver*>(usable);
+        const auto counted = count_cores(driver, options_.core);
+        if (const auto* refusal = std::get_if<Refusal>(&counted)) {
+            return refusal->why;
+        }
+        const std::string version = driver.version();
+        return Availability::yes(
+            driver.library() + (version.empty() ? "" : " " + version) +
+            ", NeuronCores: " + std::to_string(std::get<std::uint32_t>(counted)) +
+            (driver.functions().get_dmabuf_fd_v2 != nullptr
+                 ? ""
+                 : ", without nrt_get_dmabuf_fd_v2: whole allocations only"));
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        return table_->find(address);
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        return table_->export_range(name_of_exporter, address, length, mapping);
+    }
+
+    [[nodiscard]] AddedRange add(const NeuronMemory& memory) override {
+        detail::check_added(
+            memory.address, memory.length,
+            std::to_string(memory.length) + " bytes at " + detail::hexadecimal(memory.address));
+        const Driver& driver = *detail::value_or_raise(usable_driver());
+        detail::ExportedMemory exported = driver.export_memory(memory.address, memory.length);
+        return detail::add_range(table_,
+                                 {.base = memory.address,
+                                  .length = memory.length,
+                                  .generation = memory.generation,
+                                  .kind = MemoryKind::device,
+                                  .pci_address = memory.pci_address},
+                                 std::move(exported.fd), exported.offset);
+    }
+
+    [[nodiscard]] Buffer allocate(std::size_t size) override {
+        if (size == 0) {
+            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        }
+        const std::size_t whole = detail::round_up_to_pages(size);
+        const Driver& driver = *detail::value_or_raise(usable_driver());
+        (void)detail::value_or_raise(count_cores(driver, options_.core));
+        auto memory = std::make_shared<TensorMemory>(driver, options_.core, whole);
+        detail::ExportedMemory exported = driver.export_memory(memory->address(), memory->size());
+        return Buffer(std::make_unique<detail::DriverBuffer<TensorMemory>>(
+            table_, std::move(memory), std::move(exported.fd), exported.offset, std::string()));
+    }
+
+  private:
+    NeuronOptions options_;
+    /// Buffers and ranges outlive their exporter, and hold this.
+    std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
+};
+
+} // namespace
+
+std::shared_ptr<NeuronExporter> make_neuron_exporter(const NeuronOptions& options) {
+    return std::make_shared<RuntimeExporter>(options);
+}
+
+} // namespace rdmabuf
