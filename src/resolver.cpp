@@ -17,6 +17,9 @@
 #if RDMABUF_HAVE_PROVIDER_DMA_HEAP
 #include <rdmabuf/providers/dma_heap.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+#include <rdmabuf/providers/rocm.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
 #include <rdmabuf/providers/udmabuf.hpp>
 #endif
@@ -78,6 +81,9 @@ Resolver Resolver::system() {
     Resolver all;
 #if RDMABUF_HAVE_PROVIDER_CUDA
     all.add(make_cuda_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+    all.add(make_rocm_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_DRM
     all.add(make_drm_exporter());
