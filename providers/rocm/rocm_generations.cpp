@@ -69,17 +69,17 @@ std::uint64_t Generations::next() {
     return ++last_;
 }
 
-void Generations::forget(std::uintptr_t base, std::uint64_t generation) {
+void Generations::forget(const Known& known) {
     const std::lock_guard lock(mutex_);
-    const auto found = known_.find(base);
-    if (found != known_.end() && found->second == generation) {
+    const auto found = known_.find(known.base);
+    if (found != known_.end() && found->second == known.generation) {
         known_.erase(found);
     }
 }
 
 void Generations::freed(void* pointer, void* data) noexcept {
-    of_process().forget(reinterpret_cast<std::uintptr_t>(pointer),
-                        reinterpret_cast<std::uintptr_t>(data));
+    of_process().forget({.base = reinterpret_cast<std::uintptr_t>(pointer),
+                         .generation = reinterpret_cast<std::uintptr_t>(data)});
 }
 
 } // namespace rdmabuf::detail::rocm

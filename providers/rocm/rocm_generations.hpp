@@ -44,12 +44,13 @@ class Generations {
     /// Gives the allocation at @p base a number, and has the driver tell its end.
     /// @return false when the driver does not do that, as for memory that is of no pool
     [[nodiscard]] bool watch(const Driver& driver, std::uintptr_t base);
+    /// The allocation is no more.
+    void forget(const Known& known);
     /// A number for an allocation whose end nobody tells: good for a single look.
     [[nodiscard]] std::uint64_t next();
 
   private:
     static void freed(void* pointer, void* data) noexcept;
-    void forget(std::uintptr_t base, std::uint64_t generation);
 
     std::atomic<pid_t> process_{0};
     mutable std::mutex mutex_;

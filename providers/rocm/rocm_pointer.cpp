@@ -81,7 +81,13 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             if (generations.still(*known)) {
                 return Met{.pointer = *pointer, .generation = known->generation, .lasting = true};
             }
-        } else if (!generations.watch(driver, pointer->base)) {
+            continue;
+        }
+        if (known && known->base > pointer->base) {
+            // Another allocation lies there now, so that one is gone, told or not.
+            generations.forget(*known);
+        }
+        if (!generations.watch(driver, pointer->base)) {
             return Met{.pointer = *pointer, .generation = generations.next()};
         }
     }

@@ -140,6 +140,20 @@ TEST_F(RocmGenerations, AreNeverTheSameOfMemoryThatCannotTellItsEnd) {
     }
 }
 
+TEST_F(RocmGenerations, OfMemoryThatWentWithoutAWordDoNotHideWhatIsThereNow) {
+    const std::uint64_t first = make(FakeRocmKind::device);
+    const std::uint64_t second = make(FakeRocmKind::device);
+    ASSERT_TRUE(exporter_->find(first) && exporter_->find(second));
+    fake_rocm_free(first);
+    fake_rocm_lose(second);
+    const std::uint64_t both = make(FakeRocmKind::device, second - first + page_size());
+    ASSERT_EQ(both, first);
+    const auto found = exporter_->find(second);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->base, both);
+    EXPECT_EQ(exporter_->find(both)->generation, found->generation);
+}
+
 TEST_F(RocmGenerations, OutliveAProgramThatShutsHsaDown) {
     const std::uint64_t address = make(FakeRocmKind::device);
     const auto first = exporter_->find(address);

@@ -64,6 +64,8 @@ enum class FakeRocmKind : std::uint8_t {
 std::uint64_t fake_rocm_make(FakeRocmKind kind, std::size_t size, int gpu);
 /// Frees it, as hsa_amd_memory_pool_free does.
 void fake_rocm_free(std::uint64_t address);
+/// Frees it without a word to those who want to know.
+void fake_rocm_lose(std::uint64_t address);
 /// How many allocations there are.
 unsigned fake_rocm_live();
 

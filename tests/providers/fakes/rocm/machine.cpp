@@ -251,6 +251,11 @@ void fake_rocm_free(std::uint64_t address) {
     Machine::get().free(address);
 }
 
+void fake_rocm_lose(std::uint64_t address) {
+    Locked()->allocations.at(address).notifiers.clear();
+    Machine::get().free(address);
+}
+
 unsigned fake_rocm_live() {
     return static_cast<unsigned>(Locked()->allocations.size());
 }
