@@ -23,6 +23,9 @@
 #if RDMABUF_HAVE_PROVIDER_DMA_HEAP
 #include <rdmabuf/providers/dma_heap.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+#include <rdmabuf/providers/rocm.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
 #include <rdmabuf/providers/udmabuf.hpp>
 #endif
@@ -90,6 +93,9 @@ Resolver Resolver::system() {
 #endif
 #if RDMABUF_HAVE_PROVIDER_NEURON
     all.add(make_neuron_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+    all.add(make_rocm_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_DRM
     all.add(make_drm_exporter());

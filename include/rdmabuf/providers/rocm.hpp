@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <memory>
+
+#include <rdmabuf/exporter.hpp>
+
+namespace rdmabuf {
+
+struct RocmOptions {
+    /// The ordinal, among the GPUs that ROCR_VISIBLE_DEVICES leaves, of the one that allocate()
+    /// takes memory from. Exporting asks the device that an address belongs to.
+    int device = 0;
+};
+
+/// "rocm": memory of AMD GPUs, through ROCm's HSA runtime (libhsa-runtime64.so.1 of ROCm 5.6 or
+/// newer), which is loaded at run time. Exports what hsa_amd_memory_pool_allocate made on a GPU.
+/// HIP needs nothing more: the memory of hipMalloc is of such a pool. Not exported are host memory,
+/// which is found as pinned, and memory of other processes; managed memory (hipMallocManaged) and
+/// memory mapped to addresses (hipMemMap) HSA does not tell of, so that they are not found.
+///
+/// - **Mapping.** MappingKind::pcie falls back to standard, where the driver does not have it or
+/// the
+///   device's BAR is small: ExportedRange::mapping() says which it is.
+/// - **Generations.** HSA has none: the exporter has each allocation that it finds tell when it is
+///   freed (hsa_amd_register_deallocation_callback). Memory that cannot tell, which is all but that
+///   of pools, has another generation at each find().
+/// - **Initialisation.** availability() and allocate() initialise HSA. find() and export_range() do
+///   not, but where they find memory they keep HSA from being shut down as long as the exporter,
+///   its buffers or its ranges live.
+/// - **Placement.** What a NIC reaches may be a copy in system memory, without an error:
+/// docs/registration.md.
+///
+/// src/inc/hsa_ext_amd.h of ROCR-Runtime.
+[[nodiscard]] std::shared_ptr<Allocator> make_rocm_exporter(const RocmOptions& options = {});
+
+} // namespace rdmabuf

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+/// What is used of the HSA runtime's interface, so that building needs no ROCm. Values are those of
+/// <hsa/hsa.h> and <hsa/hsa_ext_amd.h>; where those are installed,
+/// tests/providers/rocm_abi_check.cpp compares the two.
+namespace rdmabuf::detail::rocm {
+
+using Status = int; // hsa_status_t
+inline constexpr Status success = 0;
+inline constexpr Status not_supported = 47; // HSA AMD extension 1.9
+inline constexpr Status general_error = 0x1000;
+inline constexpr Status invalid_argument = 0x1001;
+inline constexpr Status invalid_allocation = 0x1003;
+inline constexpr Status invalid_agent = 0x1004;
+inline constexpr Status out_of_resources = 0x1008;
+inline constexpr Status resource_free = 0x100A;
+inline constexpr Status not_initialized = 0x100B;
+
+/// hsa_agent_t
+struct Agent {
+    std::uint64_t handle = 0;
+};
+/// hsa_amd_memory_pool_t
+struct MemoryPool {
+    std::uint64_t handle = 0;
+};
+
+/// hsa_system_info_t
+enum class SystemInfo : int { dmabuf_supported = 0x204 };
+/// hsa_agent_info_t and hsa_amd_agent_info_t
+enum class AgentInfo : int { device = 17, bdfid = 0xA006, domain = 0xA00F };
+/// hsa_device_type_t
+enum class DeviceType : int { cpu = 0, gpu = 1 };
+/// hsa_amd_memory_pool_info_t
+enum class PoolInfo : int { segment = 0, global_flags = 1, alloc_allowed = 5 };
+/// hsa_amd_segment_t
+inline constexpr int global_segment = 0;
+/// hsa_amd_memory_pool_global_flag_t
+inline constexpr std::uint32_t coarse_grained = 4;
+/// hsa_amd_dma_buf_mapping_type_t
+inline constexpr std::uint64_t mapping_type_pcie = 1;
+
+/// hsa_amd_pointer_type_t
+enum class PointerType : int {
+    unknown = 0,
+    /// From a pool.
+    hsa = 1,
+    /// Memory of the program, pinned (hsa_amd_memory_lock, hipHostRegister).
+    locked = 2,
+    graphics = 3,
+    /// Another process's.
+    ipc = 4,
+    /// Addresses without memory; newer than the others.
+    reserved = 5,
+};
+
+/// hsa_amd_pointer_info_t
+struct PointerInfo {
+    std::uint32_t size = sizeof(PointerInfo);
+    PointerType type = PointerType::unknown;
+    void* agent_base = nullptr;
+    void* host_base = nullptr;
+    std::size_t length = 0;
+    void* user_data = nullptr;
+    Agent owner;
+    std::uint32_t global_flags = 0;
+};
+
+using AgentVisitor = Status(Agent, void*);
+using PoolVisitor = Status(MemoryPool, void*);
+/// hsa_amd_deallocation_callback_t
+using DeallocationCallback = void(void* pointer, void* data);
+
+using Init = Status();
+using ShutDown = Status();
+using StatusString = Status(Status, const char**);
+using SystemGetInfo = Status(SystemInfo, void*);
+using IterateAgents = Status(AgentVisitor*, void*);
+using AgentGetInfo = Status(Agent, AgentInfo, void*);
+using MemoryCopy = Status(void*, const void*, std::size_t);
+using AgentIterateMemoryPools = Status(Agent, PoolVisitor*, void*);
+using MemoryPoolGetInfo = Status(MemoryPool, PoolInfo, void*);
+using MemoryPoolAllocate = Status(MemoryPool, std::size_t, std::uint32_t flags, void**);
+using MemoryPoolFree = Status(void*);
+using GetPointerInfo = Status(const void*, PointerInfo*, void* (*allocate)(std::size_t),
+                              std::uint32_t* count, Agent** accessible);
+using RegisterDeallocationCallback = Status(void*, DeallocationCallback*, void* data);
+using DeregisterDeallocationCallback = Status(void*, DeallocationCallback*);
+using ExportDmaBuf = Status(const void*, std::size_t, int*, std::uint64_t* offset);
+using ExportDmaBufV2 = Status(const void*, std::size_t, int*, std::uint64_t* offset,
+                              std::uint64_t flags);
+using CloseDmaBuf = Status(int);
+
+} // namespace rdmabuf::detail::rocm

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rocm/rocm_driver.hpp"
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/driver_library.hpp"
+
+namespace rdmabuf::detail::rocm {
+namespace {
+
+constexpr std::array library_names{"libhsa-runtime64.so.1", "libhsa-runtime64.so"};
+constexpr const char* library_remedy =
+    "install ROCm's HSA runtime (hsa-rocr), and where it is in no usual folder, name that in "
+    "LD_LIBRARY_PATH (/opt/rocm/lib)";
+constexpr const char* version_remedy = "install ROCm 5.6 or newer";
+
+Functions look_up(SymbolLookup& lookup) {
+    Functions all;
+    constexpr const char* old = "ROCm 5.0";
+    constexpr const char* dmabuf = "ROCm 5.6";
+    lookup.required("hsa_init", all.init, old);
+    lookup.required("hsa_shut_down", all.shut_down, old);
+    lookup.required("hsa_status_string", all.status_string, old);
+    lookup.required("hsa_system_get_info", all.system_get_info, old);
+    lookup.required("hsa_iterate_agents", all.iterate_agents, old);
+    lookup.required("hsa_agent_get_info", all.agent_get_info, old);
+    lookup.required("hsa_memory_copy", all.memory_copy, old);
+    lookup.required("hsa_amd_agent_iterate_memory_pools", all.agent_iterate_memory_pools, old);
+    lookup.required("hsa_amd_memory_pool_get_info", all.memory_pool_get_info, old);
+    lookup.required("hsa_amd_memory_pool_allocate", all.memory_pool_allocate, old);
+    lookup.required("hsa_amd_memory_pool_free", all.memory_pool_free, old);
+    lookup.required("hsa_amd_pointer_info", all.pointer_info, old);
+    lookup.required("hsa_amd_register_deallocation_callback", all.register_deallocation_callback,
+                    old);
+    lookup.required("hsa_amd_deregister_deallocation_callback",
+                    all.deregister_deallocation_callback, old);
+    lookup.required("hsa_amd_portable_export_dmabuf", all.export_dmabuf, dmabuf);
+    lookup.required("hsa_amd_portable_close_dmabuf", all.close_dmabuf, dmabuf);
+    lookup.optional("hsa_amd_portable_export_dmabuf_v2", all.export_dmabuf_v2);
+    return all;
+}
+
+/// What to do about results that mean the same whatever was called.
+const char* remedy_for(Status status) noexcept {
+    switch (status) {
+        case not_initialized:
+            return "HSA is not initialised in this process; in the child of a process that had "
+                   "initialised it, HSA stays unusable: exec another program, or fork before it is "
+                   "used";
+        case invalid_agent:
+            return "the device that holds the memory cannot share it";
+        default:
+            return nullptr;
+    }
+}
+
+} // namespace
+
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, "HSA runtime of ROCm", library_remedy);
+    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    const auto& library = std::get<DriverLibrary>(opened);
+    SymbolLookup lookup(library);
+    Driver driver;
+    driver.library_ = library.name();
+    driver.functions_ = look_up(lookup);
+    if (auto refusal = lookup.refusal(version_remedy)) {
+        return std::move(*refusal);
+    }
+    return driver;
+}
+
+const OrRefusal<Driver>& Driver::of_process() {
+    // Never destroyed: buffers of static objects are freed through it.
+    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    return *driver;
+}
+
+std::string Driver::name_of(Status status) const {
+    const char* text = nullptr;
+    std::string name = "a status without a name";
+    if (functions_.status_string(status, &text) == success && text != nullptr) {
+        // "HSA_STATUS_ERROR: A generic error has occurred."
+        const std::string_view whole = text;
+        name = whole.substr(0, whole.find(':'));
+    }
+    return name + " (" + hexadecimal(static_cast<unsigned>(status)) + ")";
+}
+
+void Driver::raise(Status status, const char* function, std::string_view hint) const {
+    std::string text = name_of(status) + ": " + std::string(hint);
+    if (const char* const remedy = remedy_for(status)) {
+        text.append("; ").append(remedy);
+    }
+    throw Error(errno_of(status), function, text);
+}
+
+int errno_of(Status status) noexcept {
+    switch (status) {
+        case out_of_resources:
+            return ENOMEM;
+        case not_initialized:
+            return ENODEV;
+        case invalid_allocation:
+            return EFAULT;
+        case invalid_agent:
+        case not_supported:
+            return EOPNOTSUPP;
+        default:
+            return EIO;
+    }
+}
+
+void report_teardown(Status status, const char* function) noexcept {
+    if (status != success && status != not_initialized) {
+        report_teardown_failure(function, errno_of(status));
+    }
+}
+
+} // namespace rdmabuf::detail::rocm

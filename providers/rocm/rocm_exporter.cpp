@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/providers/rocm.hpp>
+
+#include "rocm/rocm_agents.hpp"
+#include "rocm/rocm_memory.hpp"
+#include "rocm/rocm_pointer.hpp"
+#include "rocm/rocm_range.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using namespace detail::rocm;
+using detail::OrRefusal;
+using detail::Refusal;
+
+using SharedRuntime = std::shared_ptr<const Runtime>;
+
+/// HSA, and its GPUs.
+struct Usable {
+    SharedRuntime runtime;
+    std::vector<Agent> gpus;
+};
+
+Refusal no_such_device(int wanted, std::size_t devices) {
+    return {ENODEV, "hsa_iterate_agents",
+            Availability::no(
+                "there is no GPU " + std::to_string(wanted) + ", of " + std::to_string(devices),
+                "choose one of those there are, or let this process see more of them: "
+                "ROCR_VISIBLE_DEVICES, and the devices of its container")};
+}
+
+class RocmExporter final : public Allocator {
+  public:
+    explicit RocmExporter(const RocmOptions& options) : options_(options) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        const auto initialised = initialise();
+        if (const auto* refusal = std::get_if<Refusal>(&initialised)) {
+            return refusal->why;
+        }
+        const auto& [runtime, gpus] = std::get<Usable>(initialised);
+        const Driver& driver = runtime->driver();
+        if (const auto refusal = check_dmabufs(driver)) {
+            return refusal->why;
+        }
+        std::string reason = driver.library();
+        for (const Agent gpu : gpus) {
+            reason.append(", ").append(pci_address(driver, gpu));
+        }
+        return Availability::yes(std::move(reason));
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        const auto* const driver = std::get_if<Driver>(&Driver::of_process());
+        if (driver == nullptr || Runtime::is_parents() ||
+            (!holds() && !find_pointer(*driver, address))) {
+            return std::nullopt;
+        }
+        // HSA is initialised, or there would have been nothing to find.
+        const auto held = hold(*driver);
+        const auto met =
+            std::holds_alternative<SharedRuntime>(held) ? meet(*driver, address) : std::nullopt;
+        if (!met) {
+            return std::nullopt;
+        }
+        return Allocation{.base = met->pointer.base,
+                          .length = met->pointer.length,
+                          .generation = met->generation,
+                          .kind = kind_of(*driver, met->pointer),
+                          .pci_address = pci_address(*driver, met->pointer.owner)};
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        if (length == 0) {
+            throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
+        }
+        const auto& loaded = Driver::of_process();
+        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+            refusal->raise();
+        }
+        const auto& driver = std::get<Driver>(loaded);
+        if (!Runtime::is_parents()) {
+            (void)require_pointer(driver, address);
+        }
+        const SharedRuntime runtime = detail::value_or_raise(hold(driver));
+        const Met met = require_met(driver, address);
+        check_exportable(driver, met.pointer);
+        try {
+            return export_from(runtime, met.pointer, length, mapping);
+        } catch (const Error&) {
+            throw_if_freed(driver, met);
+            throw;
+        }
+    }
+
+    [[nodiscard]] Buffer allocate(std::size_t size) override {
+        if (size == 0) {
+            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        }
+        Usable usable = detail::value_or_raise(initialise());
+        const Agent gpu = usable.gpus[static_cast<std::size_t>(options_.device)];
+        return detail::rocm::allocate(std::move(usable.runtime), gpu, size);
+    }
+
+  private:
+    bool holds() const {
+        const std::lock_guard lock(mutex_);
+        return runtime_ != nullptr;
+    }
+    /// Keeps HSA initialised for as long as this exporter lives: what is known of allocations is
+    /// known of those of one initialisation.
+    OrRefusal<SharedRuntime> hold(const Driver& driver) const {
+        const std::lock_guard lock(mutex_);
+        if (runtime_ == nullptr || Runtime::is_parents()) {
+            auto acquired = Runtime::acquire(driver);
+            if (std::holds_alternative<Refusal>(acquired)) {
+                return acquired;
+            }
+            runtime_ = std::get<SharedRuntime>(acquired);
+        }
+        return runtime_;
+    }
+
+    OrRefusal<Usable> initialise() const {
+        const auto& loaded = Driver::of_process();
+        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
+            return *refusal;
+        }
+        const auto& driver = std::get<Driver>(loaded);
+        auto held = hold(driver);
+        if (auto* refusal = std::get_if<Refusal>(&held)) {
+            return std::move(*refusal);
+        }
+        auto listed = list_gpus(driver);
+        if (auto* refusal = std::get_if<Refusal>(&listed)) {
+            return std::move(*refusal);
+        }
+        auto& gpus = std::get<std::vector<Agent>>(listed);
+        if (options_.device < 0 || static_cast<std::size_t>(options_.device) >= gpus.size()) {
+            return no_such_device(options_.device, gpus.size());
+        }
+        return Usable{.runtime = std::get<SharedRuntime>(std::move(held)), .gpus = std::move(gpus)};
+    }
+
+    /// Another thread may have freed it meanwhile, and then nothing else is worth telling.
+    static void throw_if_freed(const Driver& driver, const Met& met) {
+        const Met now = require_met(driver, met.pointer.address);
+        if (met.lasting && now.generation != met.generation) {
+            throw Error(EFAULT, "export_range",
+                        "the allocation at " + detail::hexadecimal(met.pointer.address) +
+                            " was freed while it was exported, and there is another now");
+        }
+    }
+
+    RocmOptions options_;
+    mutable std::mutex mutex_;
+    mutable SharedRuntime runtime_;
+};
+
+} // namespace
+
+std::shared_ptr<Allocator> make_rocm_exporter(const RocmOptions& options) {
+    return std::make_shared<RocmExporter>(options);
+}
+
+} // namespace rdmabuf

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rocm/rocm_pointer.hpp"
+
+#include <cerrno>
+#include <string>
+#include <variant>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "rocm/rocm_agents.hpp"
+#include "rocm/rocm_generations.hpp"
+
+namespace rdmabuf::detail::rocm {
+namespace {
+
+constexpr const char* info_call = "hsa_amd_pointer_info";
+
+/// A pointer of unknown type for what is not HSA's, or the driver's refusal to say.
+std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address) {
+    PointerInfo info;
+    const Status asked =
+        driver.functions().pointer_info(pointer_to(address), &info, nullptr, nullptr, nullptr);
+    if (asked != success) {
+        return asked;
+    }
+    Pointer pointer{.address = address,
+                    .type = info.type,
+                    .base = reinterpret_cast<std::uintptr_t>(info.agent_base),
+                    .length = info.length,
+                    .owner = info.owner};
+    // Pinned memory of the program's may have other addresses for the device than for the program.
+    if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
+        info.type == PointerType::locked && address - host < info.length) {
+        pointer.base = host;
+    }
+    if (info.type == PointerType::reserved || address - pointer.base >= info.length) {
+        pointer.type = PointerType::unknown;
+    }
+    return pointer;
+}
+
+} // namespace
+
+std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address) {
+    const auto found = query(driver, address);
+    const auto* const pointer = std::get_if<Pointer>(&found);
+    return pointer != nullptr && pointer->type != PointerType::unknown ? std::optional(*pointer)
+                                                                       : std::nullopt;
+}
+
+Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
+    const auto found = query(driver, address);
+    const auto* const refused = std::get_if<Status>(&found);
+    if (refused != nullptr && *refused == not_initialized) {
+        driver.raise(*refused, info_call,
+                     "whose memory " + hexadecimal(address) + " is cannot be asked");
+    }
+    if (refused != nullptr || std::get<Pointer>(found).type == PointerType::unknown) {
+        throw Error(EFAULT, info_call,
+                    hexadecimal(address) +
+                        " lies in no live allocation of rocm: pass an address of memory that has "
+                        "not been freed, and that is neither managed (hipMallocManaged) nor mapped "
+                        "(hipMemMap), which HSA does not tell of" +
+                        (refused != nullptr ? " (" + driver.name_of(*refused) + ")" : ""));
+    }
+    return std::get<Pointer>(found);
+}
+
+std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
+    Generations& generations = Generations::of_process();
+    // Once, or twice for what was not known; more often only while others free and allocate here.
+    for (;;) {
+        const auto known = generations.nearest(address);
+        const auto pointer = find_pointer(driver, address);
+        if (!pointer) {
+            return std::nullopt;
+        }
+        if (known && known->base == pointer->base) {
+            // Known before it was asked for and after: it was not freed in between.
+            if (generations.still(*known)) {
+                return Met{.pointer = *pointer, .generation = known->generation, .lasting = true};
+            }
+            continue;
+        }
+        if (known && known->base > pointer->base) {
+            // Another allocation lies there now, so that one is gone, told or not.
+            generations.forget(*known);
+        }
+        if (!generations.watch(driver, pointer->base)) {
+            return Met{.pointer = *pointer, .generation = generations.next()};
+        }
+    }
+}
+
+Met require_met(const Driver& driver, std::uintptr_t address) {
+    for (;;) {
+        if (const auto met = meet(driver, address)) {
+            return *met;
+        }
+        (void)require_pointer(driver, address);
+    }
+}
+
+MemoryKind kind_of(const Driver& driver, const Pointer& pointer) noexcept {
+    const bool host =
+        pointer.type == PointerType::locked || type_of(driver, pointer.owner) == DeviceType::cpu;
+    return host ? MemoryKind::pinned_host : MemoryKind::device;
+}
+
+} // namespace rdmabuf::detail::rocm

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "rocm/rocm_range.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/dmabuf_size.hpp"
+#include "common/pages.hpp"
+#include "rocm/rocm_agents.hpp"
+
+namespace rdmabuf::detail::rocm {
+namespace {
+
+constexpr const char* export_call = "hsa_amd_portable_export_dmabuf";
+
+void close_dmabuf(const Driver& driver, int fd) noexcept {
+    // In a child, and where the driver has gone before, the descriptor is all there is to close.
+    if (!Runtime::is_parents()) {
+        const Status closed = driver.functions().close_dmabuf(fd);
+        if (closed != not_initialized) {
+            report_teardown(closed, "hsa_amd_portable_close_dmabuf");
+            return;
+        }
+    }
+    if (::close(fd) != 0) {
+        report_teardown_failure("close", errno);
+    }
+}
+
+/// A descriptor of the driver's, until something else owns it.
+class DriversFd {
+  public:
+    DriversFd(const Driver& driver, int fd) noexcept : driver_(&driver), fd_(fd) {}
+    ~DriversFd() {
+        if (fd_ >= 0) {
+            close_dmabuf(*driver_, fd_);
+        }
+    }
+    DriversFd(const DriversFd&) = delete;
+    DriversFd& operator=(const DriversFd&) = delete;
+
+    [[nodiscard]] int get() const noexcept { return fd_; }
+    [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+
+  private:
+    const Driver* driver_;
+    int fd_;
+};
+
+/// Compared this way round, nothing can overflow.
+void check_range(const Pointer& pointer, std::size_t length) {
+    const std::size_t offset = pointer.address - pointer.base;
+    if (length > pointer.length - offset) {
+        throw Error(ERANGE, "export_range",
+                    std::to_string(length) + " bytes at offset " + std::to_string(offset) +
+                        " leave the buffer of " + std::to_string(pointer.length) + " bytes at " +
+                        hexadecimal(pointer.base));
+    }
+}
+
+/// What the driver is asked for.
+struct Pages {
+    std::uintptr_t begin;
+    std::size_t length;
+};
+
+/// The pages of a range, as far as they are the allocation's: the driver refuses what is not.
+Pages pages_of(const Pointer& pointer, std::size_t length) {
+    const std::size_t before =
+        std::min(pointer.address % page_size(), pointer.address - pointer.base);
+    const std::uintptr_t begin = pointer.address - before;
+    const std::size_t most = pointer.length - (begin - pointer.base);
+    const std::size_t in_last = (pointer.address + length) % page_size();
+    const std::size_t after = in_last == 0 ? 0 : page_size() - in_last;
+    return {.begin = begin, .length = std::min(before + length + after, most)};
+}
+
+/// What the driver gave.
+struct Answer {
+    int fd = -1;
+    std::uint64_t offset = 0;
+    MappingKind mapping = MappingKind::standard;
+};
+
+Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, MappingKind mapping) {
+    const Functions& functions = driver.functions();
+    void* const begin = pointer_to(pages.begin);
+    Answer answer;
+    Status got = not_supported;
+    if (mapping == MappingKind::pcie && functions.export_dmabuf_v2 != nullptr) {
+        answer.mapping = MappingKind::pcie;
+        got = functions.export_dmabuf_v2(begin, pages.length, &answer.fd, &answer.offset,
+                                         mapping_type_pcie);
+    }
+    if (got == not_supported) {
+        // Drivers before HSA AMD extension 1.9 do not have the flag, and devices with a small BAR
+        // refuse it.
+        answer.mapping = MappingKind::standard;
+        got = functions.export_dmabuf(begin, pages.length, &answer.fd, &answer.offset);
+    }
+    if (got != success) {
+        std::string hint = std::to_string(pages.length) + " bytes at " + hexadecimal(pages.begin) +
+                           " of " + pci_address(driver, pointer.owner) + " were asked for";
+        if (got == out_of_resources) {
+            hint +=
+                "; the kernel gave no descriptor, which may be for want of descriptors "
+                "(ulimit -n), or for what its log says";
+        }
+        driver.raise(got, export_call, hint);
+    }
+    return answer;
+}
+
+void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::size_t length) {
+    const std::string begins = "the driver says that " + hexadecimal(pointer.address) +
+                               " lies at offset " + std::to_string(offset) + " of its dma-buf, ";
+    if (offset % page_size() != pointer.address % page_size()) {
+        throw Error(EIO, export_call,
+                    begins +
+                        "which is another place in its page: a NIC could not call it by its "
+                        "address");
+    }
+    const auto size = dmabuf_size(fd);
+    if (!size) {
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be asked");
+    }
+    if (offset > *size || length > *size - offset) {
+        throw Error(ERANGE, export_call,
+                    begins + "which has " + std::to_string(*size) + " bytes and not the " +
+                        std::to_string(length) + " asked for behind that");
+    }
+}
+
+} // namespace
+
+void check_exportable(const Driver& driver, const Pointer& pointer) {
+    const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
+    // Not left to the driver, which looks for the device that holds the memory.
+    if (pointer.type == PointerType::ipc || pointer.type == PointerType::graphics) {
+        const bool ipc = pointer.type == PointerType::ipc;
+        throw Error(EOPNOTSUPP, export_call,
+                    what +
+                        (ipc ? "another process's (hipIpcOpenMemHandle): export it there"
+                             : "of a graphics driver: export it through that one") +
+                        ", and pass the descriptor on (make_external_exporter)");
+    }
+    if (kind_of(driver, pointer) == MemoryKind::pinned_host) {
+        throw Error(EOPNOTSUPP, export_call,
+                    what +
+                        "host memory, which HSA does not export: register it as what it is, "
+                        "with MemoryRegion");
+    }
+    if (const auto refusal = check_dmabufs(driver)) {
+        refusal->raise();
+    }
+}
+
+ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const Pointer& pointer,
+                          std::size_t length, MappingKind mapping) {
+    check_range(pointer, length);
+    const Driver& driver = runtime->driver();
+    const Pages pages = pages_of(pointer, length);
+    const Answer answer = ask(driver, pointer, pages, mapping);
+    DriversFd fd(driver, answer.fd);
+    if (fd.get() < 0) {
+        throw Error(EIO, export_call, "the driver says that it succeeded, and gave no descriptor");
+    }
+    // The kernel makes it so; nothing in the driver's interface promises it.
+    if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
+        throw Error(errno, "fcntl(F_SETFD)");
+    }
+    // A dma-buf holds all that the driver took for small allocations at once.
+    const std::uint64_t offset = answer.offset + (pointer.address - pages.begin);
+    check_dmabuf(fd.get(), offset, pointer, length);
+    ExportedRange::Release release = [runtime](int closed) {
+        close_dmabuf(runtime->driver(), closed);
+    };
+    std::string name = name_of_exporter;
+    return {std::move(name), fd.release(),    std::move(release), offset,
+            length,          pointer.address, answer.mapping};
+}
+
+} // namespace rdmabuf::detail::rocm
