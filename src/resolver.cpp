@@ -11,6 +11,9 @@
 #if RDMABUF_HAVE_PROVIDER_CUDA
 #include <rdmabuf/providers/cuda.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+#include <rdmabuf/providers/level_zero.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_DRM
 #include <rdmabuf/providers/drm.hpp>
 #endif
@@ -78,6 +81,9 @@ Resolver Resolver::system() {
     Resolver all;
 #if RDMABUF_HAVE_PROVIDER_CUDA
     all.add(make_cuda_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+    all.add(make_level_zero_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_DRM
     all.add(make_drm_exporter());
