@@ -86,7 +86,8 @@ void declare_ends(CLI::App& app, CommandLine& line) {
 
 void declare_memory(CLI::App& app, CommandLine& line) {
     add_choice<MemoryType>(app, "--memory", line.options.memory, memory_types,
-                           "host (default); cuda: an NVIDIA GPU's; udmabuf, dma-heap, drm; "
+                           "host (default); cuda: an NVIDIA GPU's; level-zero: that of one of "
+                           "Intel's; udmabuf, dma-heap, drm; "
                            "memfd: the stand-in for a dma-buf, for softverbs; external: one of "
                            "udmabuf, or else a memfd, that the program adds itself; dm: the RDMA "
                            "device's own")

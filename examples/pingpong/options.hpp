@@ -24,11 +24,22 @@ enum class Mode : std::uint8_t {
     loopback,
 };
 
-enum class MemoryType : std::uint8_t { host, cuda, udmabuf, dma_heap, drm, memfd, external, dm };
+enum class MemoryType : std::uint8_t {
+    host,
+    cuda,
+    level_zero,
+    udmabuf,
+    dma_heap,
+    drm,
+    memfd,
+    external,
+    dm
+};
 /// But for host and dm they are called after the exporter that makes them, or knows them.
 inline constexpr auto memory_types = std::to_array<Named<MemoryType>>({
     {"host", MemoryType::host},
     {"cuda", MemoryType::cuda},
+    {"level-zero", MemoryType::level_zero},
     {"udmabuf", MemoryType::udmabuf},
     {"dma-heap", MemoryType::dma_heap},
     {"drm", MemoryType::drm},
