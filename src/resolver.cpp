@@ -11,6 +11,12 @@
 #if RDMABUF_HAVE_PROVIDER_CUDA
 #include <rdmabuf/providers/cuda.hpp>
 #endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+#include <rdmabuf/providers/level_zero.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+#include <rdmabuf/providers/rocm.hpp>
+#endif
 #if RDMABUF_HAVE_PROVIDER_HABANA
 #include <rdmabuf/providers/habana.hpp>
 #endif
@@ -22,9 +28,6 @@
 #endif
 #if RDMABUF_HAVE_PROVIDER_DMA_HEAP
 #include <rdmabuf/providers/dma_heap.hpp>
-#endif
-#if RDMABUF_HAVE_PROVIDER_ROCM
-#include <rdmabuf/providers/rocm.hpp>
 #endif
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
 #include <rdmabuf/providers/udmabuf.hpp>
@@ -88,14 +91,17 @@ Resolver Resolver::system() {
 #if RDMABUF_HAVE_PROVIDER_CUDA
     all.add(make_cuda_exporter());
 #endif
+#if RDMABUF_HAVE_PROVIDER_LEVEL_ZERO
+    all.add(make_level_zero_exporter());
+#endif
+#if RDMABUF_HAVE_PROVIDER_ROCM
+    all.add(make_rocm_exporter());
+#endif
 #if RDMABUF_HAVE_PROVIDER_HABANA
     all.add(make_habana_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_NEURON
     all.add(make_neuron_exporter());
-#endif
-#if RDMABUF_HAVE_PROVIDER_ROCM
-    all.add(make_rocm_exporter());
 #endif
 #if RDMABUF_HAVE_PROVIDER_DRM
     all.add(make_drm_exporter());

@@ -87,11 +87,10 @@ void declare_ends(CLI::App& app, CommandLine& line) {
 void declare_memory(CLI::App& app, CommandLine& line) {
     add_choice<MemoryType>(
         app, "--memory", line.options.memory, memory_types,
-        "host (default); cuda: an NVIDIA GPU's; habana: an Intel Gaudi's; neuron: an AWS "
-        "Trainium's; rocm: an AMD GPU's; udmabuf, dma-heap, drm; memfd: the stand-in for a "
-        "dma-buf, for softverbs; external: one of "
-        "udmabuf, or else a memfd, that the program adds itself; dm: the RDMA "
-        "device's own")
+        "host (default); cuda: an NVIDIA GPU's; level-zero: that of one of Intel's; rocm: of "
+        "one of AMD's; habana: an Intel Gaudi's; neuron: an AWS Trainium's; udmabuf, dma-heap, "
+        "drm; memfd: the stand-in for a dma-buf, for softverbs; external: one of udmabuf, or "
+        "else a memfd, that the program adds itself; dm: the RDMA device's own")
         ->type_name("TYPE");
     app.add_option("--heap", line.options.heap, "Heap in /dev/dma_heap (default system)")
         ->type_name("NAME");

@@ -11,6 +11,8 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "common/extent.hpp"
+
 namespace rdmabuf::detail {
 namespace {
 
@@ -95,16 +97,12 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
                     hexadecimal(address) + " lies in no live buffer of this " +
                         std::string(exporter) + " exporter");
     }
-    const std::size_t offset = address - entry->allocation.base;
-    // Compared this way round, offset + length cannot overflow.
-    if (length > entry->allocation.length - offset) {
-        throw Error(ERANGE, function,
-                    std::to_string(length) + " bytes at offset " + std::to_string(offset) +
-                        " leave the buffer of " + std::to_string(entry->allocation.length) +
-                        " bytes at " + hexadecimal(entry->allocation.base));
+    const Extent extent{.base = entry->allocation.base, .length = entry->allocation.length};
+    if (!extent.holds(address, length)) {
+        throw leaves(extent, address, length);
     }
     return hold(std::string(exporter), entry->place.dmabuf->duplicate(), entry->place.keep,
-                entry->place.offset + offset, length, address);
+                entry->place.offset + (address - extent.base), length, address);
 }
 
 ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,

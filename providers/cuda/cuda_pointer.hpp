@@ -6,6 +6,7 @@
 #include <optional>
 #include <variant>
 
+#include "common/extent.hpp"
 #include "cuda/cuda_driver.hpp"
 
 namespace rdmabuf::detail::cuda {
@@ -50,12 +51,6 @@ class PointerContext {
     /// Memory without a context is reached in its device's primary one.
     std::optional<PrimaryContext> primary_;
     CurrentContext current_;
-};
-
-/// Addresses and their number.
-struct Extent {
-    DevicePointer base = 0;
-    std::size_t length = 0;
 };
 
 /// What the driver has behind an address: the allocation, or one mapping of a reserved range. None

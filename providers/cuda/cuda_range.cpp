@@ -18,22 +18,6 @@ namespace {
 
 constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 
-/// "2 bytes at offset 4095 leave the buffer of 4096 bytes at 0x7f..": of allocation or mapping.
-Error leaves(const Extent& extent, DevicePointer address, std::size_t length,
-             const std::string& why) {
-    return {ERANGE, "export_range",
-            std::to_string(length) + " bytes at offset " + std::to_string(address - extent.base) +
-                " leave the buffer of " + std::to_string(extent.length) + " bytes at " +
-                hexadecimal(extent.base) + why};
-}
-
-/// Whether @p length bytes from @p address on lie inside. Compared this way round, nothing can
-/// overflow.
-bool holds(const Extent& extent, DevicePointer address, std::size_t length) noexcept {
-    const std::uint64_t offset = address - extent.base;
-    return offset <= extent.length && length <= extent.length - offset;
-}
-
 /// The driver tells the one mapping that holds an address. A range that leaves it is still one
 /// piece where others were mapped behind it into the same reserved range; allocations that merely
 /// lie side by side, as cuMemAlloc makes them, are not.
@@ -44,14 +28,14 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
         throw Error(EFAULT, "cuMemGetAddressRange",
                     hexadecimal(pointer.address) + " lies in no live allocation of cuda");
     }
-    if (holds(*first, pointer.address, length)) {
+    if (first->holds(pointer.address, length)) {
         return 1;
     }
     if (!pointer.mapped()) {
-        throw leaves(*first, pointer.address, length, "");
+        throw leaves(*first, pointer.address, length);
     }
     const Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
-    if (!holds(reserved, pointer.address, length)) {
+    if (!reserved.holds(pointer.address, length)) {
         throw leaves(*first, pointer.address, length,
                      ", and the " + std::to_string(reserved.length) + " that were reserved at " +
                          hexadecimal(reserved.base));

@@ -159,8 +159,8 @@ TEST(PingpongOptions, SizesThatAreNoneAreRefused) {
 TEST(PingpongOptions, UnknownNamesAreRefusedWithThoseThereAre) {
     EXPECT_EQ(
         refusal({"--loopback", "--memory", "gpu"}),
-        "--memory gpu is not one of: host, cuda, habana, neuron, rocm, udmabuf, dma-heap, drm, "
-        "memfd, external, dm");
+        "--memory gpu is not one of: host, cuda, habana, level-zero, neuron, rocm, udmabuf, "
+        "dma-heap, drm, memfd, external, dm");
     EXPECT_EQ(refusal({"--loopback", "--verb", "swap"}),
               "--verb swap is not one of: send, write, write-imm, read, cas, fadd");
     EXPECT_THAT(refusal({"--listen", "--bootstrap", "mpi"}), HasSubstr("tcp, rdmacm"));

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "level_zero/level_zero_driver.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/driver_library.hpp"
+
+namespace rdmabuf::detail::level_zero {
+namespace {
+
+constexpr std::array library_names{"libze_loader.so.1", "libze_loader.so"};
+constexpr const char* library_remedy =
+    "install the Level Zero loader (Debian: libze1) and the driver of the GPU (libze-intel-gpu1, "
+    "intel-level-zero-gpu)";
+constexpr const char* version_remedy = "install a Level Zero loader of version 1.2 or newer";
+constexpr const char* driver_remedy =
+    "install the driver of the GPU (libze-intel-gpu1, intel-level-zero-gpu), and let this process "
+    "open /dev/dri/renderD* (group render)";
+constexpr const char* initialise_remedy =
+    "Level Zero is not initialised in this process: call zeInit first, or availability()";
+
+Functions look_up(SymbolLookup& lookup) {
+    Functions all;
+    constexpr const char* first = "Level Zero 1.0";
+    lookup.required("zeInit", all.init, first);
+    lookup.required("zeDriverGet", all.driver_get, first);
+    lookup.required("zeDriverGetApiVersion", all.driver_get_api_version, first);
+    lookup.required("zeDeviceGet", all.device_get, first);
+    lookup.required("zeDeviceGetProperties", all.device_get_properties, first);
+    lookup.required("zeDeviceGetExternalMemoryProperties",
+                    all.device_get_external_memory_properties, first);
+    lookup.required("zeDeviceGetCommandQueueGroupProperties", all.device_get_queue_group_properties,
+                    first);
+    lookup.required("zeContextCreate", all.context_create, first);
+    lookup.required("zeMemAllocDevice", all.mem_alloc_device, first);
+    lookup.required("zeMemFree", all.mem_free, first);
+    lookup.required("zeMemGetAllocProperties", all.mem_get_alloc_properties, first);
+    lookup.required("zeMemGetAddressRange", all.mem_get_address_range, first);
+    lookup.required("zeMemGetIpcHandle", all.mem_get_ipc_handle, first);
+    lookup.required("zeCommandListCreateImmediate", all.command_list_create_immediate, first);
+    lookup.required("zeCommandListDestroy", all.command_list_destroy, first);
+    lookup.required("zeCommandListAppendMemoryCopy", all.command_list_append_memory_copy, first);
+    lookup.optional("zeDevicePciGetPropertiesExt", all.device_pci_get_properties);
+    lookup.optional("zeMemPutIpcHandle", all.mem_put_ipc_handle);
+    lookup.optional("zeMemGetFileDescriptorFromIpcHandleExp", all.mem_get_fd_from_ipc_handle);
+    return all;
+}
+
+const char* short_name_of(Result result) {
+    static const std::map<Result, const char*> names{
+        {device_lost, "ERROR_DEVICE_LOST"},
+        {out_of_host_memory, "ERROR_OUT_OF_HOST_MEMORY"},
+        {out_of_device_memory, "ERROR_OUT_OF_DEVICE_MEMORY"},
+        {insufficient_permissions, "ERROR_INSUFFICIENT_PERMISSIONS"},
+        {not_available, "ERROR_NOT_AVAILABLE"},
+        {dependency_unavailable, "ERROR_DEPENDENCY_UNAVAILABLE"},
+        {uninitialized, "ERROR_UNINITIALIZED"},
+        {unsupported_version, "ERROR_UNSUPPORTED_VERSION"},
+        {unsupported_feature, "ERROR_UNSUPPORTED_FEATURE"},
+        {invalid_argument, "ERROR_INVALID_ARGUMENT"},
+        {invalid_null_handle, "ERROR_INVALID_NULL_HANDLE"},
+        {invalid_null_pointer, "ERROR_INVALID_NULL_POINTER"},
+        {unsupported_size, "ERROR_UNSUPPORTED_SIZE"},
+        {unsupported_alignment, "ERROR_UNSUPPORTED_ALIGNMENT"},
+        {invalid_enumeration, "ERROR_INVALID_ENUMERATION"},
+        {unsupported_enumeration, "ERROR_UNSUPPORTED_ENUMERATION"},
+        {address_not_found, "ERROR_ADDRESS_NOT_FOUND"},
+        {unknown_error, "ERROR_UNKNOWN"},
+    };
+    const auto found = names.find(result);
+    return found != names.end() ? found->second : nullptr;
+}
+
+/// What to do about results that mean the same whatever was called.
+const char* remedy_for(Result result) noexcept {
+    switch (result) {
+        case uninitialized:
+            return initialise_remedy;
+        case device_lost:
+            return "the GPU hung or was reset, and its memory is gone: see dmesg, and start the "
+                   "process anew";
+        default:
+            return nullptr;
+    }
+}
+
+/// What a function that fills an array has, of as many as it says there are.
+template <class Item, class Get>
+std::variant<std::vector<Item>, Result> all_of(const Get& get) {
+    std::uint32_t count = 0;
+    if (const Result counted = get(&count, nullptr); counted != success) {
+        return counted;
+    }
+    std::vector<Item> items(count);
+    if (const Result got = count != 0 ? get(&count, items.data()) : success; got != success) {
+        return got;
+    }
+    items.resize(count);
+    return items;
+}
+
+} // namespace
+
+struct Driver::OwnContexts {
+    std::mutex mutex;
+    /// Every driver that has a GPU has given one.
+    bool complete = false;
+    std::map<DriverHandle, Context> made;
+
+    /// That of @p driver, unless there is one.
+    Result make(const Functions& functions, DriverHandle driver) {
+        if (made.contains(driver)) {
+            return success;
+        }
+        const ContextDesc desc;
+        Context context = nullptr;
+        const Result result = functions.context_create(driver, &desc, &context);
+        if (result == success) {
+            made.emplace(driver, context);
+        }
+        return result;
+    }
+};
+
+Driver::Driver() : own_(std::make_shared<OwnContexts>()) {}
+
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, "Level Zero loader", library_remedy);
+    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    const auto& library = std::get<DriverLibrary>(opened);
+    SymbolLookup lookup(library);
+    Driver driver;
+    driver.library_ = library.name();
+    driver.functions_ = look_up(lookup);
+    if (auto refusal = lookup.refusal(version_remedy)) {
+        return std::move(*refusal);
+    }
+    return driver;
+}
+
+const OrRefusal<Driver>& Driver::of_process() {
+    // Never destroyed: buffers of static objects are freed through it.
+    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    return *driver;
+}
+
+std::optional<Refusal> Driver::initialise() const {
+    const Result initialised = functions_.init(init_gpu_only);
+    if (initialised == success) {
+        return std::nullopt;
+    }
+    // The loader has no other word for a machine without a driver.
+    return Refusal{errno_of(initialised), "zeInit",
+                   Availability::no("no driver for a GPU can be initialised by " + library_ + ": " +
+                                        name_of(initialised),
+                                    driver_remedy)};
+}
+
+std::variant<std::vector<DriverHandle>, Result> Driver::drivers() const {
+    return all_of<DriverHandle>(functions_.driver_get);
+}
+
+std::variant<std::vector<Device>, Result> Driver::gpus_of(DriverHandle driver) const {
+    auto found = all_of<Device>([&](std::uint32_t* count, Device* devices) {
+        return functions_.device_get(driver, count, devices);
+    });
+    if (auto* const devices = std::get_if<std::vector<Device>>(&found)) {
+        std::erase_if(*devices, [&](Device device) {
+            DeviceProperties properties;
+            return functions_.device_get_properties(device, &properties) != success ||
+                   properties.type != device_type_gpu;
+        });
+    }
+    return found;
+}
+
+OrRefusal<std::vector<Gpu>> Driver::gpus() const {
+    const auto refused = [](Result result, const char* function) {
+        return Refusal{errno_of(result), function,
+                       Availability::no("the GPUs cannot be listed: " + name_of(result))};
+    };
+    const auto found = drivers();
+    if (const auto* const result = std::get_if<Result>(&found)) {
+        return refused(*result, "zeDriverGet");
+    }
+    std::vector<Gpu> all;
+    for (DriverHandle driver : std::get<std::vector<DriverHandle>>(found)) {
+        const auto devices = gpus_of(driver);
+        if (const auto* const result = std::get_if<Result>(&devices)) {
+            return refused(*result, "zeDeviceGet");
+        }
+        for (Device device : std::get<std::vector<Device>>(devices)) {
+            all.push_back({.driver = driver, .device = device});
+        }
+    }
+    return all;
+}
+
+/// Makes what is missing. The caller holds the lock.
+void Driver::make_contexts() const {
+    const auto found = drivers();
+    const auto* const all = std::get_if<std::vector<DriverHandle>>(&found);
+    if (all == nullptr) {
+        return;
+    }
+    bool refused = false;
+    for (DriverHandle driver : *all) {
+        const auto gpus = gpus_of(driver);
+        const auto* const devices = std::get_if<std::vector<Device>>(&gpus);
+        if (devices != nullptr && devices->empty()) {
+            continue;
+        }
+        refused = devices == nullptr || own_->make(functions_, driver) != success || refused;
+    }
+    own_->complete = !refused && !own_->made.empty();
+}
+
+std::vector<Context> Driver::contexts() const {
+    const std::lock_guard lock(own_->mutex);
+    if (!own_->complete) {
+        make_contexts();
+    }
+    std::vector<Context> all;
+    all.reserve(own_->made.size());
+    for (const auto& [driver, context] : own_->made) {
+        all.push_back(context);
+    }
+    return all;
+}
+
+Context Driver::context_of(DriverHandle driver) const {
+    const std::lock_guard lock(own_->mutex);
+    check(own_->make(functions_, driver), "zeContextCreate", "a context for the GPU was asked for");
+    return own_->made.at(driver);
+}
+
+std::string Driver::name_of(Result result) {
+    const char* const name = short_name_of(result);
+    std::array<char, 16> number{};
+    std::snprintf(number.data(), number.size(), "0x%" PRIx32, result);
+    return (name != nullptr ? std::string("ZE_RESULT_") + name : "a result without a name") + " (" +
+           number.data() + ")";
+}
+
+void Driver::raise(Result result, const char* function, std::string_view hint) {
+    std::string text = name_of(result) + ": " + std::string(hint);
+    if (const char* const remedy = remedy_for(result)) {
+        text.append("; ").append(remedy);
+    }
+    throw Error(errno_of(result), function, text);
+}
+
+bool Driver::exports_dmabufs(Device device) const {
+    ExternalMemoryProperties properties;
+    return functions_.device_get_external_memory_properties(device, &properties) == success &&
+           (properties.memory_export_types & external_dma_buf) != 0;
+}
+
+std::string Driver::pci_address(Device device) const {
+    PciProperties properties;
+    if (device == nullptr || functions_.device_pci_get_properties == nullptr ||
+        functions_.device_pci_get_properties(device, &properties) != success) {
+        return {};
+    }
+    std::array<char, 48> text{};
+    std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.%x", properties.domain, properties.bus,
+                  properties.device, properties.function);
+    return text.data();
+}
+
+int errno_of(Result result) noexcept {
+    switch (result) {
+        case out_of_host_memory:
+        case out_of_device_memory:
+        case unsupported_size:
+            return ENOMEM;
+        case uninitialized:
+        case device_lost:
+        case dependency_unavailable:
+            return ENODEV;
+        case unsupported_feature:
+        case unsupported_enumeration:
+        case unsupported_version:
+            return EOPNOTSUPP;
+        case insufficient_permissions:
+            return EPERM;
+        default:
+            return EIO;
+    }
+}
+
+void report_teardown(Result result, const char* function) noexcept {
+    if (result != success && result != uninitialized) {
+        report_teardown_failure(function, errno_of(result));
+    }
+}
+
+} // namespace rdmabuf::detail::level_zero

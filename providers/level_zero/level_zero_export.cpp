@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "level_zero/level_zero_export.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "common/dmabuf_size.hpp"
+#include "common/pages.hpp"
+
+namespace rdmabuf::detail::level_zero {
+namespace {
+
+constexpr const char* export_call = "zeMemGetAllocProperties(EXTERNAL_MEMORY_EXPORT_FD)";
+constexpr const char* descriptor_remedy =
+    "allocate it for export: zeMemAllocDevice with a ze_external_memory_export_desc_t of "
+    "ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF in pNext";
+
+/// A descriptor of our own for one of the driver's, which keeps that for the next who asks: closing
+/// it would take it from them.
+UniqueFd duplicate(int fd, const char* function) {
+    UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!own) {
+        throw Error(errno, "fcntl(F_DUPFD_CLOEXEC)",
+                    std::string(function) + " gave descriptor " + std::to_string(fd));
+    }
+    return own;
+}
+
+/// The way that the specification has.
+std::variant<UniqueFd, Result> export_descriptor(const Driver& driver, const Pointer& pointer) {
+    ExportFd exported;
+    AllocationProperties properties;
+    properties.next = &exported;
+    Device device = nullptr;
+    const Result asked = driver.functions().mem_get_alloc_properties(
+        pointer.context, reinterpret_cast<const void*>(pointer.address), &properties, &device);
+    if (asked != success) {
+        return asked;
+    }
+    if (exported.fd < 0) {
+        return unsupported_feature;
+    }
+    return duplicate(exported.fd, export_call);
+}
+
+/// An IPC handle, which goes back where the loader takes it back. In others it goes with the
+/// memory.
+class IpcExport {
+  public:
+    IpcExport(const Driver& driver, const Pointer& pointer, std::uintptr_t base)
+        : functions_(&driver.functions()), context_(pointer.context) {
+        Driver::check(
+            functions_->mem_get_ipc_handle(context_, reinterpret_cast<const void*>(base), &handle_),
+            "zeMemGetIpcHandle",
+            "the memory at " + hexadecimal(pointer.address) +
+                " was not allocated for export, and cannot be shared by IPC either; " +
+                descriptor_remedy);
+    }
+    ~IpcExport() {
+        if (functions_->mem_put_ipc_handle != nullptr) {
+            report_teardown(functions_->mem_put_ipc_handle(context_, handle_), "zeMemPutIpcHandle");
+        }
+    }
+    IpcExport(const IpcExport&) = delete;
+    IpcExport& operator=(const IpcExport&) = delete;
+
+    /// The handle's, and gone with it. What else is in the handle is the driver's secret.
+    [[nodiscard]] int fd() const {
+        constexpr const char* function = "zeMemGetFileDescriptorFromIpcHandleExp";
+        std::uint64_t fd = 0;
+        Driver::check(
+            functions_->mem_get_fd_from_ipc_handle(context_, handle_, &fd), function,
+            std::string("the descriptor of an IPC handle was asked for; ") + descriptor_remedy);
+        if (fd > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+            throw Error(EIO, function,
+                        "the driver gave " + std::to_string(fd) + ", which is no descriptor");
+        }
+        return static_cast<int>(fd);
+    }
+
+  private:
+    const Functions* functions_;
+    Context context_;
+    IpcHandle handle_;
+};
+
+/// Whether a driver refuses for want of the descriptor at allocation, and not for what happened.
+bool may_lack_descriptor(Result result) noexcept {
+    return result == unsupported_feature || result == unsupported_enumeration ||
+           result == invalid_enumeration || result == invalid_argument;
+}
+
+UniqueFd export_by_ipc(const Driver& driver, const Pointer& pointer, std::uintptr_t base,
+                       Result refused) {
+    const std::string what =
+        "the memory at " + hexadecimal(pointer.address) + " is not exported as a dma-buf";
+    if (pointer.type == MemoryType::host) {
+        throw Error(EOPNOTSUPP, export_call,
+                    Driver::name_of(refused) + ": " + what +
+                        ": it is host memory; register it as what it is, with MemoryRegion");
+    }
+    if (driver.functions().mem_get_fd_from_ipc_handle == nullptr) {
+        throw Error(EOPNOTSUPP, export_call,
+                    Driver::name_of(refused) + ": " + what + "; " + descriptor_remedy + " (" +
+                        driver.library() +
+                        " has no zeMemGetFileDescriptorFromIpcHandleExp, since 1.10, by which its "
+                        "IPC handle could be used)");
+    }
+    const IpcExport ipc(driver, pointer, base);
+    return duplicate(ipc.fd(), "zeMemGetFileDescriptorFromIpcHandleExp");
+}
+
+UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer, std::uintptr_t base) {
+    auto exported = export_descriptor(driver, pointer);
+    if (auto* const fd = std::get_if<UniqueFd>(&exported)) {
+        return std::move(*fd);
+    }
+    const Result refused = std::get<Result>(exported);
+    if (!may_lack_descriptor(refused)) {
+        Driver::raise(
+            refused, export_call,
+            "the dma-buf of the memory at " + hexadecimal(pointer.address) + " was asked for");
+    }
+    return export_by_ipc(driver, pointer, base, refused);
+}
+
+/// A dma-buf of one allocation begins with it, and has its length in the driver's pages. What is
+/// cut from a pool has the pool's, and where in that it lies is told to nobody.
+void check_whole(const UniqueFd& fd, const Extent& extent, std::size_t driver_page) {
+    const auto size = dmabuf_size(fd.get());
+    if (!size) {
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be asked");
+    }
+    const std::string numbers = "the driver's dma-buf has " + std::to_string(*size) +
+                                " bytes, and the allocation at " + hexadecimal(extent.base) +
+                                " has " + std::to_string(extent.length);
+    if (*size < extent.length) {
+        throw Error(ERANGE, export_call,
+                    numbers +
+                        ": it is spread over several dma-bufs, as on a GPU of several tiles; "
+                        "allocate on one tile (a sub-device, or ZE_FLAT_DEVICE_HIERARCHY=FLAT)");
+    }
+    const std::size_t granule = std::max(page_size(), driver_page);
+    if (*size - extent.length >= granule || extent.base % granule != 0) {
+        throw Error(EOPNOTSUPP, export_call,
+                    numbers + ", which is a part of it, and the driver does not tell which; " +
+                        descriptor_remedy);
+    }
+}
+
+} // namespace
+
+std::optional<Refusal> check_device(const Driver& driver, Device device) {
+    if (driver.exports_dmabufs(device)) {
+        return std::nullopt;
+    }
+    return Refusal{EOPNOTSUPP, "zeDeviceGetExternalMemoryProperties",
+                   Availability::no("the GPU " + driver.pci_address(device) +
+                                        " does not export its memory as dma-bufs",
+                                    "use a newer driver of the GPU, or memory of the host")};
+}
+
+void check_exportable(const Driver& driver, const Pointer& pointer) {
+    if (pointer.type == MemoryType::shared) {
+        throw Error(EOPNOTSUPP, export_call,
+                    "the memory at " + hexadecimal(pointer.address) +
+                        " is shared (zeMemAllocShared), and moves between host and device while a "
+                        "NIC needs it in one place: use zeMemAllocDevice, with a "
+                        "ze_external_memory_export_desc_t");
+    }
+    if (pointer.type == MemoryType::device) {
+        if (const auto refusal = check_device(driver, pointer.device)) {
+            refusal->raise();
+        }
+    }
+}
+
+Handle export_allocation(const Driver& driver, const Pointer& pointer, std::size_t length) {
+    const auto extent = extent_of(driver, pointer);
+    if (!extent) {
+        throw Error(EFAULT, "zeMemGetAddressRange",
+                    hexadecimal(pointer.address) + " lies in no live allocation of level_zero");
+    }
+    if (!extent->holds(pointer.address, length)) {
+        throw leaves(*extent, pointer.address, length);
+    }
+    UniqueFd fd = dmabuf_of(driver, pointer, extent->base);
+    check_whole(fd, *extent, pointer.page_size);
+    return {.fd = std::move(fd), .offset = pointer.address - extent->base};
+}
+
+} // namespace rdmabuf::detail::level_zero

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "level_zero/level_zero_exporter.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/detail/hexadecimal.hpp>
+#include <rdmabuf/error.hpp>
+
+#include "level_zero/level_zero_export.hpp"
+#include "level_zero/level_zero_memory.hpp"
+#include "level_zero/level_zero_pointer.hpp"
+
+namespace rdmabuf::detail::level_zero {
+namespace {
+
+constexpr const char* name_of_exporter = "level_zero";
+
+MemoryKind kind_of(MemoryType type) noexcept {
+    switch (type) {
+        case MemoryType::host:
+            return MemoryKind::pinned_host;
+        case MemoryType::shared:
+            return MemoryKind::managed;
+        default:
+            return MemoryKind::device;
+    }
+}
+
+std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer) {
+    const auto extent = extent_of(driver, pointer);
+    if (!extent) {
+        return std::nullopt;
+    }
+    return Allocation{.base = extent->base,
+                      .length = extent->length,
+                      .generation = pointer.id,
+                      .kind = kind_of(pointer.type),
+                      .pci_address = driver.pci_address(pointer.device)};
+}
+
+/// @return the GPUs that there are, the wanted one among them
+OrRefusal<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
+    if (auto refusal = driver.initialise()) {
+        return std::move(*refusal);
+    }
+    auto found = driver.gpus();
+    const auto* const gpus = std::get_if<std::vector<Gpu>>(&found);
+    if (gpus != nullptr && (wanted < 0 || static_cast<std::size_t>(wanted) >= gpus->size())) {
+        return Refusal{ENODEV, "zeDeviceGet",
+                       Availability::no("there is no GPU " + std::to_string(wanted) + ", of " +
+                                            std::to_string(gpus->size()),
+                                        "choose one of those there are, or let this process see "
+                                        "more of them: ZE_AFFINITY_MASK, and /dev/dri/renderD* of "
+                                        "its container")};
+    }
+    return found;
+}
+
+std::string version_of(const Driver& driver, DriverHandle handle) {
+    std::uint32_t version = 0;
+    if (driver.functions().driver_get_api_version(handle, &version) != success) {
+        return "of unknown version";
+    }
+    return "for Level Zero " + std::to_string(version >> 16U) + "." +
+           std::to_string(version & 0xffffU);
+}
+
+class LevelZeroExporter final : public Allocator {
+  public:
+    LevelZeroExporter(const OrRefusal<Driver>& loaded, const LevelZeroOptions& options)
+        : loaded_(&loaded), device_(options.device) {
+        std::transform(options.contexts.begin(), options.contexts.end(),
+                       std::back_inserter(contexts_),
+                       [](void* context) { return static_cast<Context>(context); });
+    }
+
+    [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
+
+    [[nodiscard]] Availability availability() const override {
+        if (const auto* const refusal = std::get_if<Refusal>(loaded_)) {
+            return refusal->why;
+        }
+        const auto& driver = std::get<Driver>(*loaded_);
+        const auto initialised = initialise(driver, device_);
+        if (const auto* const refusal = std::get_if<Refusal>(&initialised)) {
+            return refusal->why;
+        }
+        const auto& gpus = std::get<std::vector<Gpu>>(initialised);
+        std::string list;
+        std::optional<Refusal> unfit;
+        for (const Gpu& gpu : gpus) {
+            if (auto refusal = check_device(driver, gpu.device)) {
+                unfit = std::move(refusal);
+                continue;
+            }
+            list.append(list.empty() ? "" : ", ").append(driver.pci_address(gpu.device));
+        }
+        if (list.empty() && unfit) {
+            return unfit->why;
+        }
+        return Availability::yes(driver.library() + " " + version_of(driver, gpus.front().driver) +
+                                 ", " + list);
+    }
+
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        const auto* const driver = std::get_if<Driver>(loaded_);
+        if (driver == nullptr) {
+            return std::nullopt;
+        }
+        const Contexts contexts(*driver, contexts_);
+        const auto pointer = contexts.find(address);
+        if (!pointer) {
+            return std::nullopt;
+        }
+        try {
+            return describe(*driver, *pointer);
+        } catch (const Error&) {
+            // Another thread may have freed it meanwhile.
+            if (const auto now = contexts.find(address); !now || now->id != pointer->id) {
+                return std::nullopt;
+            }
+            throw;
+        }
+    }
+
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        if (length == 0) {
+            throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
+        }
+        if (mapping != MappingKind::standard) {
+            throw Error(ENOTSUP, "export_range",
+                        "level_zero memory reaches an importer in one way only; ask for "
+                        "MappingKind::standard");
+        }
+        if (const auto* const refusal = std::get_if<Refusal>(loaded_)) {
+            refusal->raise();
+        }
+        const auto& driver = std::get<Driver>(*loaded_);
+        const Contexts contexts(driver, contexts_);
+        const Pointer pointer = contexts.require(address);
+        // Another thread may have freed it meanwhile. The descriptor was then perhaps another
+        // file's when it was duplicated, and an error is not worth telling.
+        const auto check_alive = [&] {
+            if (contexts.require(address).id != pointer.id) {
+                throw Error(EFAULT, "export_range",
+                            "the allocation at " + hexadecimal(address) +
+                                " was freed while it was exported, and there is another now");
+            }
+        };
+        try {
+            check_exportable(driver, pointer);
+            Handle handle = export_allocation(driver, pointer, length);
+            check_alive();
+            return {name_of_exporter, std::move(handle.fd), handle.offset, length, address};
+        } catch (const Error&) {
+            check_alive();
+            throw;
+        }
+    }
+
+    [[nodiscard]] Buffer allocate(std::size_t size) override {
+        if (size == 0) {
+            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        }
+        if (const auto* const refusal = std::get_if<Refusal>(loaded_)) {
+            refusal->raise();
+        }
+        const auto& driver = std::get<Driver>(*loaded_);
+        const auto gpus = detail::value_or_raise(initialise(driver, device_));
+        return level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);
+    }
+
+  private:
+    const OrRefusal<Driver>* loaded_;
+    int device_;
+    std::vector<Context> contexts_;
+};
+
+} // namespace
+
+std::shared_ptr<Allocator> make_exporter(const OrRefusal<Driver>& driver,
+                                         const LevelZeroOptions& options) {
+    return std::make_shared<LevelZeroExporter>(driver, options);
+}
+
+} // namespace rdmabuf::detail::level_zero
+
+namespace rdmabuf {
+
+std::shared_ptr<Allocator> make_level_zero_exporter(const LevelZeroOptions& options) {
+    namespace level_zero = detail::level_zero;
+    return level_zero::make_exporter(level_zero::Driver::of_process(), options);
+}
+
+} // namespace rdmabuf
