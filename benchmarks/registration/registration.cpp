@@ -110,14 +110,17 @@ Figures compare(int rounds, const C& c, const Library& library) {
 
 class Benchmark {
   public:
-    Benchmark(const std::string& device, int rounds)
+    Benchmark(const std::string& device, const std::string& exporter, int rounds)
         : context_(device.empty() ? rdmabuf::Context::open_first()
                                   : rdmabuf::Context::open(device)),
+          allocator_(exporter == "memfd" ? rdmabuf::make_memfd_exporter()
+                                         : rdmabuf::Resolver::system().allocator(exporter)),
           rounds_(rounds) {}
 
     /// @return whether every ratio was at most @p target
     bool run(std::size_t largest, double target) {
-        std::printf("%s, medians of %d rounds\n", context_.device_name().c_str(), rounds_);
+        std::printf("%s, dma-bufs of %s, medians of %d rounds\n", context_.device_name().c_str(),
+                    std::string(allocator_->name()).c_str(), rounds_);
         std::printf("%-8s %10s %12s %12s %8s\n", "path", "size", "C, usec", "rdmabuf", "ratio");
         bool met = true;
         for (const std::size_t size : sizes) {
@@ -131,7 +134,7 @@ class Benchmark {
 
   private:
     bool dmabuf(std::size_t size, double target) {
-        const rdmabuf::Buffer buffer = memfd_->allocate(size);
+        const rdmabuf::Buffer buffer = allocator_->allocate(size);
         const rdmabuf::ExportedRange range =
             resolver_.export_range(buffer.address(), buffer.size());
         const Memory memory{.address = buffer.address(), .length = size, .fd = range.fd()};
@@ -176,8 +179,8 @@ class Benchmark {
 
     rdmabuf::Context context_;
     rdmabuf::ProtectionDomain pd_{context_};
-    std::shared_ptr<rdmabuf::Allocator> memfd_ = rdmabuf::make_memfd_exporter();
-    rdmabuf::Resolver resolver_{{memfd_}};
+    std::shared_ptr<rdmabuf::Allocator> allocator_;
+    rdmabuf::Resolver resolver_{{allocator_}};
     int rounds_;
 };
 
@@ -186,13 +189,16 @@ class Benchmark {
 int main(int argc, char** argv) {
     CLI::App app(
         "What register_memory() and close() cost beside the C calls for the same memory.\n"
-        "Exits with 1 when a ratio is above the target. The dma-bufs are memfds, which softverbs\n"
-        "alone takes for one: preload it.");
+        "Exits with 1 when a ratio is above the target. Memfds stand in for dma-bufs, which\n"
+        "softverbs alone takes: preload it, or name an exporter of real ones.");
     std::string device;
+    std::string exporter = "memfd";
     int rounds = 301;
     std::size_t largest = sizes.back();
     double target = 1.05;
     app.add_option("--device", device, "the verbs device; the first one when left out");
+    app.add_option("--exporter", exporter, "whose dma-bufs: memfd, dma_heap, drm, udmabuf")
+        ->capture_default_str();
     app.add_option("--rounds", rounds, "for each median")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
@@ -201,7 +207,7 @@ int main(int argc, char** argv) {
     app.add_option("--target", target, "the ratio to stay below")->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     try {
-        return Benchmark(device, rounds).run(largest, target) ? 0 : 1;
+        return Benchmark(device, exporter, rounds).run(largest, target) ? 0 : 1;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "registration: %s\n", error.what());
         return 1;
