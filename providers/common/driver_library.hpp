@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 
 #include "common/refusal.hpp"
 
@@ -64,5 +66,33 @@ class SymbolLookup {
     const DriverLibrary* library_;
     std::string missing_;
 };
+
+/// What a refusal to load a driver says.
+struct DriverTexts {
+    /// Whose driver it is: "NVIDIA driver".
+    const char* vendor;
+    /// What to do where none can be loaded, and where it lacks functions.
+    const char* library_remedy;
+    const char* version_remedy;
+};
+
+/// Loads the first of @p names that there is. @return its name, and the table that @p look_up
+/// filled
+template <class Functions>
+OrRefusal<std::pair<std::string, Functions>> load_functions(std::span<const char* const> names,
+                                                            const DriverTexts& texts,
+                                                            Functions (*look_up)(SymbolLookup&)) {
+    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
+    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    const auto& library = std::get<DriverLibrary>(opened);
+    SymbolLookup lookup(library);
+    const Functions functions = look_up(lookup);
+    if (auto refusal = lookup.refusal(texts.version_remedy)) {
+        return std::move(*refusal);
+    }
+    return std::pair(library.name(), functions);
+}
 
 } // namespace rdmabuf::detail

@@ -15,7 +15,8 @@ struct ExportedMemory {
     std::uint64_t offset = 0;
 };
 
-/// Owns the descriptor that a driver gave, close-on-exec.
+/// Owns the descriptor that a driver gave, and makes it close-on-exec: nothing in their interfaces
+/// promises that.
 /// @param raw  negative where it gave none, and said that it succeeded
 /// @param call  of the driver
 /// @throws Error EIO for none, what fcntl(2) says

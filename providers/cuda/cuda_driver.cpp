@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/unique_handle.hpp>
@@ -74,18 +75,12 @@ const char* remedy_for(Result result) noexcept {
 } // namespace
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, "NVIDIA driver", library_remedy);
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+    auto loaded = load_functions(names, {"NVIDIA driver", library_remedy, version_remedy}, look_up);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
         return std::move(*refusal);
     }
-    const auto& library = std::get<DriverLibrary>(opened);
-    SymbolLookup lookup(library);
     Driver driver;
-    driver.library_ = library.name();
-    driver.functions_ = look_up(lookup);
-    if (auto refusal = lookup.refusal(version_remedy)) {
-        return std::move(*refusal);
-    }
+    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
     return driver;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cuda/cuda_range.hpp"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "common/exported_memory.hpp"
 #include "common/pages.hpp"
 
 namespace rdmabuf::detail::cuda {
@@ -186,14 +186,7 @@ Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t le
     if (got != success) {
         raise_refused(driver, pointer, got, pages, mappings);
     }
-    UniqueFd fd(raw);
-    if (!fd) {
-        throw Error(EIO, export_call, "the driver says that it succeeded, and gave no descriptor");
-    }
-    // The kernel module makes it so; nothing in the driver's interface promises it.
-    if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
-        throw Error(errno, "fcntl(F_SETFD)");
-    }
+    UniqueFd fd = take_descriptor(raw, export_call);
     check_size(fd, pages);
     return {.fd = std::move(fd), .offset = offset, .mapping = mapping};
 }

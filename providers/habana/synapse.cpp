@@ -119,16 +119,13 @@ Acquired& acquired() {
 } // namespace
 
 OrRefusal<Synapse> Synapse::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, "Synapse library", library_remedy);
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+    auto loaded = load_functions(
+        names, {"Synapse library", library_remedy, "update habanalabs-graph"}, look_up);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
         return std::move(*refusal);
     }
-    SymbolLookup lookup(std::get<DriverLibrary>(opened));
     Synapse synapse;
-    synapse.functions_ = look_up(lookup);
-    if (auto refusal = lookup.refusal("update habanalabs-graph")) {
-        return std::move(*refusal);
-    }
+    synapse.functions_ = std::get<0>(loaded).second;
     return synapse;
 }
 

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
@@ -67,18 +68,12 @@ struct Pages {
 } // namespace
 
 OrRefusal<Thunk> Thunk::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, "Habana driver", library_remedy);
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+    auto loaded = load_functions(names, {"Habana driver", library_remedy, version_remedy}, look_up);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
         return std::move(*refusal);
     }
-    const auto& library = std::get<DriverLibrary>(opened);
-    SymbolLookup lookup(library);
     Thunk thunk;
-    thunk.library_ = library.name();
-    thunk.functions_ = look_up(lookup);
-    if (auto refusal = lookup.refusal(version_remedy)) {
-        return std::move(*refusal);
-    }
+    std::tie(thunk.library_, thunk.functions_) = std::get<0>(std::move(loaded));
     return thunk;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/unique_handle.hpp>
@@ -134,18 +135,13 @@ struct Driver::OwnContexts {
 Driver::Driver() : own_(std::make_shared<OwnContexts>()) {}
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, "Level Zero loader", library_remedy);
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+    auto loaded =
+        load_functions(names, {"Level Zero loader", library_remedy, version_remedy}, look_up);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
         return std::move(*refusal);
     }
-    const auto& library = std::get<DriverLibrary>(opened);
-    SymbolLookup lookup(library);
     Driver driver;
-    driver.library_ = library.name();
-    driver.functions_ = look_up(lookup);
-    if (auto refusal = lookup.refusal(version_remedy)) {
-        return std::move(*refusal);
-    }
+    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
     return driver;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cerrno>
+#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
@@ -63,18 +64,13 @@ const char* remedy_for(Status status) noexcept {
 } // namespace
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, "HSA runtime of ROCm", library_remedy);
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
+    auto loaded =
+        load_functions(names, {"HSA runtime of ROCm", library_remedy, version_remedy}, look_up);
+    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
         return std::move(*refusal);
     }
-    const auto& library = std::get<DriverLibrary>(opened);
-    SymbolLookup lookup(library);
     Driver driver;
-    driver.library_ = library.name();
-    driver.functions_ = look_up(lookup);
-    if (auto refusal = lookup.refusal(version_remedy)) {
-        return std::move(*refusal);
-    }
+    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
     return driver;
 }
 

@@ -14,6 +14,7 @@
 #include <rdmabuf/error.hpp>
 
 #include "common/dmabuf_size.hpp"
+#include "common/extent.hpp"
 #include "common/pages.hpp"
 #include "rocm/rocm_agents.hpp"
 
@@ -55,17 +56,6 @@ class DriversFd {
     const Driver* driver_;
     int fd_;
 };
-
-/// Compared this way round, nothing can overflow.
-void check_range(const Pointer& pointer, std::size_t length) {
-    const std::size_t offset = pointer.address - pointer.base;
-    if (length > pointer.length - offset) {
-        throw Error(ERANGE, "export_range",
-                    std::to_string(length) + " bytes at offset " + std::to_string(offset) +
-                        " leave the buffer of " + std::to_string(pointer.length) + " bytes at " +
-                        hexadecimal(pointer.base));
-    }
-}
 
 /// What the driver is asked for.
 struct Pages {
@@ -166,7 +156,10 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
 
 ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const Pointer& pointer,
                           std::size_t length, MappingKind mapping) {
-    check_range(pointer, length);
+    const Extent allocation{.base = pointer.base, .length = pointer.length};
+    if (!allocation.holds(pointer.address, length)) {
+        throw leaves(allocation, pointer.address, length);
+    }
     const Driver& driver = runtime->driver();
     const Pages pages = pages_of(pointer, length);
     const Answer answer = ask(driver, pointer, pages, mapping);
