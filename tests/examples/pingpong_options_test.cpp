@@ -157,10 +157,9 @@ TEST(PingpongOptions, SizesThatAreNoneAreRefused) {
 }
 
 TEST(PingpongOptions, UnknownNamesAreRefusedWithThoseThereAre) {
-    EXPECT_EQ(
-        refusal({"--loopback", "--memory", "gpu"}),
-        "--memory gpu is not one of: host, cuda, habana, level-zero, neuron, rocm, udmabuf, "
-        "dma-heap, drm, memfd, external, dm");
+    EXPECT_EQ(refusal({"--loopback", "--memory", "gpu"}),
+              "--memory gpu is not one of: host, cuda, habana, level-zero, neuron, rocm, udmabuf, "
+              "dma-heap, drm, memfd, external, dm");
     EXPECT_EQ(refusal({"--loopback", "--verb", "swap"}),
               "--verb swap is not one of: send, write, write-imm, read, cas, fadd");
     EXPECT_THAT(refusal({"--listen", "--bootstrap", "mpi"}), HasSubstr("tcp, rdmacm"));
