@@ -20,16 +20,15 @@ struct RocmOptions {
 /// memory mapped to addresses (hipMemMap) HSA does not tell of, so that they are not found.
 ///
 /// - **Mapping.** MappingKind::pcie falls back to standard, where the driver does not have it or
-/// the
-///   device's BAR is small: ExportedRange::mapping() says which it is.
+///   the BAR of the device is small: ExportedRange::mapping() says which it is.
 /// - **Generations.** HSA has none: the exporter has each allocation that it finds tell when it is
 ///   freed (hsa_amd_register_deallocation_callback). Memory that cannot tell, which is all but that
 ///   of pools, has another generation at each find().
 /// - **Initialisation.** availability() and allocate() initialise HSA. find() and export_range() do
 ///   not, but where they find memory they keep HSA from being shut down as long as the exporter,
 ///   its buffers or its ranges live.
-/// - **Placement.** What a NIC reaches may be a copy in system memory, without an error:
-/// docs/registration.md.
+/// - **Placement.** What a NIC reaches may be a copy in system memory, without an error: see
+///   docs/registration.md.
 ///
 /// src/inc/hsa_ext_amd.h of ROCR-Runtime.
 [[nodiscard]] std::shared_ptr<Allocator> make_rocm_exporter(const RocmOptions& options = {});
