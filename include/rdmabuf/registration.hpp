@@ -113,8 +113,7 @@ class Registration : public RegisteredMemory {
 /// one works on all of them. A dma-buf is exported once, registered on each, and given back in its
 /// exporter's own way before this returns. What a path that failed had made is given back first.
 ///
-/// @throws Error when nothing worked: its hint is the trail, and its errno that of the first
-/// attempt
+/// @throws Error when nothing worked: its hint is the trail, its errno that of the first attempt
 ///         that a driver or verbs answered. EINVAL before anything is tried, for a length of 0, a
 ///         range that overflows, no protection domain, and options that contradict each other.
 ///         A range longer than the NIC registers at once is refused by it (EINVAL): see
