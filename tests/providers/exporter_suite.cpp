@@ -186,13 +186,13 @@ TEST_P(ExporterSuite, CopiesWhereverTheBytesAre) {
 TEST_P(ExporterSuite, RefusesCopiesThatLeaveTheBuffer) {
     const Buffer buffer = exporter().allocate(page_size());
     const Bytes expected = fill_buffer(buffer, 10);
-    Bytes bytes(page_size() + 1);
-    for (const std::size_t offset : {std::size_t{0}, page_size(), SIZE_MAX, SIZE_MAX - 1}) {
+    Bytes bytes(buffer.size() + 1);
+    for (const std::size_t offset : {std::size_t{0}, buffer.size(), SIZE_MAX, SIZE_MAX - 1}) {
         for (const auto& error : {error_of([&] { buffer.copy_in(offset, bytes); }),
                                   error_of([&] { buffer.copy_out(offset, bytes); })}) {
             ASSERT_TRUE(error);
             EXPECT_EQ(error->error(), ERANGE);
-            EXPECT_THAT(error->what(), HasSubstr(std::to_string(page_size())));
+            EXPECT_THAT(error->what(), HasSubstr(std::to_string(buffer.size())));
         }
     }
     EXPECT_EQ(contents_of(buffer), expected);
@@ -294,7 +294,7 @@ TEST_P(ExporterSuite, OpensOnlyDescriptorsThatAreClosedOnExec) {
 TEST_P(ExporterSuite, AnExportedRangeSurvivesItsBuffer) {
     auto buffer = std::make_unique<Buffer>(exporter().allocate(page_size()));
     const Bytes expected = fill_buffer(*buffer, 3);
-    const ExportedRange range = exporter().export_range(buffer->address(), page_size());
+    const ExportedRange range = exporter().export_range(buffer->address(), buffer->size());
     buffer.reset();
     EXPECT_EQ(bytes_of(range), expected);
 }

@@ -36,14 +36,15 @@ unsigned make_and_free(Allocator& exporter, std::atomic<std::uintptr_t>& publish
     return wrong;
 }
 
-/// Looks up and exports buffers that other threads may be freeing: each is there or it is not.
-unsigned look_up(const Allocator& exporter, const Addresses& addresses,
+/// Looks up and exports buffers of @p size that other threads may be freeing: each is there or it
+/// is not.
+unsigned look_up(const Allocator& exporter, const Addresses& addresses, std::size_t size,
                  const std::atomic<bool>& stop) {
     unsigned wrong = 0;
     while (!stop) {
         for (const auto& address : addresses) {
             const auto found = exporter.find(address);
-            wrong += !found || found->length == page_size() ? 0 : 1;
+            wrong += !found || found->length == size ? 0 : 1;
             const auto error = error_of([&] {
                 const ExportedRange range = exporter.export_range(address, 1);
                 wrong += range.fd() >= 0 ? 0 : 1;
@@ -56,6 +57,7 @@ unsigned look_up(const Allocator& exporter, const Addresses& addresses,
 
 TEST_P(ExporterSuite, ServesThreadsThatAllocateFindExportAndFree) {
     const auto before = open_descriptors();
+    const std::size_t size = exporter().allocate(page_size()).size();
     Addresses addresses{};
     std::atomic<bool> stop{false};
     std::vector<std::future<unsigned>> wrong;
@@ -66,7 +68,7 @@ TEST_P(ExporterSuite, ServesThreadsThatAllocateFindExportAndFree) {
         }));
     }
     auto reader =
-        std::async(std::launch::async, [&] { return look_up(exporter(), addresses, stop); });
+        std::async(std::launch::async, [&] { return look_up(exporter(), addresses, size, stop); });
     for (const auto& maker : wrong) {
         maker.wait();
     }
