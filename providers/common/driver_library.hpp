@@ -76,12 +76,11 @@ struct DriverTexts {
     const char* version_remedy;
 };
 
-/// Loads the first of @p names that there is. @return its name, and the table that @p look_up
-/// filled
-template <class Functions>
-OrRefusal<std::pair<std::string, Functions>> load_functions(std::span<const char* const> names,
-                                                            const DriverTexts& texts,
-                                                            Functions (*look_up)(SymbolLookup&)) {
+/// Loads the first of @p names that there is.
+/// @tparam Driver  is made of the name of what was loaded, and of the table that @p look_up filled
+template <class Driver, class Functions>
+OrRefusal<Driver> load_driver(std::span<const char* const> names, const DriverTexts& texts,
+                              Functions (*look_up)(SymbolLookup&)) {
     auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
     if (auto* refusal = std::get_if<Refusal>(&opened)) {
         return std::move(*refusal);
@@ -92,7 +91,7 @@ OrRefusal<std::pair<std::string, Functions>> load_functions(std::span<const char
     if (auto refusal = lookup.refusal(texts.version_remedy)) {
         return std::move(*refusal);
     }
-    return std::pair(library.name(), functions);
+    return Driver(library.name(), functions);
 }
 
 } // namespace rdmabuf::detail

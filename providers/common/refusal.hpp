@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <variant>
 
 #include <rdmabuf/availability.hpp>
@@ -24,10 +25,15 @@ using OrRefusal = std::variant<T, Refusal>;
 
 /// What was asked for. @throws Error the refusal
 template <class T>
-T value_or_raise(OrRefusal<T> result) {
+const T& value_or_raise(const OrRefusal<T>& result) {
     if (const auto* refusal = std::get_if<Refusal>(&result)) {
         refusal->raise();
     }
+    return std::get<T>(result);
+}
+template <class T>
+T value_or_raise(OrRefusal<T>&& result) {
+    static_cast<void>(value_or_raise(result));
     return std::get<T>(std::move(result));
 }
 

@@ -4,13 +4,10 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <tuple>
 #include <utility>
 
-#include <rdmabuf/detail/unique_handle.hpp>
-#include <rdmabuf/error.hpp>
-
 #include "common/driver_library.hpp"
+#include "common/driver_result.hpp"
 
 namespace rdmabuf::detail::cuda {
 namespace {
@@ -75,13 +72,7 @@ const char* remedy_for(Result result) noexcept {
 } // namespace
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto loaded = load_functions(names, {"NVIDIA driver", library_remedy, version_remedy}, look_up);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
-    }
-    Driver driver;
-    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
-    return driver;
+    return load_driver<Driver>(names, {"NVIDIA driver", library_remedy, version_remedy}, look_up);
 }
 
 const OrRefusal<Driver>& Driver::of_process() {
@@ -112,11 +103,7 @@ std::string Driver::name_of(Result result) const {
 }
 
 void Driver::raise(Result result, const char* function, std::string_view hint) const {
-    std::string text = name_of(result) + ": " + std::string(hint);
-    if (const char* const remedy = remedy_for(result)) {
-        text.append("; ").append(remedy);
-    }
-    throw Error(errno_of(result), function, text);
+    DriverFailure{name_of(result), errno_of(result), remedy_for(result)}.raise(function, hint);
 }
 
 int Driver::attribute(DeviceAttribute attribute, Device device) const noexcept {
@@ -157,9 +144,8 @@ int errno_of(Result result) noexcept {
 }
 
 void report_teardown(Result result, const char* function) noexcept {
-    if (result != success && result != deinitialized && result != not_initialized) {
-        report_teardown_failure(function, errno_of(result));
-    }
+    report_teardown_unless({success, deinitialized, not_initialized}, result, errno_of(result),
+                           function);
 }
 
 PrimaryContext::PrimaryContext(const Driver& driver, Device device)

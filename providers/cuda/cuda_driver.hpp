@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/refusal.hpp"
 #include "cuda/cuda_abi.hpp"
@@ -39,6 +40,10 @@ struct Functions {
 /// The driver, loaded but not initialised: that is a step that changes the process.
 class Driver {
   public:
+    /// What load() found.
+    Driver(std::string library, const Functions& functions)
+        : library_(std::move(library)), functions_(functions) {}
+
     /// The driver of this process: loaded at the first call, or refused for good.
     [[nodiscard]] static const OrRefusal<Driver>& of_process();
     /// @param names  where to look for it, in order
@@ -68,8 +73,6 @@ class Driver {
     [[nodiscard]] std::string pci_address(Device device) const;
 
   private:
-    Driver() = default;
-
     std::string library_;
     Functions functions_;
 };

@@ -132,11 +132,7 @@ class CudaExporter final : public Allocator {
         if (length == 0) {
             throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
         }
-        const auto& loaded = Driver::of_process();
-        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-            refusal->raise();
-        }
-        const auto& driver = std::get<Driver>(loaded);
+        const Driver& driver = detail::value_or_raise(Driver::of_process());
         const Pointer pointer = require_pointer(driver, address);
         try {
             check_exportable(driver, pointer);

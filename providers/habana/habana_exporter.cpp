@@ -22,14 +22,6 @@ using detail::Refusal;
 
 constexpr const char* name_of_exporter = "habana";
 
-const Thunk& thunk_or_raise() {
-    const auto& loaded = Thunk::of_process();
-    if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-        refusal->raise();
-    }
-    return std::get<Thunk>(loaded);
-}
-
 /// What works for allocate() alone may be missing.
 std::string allocating() {
     const auto& loaded = Synapse::of_process();
@@ -63,7 +55,7 @@ class DriverExporter final : public HabanaExporter {
 
     [[nodiscard]] AddedRange add(const HabanaMemory& memory) override {
         check_numbers(memory);
-        const Thunk& thunk = thunk_or_raise();
+        const Thunk& thunk = detail::value_or_raise(Thunk::of_process());
         if (options_.fd < 0) {
             throw Error(ENODEV, "add",
                         describe(memory) +
@@ -91,13 +83,9 @@ class DriverExporter final : public HabanaExporter {
                         "memory of the program's own device is the program's to allocate: do so, "
                         "and add() it");
         }
-        const Thunk& thunk = thunk_or_raise();
-        const auto& loaded = Synapse::of_process();
-        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-            refusal->raise();
-        }
-        return make_buffer(thunk,
-                           std::make_shared<SynapseMemory>(std::get<Synapse>(loaded), whole));
+        const Thunk& thunk = detail::value_or_raise(Thunk::of_process());
+        const Synapse& synapse = detail::value_or_raise(Synapse::of_process());
+        return make_buffer(thunk, std::make_shared<SynapseMemory>(synapse, whole));
     }
 
   private:

@@ -8,10 +8,8 @@
 #include <memory>
 #include <utility>
 
-#include <rdmabuf/detail/unique_handle.hpp>
-#include <rdmabuf/error.hpp>
-
 #include "common/driver_library.hpp"
+#include "common/driver_result.hpp"
 #include "common/status_name.hpp"
 
 namespace rdmabuf::detail::habana {
@@ -98,9 +96,7 @@ const char* remedy_for(Status status) noexcept {
 }
 
 void report(Status status, const char* function) noexcept {
-    if (status != success) {
-        report_teardown_failure(function, errno_of(status));
-    }
+    report_teardown_unless({success}, status, errno_of(status), function);
 }
 
 /// The device of the process, and how many hold it.
@@ -119,14 +115,8 @@ Acquired& acquired() {
 } // namespace
 
 OrRefusal<Synapse> Synapse::load(std::span<const char* const> names) {
-    auto loaded = load_functions(
+    return load_driver<Synapse>(
         names, {"Synapse library", library_remedy, "update habanalabs-graph"}, look_up);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
-    }
-    Synapse synapse;
-    synapse.functions_ = std::get<0>(loaded).second;
-    return synapse;
 }
 
 const OrRefusal<Synapse>& Synapse::of_process() {
@@ -138,11 +128,7 @@ void Synapse::check(Status status, const char* function, std::string_view hint) 
     if (status == success) {
         return;
     }
-    std::string text = name_of(status) + ": " + std::string(hint);
-    if (const char* const remedy = remedy_for(status)) {
-        text.append("; ").append(remedy);
-    }
-    throw Error(errno_of(status), function, text);
+    DriverFailure{name_of(status), errno_of(status), remedy_for(status)}.raise(function, hint);
 }
 
 /// Host memory that the device can reach.

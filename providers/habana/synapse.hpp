@@ -31,6 +31,9 @@ class Synapse {
         MemCopyAsync* mem_copy_async = nullptr;
     };
 
+    /// What load() found.
+    Synapse(const std::string& /*library*/, const Functions& functions) : functions_(functions) {}
+
     [[nodiscard]] static const OrRefusal<Synapse>& of_process();
     [[nodiscard]] static OrRefusal<Synapse> load(std::span<const char* const> names);
 
@@ -40,7 +43,6 @@ class Synapse {
     void check(Status status, const char* function, std::string_view hint) const;
 
   private:
-    Synapse() = default;
     Functions functions_;
 };
 

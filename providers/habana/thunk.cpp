@@ -7,7 +7,6 @@
 #include <array>
 #include <cerrno>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
@@ -68,13 +67,7 @@ struct Pages {
 } // namespace
 
 OrRefusal<Thunk> Thunk::load(std::span<const char* const> names) {
-    auto loaded = load_functions(names, {"Habana driver", library_remedy, version_remedy}, look_up);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
-    }
-    Thunk thunk;
-    std::tie(thunk.library_, thunk.functions_) = std::get<0>(std::move(loaded));
-    return thunk;
+    return load_driver<Thunk>(names, {"Habana driver", library_remedy, version_remedy}, look_up);
 }
 
 const OrRefusal<Thunk>& Thunk::of_process() {

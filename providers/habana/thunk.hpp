@@ -28,6 +28,10 @@ class Thunk {
         ExportMappedMemory* export_mapped_memory = nullptr;
     };
 
+    /// What load() found.
+    Thunk(std::string library, const Functions& functions)
+        : library_(std::move(library)), functions_(functions) {}
+
     /// That of this process: loaded at the first call, or refused for good.
     [[nodiscard]] static const OrRefusal<Thunk>& of_process();
     /// @param names  where to look for it, in order
@@ -53,7 +57,6 @@ class Thunk {
                                                std::size_t at_least = 0) const;
 
   private:
-    Thunk() = default;
     [[nodiscard]] ExportedMemory export_dram(int fd, const HabanaMemory& memory) const;
     [[nodiscard]] ExportedMemory export_mapping(int fd, const HabanaMemory& memory,
                                                 std::size_t at_least) const;

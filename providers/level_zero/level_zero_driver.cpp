@@ -7,13 +7,10 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <tuple>
 #include <utility>
 
-#include <rdmabuf/detail/unique_handle.hpp>
-#include <rdmabuf/error.hpp>
-
 #include "common/driver_library.hpp"
+#include "common/driver_result.hpp"
 
 namespace rdmabuf::detail::level_zero {
 namespace {
@@ -132,17 +129,12 @@ struct Driver::OwnContexts {
     }
 };
 
-Driver::Driver() : own_(std::make_shared<OwnContexts>()) {}
+Driver::Driver(std::string library, const Functions& functions)
+    : library_(std::move(library)), functions_(functions), own_(std::make_shared<OwnContexts>()) {}
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto loaded =
-        load_functions(names, {"Level Zero loader", library_remedy, version_remedy}, look_up);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
-    }
-    Driver driver;
-    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
-    return driver;
+    return load_driver<Driver>(names, {"Level Zero loader", library_remedy, version_remedy},
+                               look_up);
 }
 
 const OrRefusal<Driver>& Driver::of_process() {
@@ -250,11 +242,7 @@ std::string Driver::name_of(Result result) {
 }
 
 void Driver::raise(Result result, const char* function, std::string_view hint) {
-    std::string text = name_of(result) + ": " + std::string(hint);
-    if (const char* const remedy = remedy_for(result)) {
-        text.append("; ").append(remedy);
-    }
-    throw Error(errno_of(result), function, text);
+    DriverFailure{name_of(result), errno_of(result), remedy_for(result)}.raise(function, hint);
 }
 
 bool Driver::exports_dmabufs(Device device) const {
@@ -297,9 +285,7 @@ int errno_of(Result result) noexcept {
 }
 
 void report_teardown(Result result, const char* function) noexcept {
-    if (result != success && result != uninitialized) {
-        report_teardown_failure(function, errno_of(result));
-    }
+    report_teardown_unless({success, uninitialized}, result, errno_of(result), function);
 }
 
 } // namespace rdmabuf::detail::level_zero

@@ -48,6 +48,9 @@ struct Gpu {
 /// Level Zero, loaded but not initialised: that is a step that changes the process.
 class Driver {
   public:
+    /// What load() found.
+    Driver(std::string library, const Functions& functions);
+
     /// The loader of this process: loaded at the first call, or refused for good.
     [[nodiscard]] static const OrRefusal<Driver>& of_process();
     /// @param names  where to look for it, in order
@@ -86,8 +89,6 @@ class Driver {
 
   private:
     struct OwnContexts;
-
-    Driver();
 
     [[nodiscard]] std::variant<std::vector<DriverHandle>, Result> drivers() const;
     [[nodiscard]] std::variant<std::vector<Device>, Result> gpus_of(DriverHandle driver) const;

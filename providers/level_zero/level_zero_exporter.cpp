@@ -138,10 +138,7 @@ class LevelZeroExporter final : public Allocator {
                         "level_zero memory reaches an importer in one way only; ask for "
                         "MappingKind::standard");
         }
-        if (const auto* const refusal = std::get_if<Refusal>(loaded_)) {
-            refusal->raise();
-        }
-        const auto& driver = std::get<Driver>(*loaded_);
+        const Driver& driver = detail::value_or_raise(*loaded_);
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
         // Another thread may have freed it meanwhile. The descriptor was then perhaps another
@@ -168,10 +165,7 @@ class LevelZeroExporter final : public Allocator {
         if (size == 0) {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
-        if (const auto* const refusal = std::get_if<Refusal>(loaded_)) {
-            refusal->raise();
-        }
-        const auto& driver = std::get<Driver>(*loaded_);
+        const Driver& driver = detail::value_or_raise(*loaded_);
         const auto gpus = detail::value_or_raise(initialise(driver, device_));
         return level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);
     }

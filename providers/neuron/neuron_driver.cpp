@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <charconv>
 #include <system_error>
-#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
@@ -13,6 +12,7 @@
 
 #include "common/device_node.hpp"
 #include "common/driver_library.hpp"
+#include "common/driver_result.hpp"
 #include "common/pages.hpp"
 #include "common/status_name.hpp"
 
@@ -75,14 +75,7 @@ std::string export_remedy(Status status, const std::string& version) {
 } // namespace
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto loaded =
-        load_functions(names, {"Neuron runtime", library_remedy, version_remedy}, look_up);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
-    }
-    Driver driver;
-    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
-    return driver;
+    return load_driver<Driver>(names, {"Neuron runtime", library_remedy, version_remedy}, look_up);
 }
 
 const OrRefusal<Driver>& Driver::of_process() {
@@ -134,11 +127,7 @@ ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) 
 }
 
 void Driver::raise(Status status, const char* function, std::string_view hint) const {
-    std::string text = name_of(status) + ": " + std::string(hint);
-    if (const char* const remedy = remedy_for(status)) {
-        text.append("; ").append(remedy);
-    }
-    throw Error(errno_of(status), function, text);
+    DriverFailure{name_of(status), errno_of(status), remedy_for(status)}.raise(function, hint);
 }
 
 std::string name_of(Status status) {

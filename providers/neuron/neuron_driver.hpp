@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/exported_memory.hpp"
 #include "common/refusal.hpp"
@@ -31,6 +32,10 @@ struct Functions {
 /// The runtime, loaded but not initialised: that takes NeuronCores from other processes.
 class Driver {
   public:
+    /// What load() found.
+    Driver(std::string library, const Functions& functions)
+        : library_(std::move(library)), functions_(functions) {}
+
     /// The runtime of this process: loaded at the first call, or refused for good.
     [[nodiscard]] static const OrRefusal<Driver>& of_process();
     /// @param names  where to look for it, in order
@@ -55,8 +60,6 @@ class Driver {
     }
 
   private:
-    Driver() = default;
-
     std::string library_;
     Functions functions_;
 };

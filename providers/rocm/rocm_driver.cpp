@@ -3,14 +3,12 @@
 
 #include <array>
 #include <cerrno>
-#include <tuple>
 #include <utility>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
-#include <rdmabuf/detail/unique_handle.hpp>
-#include <rdmabuf/error.hpp>
 
 #include "common/driver_library.hpp"
+#include "common/driver_result.hpp"
 
 namespace rdmabuf::detail::rocm {
 namespace {
@@ -64,14 +62,8 @@ const char* remedy_for(Status status) noexcept {
 } // namespace
 
 OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    auto loaded =
-        load_functions(names, {"HSA runtime of ROCm", library_remedy, version_remedy}, look_up);
-    if (auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
-    }
-    Driver driver;
-    std::tie(driver.library_, driver.functions_) = std::get<0>(std::move(loaded));
-    return driver;
+    return load_driver<Driver>(names, {"HSA runtime of ROCm", library_remedy, version_remedy},
+                               look_up);
 }
 
 const OrRefusal<Driver>& Driver::of_process() {
@@ -92,11 +84,7 @@ std::string Driver::name_of(Status status) const {
 }
 
 void Driver::raise(Status status, const char* function, std::string_view hint) const {
-    std::string text = name_of(status) + ": " + std::string(hint);
-    if (const char* const remedy = remedy_for(status)) {
-        text.append("; ").append(remedy);
-    }
-    throw Error(errno_of(status), function, text);
+    DriverFailure{name_of(status), errno_of(status), remedy_for(status)}.raise(function, hint);
 }
 
 int errno_of(Status status) noexcept {
@@ -116,9 +104,7 @@ int errno_of(Status status) noexcept {
 }
 
 void report_teardown(Status status, const char* function) noexcept {
-    if (status != success && status != not_initialized) {
-        report_teardown_failure(function, errno_of(status));
-    }
+    report_teardown_unless({success, not_initialized}, status, errno_of(status), function);
 }
 
 } // namespace rdmabuf::detail::rocm

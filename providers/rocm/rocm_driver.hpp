@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "common/refusal.hpp"
 #include "rocm/rocm_abi.hpp"
@@ -36,6 +37,10 @@ struct Functions {
 /// The driver, loaded but not initialised: that is a step that changes the process.
 class Driver {
   public:
+    /// What load() found.
+    Driver(std::string library, const Functions& functions)
+        : library_(std::move(library)), functions_(functions) {}
+
     /// The driver of this process: loaded at the first call, or refused for good.
     [[nodiscard]] static const OrRefusal<Driver>& of_process();
     /// @param names  where to look for it, in order
@@ -57,8 +62,6 @@ class Driver {
     }
 
   private:
-    Driver() = default;
-
     std::string library_;
     Functions functions_;
 };

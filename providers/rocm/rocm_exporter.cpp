@@ -84,11 +84,7 @@ class RocmExporter final : public Allocator {
         if (length == 0) {
             throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
         }
-        const auto& loaded = Driver::of_process();
-        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-            refusal->raise();
-        }
-        const auto& driver = std::get<Driver>(loaded);
+        const Driver& driver = detail::value_or_raise(Driver::of_process());
         if (!Runtime::is_parents()) {
             (void)require_pointer(driver, address);
         }
