@@ -166,6 +166,21 @@ struct Connected {
     }
 };
 
+/// Where the device would meet other processes. Gone with this one.
+class Meeting {
+  public:
+    Meeting() {
+        check(::mkdtemp(path_.data()) != nullptr);
+        ::setenv("SOFTVERBS_DIR", path_.c_str(), 1);
+    }
+    ~Meeting() { check(::rmdir(path_.c_str()) == 0); }
+    Meeting(const Meeting&) = delete;
+    Meeting& operator=(const Meeting&) = delete;
+
+  private:
+    std::string path_ = "/tmp/packet-fuzzer-XXXXXX";
+};
+
 struct Device {
     alignas(64) std::array<std::byte, memory_size> memory{};
     ibv_context* context = open();
@@ -178,9 +193,8 @@ struct Device {
 
   private:
     static ibv_context* open() {
-        std::string directory = "/tmp/packet-fuzzer-XXXXXX";
-        check(::mkdtemp(directory.data()) != nullptr);
-        ::setenv("SOFTVERBS_DIR", directory.c_str(), 1);
+        // Made before the first call of verbs: what that registers for the end then goes first.
+        static const Meeting meeting;
         ibv_device** const list = ibv_get_device_list(nullptr);
         check(list != nullptr && list[0] != nullptr);
         ibv_context* const context = ibv_open_device(list[0]);
