@@ -4,10 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/device.hpp>
+
+#include "driver_name.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -41,10 +42,7 @@ std::uint64_t Device::guid() const noexcept {
 }
 
 std::string Device::driver() const {
-    std::error_code none;
-    const std::filesystem::path link =
-        std::filesystem::path("/sys/class/infiniband") / name() / "device/driver";
-    return std::filesystem::read_symlink(link, none).filename().string();
+    return detail::driver_name(name());
 }
 
 DeviceList::DeviceList() {

@@ -67,7 +67,8 @@ DescriptorFacts inspect_descriptor(int fd) {
 
 std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                             const DescriptorFacts& descriptor, int error) {
-    const std::string exporter = descriptor.exporter.empty() ? "?" : descriptor.exporter;
+    const std::string exporter =
+        descriptor.exporter.empty() ? descriptor.file : descriptor.exporter;
     switch (error) {
         case EBADF:
             return "descriptor " + std::to_string(range.fd) + " is not open";

@@ -28,7 +28,7 @@ constexpr std::array<ImporterQuirk, 14> importers{{
     {"cxgb4", "cxgb4", "", "", none, ""},
     {"qedr", "qede", "", "", none, ""},
     {"hfi1", "hfi1", "", "", none, ""},
-    {"rxe, siw", "", "", "", none, "a dma-buf wants a device that does DMA"},
+    {"rxe, siw", "rxe siw", "", "", none, "a dma-buf wants a device that does DMA"},
 }};
 
 constexpr std::array<ExporterQuirk, 11> exporters{{
@@ -113,7 +113,7 @@ std::span<const ExporterQuirk> exporter_quirks() noexcept {
 const ImporterQuirk* find_importer_quirk(std::string_view driver) noexcept {
     const auto* const found =
         std::find_if(importers.begin(), importers.end(), [&](const auto& each) {
-            return each.driver == driver || has_word(each.pci_drivers, driver);
+            return each.driver == driver || has_word(each.sysfs_drivers, driver);
         });
     return found != importers.end() ? found : nullptr;
 }

@@ -25,7 +25,16 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 void add_remedy(Attempt& attempt, std::string_view text) {
-    attempt.remedy.append(attempt.remedy.empty() ? "" : "; ").append(text);
+    attempt.remedy.append(attempt.remedy.empty() || text.empty() ? "" : "; ").append(text);
+}
+
+/// What a driver imports: "dma-bufs from Linux 5.12 and rdma-core 34 on (follows moves)".
+std::string since(const ImporterQuirk& importer) {
+    if (importer.mode == ImportMode::none) {
+        return "no dma-bufs up to Linux 7.3";
+    }
+    return "dma-bufs from Linux " + std::string(importer.kernel) + " and rdma-core " +
+           std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
 /// Whether a text about refusals has this errno, or says nothing of errnos.
@@ -77,28 +86,15 @@ bool refuses_mapping(int error) noexcept {
     return error == EOPNOTSUPP || error == EINVAL || error == kernel_enotsupp;
 }
 
-std::string driver_name(const Context& context, const std::filesystem::path& sys) {
-    std::error_code unknown;
-    const auto link = std::filesystem::read_symlink(
-        sys / "class/infiniband" / context.device_name() / "device/driver", unknown);
-    return unknown ? std::string() : link.filename().string();
-}
-
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt) {
     if (!refuses_mapping(attempt.error)) {
         return;
     }
     if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {
-        if (importer->mode == ImportMode::none) {
-            add_remedy(attempt, "the driver " + driver + " imports no dma-bufs up to Linux 7.3");
-        } else {
-            add_remedy(attempt, "the driver " + driver + " imports dma-bufs from Linux " +
-                                    std::string(importer->kernel) + " and rdma-core " +
-                                    std::string(importer->rdma_core) + " on (" +
-                                    to_string(importer->mode) + ")");
-            if (!importer->note.empty()) {
-                attempt.remedy.append("; ").append(importer->note);
-            }
+        // One that imports none never says anything else.
+        if (importer->mode != ImportMode::none || attempt.error == EOPNOTSUPP) {
+            add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
+            add_remedy(attempt, importer->note);
         }
     }
     if (attempt.error == EOPNOTSUPP && has(access, Access::remote_atomic)) {

@@ -22,17 +22,12 @@ namespace rdmabuf::detail {
 /// @param clients  of peer_memory_clients()
 void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt);
 
-/// The name of the driver of a device, as of /sys/class/infiniband/<name>/device; empty when
-/// unknown.
-[[nodiscard]] std::string driver_name(const Context& context,
-                                      const std::filesystem::path& sys = "/sys");
-
 /// Whether this errno is how a NIC or an exporter refuses a dma-buf: another mapping of the same
 /// memory may be taken.
 [[nodiscard]] bool refuses_mapping(int error) noexcept;
 
 /// Adds what is known of the two drivers to an attempt that the NIC or the exporter refused.
-/// @param driver  of driver_name()
+/// @param driver  as of driver_name()
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
 
 /// Says so when more bytes than the device registers at once were asked for. Asks the device.

@@ -15,6 +15,7 @@
 #include "checks.hpp"
 #include "common/pages.hpp"
 #include "dmabuf_diagnosis.hpp"
+#include "driver_name.hpp"
 #include "registration_hints.hpp"
 
 namespace rdmabuf::detail {
@@ -325,7 +326,7 @@ bool RegistrationWalk::register_pieces(Attempt& attempt, Make make) {
                 if (is_dmabuf(attempt.path)) {
                     // Where nothing can be imported, atomics are not to blame.
                     const bool atomics = attempt.error == EOPNOTSUPP && can_import(pd.context());
-                    explain_refusal(driver_name(pd.context()),
+                    explain_refusal(driver_name(pd.context().device_name()),
                                     atomics ? access_ : access_ & ~Access::remote_atomic, attempt);
                 }
                 explain_length(pd.context(), length, attempt);

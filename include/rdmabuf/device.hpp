@@ -19,8 +19,8 @@ class Device {
     [[nodiscard]] std::string name() const;
     /// The node GUID in host byte order; 0 while the driver has not set one.
     [[nodiscard]] std::uint64_t guid() const noexcept;
-    /// The kernel driver bound to it ("mlx5_core"), read from sysfs; empty for software devices,
-    /// which have no parent.
+    /// The kernel driver bound to it ("mlx5_core"), read from sysfs. "rxe" of Soft-RoCE; empty for
+    /// other software devices, which have no parent.
     [[nodiscard]] std::string driver() const;
 
     [[nodiscard]] ibv_device* native() const noexcept { return device_; }

@@ -28,8 +28,9 @@ enum class ImportMode : std::uint8_t {
 struct ImporterQuirk {
     /// The RDMA driver: "mlx5".
     std::string_view driver;
-    /// The drivers a NIC of it can have in sysfs, separated by spaces; empty for software devices.
-    std::string_view pci_drivers;
+    /// What Device::driver() can say of a NIC of it, separated by spaces; empty when nothing of its
+    /// own.
+    std::string_view sysfs_drivers;
     /// The first of each that has it; empty where none does.
     std::string_view kernel;
     std::string_view rdma_core;
@@ -63,7 +64,7 @@ struct ExporterQuirk {
 [[nodiscard]] std::span<const ImporterQuirk> importer_quirks() noexcept;
 [[nodiscard]] std::span<const ExporterQuirk> exporter_quirks() noexcept;
 
-/// By the name of the RDMA driver, or by that of the PCI driver; nullptr for others.
+/// By the name of the RDMA driver, or by what Device::driver() says; nullptr for others.
 [[nodiscard]] const ImporterQuirk* find_importer_quirk(std::string_view driver) noexcept;
 [[nodiscard]] const ExporterQuirk* find_exporter_quirk(std::string_view exporter) noexcept;
 

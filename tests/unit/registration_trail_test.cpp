@@ -15,6 +15,7 @@
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/registration_trail.hpp>
 
+#include "driver_name.hpp"
 #include "registration_hints.hpp"
 
 namespace rdmabuf {
@@ -84,6 +85,25 @@ TEST_F(Sysfs, NamesThePeerMemoryClientsThatAreLoaded) {
                 ElementsAre("amdkfd", "nv_mem", "nvidia_peermem"));
 }
 
+TEST_F(Sysfs, HasTheDriverOfADevice) {
+    const fs::path devices = root_ / "class/infiniband";
+    fs::create_directories(devices / "mlx5_0/device");
+    fs::create_symlink("../../../bus/pci/drivers/mlx5_core", devices / "mlx5_0/device/driver");
+    EXPECT_EQ(detail::driver_name("mlx5_0", root_), "mlx5_core");
+    fs::create_directories(devices / "siw0");
+    EXPECT_EQ(detail::driver_name("siw0", root_), "");
+    EXPECT_EQ(detail::driver_name("soft0", root_), "");
+}
+
+TEST_F(Sysfs, HasSoftRoceByItsOwnAttributeWhateverCardItIsOn) {
+    const fs::path device = root_ / "class/infiniband/rxe0";
+    fs::create_directories(device / "device");
+    std::ofstream(device / "parent") << "eth0\n";
+    EXPECT_EQ(detail::driver_name("rxe0", root_), "rxe");
+    fs::create_symlink("../../../bus/pci/drivers/e1000e", device / "device/driver");
+    EXPECT_EQ(detail::driver_name("rxe0", root_), "rxe");
+}
+
 TEST(PeerMemory, SaysWhetherAClientIsMissingOrRefuses) {
     Attempt attempt;
     detail::explain_peer_memory({}, attempt);
@@ -105,6 +125,14 @@ TEST(Refusals, AreExplainedWithWhatIsKnownOfBothDrivers) {
     Attempt none{.error = EOPNOTSUPP};
     detail::explain_refusal("mlx4_core", Access::local_write, none);
     EXPECT_EQ(none.remedy, "the driver mlx4_core imports no dma-bufs up to Linux 7.3");
+    Attempt software{.error = EOPNOTSUPP};
+    detail::explain_refusal("rxe", Access::local_write, software);
+    EXPECT_EQ(software.remedy,
+              "the driver rxe imports no dma-bufs up to Linux 7.3; a dma-buf wants a "
+              "device that does DMA");
+    Attempt patched{.error = EINVAL};
+    detail::explain_refusal("rxe", Access::local_write, patched);
+    EXPECT_EQ(patched.remedy, "") << "it does import";
     Attempt unknown{.error = EINVAL};
     detail::explain_refusal("something", Access::local_write, unknown);
     detail::explain_refusal("", Access::local_write, unknown);
@@ -126,6 +154,8 @@ TEST(Quirks, AreFoundByDriver) {
     EXPECT_EQ(find_importer_quirk("mlx5_core")->driver, "mlx5");
     EXPECT_EQ(find_importer_quirk("mlx5")->mode, ImportMode::follows_moves);
     EXPECT_EQ(find_importer_quirk("i40e")->driver, "irdma");
+    EXPECT_EQ(find_importer_quirk("rxe"), find_importer_quirk("siw"));
+    EXPECT_EQ(find_importer_quirk("rxe")->mode, ImportMode::none);
     EXPECT_EQ(find_importer_quirk("i40"), nullptr);
     EXPECT_EQ(find_importer_quirk(""), nullptr);
     EXPECT_EQ(find_exporter_quirk("rocm")->pin, PinBehaviour::system_memory);
