@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include <rdmabuf/error.hpp>
+#include <rdmabuf/detail/check.hpp>
 
 namespace rdmabuf {
 
@@ -28,7 +28,7 @@ class [[nodiscard]] Decoded {
     /// The value. @throws Error with error() and reason() when there is none.
     [[nodiscard]] const T& value() const {
         if (!value_) {
-            throw Error(error_, "decode", reason_);
+            detail::raise(error_, "decode", reason_);
         }
         return *value_;
     }

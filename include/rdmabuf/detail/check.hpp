@@ -7,8 +7,13 @@
 #include <string_view>
 
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf::detail {
+
+/// Throws an Error, also for programs that are compiled without exceptions and cannot say so.
+[[noreturn]] void raise(int error, const char* function, std::string_view hint,
+                        SourceLocation where = SourceLocation::current());
 
 /// A hint is text, or a function from the errno to text: the latter for hints that take work, which
 /// is done only on failure, and after errno has been read. Should that work fail in turn, there is
@@ -18,11 +23,8 @@ inline std::string hint_text(std::string_view hint, int /*error*/) {
 }
 template <std::invocable<int> Hint>
 std::string hint_text(const Hint& hint, int error) {
-    try {
-        return hint(error);
-    } catch (const Error&) {
-        return {};
-    }
+    auto text = attempt([&]() -> std::string { return hint(error); });
+    return text ? *std::move(text) : std::string();
 }
 
 /// For calls that return null and set errno. Hands the pointer through, so that the caller can put
@@ -33,7 +35,7 @@ T* check_pointer(T* pointer, const char* function, const Hint& hint = {},
     if (pointer == nullptr) {
         // Some providers return null without an errno; "Success" would be a lie.
         const int error = errno != 0 ? errno : EIO;
-        throw Error(error, function, hint_text(hint, error), where);
+        raise(error, function, hint_text(hint, error), where);
     }
     return pointer;
 }
@@ -44,7 +46,7 @@ void check_zero(int result, const char* function, const Hint& hint = {},
                 SourceLocation where = SourceLocation::current()) {
     if (result != 0) {
         const int error = result > 0 ? result : (errno != 0 ? errno : EIO);
-        throw Error(error, function, hint_text(hint, error), where);
+        raise(error, function, hint_text(hint, error), where);
     }
 }
 

@@ -83,7 +83,14 @@ class shared_handle {
     using unique = unique_handle<T, Destroy, Parents...>;
 
     shared_handle() = default;
-    /* implicit */ shared_handle(unique handle) : handle_(std::move(handle)) {}
+    /* implicit */ shared_handle(unique handle) {
+        T* const native = handle.get();
+        if (native != nullptr) {
+            auto held = std::make_shared<unique>(std::move(handle));
+            held_ = held.get();
+            handle_ = std::shared_ptr<T>(std::move(held), native);
+        }
+    }
 
     /// Holds an object that somebody else destroys.
     [[nodiscard]] static shared_handle borrow(T* native, Parents... parents) {
@@ -118,8 +125,8 @@ class shared_handle {
             return;
         }
         if (handle_.use_count() > 1) {
-            throw Error(EBUSY, Destroy::name,
-                        "other objects made from this one still hold it; destroy them first");
+            raise(EBUSY, Destroy::name,
+                  "other objects made from this one still hold it; destroy them first");
         }
         if (deleter().owned()) {
             check_zero(Destroy::call(handle_.get()), Destroy::name);
@@ -129,11 +136,12 @@ class shared_handle {
     }
 
   private:
-    [[nodiscard]] auto& deleter() const noexcept {
-        return *std::get_deleter<HandleDeleter<Destroy, Parents...>>(handle_);
-    }
+    // Not std::get_deleter: that finds nothing in a program without run-time type information.
+    [[nodiscard]] auto& deleter() const noexcept { return held_->get_deleter(); }
 
     std::shared_ptr<T> handle_;
+    /// What all holders share; theirs for as long as handle_ is one.
+    unique* held_ = nullptr;
 };
 
 } // namespace rdmabuf::detail
