@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <rdmabuf/access.hpp>
+
+namespace rdmabuf::detail {
+
+struct CacheKeys {
+    std::uint32_t lkey = 0;
+    std::uint32_t rkey = 0;
+};
+
+/// What a lease reads of an entry of a cache: does not change while there is one. The cache keeps
+/// what else a hit needs behind it, all in one cache line.
+struct CachedRegistration {
+    std::uintptr_t address = 0;
+    std::size_t length = 0;
+    /// Of each protection domain: &first, when there is one only.
+    const CacheKeys* keys = &first;
+    CacheKeys first = {};
+    Access access{};
+};
+
+/// Ends a lease. When it was the last of an entry that is no longer found, deregisters.
+void give_back(CachedRegistration& entry) noexcept;
+
+} // namespace rdmabuf::detail

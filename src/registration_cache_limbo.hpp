@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace rdmabuf::detail {
+
+/// Memory that readers may still be looking at; freed once no section is left in which they do.
+class Limbo {
+  public:
+    class Node {
+      public:
+        virtual ~Node() = default;
+        Node(const Node&) = delete;
+        Node& operator=(const Node&) = delete;
+
+      protected:
+        Node() = default;
+
+      private:
+        friend class Limbo;
+        std::unique_ptr<Node> next_;
+    };
+
+    Limbo() = default;
+    Limbo(const Limbo&) = delete;
+    Limbo& operator=(const Limbo&) = delete;
+    ~Limbo() { free(); }
+
+    void put(std::unique_ptr<Node> node) noexcept {
+        node->next_ = std::move(first_);
+        first_ = std::move(node);
+        ++size_;
+    }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    /// After ReaderSections::wait().
+    void free() noexcept {
+        while (first_ != nullptr) {
+            first_ = std::move(first_->next_);
+        }
+        size_ = 0;
+    }
+
+  private:
+    std::unique_ptr<Node> first_;
+    std::size_t size_ = 0;
+};
+
+} // namespace rdmabuf::detail
