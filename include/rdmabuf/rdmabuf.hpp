@@ -11,8 +11,10 @@
 //
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
 //          └─ register_memory() ── Registration, ChunkedRegion: the whole way, with reasons
+//                 └─ RegistrationCache ── Lease: what was registered before
 
 #include <rdmabuf/access.hpp>
+#include <rdmabuf/adapters.hpp>
 #include <rdmabuf/added_range.hpp>
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/availability.hpp>
@@ -39,10 +41,12 @@
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>
+#include <rdmabuf/registration_cache.hpp>
 #include <rdmabuf/registration_trail.hpp>
 #include <rdmabuf/remote_chunks.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
+#include <rdmabuf/result.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/transfer_splitter.hpp>
