@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// When entries of a RegistrationCache end: invalidation, both policies, and the cache's own end.
+#include <array>
+#include <atomic>
+#include <functional>
+#include <latch>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "registration_cache_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::error_of;
+using testing::fails_with;
+using testing::RegistrationCacheTest;
+using Lease = RegistrationCache::Lease;
+
+constexpr Access writable = testing::writable_access;
+
+/// Passes everything on, and calls the test before it exports: in the middle of a registration.
+class PausingExporter final : public Exporter {
+  public:
+    explicit PausingExporter(std::shared_ptr<Exporter> exporter) : exporter_(std::move(exporter)) {}
+
+    [[nodiscard]] std::string_view name() const noexcept override { return exporter_->name(); }
+    [[nodiscard]] Availability availability() const override { return Availability::yes(); }
+    [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
+        const std::scoped_lock lock(mutex_);
+        return exporter_->find(address);
+    }
+    [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
+                                             MappingKind mapping) const override {
+        exporting(address);
+        const std::scoped_lock lock(mutex_);
+        return exporter_->export_range(address, length, mapping);
+    }
+
+    std::function<void(std::uintptr_t)> exporting = [](std::uintptr_t) {};
+
+  private:
+    std::shared_ptr<Exporter> exporter_;
+    mutable std::mutex mutex_;
+};
+
+class RegistrationCacheLifetime : public RegistrationCacheTest {
+  protected:
+    std::shared_ptr<PausingExporter> pausing_ = std::make_shared<PausingExporter>(exporter_);
+
+    [[nodiscard]] RegistrationCache pausing_cache() const {
+        return {basics_.pd, Resolver({pausing_})};
+    }
+};
+
+// Invalidation
+
+TEST_F(RegistrationCacheLifetime, DeregistersIdleEntriesWhenTheyAreInvalidated) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    cache.acquire(at(8192), 4096, Access::local_write).reset();
+    cache.acquire(at(16384), 4096, writable).reset();
+    cache.invalidate(at(4096), 4096); // touches two, and overlaps none
+    EXPECT_EQ(live(), 3U);
+    cache.invalidate(at(4095), 4098);
+    EXPECT_EQ(live(), 1U);
+    EXPECT_FALSE(cache.find(at(0), 1, writable));
+    EXPECT_FALSE(cache.find(at(8192), 1, Access::local_write));
+    EXPECT_TRUE(cache.find(at(16384), 1, writable));
+    EXPECT_EQ(cache.statistics().invalidations, 2U);
+    EXPECT_EQ(cache.statistics().entries, 1U);
+    cache.invalidate(at(0), ~std::size_t{0});
+    EXPECT_EQ(live(), 0U);
+}
+
+TEST_F(RegistrationCacheLifetime, LetsLeasesFinishOnWhatWasInvalidated) {
+    RegistrationCache cache = this->cache();
+    Lease first = cache.acquire(at(0), 4096, writable);
+    Lease second = cache.find(at(0), 4096, writable);
+    const std::uint32_t before = first.lkey();
+    cache.invalidate(at(100), 1);
+    EXPECT_FALSE(cache.find(at(0), 4096, writable));
+    EXPECT_EQ(live(), 1U);
+    EXPECT_EQ(first.registration().state(), RegistrationState::registered);
+    const Lease anew = cache.acquire(at(0), 4096, writable);
+    EXPECT_NE(anew.lkey(), before);
+    EXPECT_EQ(live(), 2U);
+    first.reset();
+    EXPECT_EQ(live(), 2U);
+    second.reset();
+    EXPECT_EQ(live(), 1U);
+    EXPECT_EQ(cache.statistics().bytes, 4096U);
+}
+
+TEST_F(RegistrationCacheLifetime, RegistersAgainWhatWasInvalidatedMeanwhile) {
+    RegistrationCache cache = pausing_cache();
+    unsigned exports = 0;
+    pausing_->exporting = [&](std::uintptr_t) {
+        if (++exports == 1) {
+            cache.invalidate(at(4095), 1);
+        }
+    };
+    const Lease lease = cache.acquire(at(0), 4096, writable);
+    EXPECT_EQ(exports, 2U);
+    EXPECT_EQ(registrations().size(), 2U);
+    EXPECT_EQ(live(), 1U);
+    EXPECT_TRUE(cache.find(at(0), 4096, writable));
+    EXPECT_EQ(cache.statistics().entries, 1U);
+}
+
+TEST_F(RegistrationCacheLifetime, LeavesOutOfAMergerWhatWasInvalidatedMeanwhile) {
+    RegistrationCache cache = pausing_cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    unsigned exports = 0;
+    pausing_->exporting = [&](std::uintptr_t address) {
+        if (++exports == 1) {
+            EXPECT_EQ(address, at(0)) << "it is to be merged";
+            cache.invalidate(at(0), 4096);
+        }
+    };
+    const Lease lease = cache.acquire(at(4096), 4096, writable);
+    EXPECT_EQ(lease.address(), at(4096));
+    EXPECT_EQ(live(), 1U);
+}
+
+TEST_F(RegistrationCacheLifetime, DropsEverythingWhenItIsCleared) {
+    RegistrationCache cache = this->cache();
+    const Lease used = cache.acquire(at(0), 4096, writable);
+    cache.acquire(at(8192), 4096, writable).reset();
+    cache.acquire(host(), 4096, Access::local_write).reset();
+    cache.clear();
+    EXPECT_EQ(live(), 1U);
+    EXPECT_FALSE(cache.find(at(0), 1, writable));
+    EXPECT_FALSE(cache.find(host(), 1, Access::local_write));
+}
+
+TEST_F(RegistrationCacheLifetime, UsesTheSlotsOfEntriesThatEndedAgain) {
+    RegistrationCache cache = this->cache();
+    for (int i = 0; i < 5000; ++i) {
+        Lease lease = cache.acquire(at(4096), 4096 + static_cast<std::size_t>(i % 7), writable);
+        const Lease other = cache.find(at(4096), 1, writable);
+        ASSERT_EQ(lease.lkey(), other.lkey());
+        cache.invalidate(at(4096), 1);
+    }
+    EXPECT_EQ(live(), 0U);
+    EXPECT_EQ(cache.statistics().hits, 5000U);
+}
+
+// The cache's end
+
+TEST_F(RegistrationCacheLifetime, LeasesSurviveTheCache) {
+    std::optional<RegistrationCache> cache(this->cache());
+    Lease first = cache->acquire(at(0), 4096, writable);
+    Lease second = cache->acquire(at(8192), 4096, writable);
+    cache->acquire(at(16384), 4096, writable).reset();
+    cache.reset();
+    EXPECT_EQ(live(), 2U);
+    EXPECT_EQ(first.registration().lkey(), first.lkey());
+    first.reset();
+    EXPECT_EQ(live(), 1U);
+    EXPECT_EQ(second.address(), at(8192));
+    std::jthread([&] { second.reset(); }).join();
+    EXPECT_EQ(live(), 0U);
+}
+
+TEST_F(RegistrationCacheLifetime, LeavesNothingWhenItIsMovedOver) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    RegistrationCache other = this->cache();
+    other.acquire(at(8192), 4096, writable).reset();
+    cache = std::move(other);
+    EXPECT_EQ(live(), 1U);
+    EXPECT_TRUE(cache.find(at(8192), 4096, writable));
+}
+
+// Several threads
+
+TEST_F(RegistrationCacheLifetime, RegistersOnceForAllWhoWaitForIt) {
+    RegistrationCache cache = pausing_cache();
+    std::latch begun(1);
+    std::latch waiting(1);
+    pausing_->exporting = [&](std::uintptr_t) {
+        begun.count_down();
+        waiting.wait();
+    };
+    constexpr unsigned others = 4;
+    std::vector<std::uint32_t> keys(others + 1);
+    {
+        std::vector<std::jthread> threads;
+        threads.emplace_back([&] { keys[others] = cache.acquire(at(0), 4096, writable).lkey(); });
+        begun.wait();
+        for (unsigned i = 0; i < others; ++i) {
+            threads.emplace_back(
+                [&, i] { keys[i] = cache.acquire(at(i), 4000, Access::local_write).lkey(); });
+        }
+        // Once they are counted they wait for the first, or find what it has made.
+        while (cache.statistics().misses < others + 1) {
+            std::this_thread::yield();
+        }
+        waiting.count_down();
+    }
+    EXPECT_EQ(registrations().size(), 1U);
+    EXPECT_EQ(keys, std::vector<std::uint32_t>(others + 1, keys[0]));
+}
+
+TEST_F(RegistrationCacheLifetime, TellsAllWhoWaitWhyItFailed) {
+    RegistrationCache cache = pausing_cache();
+    std::latch begun(1);
+    std::latch waiting(1);
+    unsigned exports = 0;
+    pausing_->exporting = [&](std::uintptr_t) {
+        ++exports;
+        begun.count_down();
+        waiting.wait();
+    };
+    testing::fail_next("ibv_reg_dmabuf_mr", EREMOTEIO);
+    std::array<std::optional<Error>, 2> errors;
+    {
+        const auto acquire = [&](std::size_t i) {
+            errors.at(i) = error_of([&] { cache.acquire(at(0), 4096, writable).reset(); });
+        };
+        const std::jthread first(acquire, 0);
+        begun.wait();
+        const std::jthread second(acquire, 1);
+        while (cache.statistics().misses < 2) {
+            std::this_thread::yield();
+        }
+        // The second is about to wait, unless it is slow: then it registers on its own, and works.
+        waiting.count_down();
+    }
+    EXPECT_THAT(errors[0], fails_with("register_memory", EREMOTEIO, "ibv_reg_dmabuf_mr on soft0"));
+    if (exports == 1) {
+        EXPECT_THAT(errors[1],
+                    fails_with("register_memory", EREMOTEIO, "ibv_reg_dmabuf_mr on soft0"));
+    } else {
+        EXPECT_FALSE(errors[1]);
+    }
+}
+
+TEST_F(RegistrationCacheLifetime, HitsGoOnWhileAnotherThreadRegisters) {
+    RegistrationCache cache = pausing_cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    std::latch begun(1);
+    std::latch done(1);
+    pausing_->exporting = [&](std::uintptr_t) {
+        begun.count_down();
+        done.wait();
+    };
+    const std::jthread other([&] { cache.acquire(at(8192), 4096, writable).reset(); });
+    begun.wait();
+    for (int i = 0; i < 1000; ++i) {
+        ASSERT_TRUE(cache.find(at(0), 4096, writable));
+    }
+    cache.invalidate(at(0), 4096); // nor does anything else wait for it
+    EXPECT_FALSE(cache.find(at(0), 4096, writable));
+    done.count_down();
+}
+
+TEST_F(RegistrationCacheLifetime, MoreThreadsThanThereAreRowsFor) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(0), 4096, writable).reset();
+    constexpr unsigned threads = 150;
+    std::latch all(threads);
+    std::vector<Lease> leases(threads);
+    {
+        std::vector<std::jthread> running;
+        for (unsigned i = 0; i < threads; ++i) {
+            running.emplace_back([&, i] {
+                Lease lease = cache.find(at(0), 4096, writable);
+                all.arrive_and_wait(); // each has a row, or none
+                lease = cache.find(at(0), 4096, writable);
+                leases[i] = std::move(lease);
+            });
+        }
+    }
+    EXPECT_EQ(cache.statistics().hits, 2U * threads);
+    cache.invalidate(at(0), 1);
+    EXPECT_EQ(live(), 1U);
+    const Lease last = std::move(leases.back());
+    leases.clear();
+    EXPECT_EQ(live(), 1U);
+}
+
+// The policy `checked`
+
+TEST_F(RegistrationCacheLifetime, ComparesTheGenerationOnEachHit) {
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    Lease old = cache.acquire(at(4096), 4096, writable);
+    const unsigned finds = exporter_->finds;
+    EXPECT_TRUE(cache.find(at(5000), 10, writable));
+    EXPECT_TRUE(cache.find(at(5000), 10, writable));
+    EXPECT_EQ(exporter_->finds, finds + 2);
+
+    exporter_->allocation.generation = 2;
+    EXPECT_FALSE(cache.find(at(5000), 10, writable));
+    EXPECT_EQ(cache.statistics().stale, 1U);
+    EXPECT_EQ(live(), 1U) << "it has a lease";
+    const Lease anew = cache.acquire(at(4096), 4096, writable);
+    EXPECT_NE(anew.lkey(), old.lkey());
+    EXPECT_EQ(anew.registration().allocation()->generation, 2U);
+    old.reset();
+    EXPECT_EQ(live(), 1U);
+    EXPECT_TRUE(cache.find(at(4096), 10, writable));
+}
+
+TEST_F(RegistrationCacheLifetime, NeverHitsWhatItCannotCheck) {
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    cache.acquire(at(0), 4096, writable).reset();
+    exporter_->find_error = EIO;
+    EXPECT_FALSE(cache.find(at(0), 4096, writable));
+    EXPECT_EQ(live(), 0U);
+    EXPECT_THAT(error_of([&] { cache.acquire(at(0), 4096, writable).reset(); }),
+                fails_with("register_memory", EIO, "fakePointerGetAttribute"));
+}
+
+TEST_F(RegistrationCacheLifetime, NoticesThatCheckedMemoryWasFreed) {
+    RegistrationCache cache =
+        this->cache({.policy = CachePolicy::checked, .registration = {.device_memory = true}});
+    cache.acquire(at(0), 4096, writable).reset();
+    exporter_->freed = true;
+    EXPECT_THAT(error_of([&] { cache.acquire(at(0), 4096, writable).reset(); }),
+                fails_with("register_memory", EFAULT, "fake: not its memory"));
+    EXPECT_EQ(live(), 0U);
+    EXPECT_EQ(cache.statistics().stale, 1U);
+}
+
+TEST_F(RegistrationCacheLifetime, KeepsNoHostMemoryThatNobodyCanCheck) {
+    RegistrationCache cache = this->cache({.policy = CachePolicy::checked});
+    Lease first = cache.acquire(host(), 4096, Access::local_write);
+    Lease second = cache.acquire(host(), 4096, Access::local_write);
+    EXPECT_EQ(first.lkey(), second.lkey());
+    EXPECT_EQ(cache.statistics().hits, 1U);
+    first.reset();
+    EXPECT_EQ(live(), 1U);
+    second.reset();
+    EXPECT_EQ(live(), 0U);
+    EXPECT_FALSE(cache.find(host(), 4096, Access::local_write));
+}
+
+TEST_F(RegistrationCacheLifetime, KeepsHostMemoryOfWhichItIsTold) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(host(), 4096, Access::local_write).reset();
+    EXPECT_EQ(live(), 1U);
+    EXPECT_TRUE(cache.find(host(), 4096, Access::local_write));
+}
+
+} // namespace
+} // namespace rdmabuf
