@@ -4,12 +4,10 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <memory>
 #include <stdexcept>
 #include <string>
 
+#include "../callgrind.hpp"
 #include "loops.h"
 #include "null_device.h"
 
@@ -55,29 +53,10 @@ int run_loop(const std::string& name, bool with_library, long iterations) {
 
 /// Instructions callgrind counts inside one loop function.
 long count(const Loop& loop, bool with_library, long iterations) {
-    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-    const std::string command =
-        std::string("valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect=") +
-        (with_library ? "cxx_" : "c_") + loop.name + " '" + self + "' --loop " + loop.name +
-        " --iterations " + std::to_string(iterations) + (with_library ? " --with-library" : "") +
-        " 2>&1";
-    const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command.c_str(), "r"), &pclose);
-    if (output == nullptr) {
-        throw std::runtime_error("cannot start valgrind");
-    }
-    long collected = -1;
-    std::string all;
-    std::array<char, 512> line{};
-    while (std::fgets(line.data(), line.size(), output.get()) != nullptr) {
-        all += line.data();
-        if (const char* const found = std::strstr(line.data(), "Collected : "); found != nullptr) {
-            collected = std::strtol(found + std::strlen("Collected : "), nullptr, 10);
-        }
-    }
-    if (collected <= 0) {
-        throw std::runtime_error("callgrind counted nothing:\n" + all);
-    }
-    return collected;
+    return callgrind::count((with_library ? "cxx_" : "c_") + std::string(loop.name),
+                            "--loop " + std::string(loop.name) + " --iterations " +
+                                std::to_string(iterations) +
+                                (with_library ? " --with-library" : ""));
 }
 
 /// Instructions of one operation: the difference of two counts, so that entering the loop is not in
