@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What the peer says.
+#pragma once
+
+#include <rdmabuf/transport/detail/engine.hpp>
+
+namespace rdmabuf::transport::detail {
+
+inline void Engine::post_slot(std::uint32_t slot) noexcept {
+    Rail& rail = rails_[0];
+    const Status status =
+        rail.peer->post_recv({.addr = reinterpret_cast<std::uintptr_t>(arena_.receive_slot(slot)),
+                              .length = arena_.receive_size(),
+                              .lkey = rail.arena->lkey()},
+                             WorkId{.work = Work::receive, .number = slot}.encode());
+    if (!status) {
+        fail(EIO);
+    }
+}
+
+inline void Engine::free_message_slot(std::uint32_t slot) noexcept {
+    messages_.took();
+    if (broken_ == 0) {
+        post_slot(slot);
+    }
+}
+
+inline void Engine::free_control_slot(std::uint32_t slot) noexcept {
+    control_.took();
+    post_slot(slot);
+}
+
+inline void Engine::arrived(std::uint32_t slot, const WorkCompletion& completion) noexcept {
+    if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+        written(be32toh(completion.imm_data));
+        free_control_slot(slot);
+        return;
+    }
+    const Header header = inbox_.header(slot);
+    const std::size_t size = completion.byte_len;
+    if (size < sizeof header || !messages_.peer_took(header.taken_messages) ||
+        !control_.peer_took(header.taken_control)) {
+        fail(EPROTO);
+        return;
+    }
+    const std::size_t body = size - sizeof header;
+    switch (header.kind) {
+        case Kind::eager:
+            body == header.length ? message(slot, header) : fail(EPROTO);
+            return;
+        case Kind::announce:
+            message(slot, header);
+            return;
+        case Kind::notify:
+            inbox_.hold(slot);
+            return;
+        case Kind::grant:
+            granted(header, {inbox_.body(slot), body});
+            break;
+        case Kind::wrote:
+            written(header.operation);
+            break;
+        case Kind::refuse:
+            refused(header.operation);
+            break;
+        case Kind::credit:
+            post_slot(slot);
+            return;
+        default:
+            fail(EPROTO);
+            return;
+    }
+    free_control_slot(slot);
+}
+
+inline void Engine::message(std::uint32_t slot, const Header& header) noexcept {
+    for (std::uint32_t i = posted_.front(); i != OperationTable::none; i = operations_.next(i)) {
+        if (operations_[i].value == header.value) {
+            operations_.remove(posted_, i);
+            take_message(i, slot, header);
+            return;
+        }
+    }
+    inbox_.hold(slot);
+}
+
+inline void Engine::take_message(std::uint32_t i, std::uint32_t slot,
+                                 const Header& header) noexcept {
+    Operation& operation = operations_[i];
+    operation.bytes = header.length;
+    operation.peer = header.from;
+    if (header.kind == Kind::announce) {
+        free_message_slot(slot);
+        operation.stage = header.length > operation.length ? Stage::refusing : Stage::granting;
+        operations_.append(telling_, i);
+        send_control();
+        return;
+    }
+    operation.slot = slot;
+    if (header.length > operation.length) {
+        finish(i, EMSGSIZE);
+    } else if (header.length == 0 || operation.memory->host) {
+        if (header.length > 0) {
+            std::memcpy(reinterpret_cast<void*>(operation.address), inbox_.body(slot),
+                        static_cast<std::size_t>(header.length));
+        }
+        finish(i);
+    } else {
+        land(operation, i);
+    }
+}
+
+inline void Engine::granted(const Header& header, std::span<const std::byte> body) noexcept {
+    const std::uint32_t i = operations_.named(header.operation);
+    if (i == OperationTable::none || operations_[i].purpose != Purpose::send ||
+        operations_[i].stage != Stage::announced || header.chunks == 0 ||
+        header.chunks > max_chunks || header.rails < rails_.size() || header.rails > max_rails ||
+        body.size() != header.chunks * sizeof(GrantedChunk)) {
+        fail(EPROTO);
+        return;
+    }
+    Operation& operation = operations_[i];
+    operation.remote.chunks = header.chunks;
+    std::uint64_t total = 0;
+    for (std::size_t c = 0; c < header.chunks; ++c) {
+        GrantedChunk chunk;
+        std::memcpy(&chunk, body.data() + c * sizeof chunk, sizeof chunk);
+        for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+            operation.remote.regions[rail][c] = {
+                .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[rail]};
+        }
+        total += chunk.length;
+    }
+    if (total != header.length || total == 0 || total > operation.bytes - operation.moved) {
+        fail(EPROTO);
+        return;
+    }
+    operation.peer = header.from;
+    operation.remote_address = operation.remote.regions[0][0].address;
+    operation.remote_begin = operation.moved;
+    operation.window = operation.moved + total;
+    operation.told = false;
+    operation.stage = Stage::moving;
+    operations_.append(movers_, i);
+}
+
+inline void Engine::written(std::uint32_t name) noexcept {
+    const std::uint32_t i = operations_.named(name);
+    if (i == OperationTable::none || operations_[i].purpose != Purpose::receive ||
+        operations_[i].stage != Stage::granted) {
+        fail(EPROTO);
+        return;
+    }
+    Operation& operation = operations_[i];
+    operation.moved = operation.window;
+    if (operation.moved == operation.bytes) {
+        finish(i);
+        return;
+    }
+    operation.stage = Stage::granting;
+    operations_.append(telling_, i);
+}
+
+inline void Engine::refused(std::uint32_t name) noexcept {
+    const std::uint32_t i = operations_.named(name);
+    if (i == OperationTable::none || operations_[i].purpose != Purpose::send ||
+        operations_[i].stage != Stage::announced) {
+        fail(EPROTO);
+        return;
+    }
+    finish(i, EMSGSIZE);
+}
+
+} // namespace rdmabuf::transport::detail

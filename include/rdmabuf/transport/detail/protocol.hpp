@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/transport/options.hpp>
+#include <rdmabuf/transport/remote_memory.hpp>
+
+/// What the two ends of a channel say to each other. Memory layouts are wire formats here: both
+/// ends are little-endian.
+namespace rdmabuf::transport::detail {
+
+static_assert(std::endian::native == std::endian::little,
+              "rdmabuf's transport has no byte order of its own: little-endian machines only");
+
+/// What a message on the first device's queue pair is. The numbers are on the wire: they stay.
+///
+/// A message up to the eager limit is one `eager`. A longer one is announced; the receiver grants a
+/// part of its buffer, as much as one table of keys names; the sender's devices write there and
+/// `wrote` says so (or the immediate data of the last write does), until all is granted and
+/// written.
+enum class Kind : std::uint8_t {
+    /// The data is behind the header.
+    eager = 1,
+    /// "I have a message of this length."
+    announce = 2,
+    /// "Write this many bytes there": a RemoteTable's used part is behind the header.
+    grant = 3,
+    /// "All of what you granted is written."
+    wrote = 4,
+    /// "My buffer is shorter than your message": it ends at both ends.
+    refuse = 5,
+    /// A value, of iput_notify().
+    notify = 6,
+    /// Nothing but credits.
+    credit = 7,
+};
+
+struct Header {
+    Kind kind{};
+    std::uint8_t rails = 0;
+    std::uint16_t chunks = 0;
+    /// Which operation this is for: the sender's with grant and refuse, the receiver's with wrote.
+    std::uint32_t operation = 0;
+    /// The other one.
+    std::uint32_t from = 0;
+    /// Messages that its sender has taken in and given the room back of, of each class.
+    std::uint32_t taken_messages = 0;
+    std::uint32_t taken_control = 0;
+    std::uint32_t reserved = 0;
+    /// Bytes: of the message, of what is granted.
+    std::uint64_t length = 0;
+    /// The tag, or the value.
+    std::uint64_t value = 0;
+};
+static_assert(sizeof(Header) == 40 && std::is_trivially_copyable_v<Header>);
+
+/// One region of a granted table, for every device.
+struct GrantedChunk {
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    std::array<std::uint32_t, max_rails> rkeys{};
+};
+static_assert(sizeof(GrantedChunk) == 32 && std::is_trivially_copyable_v<GrantedChunk>);
+
+/// Behind a header there is room for this much at least.
+inline constexpr std::size_t grant_room = max_chunks * sizeof(GrantedChunk);
+
+/// Control messages under way to a peer: grant, wrote, refuse, and writes with immediate data.
+inline constexpr std::uint32_t control_slots = 32;
+/// Receives that are posted for credit messages. Each tells of a quarter of the room of one class,
+/// so more cannot be under way.
+inline constexpr std::uint32_t credit_slots = 10;
+
+/// What both ends say first on their socket.
+struct Hello {
+    static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
+    static constexpr std::uint16_t expected_version = 1;
+
+    std::uint32_t magic = expected_magic;
+    std::uint16_t version = expected_version;
+    std::uint16_t rails = 0;
+    /// The listener's, from the handle.
+    std::uint64_t token = 0;
+    std::uint32_t eager_limit = 0;
+    std::uint32_t eager_slots = 0;
+    std::uint64_t max_message_size = 0;
+    /// Where a queue pair may be written to with nothing, to see whether it answers.
+    std::uint64_t probe_address = 0;
+    std::uint32_t probe_rkey = 0;
+    std::uint32_t reserved = 0;
+    std::array<std::array<std::byte, QueuePairAddress::wire_size>, max_rails> addresses{};
+};
+static_assert(sizeof(Hello) == 208 && std::is_trivially_copyable_v<Hello>);
+
+/// What both ends say next: 0, or the errno value for which there will be no channel.
+using Verdict = std::uint32_t;
+
+} // namespace rdmabuf::transport::detail

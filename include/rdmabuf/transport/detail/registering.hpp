@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/exported_range.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/transport/detail/endpoint_state.hpp>
+#include <rdmabuf/transport/memory.hpp>
+
+/// How an Endpoint makes memory known to its devices. The functions that do it throw; whatever they
+/// had made is in the state, and goes with it.
+namespace rdmabuf::transport::detail {
+
+/// The most whole pages that every device registers at once, in bytes.
+[[nodiscard]] inline std::uint64_t chunk_limit(const EndpointState& endpoint) noexcept {
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    return std::max(endpoint.max_mr_size / page * page, page);
+}
+
+inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
+    ChunkedRegionOptions options = {.registration = endpoint.options.cache.registration,
+                                    .chunk_size = static_cast<std::size_t>(chunk_limit(endpoint))};
+    options.registration.access = state.access;
+    for (std::size_t rail = 0; rail < state.rails; ++rail) {
+        const ChunkedRegion& region =
+            state.regions.emplace_back(endpoint.pds[rail], endpoint.resolver, state.address,
+                                       static_cast<std::size_t>(state.length), options);
+        state.iova = region.iova();
+        state.host = region.path() == RegistrationPath::host;
+        state.chunks[rail].assign(region.chunks().begin(), region.chunks().end());
+    }
+}
+
+inline void fill_from_cache(EndpointState& endpoint, MemoryState& state) {
+    state.lease = endpoint.cache->acquire(state.address, static_cast<std::size_t>(state.length),
+                                          state.access);
+    state.iova = state.address;
+    state.host = state.lease.registration().path() == RegistrationPath::host;
+    for (std::size_t rail = 0; rail < state.rails; ++rail) {
+        state.chunks[rail].push_back({.address = state.iova,
+                                      .length = state.length,
+                                      .lkey = state.lease.lkey(rail),
+                                      .rkey = state.lease.rkey(rail)});
+    }
+}
+
+inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& range,
+                             MemoryState& state) {
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    const std::uint64_t limit = chunk_limit(endpoint);
+    // The kernel wants the same page offset in both; what requests call the memory is another
+    // thing.
+    state.iova = range.address % page == range.offset % page ? range.address : range.offset;
+    for (std::size_t rail = 0; rail < state.rails; ++rail) {
+        for (std::uint64_t done = 0; done < state.length || done == 0;) {
+            // All chunks but the first begin with a page.
+            const std::uint64_t into_page = (range.offset + done) % page;
+            const std::uint64_t count = std::min(state.length - done, limit - into_page);
+            const DmaBufMR& region = state.dmabufs.emplace_back(
+                endpoint.pds[rail],
+                DmaBufRange{.fd = range.fd,
+                            .offset = range.offset + done,
+                            .length = static_cast<std::size_t>(count),
+                            .address = range.address + done},
+                DmaBufOptions{.access = state.access, .iova = state.iova + done});
+            state.chunks[rail].push_back(as_chunk(region));
+            done += count;
+        }
+    }
+}
+
+template <class Fill>
+[[nodiscard]] Result<Memory> register_with(const EndpointState& endpoint, std::uintptr_t address,
+                                           std::size_t length, Access access,
+                                           const Fill& fill) noexcept {
+    auto made = attempt([] { return std::make_unique<MemoryState>(); });
+    if (!made) {
+        return made.failure();
+    }
+    MemoryState& state = **made;
+    state.endpoint = &endpoint;
+    state.address = address;
+    state.length = length;
+    state.access = access;
+    state.rails = endpoint.pds.size();
+    const auto filled = attempt([&] { fill(state); });
+    return filled ? Result<Memory>(Memory(*std::move(made))) : Result<Memory>(filled.failure());
+}
+
+[[nodiscard]] inline Result<Memory> register_address(EndpointState& endpoint,
+                                                     std::uintptr_t address, std::size_t length,
+                                                     Access access) noexcept {
+    return register_with(endpoint, address, length, access, [&](MemoryState& state) {
+        length > chunk_limit(endpoint) ? fill_chunked(endpoint, state)
+                                       : fill_from_cache(endpoint, state);
+    });
+}
+
+[[nodiscard]] inline Result<Memory> register_dmabuf(const EndpointState& endpoint,
+                                                    const DmaBufRange& range,
+                                                    Access access) noexcept {
+    return register_with(endpoint, range.address, range.length, access,
+                         [&](MemoryState& state) { fill_from_dmabuf(endpoint, range, state); });
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/registration_cache.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/transfer_splitter.hpp>
+#include <rdmabuf/transport/options.hpp>
+#include <rdmabuf/transport/remote_memory.hpp>
+
+namespace rdmabuf::transport {
+
+namespace detail {
+
+/// Memory that every device of an endpoint knows, and what keeps it so. Stays where it is.
+struct MemoryState {
+    /// Whose devices know it: an EndpointState.
+    const void* endpoint = nullptr;
+    std::uintptr_t address = 0;
+    std::uint64_t length = 0;
+    /// Where it begins as the devices count.
+    std::uint64_t iova = 0;
+    Access access{};
+    /// Whether the CPU may read and write it at its address.
+    bool host = false;
+    std::size_t rails = 0;
+    /// Per device, cut at the same places.
+    std::array<std::vector<LocalChunk>, max_rails> chunks{};
+
+    // One of them keeps it registered.
+    RegistrationCache::Lease lease = {};
+    std::vector<ChunkedRegion> regions = {};
+    std::vector<DmaBufMR> dmabufs = {};
+
+    [[nodiscard]] std::span<const LocalChunk> rail(std::size_t i) const noexcept {
+        return chunks[i];
+    }
+    [[nodiscard]] bool holds(std::uintptr_t first, std::uint64_t count) const noexcept {
+        return first >= address && count <= length && first - address <= length - count;
+    }
+    [[nodiscard]] std::uint64_t device_address(std::uintptr_t at) const noexcept {
+        return iova + (at - address);
+    }
+};
+
+} // namespace detail
+
+/// Memory that the devices of an Endpoint may read and write: what every request needs to be told
+/// of. Moves only; must outlive the requests that use it, and keeps what it was made from.
+class Memory {
+  public:
+    /// None: for messages of 0 bytes.
+    Memory() noexcept = default;
+
+    [[nodiscard]] std::uintptr_t address() const noexcept { return state_ ? state_->address : 0; }
+    /// In bytes.
+    [[nodiscard]] std::uint64_t length() const noexcept { return state_ ? state_->length : 0; }
+    /// What the devices may do with it.
+    [[nodiscard]] Access access() const noexcept { return state_ ? state_->access : Access{}; }
+    /// Whether the CPU may read and write it, too.
+    [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
+
+    /// What a peer needs for iput() and iget(). The keys in it reach the whole registration, which
+    /// may be of more than this memory where the cache had more or put ranges together: for peers
+    /// that are trusted with it. A failure: EINVAL for no memory, EOVERFLOW for
+    /// memory that takes more than 8 regions on a device (DeviceAttributes::max_mr_size): offer it
+    /// in parts.
+    [[nodiscard]] Result<RemoteMemory> remote() const noexcept {
+        if (state_ == nullptr) {
+            return Failure{{EINVAL, std::system_category()}, "there is no memory to offer"};
+        }
+        if (state_->rail(0).size() > detail::max_chunks) {
+            return Failure{{EOVERFLOW, std::system_category()},
+                           "the device registers this memory in more than 8 regions: offer it in "
+                           "parts"};
+        }
+        detail::RemoteTable table;
+        fill(table, state_->iova, state_->length);
+        return RemoteMemory(table, state_->length, state_->access);
+    }
+
+    // What Endpoint and Channel make of it.
+
+    explicit Memory(std::unique_ptr<detail::MemoryState> state) noexcept
+        : state_(std::move(state)) {}
+    [[nodiscard]] const detail::MemoryState* state() const noexcept { return state_.get(); }
+
+    /// Names as much of @p length bytes at @p iova as fits into @p table. @return how much
+    static std::uint64_t fill(const detail::MemoryState& state, detail::RemoteTable& table,
+                              std::uint64_t iova, std::uint64_t length) noexcept {
+        table.rails = static_cast<std::uint16_t>(state.rails);
+        table.chunks = 0;
+        std::uint64_t named = 0;
+        const auto first = state.rail(0);
+        const LocalChunk* chunk = rdmabuf::detail::find_chunk(first, iova);
+        while (chunk != nullptr && named < length && table.chunks < detail::max_chunks) {
+            const std::uint64_t at = iova + named;
+            const std::uint64_t count =
+                std::min(length - named, chunk->length - (at - chunk->address));
+            const auto which = static_cast<std::size_t>(chunk - first.data());
+            for (std::size_t rail = 0; rail < state.rails; ++rail) {
+                table.regions[rail][table.chunks] = {
+                    .address = at, .length = count, .rkey = state.rail(rail)[which].rkey};
+            }
+            ++table.chunks;
+            named += count;
+            chunk = which + 1 < first.size() ? chunk + 1 : nullptr;
+        }
+        return named;
+    }
+
+  private:
+    void fill(detail::RemoteTable& table, std::uint64_t iova, std::uint64_t length) const noexcept {
+        fill(*state_, table, iova, length);
+    }
+
+    std::unique_ptr<detail::MemoryState> state_;
+};
+
+} // namespace rdmabuf::transport

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include <rdmabuf/access.hpp>
+#include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/transport/options.hpp>
+#include <rdmabuf/wire.hpp>
+
+namespace rdmabuf::transport {
+
+namespace detail {
+
+/// Regions that one descriptor or one message names: all but memory beyond a device's max_mr_size
+/// is one.
+inline constexpr std::size_t max_chunks = 8;
+
+/// Memory under one key for each device, in order and without gaps; per device as
+/// TransferSplitter takes it.
+struct RemoteTable {
+    std::uint16_t chunks = 0;
+    std::uint16_t rails = 0;
+    std::uint32_t reserved = 0;
+    std::array<std::array<RemoteRegion, max_chunks>, max_rails> regions{};
+
+    [[nodiscard]] std::span<const RemoteRegion> rail(std::size_t i) const noexcept {
+        return {regions[i].data(), chunks};
+    }
+};
+
+} // namespace detail
+
+/// Memory of a peer that iput() and iget() may reach: the peer's Memory::remote() makes it, and its
+/// bytes travel as a message, or however the program likes.
+class RemoteMemory {
+  public:
+    /// Nothing: any iput() or iget() is refused.
+    RemoteMemory() noexcept = default;
+
+    /// In bytes.
+    [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
+    /// What its owner lets peers do.
+    [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
+
+    /// Bytes of it, on the wire as in memory.
+    static constexpr std::size_t wire_size = 800;
+    [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
+        return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first<wire_size>();
+    }
+    /// Reads what bytes() gave. Any bytes give a descriptor or an error: EMSGSIZE for another size,
+    /// EPROTO for bytes that are none, EPROTONOSUPPORT for another version.
+    [[nodiscard]] static Decoded<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
+        if (bytes.size() != wire_size) {
+            return {EMSGSIZE, "not the size of a descriptor of memory"};
+        }
+        RemoteMemory memory;
+        std::memcpy(&memory, bytes.data(), wire_size);
+        if (memory.magic_ != magic) {
+            return {EPROTO, "these bytes are no descriptor of memory"};
+        }
+        if (memory.version_ != version) {
+            return {EPROTONOSUPPORT,
+                    "the descriptor is of another version: use the same release "
+                    "of rdmabuf everywhere"};
+        }
+        if (!memory.consistent()) {
+            return {EPROTO, "the descriptor of memory was changed on its way"};
+        }
+        return memory;
+    }
+
+    // What Memory and Channel make of it.
+
+    RemoteMemory(const detail::RemoteTable& table, std::uint64_t length, Access access) noexcept
+        : magic_(magic),
+          version_(version),
+          access_(static_cast<std::uint32_t>(access)),
+          length_(length),
+          table_(table) {}
+    [[nodiscard]] const detail::RemoteTable& table() const noexcept { return table_; }
+    [[nodiscard]] std::uint64_t address() const noexcept { return table_.regions[0][0].address; }
+
+  private:
+    static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
+    static constexpr std::uint32_t version = 1;
+
+    /// Whether every device sees chunks in order, without gaps, as long as is said.
+    [[nodiscard]] bool consistent() const noexcept {
+        if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
+            table_.rails > max_rails) {
+            return false;
+        }
+        for (std::size_t rail = 0; rail < table_.rails; ++rail) {
+            std::uint64_t next = address();
+            std::uint64_t left = length_;
+            for (const RemoteRegion& region : table_.rail(rail)) {
+                if (region.address != next || region.length == 0 || region.length > left ||
+                    next + region.length - 1 < next) {
+                    return false;
+                }
+                next += region.length;
+                left -= region.length;
+            }
+            if (left != 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    std::uint32_t magic_ = 0;
+    std::uint32_t version_ = 0;
+    std::uint32_t access_ = 0;
+    std::uint32_t reserved_ = 0;
+    std::uint64_t length_ = 0;
+    detail::RemoteTable table_{};
+};
+
+static_assert(sizeof(RemoteMemory) == RemoteMemory::wire_size);
+static_assert(std::is_trivially_copyable_v<RemoteMemory>);
+
+} // namespace rdmabuf::transport
