@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One process talks to another, which is killed after so many steps, for one number after the
+// other. The test's own process makes no call of verbs: each end is a child of it.
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/transport.hpp>
+#include <rdmabuf/unique_fd.hpp>
+
+namespace rdmabuf {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::Channel;
+using transport::Endpoint;
+using transport::Handle;
+using transport::Outcome;
+using transport::Request;
+
+constexpr std::size_t size = 1U << 20U;
+/// Short, gathered, and long enough to be written by the device.
+constexpr std::array<std::size_t, 4> lengths = {64, 5000, 200000, size};
+
+/// One end: an endpoint, memory, and the channel.
+class End {
+  public:
+    End(int socket, bool listens)
+        : endpoint_(value(Endpoint::open(
+              Context::open_first(), Resolver({memfds_}),
+              {.heartbeat = 20ms, .linger = 50ms, .ack_timeout = 12, .retry_count = 3}))),
+          memory_(value(endpoint_.register_memory(reinterpret_cast<const void*>(buffer_.address()),
+                                                  2 * size))) {
+        if (listens) {
+            auto listener = value(endpoint_.listen("127.0.0.1"));
+            const auto bytes = listener.handle().bytes();
+            check(::send(socket, bytes.data(), bytes.size(), 0) > 0);
+            channel_.emplace(value(listener.accept(10s)));
+        } else {
+            std::array<std::byte, Handle::wire_size> bytes{};
+            check(::recv(socket, bytes.data(), bytes.size(), MSG_WAITALL) ==
+                  static_cast<ssize_t>(bytes.size()));
+            channel_.emplace(value(endpoint_.connect(*Handle::decode(bytes), 10s)));
+        }
+    }
+
+    /// Messages of every length both ways, without an end. @param step  is called between looks
+    /// @return what ended it
+    std::error_code exchange(const std::function<void()>& step) {
+        for (std::size_t round = 0;; ++round) {
+            const std::size_t length = lengths[round % lengths.size()];
+            std::array<Request, 2> requests;
+            auto* const data = reinterpret_cast<std::byte*>(buffer_.address());
+            std::error_code error =
+                channel_->irecv(memory_, data + size, length, round, requests[0]);
+            if (!error) {
+                error = channel_->isend(memory_, data, length, round, requests[1]);
+                error = finish(requests[0], step, error);
+                error = finish(requests[1], step, error);
+            }
+            if (error) {
+                return error;
+            }
+        }
+    }
+    [[nodiscard]] Channel& channel() { return *channel_; }
+
+  private:
+    static void check(bool well) {
+        if (!well) {
+            throw std::runtime_error("the other end is gone");
+        }
+    }
+    template <class T>
+    static T value(Result<T> result) {
+        if (!result) {
+            throw std::runtime_error(result.message());
+        }
+        return *std::move(result);
+    }
+    /// The first error counts.
+    std::error_code finish(const Request& request, const std::function<void()>& step,
+                           std::error_code before) {
+        const auto end = std::chrono::steady_clock::now() + 10s;
+        for (;;) {
+            const Outcome outcome = channel_->test(request);
+            if (outcome.done) {
+                return before ? before : outcome.error;
+            }
+            if (std::chrono::steady_clock::now() > end) {
+                throw std::runtime_error("a request has not ended");
+            }
+            step();
+        }
+    }
+
+    std::shared_ptr<Allocator> memfds_ = make_memfd_exporter();
+    Buffer buffer_ = memfds_->allocate(2 * size);
+    Endpoint endpoint_;
+    transport::Memory memory_;
+    std::optional<Channel> channel_;
+};
+
+class Death : public ::testing::Test {
+  public:
+    Death() {
+        std::string path = ::testing::TempDir() + "rdmabuf-death-XXXXXX";
+        if (::mkdtemp(path.data()) == nullptr) {
+            throw std::runtime_error("mkdtemp");
+        }
+        directory_ = path;
+    }
+    ~Death() override { std::filesystem::remove_all(directory_); }
+    Death(const Death&) = delete;
+    Death& operator=(const Death&) = delete;
+
+  protected:
+    /// Runs both roles, each in a process of its own. @return how the first ended
+    int run(const std::function<int(int)>& survivor, const std::function<int(int)>& victim) {
+        std::array<int, 2> sockets{};
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
+            throw std::runtime_error("socketpair");
+        }
+        const std::array<pid_t, 2> children = {become(survivor, sockets[0], sockets[1]),
+                                               become(victim, sockets[1], sockets[0])};
+        ::close(sockets[0]);
+        ::close(sockets[1]);
+        std::array<int, 2> statuses{};
+        for (std::size_t i = 0; i < children.size(); ++i) {
+            EXPECT_EQ(::waitpid(children[i], &statuses[i], 0), children[i]);
+        }
+        EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
+        return statuses[0];
+    }
+
+  private:
+    pid_t become(const std::function<int(int)>& role, int socket, int others) const {
+        std::fflush(nullptr);
+        const pid_t child = ::fork();
+        if (child != 0) {
+            return child;
+        }
+        ::close(others);
+        ::alarm(60);
+        ::setenv("SOFTVERBS_DIR", directory_.c_str(), 1);
+        int status = 3;
+        try {
+            status = role(socket);
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "%s\n", error.what());
+        }
+        std::exit(status);
+    }
+
+    std::string directory_;
+};
+
+/// What the death of a peer is told as: its socket closes, or its device answers no more.
+bool tells_of_death(std::error_code error) {
+    return error.value() == ECONNRESET || error.value() == EHOSTUNREACH;
+}
+
+class AfterSteps : public Death, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(AfterSteps, of_a_peer_ends_every_request_and_the_channel_can_be_closed) {
+    const bool victim_listens = GetParam();
+    for (unsigned steps = 0; steps < 400; steps += steps < 20 ? 1 : 37) {
+        SCOPED_TRACE(steps);
+        const int status = run(
+            [&](int socket) {
+                End end(socket, !victim_listens);
+                const std::error_code error = end.exchange([] {});
+                const std::error_code state = end.channel().close();
+                if (!tells_of_death(error) || state != error || end.channel().in_flight() != 0) {
+                    std::fprintf(stderr, "error %s, state %s\n", error.message().c_str(),
+                                 state.message().c_str());
+                    return 1;
+                }
+                return 0;
+            },
+            [&](int socket) {
+                End end(socket, victim_listens);
+                unsigned left = steps;
+                static_cast<void>(end.exchange([&left] {
+                    if (left-- == 0) {
+                        ::kill(::getpid(), SIGKILL);
+                    }
+                }));
+                return 2;
+            });
+        ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+        ASSERT_EQ(WEXITSTATUS(status), 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(listening, AfterSteps, ::testing::Bool(), [](const auto& value) {
+    return value.param ? "the_victim" : "the_survivor";
+});
+
+} // namespace
+} // namespace rdmabuf

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// iput, iget, iflush and notifications between two ends of one process, on softverbs.
+#include "transport_fixture.hpp"
+
+namespace rdmabuf::testing {
+namespace {
+
+class OneSided : public TransportTest, public ::testing::WithParamInterface<TestMemory::Kind> {
+  protected:
+    static constexpr std::size_t size = 1U << 19U;
+};
+
+TEST_P(OneSided, writes_and_reads_what_the_peer_offers) {
+    connect();
+    TestMemory mine = left_memory(size, GetParam());
+    const TestMemory theirs = right_memory(size, GetParam());
+    mine.fill(pattern(size));
+    const auto offered = theirs.memory().remote();
+    ASSERT_TRUE(offered.ok());
+    const auto travelled = RemoteMemory::decode(offered->bytes());
+    ASSERT_TRUE(travelled) << travelled.reason();
+
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{100000}}) {
+        SCOPED_TRACE(count);
+        Request request;
+        ASSERT_EQ(left().iput(mine.memory(), mine.data(), count, *travelled, 77, request), code(0));
+        Outcome outcome = finish(left(), request);
+        EXPECT_EQ(outcome.error, code(0));
+        EXPECT_EQ(outcome.bytes, count);
+        EXPECT_TRUE(theirs.bytes(77, count) == mine.bytes(0, count));
+
+        ASSERT_EQ(left().iget(mine.memory(), mine.data(size / 2), count, *travelled, 77, request),
+                  code(0));
+        outcome = finish(left(), request);
+        EXPECT_EQ(outcome.error, code(0));
+        EXPECT_TRUE(mine.bytes(size / 2, count) == theirs.bytes(77, count));
+    }
+}
+
+TEST_P(OneSided, tells_the_peer_when_the_data_is_there) {
+    connect();
+    TestMemory mine = left_memory(size, GetParam());
+    const TestMemory theirs = right_memory(size, GetParam());
+    mine.fill(pattern(size));
+    const auto offered = theirs.memory().remote();
+    EXPECT_EQ(right().notification(), std::nullopt);
+    std::array<Request, 3> requests;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(i * 1000), i * 1000, *offered,
+                                     i * 1000, 0x123456789abcdef0 + i, requests[i]),
+                  code(0));
+    }
+    for (const Request& request : requests) {
+        EXPECT_EQ(finish(left(), request).error, code(0));
+    }
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(right().notification(), 0x123456789abcdef0 + i);
+    }
+    EXPECT_EQ(right().notification(), std::nullopt);
+    EXPECT_TRUE(theirs.bytes(2000, 2000) == mine.bytes(2000, 2000));
+}
+
+TEST_P(OneSided, reads_back_what_was_received) {
+    connect();
+    TestMemory mine = left_memory(size, GetParam());
+    Request request;
+    ASSERT_EQ(left().iflush(mine.memory(), mine.data(9), 100, request), code(0));
+    EXPECT_EQ(finish(left(), request).error, code(0));
+    ASSERT_EQ(left().iflush(mine.memory(), mine.data(), 0, request), code(0));
+    EXPECT_EQ(finish(left(), request).error, code(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(memory, OneSided,
+                         ::testing::Values(TestMemory::Kind::host, TestMemory::Kind::dmabuf),
+                         [](const auto& value) {
+                             return value.param == TestMemory::Kind::host ? "host" : "dmabuf";
+                         });
+
+} // namespace
+} // namespace rdmabuf::testing

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "transport_fixture.hpp"
+
+#include <algorithm>
+
+namespace rdmabuf::testing {
+
+std::vector<std::byte> pattern(std::size_t size, unsigned seed) {
+    std::vector<std::byte> bytes(size);
+    std::uint32_t state = seed * 2654435761U + 1;
+    for (std::byte& byte : bytes) {
+        state = state * 1664525U + 1013904223U;
+        byte = static_cast<std::byte>(state >> 24U);
+    }
+    return bytes;
+}
+
+TestMemory::TestMemory(const Endpoint& endpoint, Allocator& allocator, Kind kind, std::size_t size,
+                       Access access) {
+    std::uintptr_t address = 0;
+    if (kind == Kind::host) {
+        host_.resize(size);
+        address = reinterpret_cast<std::uintptr_t>(host_.data());
+    } else {
+        buffer_.emplace(allocator.allocate(size));
+        address = buffer_->address();
+    }
+    auto memory = endpoint.register_memory(reinterpret_cast<const void*>(address), size, access);
+    EXPECT_TRUE(memory.ok()) << memory.message();
+    memory_.emplace(*std::move(memory));
+    EXPECT_EQ(memory_->host(), kind == Kind::host);
+}
+
+void TestMemory::fill(std::span<const std::byte> bytes, std::size_t offset) {
+    buffer_ ? buffer_->copy_in(offset, bytes)
+            : static_cast<void>(std::copy(bytes.begin(), bytes.end(),
+                                          host_.begin() + static_cast<std::ptrdiff_t>(offset)));
+}
+
+std::vector<std::byte> TestMemory::bytes(std::size_t offset, std::size_t count) const {
+    std::vector<std::byte> result(count);
+    if (buffer_) {
+        buffer_->copy_out(offset, result);
+    } else {
+        std::copy_n(host_.begin() + static_cast<std::ptrdiff_t>(offset), count, result.begin());
+    }
+    return result;
+}
+
+TransportTest::TransportTest() : memfds_(make_memfd_exporter()) {
+    resolver_.add(memfds_);
+}
+
+TransportTest::~TransportTest() {
+    left_.reset();
+    right_.reset();
+    left_end_.reset();
+    right_end_.reset();
+}
+
+void TransportTest::use_devices(std::size_t count) {
+    devices_ = count;
+    ASSERT_EQ(softverbs_reset("default", static_cast<unsigned>(count)), 0);
+}
+
+void TransportTest::open() {
+    std::vector<Context> contexts;
+    for (const Device& device : DeviceList()) {
+        if (contexts.size() < devices_) {
+            contexts.emplace_back(device);
+        }
+    }
+    auto left = Endpoint::open(contexts, resolver_, options_);
+    ASSERT_TRUE(left.ok()) << left.message();
+    left_end_.emplace(*std::move(left));
+    auto right = Endpoint::open(contexts, resolver_, options_);
+    ASSERT_TRUE(right.ok()) << right.message();
+    right_end_.emplace(*std::move(right));
+}
+
+void TransportTest::connect() {
+    ASSERT_NO_FATAL_FAILURE(open());
+    auto listener = right_end_->listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    auto connector = left_end_->start_connect(listener->handle());
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    ASSERT_EQ(meet(*connector, *listener), code(0))
+        << connector->failure().message << listener->failure().message;
+    ASSERT_EQ(left_->rails(), devices_);
+}
+
+std::error_code TransportTest::meet(transport::Connector& connector,
+                                    transport::Listener& listener) {
+    std::error_code error;
+    while ((!left_ || !right_) && (!error || error == code(EAGAIN))) {
+        error = left_ ? code(0) : connector.try_connect(left_);
+        if (!right_ && (!error || error == code(EAGAIN))) {
+            error = listener.try_accept(right_);
+        }
+    }
+    return error;
+}
+
+TestMemory TransportTest::left_memory(std::size_t size, Kind kind, Access access) {
+    return {*left_end_, *memfds_, kind, size, access};
+}
+TestMemory TransportTest::right_memory(std::size_t size, Kind kind, Access access) {
+    return {*right_end_, *memfds_, kind, size, access};
+}
+
+Outcome TransportTest::finish(Channel& channel, const Request& request) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    while (std::chrono::steady_clock::now() < end) {
+        const Outcome outcome = channel.test(request);
+        if (outcome.done) {
+            return outcome;
+        }
+        (&channel == &*left_ ? right_ : left_)->progress();
+    }
+    ADD_FAILURE() << "the request has not ended";
+    return {};
+}
+
+Outcome TransportTest::after_a_while(Channel& channel, const Request& request) {
+    Outcome outcome;
+    for (int i = 0; i < 1000 && !outcome.done; ++i) {
+        outcome = channel.test(request);
+        left_->progress();
+        right_->progress();
+    }
+    return outcome;
+}
+
+void TransportTest::pass(const TestMemory& from, const TestMemory& to, std::size_t count, Tag tag,
+                         std::size_t from_offset, std::size_t to_offset) {
+    Request send;
+    Request receive;
+    ASSERT_EQ(right_->irecv(to.memory(), to.data(to_offset), count, tag, receive), code(0));
+    ASSERT_EQ(left_->isend(from.memory(), from.data(from_offset), count, tag, send), code(0));
+    const Outcome received = finish(*right_, receive);
+    EXPECT_EQ(received.error, code(0)) << received.error.message();
+    EXPECT_EQ(received.bytes, count);
+    const Outcome sent = finish(*left_, send);
+    EXPECT_EQ(sent.error, code(0)) << sent.error.message();
+    EXPECT_EQ(sent.bytes, count);
+    EXPECT_TRUE(to.bytes(to_offset, count) == from.bytes(from_offset, count));
+}
+
+} // namespace rdmabuf::testing

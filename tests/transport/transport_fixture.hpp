@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <rdmabuf/exporter.hpp>
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/transport.hpp>
+
+#include "../unit/softverbs_fixture.hpp"
+
+namespace rdmabuf::testing {
+
+using namespace std::chrono_literals;
+using transport::Channel;
+using transport::Endpoint;
+using transport::EndpointOptions;
+using transport::Memory;
+using transport::Outcome;
+using transport::RemoteMemory;
+using transport::Request;
+using transport::Tag;
+
+/// As an error: what channels say.
+[[nodiscard]] inline std::error_code code(int error) {
+    return {error, std::system_category()};
+}
+
+/// Bytes that tell where they belong.
+[[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed = 1);
+
+/// Memory that requests may use, and its bytes.
+class TestMemory {
+  public:
+    enum class Kind : std::uint8_t { host, dmabuf };
+
+    TestMemory(const Endpoint& endpoint, Allocator& allocator, Kind kind, std::size_t size,
+               Access access = Endpoint::default_access);
+
+    [[nodiscard]] const Memory& memory() const { return *memory_; }
+    [[nodiscard]] std::byte* data(std::size_t offset = 0) const {
+        return reinterpret_cast<std::byte*>(memory_->address()) + offset;
+    }
+    [[nodiscard]] std::size_t size() const { return memory_->length(); }
+    void fill(std::span<const std::byte> bytes, std::size_t offset = 0);
+    [[nodiscard]] std::vector<std::byte> bytes(std::size_t offset, std::size_t count) const;
+
+    /// Lets go of the registration, and keeps the bytes.
+    void deregister() { memory_.reset(); }
+
+  private:
+    std::vector<std::byte> host_;
+    std::optional<Buffer> buffer_;
+    std::optional<Memory> memory_;
+};
+
+/// Two endpoints of one process, and a channel between them.
+class TransportTest : public SoftverbsTest {
+  protected:
+    /// Of both ends; for tests to change before connect().
+    EndpointOptions options_ = {.handshake = 2000ms, .linger = 100ms};
+    std::size_t devices_ = 1;
+
+    TransportTest();
+    ~TransportTest() override;
+    /// As many that reach each other.
+    void use_devices(std::size_t count);
+    void open();
+    void connect();
+    /// Has both ends go on until both have their channel. @return the first error
+    [[nodiscard]] std::error_code meet(transport::Connector& connector,
+                                       transport::Listener& listener);
+
+    [[nodiscard]] Endpoint& left_end() { return *left_end_; }
+    [[nodiscard]] Endpoint& right_end() { return *right_end_; }
+    [[nodiscard]] Channel& left() { return *left_; }
+    [[nodiscard]] Channel& right() { return *right_; }
+
+    using Kind = TestMemory::Kind;
+    [[nodiscard]] TestMemory left_memory(std::size_t size, Kind kind = Kind::host,
+                                         Access access = Endpoint::default_access);
+    [[nodiscard]] TestMemory right_memory(std::size_t size, Kind kind = Kind::host,
+                                          Access access = Endpoint::default_access);
+
+    /// Goes on at both ends until @p request of @p channel is done; fails the test after ten
+    /// seconds.
+    Outcome finish(Channel& channel, const Request& request);
+    /// Goes on at both ends for a while, and tells whether it is done.
+    [[nodiscard]] Outcome after_a_while(Channel& channel, const Request& request);
+    /// Sends @p count bytes from left to right, and compares them.
+    void pass(const TestMemory& from, const TestMemory& to, std::size_t count, Tag tag = 1,
+              std::size_t from_offset = 0, std::size_t to_offset = 0);
+
+    std::shared_ptr<Allocator> memfds_;
+    Resolver resolver_;
+    std::optional<Endpoint> left_end_;
+    std::optional<Endpoint> right_end_;
+    std::optional<Channel> left_;
+    std::optional<Channel> right_;
+};
+
+} // namespace rdmabuf::testing

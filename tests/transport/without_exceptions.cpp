@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A program that is compiled with -fno-exceptions -fno-rtti, as many transports are, sends itself a
+// message. Everything that fails here fails as a value.
+#if defined(__cpp_exceptions) || defined(__cpp_rtti)
+#error "this is to be compiled with -fno-exceptions -fno-rtti"
+#endif
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/resolver.hpp>
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/transport.hpp>
+
+namespace {
+
+using namespace std::chrono_literals;
+using namespace rdmabuf;
+using namespace rdmabuf::transport;
+
+int failures = 0;
+
+void expect(bool holds, const char* what) {
+    if (!holds) {
+        std::fprintf(stderr, "not so: %s\n", what);
+        ++failures;
+    }
+}
+
+void sends_a_message(const Endpoint& endpoint) {
+    auto listener = endpoint.listen("127.0.0.1");
+    expect(listener.ok(), "a listener listens");
+    auto connector = endpoint.start_connect(listener->handle());
+    expect(connector.ok(), "a connector begins");
+    std::optional<Channel> here;
+    std::optional<Channel> there;
+    while (!here || !there) {
+        if (!here && connector->try_connect(here).value() > EAGAIN) {
+            return expect(false, connector->failure().message.c_str());
+        }
+        if (!there && listener->try_accept(there).value() > EAGAIN) {
+            return expect(false, listener->failure().message.c_str());
+        }
+    }
+
+    std::array<char, 64> bytes{"without exceptions"};
+    const auto memory = endpoint.register_memory(bytes.data(), bytes.size());
+    expect(memory.ok(), memory.message().c_str());
+    Request receive;
+    Request send;
+    expect(!there->irecv(*memory, bytes.data() + 32, 32, 1, receive), "a receive begins");
+    expect(!here->isend(*memory, bytes.data(), 32, 1, send), "a send begins");
+    expect(!there->wait(receive, 10s).error, "a message arrives");
+    expect(!here->wait(send, 10s).error, "a message leaves");
+    expect(std::strcmp(bytes.data(), bytes.data() + 32) == 0, "its bytes are those that were sent");
+}
+
+} // namespace
+
+int main() {
+    const auto missing = attempt([] { return Context::open("no such device"); });
+    expect(missing.code().value() == ENODEV, missing.message().c_str());
+    expect(missing.message().find("soft0") != std::string::npos,
+           "the message lists those there are");
+    auto context = attempt([] { return Context::open_first(); });
+    expect(context.ok(), context.message().c_str());
+    if (!context) {
+        return 1;
+    }
+    const auto refused = Endpoint::open(*context, Resolver(), {.depth = 0});
+    expect(refused.code().value() == EINVAL, "options that cannot be are EINVAL");
+    auto endpoint = Endpoint::open(*context, Resolver());
+    expect(endpoint.ok(), endpoint.message().c_str());
+    const auto nothing = endpoint->register_memory(nullptr, 0);
+    expect(nothing.code().value() == EINVAL, "no bytes cannot be registered");
+    sends_a_message(*endpoint);
+    return failures == 0 ? 0 : 1;
+}
