@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "command_line.hpp"
 
-#include <algorithm>
 #include <memory>
 #include <vector>
+
+#include "support/command_line_parts.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -28,109 +29,51 @@ constexpr const char* notes =
     "  pingpong --loopback --memory dm --verb fadd --json | jq .latency_usec\n\n"
     "Exit status: 0 done, 1 something failed, 2 the command line cannot work.";
 
-// Names of values, and of ranges, are in the help texts: what CLI11 would add is noise.
-class PlainFormatter : public CLI::Formatter {
-  public:
-    PlainFormatter() { column_width(24); }
-    std::string make_option_opts(const CLI::Option* option) const override {
-        return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
-    }
-};
-
-template <class T>
-CLI::Option* add_choice(CLI::App& app, const char* name, T& value,
-                        std::span<const Named<T>> choices, const char* help) {
-    std::string names;
-    for (const Named<T>& choice : choices) {
-        names += (names.empty() ? "" : ", ") + std::string(choice.name);
-    }
-    const auto read = [&value, choices](const std::string& text) {
-        const auto found = std::ranges::find(choices, text, &Named<T>::name);
-        if (found == choices.end()) {
-            return false;
-        }
-        value = found->value;
-        return true;
-    };
-    return app.add_option_function<std::string>(
-        name,
-        [name, names, read](const std::string& text) {
-            if (!read(text)) {
-                throw UsageError(std::string(name) + " " + text + " is not one of: " + names);
-            }
-        },
-        help);
-}
-
-template <class T, class Bound>
-CLI::Option* add_number(CLI::App& app, const char* name, T& value, Bound least, Bound most,
-                        const char* help) {
-    return app.add_option(name, value, help)
-        ->check(CLI::Range(least, most).description(""))
-        ->type_name("N");
-}
-
 void declare_ends(CLI::App& app, CommandLine& line) {
     app.add_flag("--listen", line.listen, "Wait for the other end");
     app.add_option("--connect", line.options.host, "Go to the other end, by name or address")
         ->type_name("HOST");
     app.add_flag("--loopback", line.loopback, "Be both ends");
-    add_choice<Bootstrap>(app, "--bootstrap", line.options.bootstrap, bootstraps,
-                          "How two processes meet: tcp (default) or rdmacm")
+    examples::add_choice<Bootstrap>(app, "--bootstrap", line.options.bootstrap, bootstraps,
+                                    "How two processes meet: tcp (default) or rdmacm")
         ->type_name("HOW");
-    add_number(app, "--tcp-port", line.options.tcp_port, 1, 65535,
-               "Where they meet, by tcp or rdmacm (default 18520)");
-    add_number(app, "--timeout", line.timeout_seconds, 1, 86400,
-               "Longest wait for the other end, in seconds (default 30)");
+    examples::add_number(app, "--tcp-port", line.options.tcp_port, 1, 65535,
+                         "Where they meet, by tcp or rdmacm (default 18520)");
+    examples::add_number(app, "--timeout", line.timeout_seconds, 1, 86400,
+                         "Longest wait for the other end, in seconds (default 30)");
 }
 
 void declare_memory(CLI::App& app, CommandLine& line) {
-    add_choice<MemoryType>(
-        app, "--memory", line.options.memory, memory_types,
+    examples::add_memory_options(
+        app, line.options.memory, examples::memory_types,
         "host (default); cuda: an NVIDIA GPU's; level-zero: that of one of Intel's; rocm: of "
         "one of AMD's; habana: an Intel Gaudi's; neuron: an AWS Trainium's; udmabuf, dma-heap, "
         "drm; memfd: the stand-in for a dma-buf, for softverbs; external: one of udmabuf, or "
-        "else a memfd, that the program adds itself; dm: the RDMA device's own")
-        ->type_name("TYPE");
-    app.add_option("--heap", line.options.heap, "Heap in /dev/dma_heap (default system)")
-        ->type_name("NAME");
-    app.add_option("--drm-node", line.options.drm_node,
-                   "/dev/dri/cardN (default: the first that can make dumb buffers)")
-        ->type_name("PATH");
-    app.add_option("--drm-driver", line.options.drm_driver,
-                   "Instead: the first node of this driver, as in vgem")
-        ->type_name("NAME");
+        "else a memfd, that the program adds itself; dm: the RDMA device's own");
 }
 
 void declare_device(CLI::App& app, CommandLine& line) {
     app.add_option("--device", line.options.device,
                    "RDMA device (default: the first with an active port)")
         ->type_name("NAME");
-    add_number(app, "--port", line.options.port, 1, 255, "Port of the device (default 1)");
-    add_number(app, "--gid-index", line.options.gid_index, 0, 255,
-               "Entry of the port's GID table (default: RoCE v2 over IPv4 first)");
+    examples::add_number(app, "--port", line.options.port, 1, 255,
+                         "Port of the device (default 1)");
+    examples::add_number(app, "--gid-index", line.options.gid_index, 0, 255,
+                         "Entry of the port's GID table (default: RoCE v2 over IPv4 first)");
 }
 
 void declare_transfer(CLI::App& app, CommandLine& line) {
-    add_choice<Verb>(app, "--verb", line.options.verb, verbs,
-                     "send (default), write, write-imm, read, cas or fadd")
+    examples::add_choice<Verb>(app, "--verb", line.options.verb, verbs,
+                               "send (default), write, write-imm, read, cas or fadd")
         ->type_name("VERB");
     app.add_option("--size", line.size, "Bytes, as in 8, 64K, 1M (default 4K; cas and fadd: 8)")
         ->type_name("SIZE");
-    add_number(app, "--iterations", line.options.iterations, 1, 100'000'000,
-               "Transfers that count (default 1000)");
-    add_number(app, "--warmup", line.options.warmup, 0, 100'000'000,
-               "Transfers before those (default: a tenth of the iterations)");
+    examples::add_number(app, "--iterations", line.options.iterations, 1, 100'000'000,
+                         "Transfers that count (default 1000)");
+    examples::add_number(app, "--warmup", line.options.warmup, 0, 100'000'000,
+                         "Transfers before those (default: a tenth of the iterations)");
     app.add_flag("--validate", line.options.validate,
                  "Check every byte of every transfer, and the bytes around it");
-}
-
-// CLI11 leaves two empty lines between groups.
-std::string tightened(std::string text) {
-    for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) {
-        text.erase(at, 1);
-    }
-    return text;
 }
 
 // Declares a group of options under a heading.
@@ -145,7 +88,7 @@ void declare_group(CLI::App& app, CommandLine& line, const char* heading,
 std::variant<CommandLine, Help> read_command_line(std::span<const char* const> arguments) {
     CommandLine line;
     CLI::App app(description, "pingpong");
-    app.formatter(std::make_shared<PlainFormatter>());
+    app.formatter(std::make_shared<examples::PlainFormatter>());
     app.footer(notes);
     app.set_help_flag();
     declare_group(app, line, "Ends", declare_ends);
@@ -161,15 +104,11 @@ std::variant<CommandLine, Help> read_command_line(std::span<const char* const> a
     try {
         app.parse(std::move(reversed));
     } catch (const CLI::CallForHelp&) {
-        return Help{tightened(app.help())};
+        return Help{examples::help_text(app)};
     } catch (const CLI::ParseError& error) {
         throw UsageError(error.what());
     }
-    for (const CLI::Option* option : app.get_options()) {
-        if (option->count() > 0) {
-            line.given.insert(option->get_name());
-        }
-    }
+    line.given = examples::given_options(app);
     return line;
 }
 

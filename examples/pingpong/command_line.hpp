@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <set>
 #include <span>
 #include <string>
 #include <variant>
 
 #include "options.hpp"
+#include "support/command_line_parts.hpp"
 
 namespace pingpong {
 
@@ -20,7 +20,7 @@ struct CommandLine {
     std::string size;
     unsigned timeout_seconds = 30;
     /// The options that were given: "--heap".
-    std::set<std::string> given;
+    examples::Given given;
 
     [[nodiscard]] bool has(const char* option) const { return given.contains(option); }
 };

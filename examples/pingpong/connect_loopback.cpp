@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "connect.hpp"
+#include "support/open_device.hpp"
 
 namespace pingpong {
 
 std::pair<Endpoint, Endpoint> connect_loopback(const Options& options) {
-    const rdmabuf::Context context = open_device(options);
+    const rdmabuf::Context context = examples::open_device(options.device);
     const rdmabuf::GidEntry gid = choose_gid(context, options);
     Station here(context, options.port, gid, options);
     Station there(context, options.port, gid, options);

@@ -2,6 +2,7 @@
 #include <rdmabuf/bootstrap.hpp>
 
 #include "connect.hpp"
+#include "support/open_device.hpp"
 #include "terms.hpp"
 
 namespace pingpong {
@@ -21,7 +22,7 @@ rdmabuf::bootstrap::Channel meet(const Options& options) {
 
 Endpoint connect_tcp(const Options& options) {
     // What can fail here fails before the other end is kept waiting.
-    const rdmabuf::Context context = open_device(options);
+    const rdmabuf::Context context = examples::open_device(options.device);
     Station station(context, options.port, choose_gid(context, options), options);
     auto prepared = prepare_queue_pair(station);
 

@@ -10,7 +10,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/work_completion.hpp>
 
-#include "units.hpp"
+#include "support/units.hpp"
 
 namespace pingpong {
 
@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds farewell{1};
 
 std::string seconds(std::chrono::milliseconds time) {
-    return format_usec(static_cast<double>(time.count()) * 1e3);
+    return examples::format_usec(static_cast<double>(time.count()) * 1e3);
 }
 
 [[noreturn]] void out_of_step(const Endpoint::Message& message, const char* expected) {

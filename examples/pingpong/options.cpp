@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "command_line.hpp"
-#include "units.hpp"
+#include "support/units.hpp"
 
 namespace pingpong {
 
@@ -25,34 +25,23 @@ Mode choose_mode(const CommandLine& line) {
     return connect ? Mode::connect : Mode::listen;
 }
 
-void refuse_if(bool pointless, const CommandLine& line, std::initializer_list<const char*> options,
-               const char* why) {
-    for (const char* option : options) {
-        if (pointless && line.has(option)) {
-            throw UsageError(std::string(option) + " " + why);
-        }
-    }
-}
-
 void check_combinations(const Options& options, const CommandLine& line) {
-    refuse_if(options.mode == Mode::loopback, line, {"--bootstrap", "--tcp-port"},
-              "is about how two processes meet, and with --loopback there is one: leave it out");
-    refuse_if(options.memory != MemoryType::dma_heap, line, {"--heap"}, "needs --memory dma-heap");
-    refuse_if(options.memory != MemoryType::drm, line, {"--drm-node", "--drm-driver"},
-              "needs --memory drm");
-    refuse_if(line.has("--drm-node"), line, {"--drm-driver"},
-              "chooses a node, and so does --drm-node: leave one out");
-    refuse_if(options.mode != Mode::loopback && options.bootstrap == Bootstrap::rdmacm, line,
-              {"--port", "--gid-index"},
-              "cannot be chosen with --bootstrap rdmacm, where the IP address decides: leave it "
-              "out, or use --bootstrap tcp");
+    examples::refuse_if(
+        options.mode == Mode::loopback, line.given, {"--bootstrap", "--tcp-port"},
+        "is about how two processes meet, and with --loopback there is one: leave it out");
+    examples::check_memory_options(options.memory, line.given);
+    examples::refuse_if(
+        options.mode != Mode::loopback && options.bootstrap == Bootstrap::rdmacm, line.given,
+        {"--port", "--gid-index"},
+        "cannot be chosen with --bootstrap rdmacm, where the IP address decides: leave it "
+        "out, or use --bootstrap tcp");
 }
 
 std::uint64_t choose_size(const std::string& given, Verb verb) {
     if (given.empty()) {
         return is_atomic(verb) ? atomic_size : Options{}.size;
     }
-    const auto size = parse_size(given);
+    const auto size = examples::parse_size(given);
     if (!size) {
         throw UsageError("--size " + given +
                          " is no number of bytes: write 8, 64K, 1M or 2G (powers of 1024), not 0");
@@ -69,12 +58,8 @@ std::uint64_t choose_size(const std::string& given, Verb verb) {
 
 } // namespace
 
-const char* to_string(MemoryType type) noexcept {
-    return name_of<MemoryType>(type, memory_types);
-}
-
 const char* to_string(Bootstrap bootstrap) noexcept {
-    return name_of<Bootstrap>(bootstrap, bootstraps);
+    return examples::name_of<Bootstrap>(bootstrap, bootstraps);
 }
 
 std::variant<Options, Help> parse_options(std::span<const char* const> arguments) {

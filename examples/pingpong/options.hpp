@@ -6,14 +6,20 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <variant>
 
-#include "named.hpp"
+#include "support/memory_choice.hpp"
+#include "support/named.hpp"
+#include "support/usage.hpp"
 #include "verb.hpp"
 
 namespace pingpong {
+
+using examples::Help;
+using examples::MemoryType; // NOLINT(misc-unused-using-decls): for those who include this
+using examples::Named;
+using examples::UsageError; // NOLINT(misc-unused-using-decls): the same
 
 enum class Mode : std::uint8_t {
     /// Waits for another process, and responds.
@@ -23,38 +29,6 @@ enum class Mode : std::uint8_t {
     /// Both ends in this process.
     loopback,
 };
-
-enum class MemoryType : std::uint8_t {
-    host,
-    cuda,
-    habana,
-    level_zero,
-    neuron,
-    rocm,
-    udmabuf,
-    dma_heap,
-    drm,
-    memfd,
-    external,
-    dm,
-};
-/// But for host and dm they are called after the exporter that makes them, or knows them.
-inline constexpr auto memory_types = std::to_array<Named<MemoryType>>({
-    {"host", MemoryType::host},
-    {"cuda", MemoryType::cuda},
-    {"habana", MemoryType::habana},
-    {"level-zero", MemoryType::level_zero},
-    {"neuron", MemoryType::neuron},
-    {"rocm", MemoryType::rocm},
-    {"udmabuf", MemoryType::udmabuf},
-    {"dma-heap", MemoryType::dma_heap},
-    {"drm", MemoryType::drm},
-    {"memfd", MemoryType::memfd},
-    {"external", MemoryType::external},
-    {"dm", MemoryType::dm},
-});
-/// As on the command line: "dma-heap".
-[[nodiscard]] const char* to_string(MemoryType type) noexcept;
 
 /// How two processes find each other.
 enum class Bootstrap : std::uint8_t { tcp, rdmacm };
@@ -71,10 +45,7 @@ struct Options {
     Bootstrap bootstrap = Bootstrap::tcp;
     std::uint16_t tcp_port = 18520;
 
-    MemoryType memory = MemoryType::host;
-    std::string heap = "system";
-    std::string drm_node;
-    std::string drm_driver;
+    examples::MemoryChoice memory;
 
     /// Empty for the first that works.
     std::string device;
@@ -95,17 +66,6 @@ struct Options {
     [[nodiscard]] Role role() const noexcept {
         return mode == Mode::listen ? Role::responder : Role::initiator;
     }
-};
-
-/// The command line asks for something that cannot be; what() says what to do about it.
-class UsageError : public std::runtime_error {
-  public:
-    using std::runtime_error::runtime_error;
-};
-
-/// Text to print instead of running.
-struct Help {
-    std::string text;
 };
 
 /// @param arguments  without the program's name

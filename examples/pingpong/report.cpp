@@ -4,7 +4,7 @@
 #include <array>
 #include <sstream>
 
-#include "units.hpp"
+#include "support/units.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -59,9 +59,10 @@ std::string format_table(const Options& options, const Setting& setting, const R
     const std::array latencies{figures.p50, figures.p99, figures.p999, figures.max};
 
     std::ostringstream out;
-    out << "  verb        " << to_string(options.verb) << ", " << format_size(options.size) << ", "
-        << options.iterations << (options.iterations == 1 ? " time" : " times") << " after "
-        << options.warmup << " to warm up\n"
+    out << "  verb        " << to_string(options.verb) << ", "
+        << examples::format_size(options.size) << ", " << options.iterations
+        << (options.iterations == 1 ? " time" : " times") << " after " << options.warmup
+        << " to warm up\n"
         << "  ends        " << describe_mode(options) << "\n"
         << "  memory      " << describe_source(setting.origin) << "\n"
         << "  path        " << setting.origin.path << "\n"
@@ -76,11 +77,11 @@ std::string format_table(const Options& options, const Setting& setting, const R
     }
     out << "\n              ";
     for (const double usec : latencies) {
-        out << pad(format_usec(usec), column);
+        out << pad(examples::format_usec(usec), column);
     }
     out << "   of " << latency_meaning(options.verb) << "\n"
         << "  bandwidth   "
-        << pad(format_bandwidth(bandwidth_of(options.size, figures.mean)), column)
+        << pad(examples::format_bandwidth(bandwidth_of(options.size, figures.mean)), column)
         << "   one transfer at a time\n\n";
     out << verdict(options, result) << " " << describe_way(setting) << "\n";
     return out.str();
@@ -92,7 +93,7 @@ std::string format_json(const Options& options, const Setting& setting, const Re
     const auto or_null = [](const std::string& text) {
         return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
     };
-    json["memory"] = to_string(options.memory);
+    json["memory"] = to_string(options.memory.type);
     json["exporter"] = or_null(setting.origin.exporter);
     json["exporter_detail"] = or_null(setting.origin.detail);
     json["path"] = setting.origin.path;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "station.hpp"
 
-#include <algorithm>
 #include <cerrno>
 
 #include <rdmabuf/error.hpp>
@@ -47,23 +46,6 @@ Station::Station(const rdmabuf::Context& device, std::uint8_t device_port,
         receive_into.push_back(
             memory->region().sge(layout.incoming, static_cast<std::uint32_t>(layout.size)));
     }
-}
-
-rdmabuf::Context open_device(const Options& options) {
-    if (options.device.empty()) {
-        return rdmabuf::Context::open_first();
-    }
-    const rdmabuf::DeviceList devices;
-    const bool known = std::ranges::any_of(
-        devices, [&](const rdmabuf::Device& device) { return device.name() == options.device; });
-    if (!known && !devices.empty()) {
-        std::string names;
-        for (const rdmabuf::Device& device : devices) {
-            names += (names.empty() ? "" : ", ") + device.name();
-        }
-        throw UsageError("--device " + options.device + " does not exist; there is: " + names);
-    }
-    return rdmabuf::Context::open(options.device);
 }
 
 rdmabuf::GidEntry choose_gid(const rdmabuf::Context& context, const Options& options) {

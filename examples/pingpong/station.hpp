@@ -35,9 +35,6 @@ struct Station {
     std::vector<ibv_sge> receive_into;
 };
 
-/// The device that the command line asks for. @throws UsageError for one that is not there
-[[nodiscard]] rdmabuf::Context open_device(const Options& options);
-
 /// The GID table's entry to use. @throws UsageError for an index that is not in use
 [[nodiscard]] rdmabuf::GidEntry choose_gid(const rdmabuf::Context& context, const Options& options);
 

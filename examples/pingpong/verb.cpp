@@ -6,7 +6,7 @@ namespace pingpong {
 using rdmabuf::Access;
 
 const char* to_string(Verb verb) noexcept {
-    return name_of<Verb>(verb, verbs);
+    return examples::name_of<Verb>(verb, verbs);
 }
 
 const char* to_string(Role role) noexcept {

@@ -6,13 +6,13 @@
 
 #include <rdmabuf/access.hpp>
 
-#include "named.hpp"
+#include "support/named.hpp"
 
 namespace pingpong {
 
 /// What is measured.
 enum class Verb : std::uint8_t { send, write, write_imm, read, compare_swap, fetch_add };
-inline constexpr std::array<Named<Verb>, 6> verbs{{
+inline constexpr std::array<examples::Named<Verb>, 6> verbs{{
     {"send", Verb::send},
     {"write", Verb::write},
     {"write-imm", Verb::write_imm},

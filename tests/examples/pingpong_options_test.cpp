@@ -34,7 +34,7 @@ std::string refusal(std::initializer_list<const char*> arguments) {
 TEST(PingpongOptions, DefaultsAreAShortRunInHostMemory) {
     const Options options = parsed({"--loopback"});
     EXPECT_EQ(options.mode, Mode::loopback);
-    EXPECT_EQ(options.memory, MemoryType::host);
+    EXPECT_EQ(options.memory.type, MemoryType::host);
     EXPECT_EQ(options.verb, Verb::send);
     EXPECT_EQ(options.size, 4096U);
     EXPECT_EQ(options.iterations, 1000U);
@@ -86,8 +86,8 @@ TEST(PingpongOptions, TakesEveryOption) {
     EXPECT_EQ(options.iterations, 7U);
     EXPECT_EQ(options.warmup, 0U);
     EXPECT_TRUE(options.validate);
-    EXPECT_EQ(options.memory, MemoryType::drm);
-    EXPECT_EQ(options.drm_node, "/dev/dri/card3");
+    EXPECT_EQ(options.memory.type, MemoryType::drm);
+    EXPECT_EQ(options.memory.drm_node, "/dev/dri/card3");
     EXPECT_EQ(options.device, "mlx5_1");
     EXPECT_EQ(options.port, 2);
     EXPECT_EQ(options.gid_index, 3);
@@ -111,10 +111,10 @@ TEST(PingpongOptions, AtomicsAreOfEightBytesByDefault) {
 }
 
 TEST(PingpongOptions, EveryNameOfAMemoryAndAVerbReadsAsItIsPrinted) {
-    for (const auto& memory : memory_types) {
+    for (const auto& memory : examples::memory_types) {
         const auto options = parsed({"--loopback", "--memory", memory.name.data()});
-        EXPECT_EQ(options.memory, memory.value);
-        EXPECT_EQ(to_string(options.memory), memory.name);
+        EXPECT_EQ(options.memory.type, memory.value);
+        EXPECT_EQ(to_string(options.memory.type), memory.name);
     }
     for (const auto& verb : verbs) {
         const auto options = parsed({"--loopback", "--verb", verb.name.data()});

@@ -18,7 +18,7 @@ class PingpongReport : public testing::Test {
   protected:
     PingpongReport() {
         options.verb = Verb::write;
-        options.memory = MemoryType::drm;
+        options.memory.type = MemoryType::drm;
         options.size = 1048576;
         options.iterations = 20;
         options.warmup = 2;

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-namespace pingpong {
+namespace examples {
 
 /// A value and what the command line calls it.
 template <class T>
@@ -23,4 +23,4 @@ template <class T>
     return "unknown";
 }
 
-} // namespace pingpong
+} // namespace examples

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace pingpong {
+namespace examples {
 
 /// Bytes from "8", "64K", "1M" or "2G" (also "64k", "64KiB"), powers of 1024. Nothing for anything
 /// else, for 0 and for more than 2^64 - 1.
@@ -21,4 +21,4 @@ namespace pingpong {
 /// Bandwidth: "31.2 kB/s", "812 MB/s", "12.4 GB/s"; powers of 1000.
 [[nodiscard]] std::string format_bandwidth(double megabytes_per_second);
 
-} // namespace pingpong
+} // namespace examples

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <limits>
 
-namespace pingpong {
+namespace examples {
 
 namespace {
 
@@ -91,4 +91,4 @@ std::string format_bandwidth(double megabytes_per_second) {
                                       : three_digits(megabytes_per_second / 1e3, "GB/s");
 }
 
-} // namespace pingpong
+} // namespace examples
