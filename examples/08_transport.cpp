@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Sends a message from process to process, both in a GPU's memory ("08_transport cuda") or another
+// dma-buf ("udmabuf", "drm", ...); without a name, in that of the first exporter that has any.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <vector>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+#include <rdmabuf/transport.hpp>
+
+#include "support/transport.hpp"
+
+using namespace rdmabuf::transport;
+using namespace examples;
+using namespace std::chrono_literals;
+
+int main(int argc, char** argv) try {
+    // Before anything is opened: neither RDMA devices nor GPUs survive a fork.
+    std::array<int, 2> pipe{};
+    const pid_t sender = ::pipe(pipe.data()) == 0 ? ::fork() : -1;
+    ::close(pipe[sender == 0 ? 1 : 0]);
+
+    rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
+    resolver.add(rdmabuf::make_memfd_exporter()); // softverbs takes it for one of dma-bufs
+    const auto endpoint =
+        value_of(Endpoint::open(rdmabuf::Context::open_first(), resolver, {.timeout = 10s}));
+    std::vector<std::byte> message(1000003, std::byte{42});
+    const auto buffer = allocate(resolver, argc > 1 ? argv[1] : "", message.size());
+    auto* address = reinterpret_cast<std::byte*>(buffer.address()); // may be the GPU's own
+    const Memory memory = value_of(endpoint.register_memory(address, message.size()));
+    Request request;
+    if (sender == 0) {
+        buffer.copy_in(0, message);
+        std::array<std::byte, Handle::wire_size> bytes{};
+        static_cast<void>(::read(pipe[0], bytes.data(), bytes.size()));
+        Channel channel = value_of(endpoint.connect(Handle::decode(bytes).value(), 10s));
+        finish(channel, channel.isend(memory, address, message.size(), 1, request), request);
+        return 0;
+    }
+    Listener listener = value_of(endpoint.listen());
+    static_cast<void>(::write(pipe[1], listener.handle().bytes().data(), Handle::wire_size));
+    Channel channel = value_of(listener.accept(10s));
+    finish(channel, channel.irecv(memory, address, message.size(), 1, request), request);
+    finish(channel, channel.iflush(memory, address, message.size(), request), request);
+    std::vector<std::byte> received(message.size());
+    buffer.copy_out(0, received);
+    std::printf("%zu bytes are in memory of %s\n", received.size(),
+                resolver.find(buffer.address()).exporter->name().data());
+    int status = 1;
+    ::waitpid(sender, &status, 0);
+    return status == 0 && received == message ? 0 : 1;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}

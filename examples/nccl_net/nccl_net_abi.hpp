@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+/// What NCCL and its network plugins agree on, as far as this one uses it, so that building needs
+/// no NCCL. Values and layouts are those of NCCL 2.20 (version 8) and of NCCL 2.30 (version 12),
+/// which asks a plugin for its newest version first.
+namespace nccl_net::abi {
+
+/// ncclResult_t
+enum class Result : int { success = 0, system_error = 2, internal_error = 3, invalid_usage = 5 };
+
+/// ncclDebugLogLevel
+enum class LogLevel : int { warn = 2, info = 3 };
+/// ncclDebugLogSubSys, a set of bits
+inline constexpr unsigned long log_init = 0x1;
+inline constexpr unsigned long log_net = 0x10;
+inline constexpr unsigned long log_all = ~0UL;
+
+/// ncclDebugLogger_t. What NCCL prints of @p file and @p line depends on the level.
+using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* file, int line,
+                        const char* format, ...);
+
+/// Bits of what kind of memory can be registered, and one of them for what is.
+inline constexpr int pointer_host = 0x1;
+inline constexpr int pointer_cuda = 0x2;
+inline constexpr int pointer_dmabuf = 0x4;
+
+/// Room for a listener's handle.
+inline constexpr std::size_t handle_size = 128;
+/// Receives, each of up to Properties::max_receives messages, that NCCL has under way at once on a
+/// communicator.
+inline constexpr std::size_t max_requests = 32;
+
+/// What NCCL's own kernels would do of the network's work: nothing.
+inline constexpr int device_type_host = 0;
+inline constexpr int device_version_none = 0;
+struct DeviceHandle;
+
+// NCCL's names are beside the fields, where they are not the same.
+
+struct PropertiesV8 {
+    char* name;
+    char* pci_path; // pciPath
+    std::uint64_t guid;
+    int pointers;      // ptrSupport
+    int global_memory; // regIsGlobal
+    int speed;         // Mbit/s
+    int port;
+    float latency;      // microseconds; 0 where it is not known
+    int max_comms;      // maxComms
+    int max_receives;   // maxRecvs
+    int device_type;    // netDeviceType
+    int device_version; // netDeviceVersion
+};
+static_assert(sizeof(PropertiesV8) == 64);
+static_assert(offsetof(PropertiesV8, latency) == 40);
+static_assert(offsetof(PropertiesV8, device_version) == 56);
+
+/// Devices that were merged into one.
+struct VirtualDeviceV12 {
+    int count; // ndevs
+    std::array<int, 8> devices;
+};
+
+struct PropertiesV12 {
+    char* name;
+    char* pci_path;
+    std::uint64_t guid;
+    int pointers;
+    int global_memory;
+    int force_flush; // forceFlush
+    int speed;
+    int port;
+    float latency;
+    int max_comms;
+    int max_receives;
+    int device_type;
+    int device_version;
+    VirtualDeviceV12 merged;    // vProps
+    std::size_t max_message;    // maxP2pBytes
+    std::size_t max_collective; // maxCollBytes
+    int max_multi_request;      // maxMultiRequestSize
+    std::int16_t rail;          // railId
+    std::int16_t plane;         // planeId
+};
+inline constexpr std::int16_t undefined_id = -1;
+static_assert(sizeof(PropertiesV12) == 128);
+static_assert(offsetof(PropertiesV12, force_flush) == 32);
+static_assert(offsetof(PropertiesV12, merged) == 64);
+static_assert(offsetof(PropertiesV12, max_message) == 104);
+static_assert(offsetof(PropertiesV12, plane) == 126);
+
+/// ncclNetCommConfig_v12_t
+struct ConfigV12 {
+    int traffic_class;
+};
+inline constexpr int undefined_traffic_class = -1;
+
+/// ncclNet_v8_t, the symbol ncclNetPlugin_v8. What `connect` and `accept` set to nullptr is to be
+/// asked for again; so is `isend` or `irecv` that sets its request to nullptr.
+struct NetV8 {
+    const char* name;
+    Result (*init)(Logger);
+    Result (*devices)(int* count);
+    Result (*get_properties)(int device, PropertiesV8*);
+    Result (*listen)(int device, void* handle, void** listener);
+    Result (*connect)(int device, void* handle, void** comm, DeviceHandle**);
+    Result (*accept)(void* listener, void** comm, DeviceHandle**);
+    Result (*register_memory)(void* comm, void* data, std::size_t size, int kind, void** memory);
+    Result (*register_dmabuf)(void* comm, void* data, std::size_t size, int kind,
+                              std::uint64_t offset, int fd, void** memory);
+    Result (*deregister_memory)(void* comm, void* memory);
+    Result (*isend)(void* comm, void* data, int size, int tag, void* memory, void** request);
+    Result (*irecv)(void* comm, int count, void** data, int* sizes, int* tags, void** memories,
+                    void** request);
+    Result (*iflush)(void* comm, int count, void** data, int* sizes, void** memories,
+                     void** request);
+    Result (*test)(void* request, int* done, int* sizes);
+    Result (*close_send)(void* comm);
+    Result (*close_receive)(void* comm);
+    Result (*close_listen)(void* listener);
+    Result (*get_device_memory)(void* comm, void* memory, void** device_memory);
+    Result (*receive_consumed)(void* comm, int count, void* request);
+};
+static_assert(sizeof(NetV8) == 19 * sizeof(void*));
+
+/// ncclNet_v12_t, the symbol ncclNetPlugin_v12. Its init() is called once for each communicator of
+/// NCCL, and so is finalize().
+struct NetV12 {
+    const char* name;
+    Result (*init)(void** context, std::uint64_t id, ConfigV12*, Logger, void* profiler);
+    Result (*devices)(int* count);
+    Result (*get_properties)(int device, PropertiesV12*);
+    Result (*listen)(void* context, int device, void* handle, void** listener);
+    Result (*connect)(void* context, int device, void* handle, void** comm, DeviceHandle**);
+    Result (*accept)(void* listener, void** comm, DeviceHandle**);
+    Result (*register_memory)(void* comm, void* data, std::size_t size, int kind, void** memory);
+    Result (*register_dmabuf)(void* comm, void* data, std::size_t size, int kind,
+                              std::uint64_t offset, int fd, void** memory);
+    Result (*deregister_memory)(void* comm, void* memory);
+    Result (*isend)(void* comm, void* data, std::size_t size, int tag, void* memory, void* profiled,
+                    void** request);
+    Result (*irecv)(void* comm, int count, void** data, std::size_t* sizes, int* tags,
+                    void** memories, void** profiled, void** request);
+    Result (*iflush)(void* comm, int count, void** data, int* sizes, void** memories,
+                     void** request);
+    Result (*test)(void* request, int* done, int* sizes);
+    Result (*close_send)(void* comm);
+    Result (*close_receive)(void* comm);
+    Result (*close_listen)(void* listener);
+    Result (*get_device_memory)(void* comm, void* memory, void** device_memory);
+    Result (*receive_consumed)(void* comm, int count, void* request);
+    Result (*make_virtual_device)(int* device, VirtualDeviceV12*);
+    Result (*finalize)(void* context);
+    Result (*set_attributes)(void* context, void* attributes);
+};
+static_assert(sizeof(NetV12) == 22 * sizeof(void*));
+
+} // namespace nccl_net::abi
