@@ -2,13 +2,18 @@
 # shellcheck shell=bash
 
 # build_preset PRESET [TARGET...]
-# Configures and builds a preset of CMakePresets.json, or just some of its targets.
+# Configures and builds a preset of CMakePresets.json, or just some of its targets. Where there is ccache it
+# is used, and what it keeps serves every clone of the repository.
 build_preset() {
-    local preset=$1 targets=()
+    local preset=$1 targets=() launchers=()
     shift
+    if command -v ccache >/dev/null; then
+        export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+        launchers=(-D CMAKE_C_COMPILER_LAUNCHER=ccache -D CMAKE_CXX_COMPILER_LAUNCHER=ccache)
+    fi
     if (($# > 0)); then
         targets=(--target "$@")
     fi
     echo "== build: $preset"
-    cmake --preset "$preset" && cmake --build --preset "$preset" "${targets[@]}"
+    cmake --preset "$preset" "${launchers[@]}" && cmake --build --preset "$preset" "${targets[@]}"
 }
