@@ -20,6 +20,7 @@
 #include <rdmabuf/transport/detail/engine_limits.hpp>
 #include <rdmabuf/transport/detail/flow_control.hpp>
 #include <rdmabuf/transport/detail/inbox.hpp>
+#include <rdmabuf/transport/detail/offers.hpp>
 #include <rdmabuf/transport/detail/operation.hpp>
 #include <rdmabuf/transport/detail/protocol.hpp>
 #include <rdmabuf/transport/detail/rail.hpp>
@@ -140,7 +141,8 @@ class Engine {
         }
         Operation& operation = operations_[i];
         operation.purpose = purpose;
-        operation.notifies = operation.told = false;
+        operation.notifies = operation.told = operation.offered = false;
+        operation.length_known = true;
         operation.error = 0;
         operation.pending = 0;
         operation.memory = piece.memory;
@@ -149,6 +151,7 @@ class Engine {
         operation.bytes = operation.moved = operation.window = 0;
         operation.rail = 0;
         operation.slot = Inbox::none;
+        operation.offer = Offers::none;
         operation.deadline = options_.timeout.count() > 0 ? now_ns() + ns(options_.timeout) : 0;
         request = {.channel = number_, .generation = operation.generation, .index = i};
         start(operation, i);
@@ -158,6 +161,9 @@ class Engine {
     /// Begins to move all of it.
     void move(Operation& operation, std::uint32_t i, const RemoteMemory& remote,
               std::uint64_t offset) noexcept;
+
+    /// What these devices need of a table.
+    void copy_used(const RemoteTable& from, RemoteTable& to) const noexcept;
 
     void finish(std::uint32_t i, int error = 0) noexcept;
 
@@ -239,6 +245,11 @@ class Engine {
 
     [[nodiscard]] bool send_operation(Operation& operation, std::uint32_t i) noexcept;
 
+    /// Begins to write a message to where its receive was offered. @return whether it was
+    [[nodiscard]] bool take_offer(Operation& operation, std::uint32_t i) noexcept;
+    /// The peer knows that all was written.
+    void told(Operation& operation) noexcept;
+
     /// An entry for all of a short message. @return false when it is in more than one chunk
     [[nodiscard]] static bool gather(const Operation& operation, ibv_sge& data) noexcept;
 
@@ -252,6 +263,11 @@ class Engine {
         std::array<GrantedChunk, max_chunks>& chunks) const noexcept;
 
     void send_credits() noexcept;
+
+    /// Remembers a receive for the next send_offer(), if it can be offered.
+    void consider_offer(std::uint32_t i) noexcept;
+    /// Tells the peer of a receive whose message has not come yet. Something that can be left out.
+    void send_offer() noexcept;
 
     // Messages that arrive
 
@@ -270,7 +286,17 @@ class Engine {
 
     void granted(const Header& header, std::span<const std::byte> body) noexcept;
 
-    void written(std::uint32_t name) noexcept;
+    void offered(const Header& header, std::span<const std::byte> body) noexcept;
+
+    /// Reads what a grant or an offer names. @return whether it is possible
+    [[nodiscard]] bool read_chunks(const Header& header, std::span<const std::byte> body,
+                                   RemoteTable& table) const noexcept;
+    /// From where on, and how far the devices may write a message.
+    static void open_window(Operation& operation, std::uint32_t peer,
+                            std::uint64_t length) noexcept;
+
+    /// @param length  of the message, when the peer says it: not with immediate data
+    void written(std::uint32_t name, const std::uint64_t* length) noexcept;
 
     void refused(std::uint32_t name) noexcept;
 
@@ -293,6 +319,7 @@ class Engine {
     Credits messages_;
     Credits control_;
     OperationTable operations_;
+    Offers offers_;
     std::uint32_t eager_limit_;
     std::uint32_t max_message_;
     RemoteAddress probe_;
@@ -301,6 +328,10 @@ class Engine {
     OperationTable::List telling_;
     OperationTable::List movers_;
     OperationTable::List posted_;
+
+    /// The receive to be offered, if any.
+    std::uint32_t to_offer_ = OperationTable::none;
+    std::uint32_t messages_seen_ = 0;
 
     std::array<std::uint32_t, Arena::send_slots> send_slot_used_{};
     std::uint32_t send_slot_ = 0;

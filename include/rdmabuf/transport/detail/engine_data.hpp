@@ -39,10 +39,17 @@ inline void Engine::move_data() noexcept {
 }
 
 inline void Engine::moved_all(Operation& operation, std::uint32_t i) noexcept {
-    if (operation.purpose == Purpose::send && !operation.told && rails_.size() == 1) {
+    if (operation.told || rails_.size() > 1) {
+        return;
+    }
+    if (operation.purpose == Purpose::send) {
         operation.stage = Stage::telling;
         operations_.append(telling_, i);
         send_control();
+    } else if (operation.purpose == Purpose::put && operation.notifies) {
+        operation.stage = Stage::queued;
+        operations_.append(queued_, i);
+        send_queued();
     }
 }
 
@@ -69,8 +76,8 @@ inline bool Engine::move_piece(Operation& operation, std::uint32_t i) noexcept {
     }
 
     const bool last = operation.moved + piece.local.length == operation.window;
-    const bool tell =
-        operation.purpose == Purpose::send && last && rails_.size() == 1 && control_.available();
+    const bool tell = operation.purpose == Purpose::send && operation.length_known && last &&
+                      rails_.size() == 1 && control_.available();
     const bool posted =
         post(queue, landing ? Work::local : Work::remote, i, [&](const WorkOptions& options) {
             if (landing) {
@@ -88,7 +95,7 @@ inline bool Engine::move_piece(Operation& operation, std::uint32_t i) noexcept {
     }
     if (tell) {
         control_.sent();
-        operation.told = true;
+        told(operation);
     }
     operation.moved += piece.local.length;
     operation.rail = static_cast<std::uint32_t>((r + 1) % rails_.size());

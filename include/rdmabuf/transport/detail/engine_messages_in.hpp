@@ -32,7 +32,7 @@ inline void Engine::free_control_slot(std::uint32_t slot) noexcept {
 
 inline void Engine::arrived(std::uint32_t slot, const WorkCompletion& completion) noexcept {
     if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
-        written(be32toh(completion.imm_data));
+        written(be32toh(completion.imm_data), nullptr);
         free_control_slot(slot);
         return;
     }
@@ -46,22 +46,28 @@ inline void Engine::arrived(std::uint32_t slot, const WorkCompletion& completion
     const std::size_t body = size - sizeof header;
     switch (header.kind) {
         case Kind::eager:
+            ++messages_seen_;
             body == header.length ? message(slot, header) : fail(EPROTO);
             return;
         case Kind::announce:
+            ++messages_seen_;
             message(slot, header);
             return;
         case Kind::notify:
+            ++messages_seen_;
             inbox_.hold(slot);
             return;
         case Kind::grant:
             granted(header, {inbox_.body(slot), body});
             break;
         case Kind::wrote:
-            written(header.operation);
+            written(header.operation, &header.length);
             break;
         case Kind::refuse:
             refused(header.operation);
+            break;
+        case Kind::offer:
+            offered(header, {inbox_.body(slot), body});
             break;
         case Kind::credit:
             post_slot(slot);
@@ -89,6 +95,9 @@ inline void Engine::take_message(std::uint32_t i, std::uint32_t slot,
     Operation& operation = operations_[i];
     operation.bytes = header.length;
     operation.peer = header.from;
+    if (to_offer_ == i) {
+        to_offer_ = OperationTable::none;
+    }
     if (header.kind == Kind::announce) {
         free_message_slot(slot);
         operation.stage = header.length > operation.length ? Stage::refusing : Stage::granting;
@@ -113,45 +122,84 @@ inline void Engine::take_message(std::uint32_t i, std::uint32_t slot,
 inline void Engine::granted(const Header& header, std::span<const std::byte> body) noexcept {
     const std::uint32_t i = operations_.named(header.operation);
     if (i == OperationTable::none || operations_[i].purpose != Purpose::send ||
-        operations_[i].stage != Stage::announced || header.chunks == 0 ||
-        header.chunks > max_chunks || header.rails < rails_.size() || header.rails > max_rails ||
-        body.size() != header.chunks * sizeof(GrantedChunk)) {
+        operations_[i].stage != Stage::announced ||
+        !read_chunks(header, body, operations_[i].remote) ||
+        header.length > operations_[i].bytes - operations_[i].moved) {
         fail(EPROTO);
         return;
     }
     Operation& operation = operations_[i];
-    operation.remote.chunks = header.chunks;
+    operation.told = false;
+    open_window(operation, header.from, header.length);
+    operations_.append(movers_, i);
+}
+
+inline void Engine::offered(const Header& header, std::span<const std::byte> body) noexcept {
+    if (header.seen_messages != messages_.all_sent()) {
+        return; // It may have its message already, or that is under way.
+    }
+    if (offers_.find(header.value) != Offers::none) {
+        fail(EPROTO);
+        return;
+    }
+    Offers::Offer* const offer = offers_.add(header.value);
+    if (offer == nullptr) {
+        return;
+    }
+    if (!read_chunks(header, body, offer->remote)) {
+        fail(EPROTO);
+        return;
+    }
+    offer->operation = header.from;
+    offer->length = header.length;
+}
+
+inline bool Engine::read_chunks(const Header& header, std::span<const std::byte> body,
+                                RemoteTable& table) const noexcept {
+    if (header.chunks == 0 || header.chunks > max_chunks || header.rails < rails_.size() ||
+        header.rails > max_rails || body.size() != header.chunks * sizeof(GrantedChunk)) {
+        return false;
+    }
+    table.chunks = header.chunks;
     std::uint64_t total = 0;
     for (std::size_t c = 0; c < header.chunks; ++c) {
         GrantedChunk chunk;
         std::memcpy(&chunk, body.data() + c * sizeof chunk, sizeof chunk);
         for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-            operation.remote.regions[rail][c] = {
+            table.regions[rail][c] = {
                 .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[rail]};
         }
         total += chunk.length;
     }
-    if (total != header.length || total == 0 || total > operation.bytes - operation.moved) {
-        fail(EPROTO);
-        return;
-    }
-    operation.peer = header.from;
-    operation.remote_address = operation.remote.regions[0][0].address;
-    operation.remote_begin = operation.moved;
-    operation.window = operation.moved + total;
-    operation.told = false;
-    operation.stage = Stage::moving;
-    operations_.append(movers_, i);
+    return total == header.length && total > 0;
 }
 
-inline void Engine::written(std::uint32_t name) noexcept {
+inline void Engine::open_window(Operation& operation, std::uint32_t peer,
+                                std::uint64_t length) noexcept {
+    operation.peer = peer;
+    operation.remote_address = operation.remote.regions[0][0].address;
+    operation.remote_begin = operation.moved;
+    operation.window = operation.moved + length;
+    operation.stage = Stage::moving;
+}
+
+inline void Engine::written(std::uint32_t name, const std::uint64_t* length) noexcept {
     const std::uint32_t i = operations_.named(name);
-    if (i == OperationTable::none || operations_[i].purpose != Purpose::receive ||
-        operations_[i].stage != Stage::granted) {
+    if (i == OperationTable::none || operations_[i].purpose != Purpose::receive) {
         fail(EPROTO);
         return;
     }
     Operation& operation = operations_[i];
+    if (operation.stage == Stage::posted && operation.offered) {
+        operation.bytes = length != nullptr ? *length : operation.length;
+        operations_.remove(posted_, i);
+        finish(i, operation.bytes <= operation.length ? 0 : EPROTO);
+        return;
+    }
+    if (operation.stage != Stage::granted) {
+        fail(EPROTO);
+        return;
+    }
     operation.moved = operation.window;
     if (operation.moved == operation.bytes) {
         finish(i);

@@ -60,6 +60,15 @@ inline void Engine::send_queued() noexcept {
 }
 
 inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexcept {
+    if (operation.purpose == Purpose::send) {
+        const std::uint32_t offer = offers_.find(operation.value);
+        if (offer != Offers::none && offers_.taken(offer)) {
+            return false; // The message before this one is not at its receive yet.
+        }
+        if (offer != Offers::none && take_offer(operation, i)) {
+            return true;
+        }
+    }
     Header header = {.kind = Kind::eager,
                      .from = operations_.name(i),
                      .length = operation.bytes,
@@ -91,6 +100,10 @@ inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexce
     operations_.remove(queued_, i);
     if (header.kind == Kind::announce) {
         operation.stage = Stage::announced;
+    } else if (header.kind == Kind::notify) {
+        operation.stage = Stage::moving;
+        operation.told = true;
+        settle(i);
     } else if (gathered != nullptr) {
         operation.stage = Stage::moving;
         operation.told = true;
@@ -99,6 +112,31 @@ inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexce
         finish(i);
     }
     return true;
+}
+
+inline bool Engine::take_offer(Operation& operation, std::uint32_t i) noexcept {
+    const std::uint32_t number = offers_.find(operation.value);
+    const Offers::Offer& offer = offers_[number];
+    if (operation.bytes <= eager_limit_ || operation.bytes > offer.length) {
+        offers_.remove(number); // It gets its message in another way.
+        return false;
+    }
+    offers_.take(number);
+    operation.offer = number;
+    copy_used(offer.remote, operation.remote);
+    operation.length_known = operation.bytes == offer.length;
+    open_window(operation, offer.operation, operation.bytes);
+    operations_.remove(queued_, i);
+    operations_.append(movers_, i);
+    move_data();
+    return true;
+}
+
+inline void Engine::told(Operation& operation) noexcept {
+    operation.told = true;
+    if (operation.offer != Offers::none) {
+        offers_.remove(std::exchange(operation.offer, Offers::none));
+    }
 }
 
 inline bool Engine::gather(const Operation& operation, ibv_sge& data) noexcept {
@@ -123,7 +161,8 @@ inline void Engine::send_control() noexcept {
 inline bool Engine::send_control_of(Operation& operation, std::uint32_t i) noexcept {
     std::array<GrantedChunk, max_chunks> chunks;
     std::span<const std::byte> body;
-    Header header = {.operation = operation.peer, .from = operations_.name(i)};
+    Header header = {
+        .operation = operation.peer, .from = operations_.name(i), .length = operation.bytes};
     switch (operation.stage) {
         case Stage::granting:
             header.kind = Kind::grant;
@@ -147,7 +186,7 @@ inline bool Engine::send_control_of(Operation& operation, std::uint32_t i) noexc
     } else if (operation.stage == Stage::refusing) {
         finish(i, EMSGSIZE);
     } else {
-        operation.told = true;
+        told(operation);
         operation.stage = Stage::moving;
         settle(i);
     }
@@ -177,6 +216,44 @@ inline void Engine::send_credits() noexcept {
     if (broken_ == 0 && (messages_.due() || control_.due())) {
         static_cast<void>(
             send_message({.kind = Kind::credit}, {}, nullptr, OperationTable::none, 0));
+    }
+}
+
+inline void Engine::consider_offer(std::uint32_t i) noexcept {
+    if (operations_[i].length <= eager_limit_) {
+        return;
+    }
+    std::uint32_t first = posted_.front();
+    while (operations_[first].value != operations_[i].value) {
+        first = operations_.next(first);
+    }
+    if (first != i) {
+        return; // The next message of the tag is another one's.
+    }
+    send_offer();
+    if (broken_ == 0) {
+        to_offer_ = i;
+    }
+}
+
+inline void Engine::send_offer() noexcept {
+    if (to_offer_ == OperationTable::none) {
+        return;
+    }
+    const std::uint32_t i = std::exchange(to_offer_, OperationTable::none);
+    Operation& operation = operations_[i];
+    std::array<GrantedChunk, max_chunks> chunks;
+    Header header = {.kind = Kind::offer,
+                     .from = operations_.name(i),
+                     .seen_messages = messages_seen_,
+                     .value = operation.value};
+    operation.bytes = operation.length;
+    const auto body = grant(operation, header, chunks);
+    operation.bytes = 0;
+    if (header.length == operation.length && control_.available() &&
+        send_message(header, body, nullptr, OperationTable::none, reserved)) {
+        control_.sent();
+        operation.offered = true;
     }
 }
 

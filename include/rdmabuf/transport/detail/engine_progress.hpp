@@ -12,6 +12,7 @@ inline void Engine::progress() noexcept {
         send_control();
         send_queued();
         move_data();
+        send_offer();
         send_credits();
     } else if (peer_left_) {
         poll();

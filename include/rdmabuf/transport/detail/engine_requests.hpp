@@ -46,6 +46,7 @@ inline int Engine::receive(const Piece& piece, Tag tag, Request& request) noexce
         if (slot == Inbox::none) {
             operation.stage = Stage::posted;
             operations_.append(posted_, i);
+            consider_offer(i);
         } else {
             take_message(i, slot, inbox_.header(slot));
         }
@@ -156,13 +157,7 @@ inline int Engine::check_remote(const Piece& piece, const RemoteMemory& remote,
 
 inline void Engine::move(Operation& operation, std::uint32_t i, const RemoteMemory& remote,
                          std::uint64_t offset) noexcept {
-    const RemoteTable& table = remote.table();
-    operation.remote.chunks = table.chunks;
-    operation.remote.rails = table.rails;
-    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
-        std::copy_n(table.regions[rail].begin(), table.chunks,
-                    operation.remote.regions[rail].begin());
-    }
+    copy_used(remote.table(), operation.remote);
     operation.remote_address = remote.address() + offset;
     operation.remote_begin = 0;
     operation.bytes = operation.window = operation.length;
@@ -173,6 +168,13 @@ inline void Engine::move(Operation& operation, std::uint32_t i, const RemoteMemo
     }
     operations_.append(movers_, i);
     move_data();
+}
+
+inline void Engine::copy_used(const RemoteTable& from, RemoteTable& to) const noexcept {
+    to.chunks = from.chunks;
+    for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
+        std::copy_n(from.regions[rail].begin(), from.chunks, to.regions[rail].begin());
+    }
 }
 
 inline void Engine::finish(std::uint32_t i, int error) noexcept {
@@ -190,7 +192,7 @@ inline void Engine::settle(std::uint32_t i) noexcept {
         operation.moved < operation.window) {
         return;
     }
-    if (operation.purpose == Purpose::put && operation.notifies) {
+    if (operation.purpose == Purpose::put && operation.notifies && !operation.told) {
         operation.stage = Stage::queued;
         operations_.append(queued_, i);
         send_queued();
@@ -208,6 +210,7 @@ inline void Engine::settle(std::uint32_t i) noexcept {
 
 inline void Engine::end_operations(int error, std::uint32_t culprit, int culprit_error) noexcept {
     queued_ = telling_ = movers_ = posted_ = {};
+    to_offer_ = OperationTable::none;
     for (std::uint32_t i = 0; i < operations_.size(); ++i) {
         Operation& operation = operations_[i];
         if (operation.stage != Stage::idle && operation.stage != Stage::done) {

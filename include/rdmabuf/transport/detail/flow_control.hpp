@@ -17,6 +17,7 @@ class Credits {
 
     [[nodiscard]] bool available() const noexcept { return sent_ - peer_took_ < theirs_; }
     void sent() noexcept { ++sent_; }
+    [[nodiscard]] std::uint32_t all_sent() const noexcept { return sent_; }
     /// What the peer says it took. @return whether that can be
     [[nodiscard]] bool peer_took(std::uint32_t count) noexcept {
         if (sent_ - count > sent_ - peer_took_) {

@@ -40,8 +40,12 @@ struct Operation {
     Stage stage = Stage::idle;
     /// put: with a value for the peer.
     bool notifies = false;
-    /// send: whether the peer knows of what was granted and written.
+    /// Whether the peer knows of what was granted and written; put: of what was put.
     bool told = false;
+    /// receive: the peer was told where to write before it had said that there is a message.
+    bool offered = false;
+    /// send: whether the peer knows the length of what is written; otherwise it has to be told.
+    bool length_known = true;
     /// An errno value.
     int error = 0;
     std::uint32_t generation = 0;
@@ -68,6 +72,8 @@ struct Operation {
     std::uint32_t rail = 0;
     /// receive: the slot its data waits in, for a device to copy it.
     std::uint32_t slot = 0;
+    /// send: the offer that it took, or Offers::none.
+    std::uint32_t offer = 0;
     /// By which time it must have ended.
     std::int64_t deadline = 0;
     /// Where the window is at the peer, and from which byte of the message on.
@@ -120,7 +126,11 @@ class OperationTable {
         operations_[i].stage = Stage::idle;
         ++operations_[i].generation;
         --in_use_;
-        append(free_, i);
+        // The next to be taken: what it is made of is at hand.
+        operations_[i].next = free_.first_;
+        operations_[i].previous = none;
+        (free_.first_ == none ? free_.last_ : operations_[free_.first_].previous) = i;
+        free_.first_ = i;
     }
 
     void append(List& list, std::uint32_t i) noexcept {

@@ -24,6 +24,11 @@ static_assert(std::endian::native == std::endian::little,
 /// part of its buffer, as much as one table of keys names; the sender's devices write there and
 /// `wrote` says so (or the immediate data of the last write does), until all is granted and
 /// written.
+///
+/// A receive of more than the eager limit that is there before its message may be offered at once,
+/// if it is the first of its tag. The offer counts when no message was under way to the receiver:
+/// then the next one of this tag is for this receive, and if it is long and short enough for the
+/// buffer, it is written there and told like a granted one.
 enum class Kind : std::uint8_t {
     /// The data is behind the header.
     eager = 1,
@@ -31,7 +36,7 @@ enum class Kind : std::uint8_t {
     announce = 2,
     /// "Write this many bytes there": a RemoteTable's used part is behind the header.
     grant = 3,
-    /// "All of what you granted is written."
+    /// "All of what you granted, or this many bytes of what you offered, is written."
     wrote = 4,
     /// "My buffer is shorter than your message": it ends at both ends.
     refuse = 5,
@@ -39,6 +44,8 @@ enum class Kind : std::uint8_t {
     notify = 6,
     /// Nothing but credits.
     credit = 7,
+    /// "My next receive of this tag is there": as a grant.
+    offer = 8,
 };
 
 struct Header {
@@ -52,8 +59,9 @@ struct Header {
     /// Messages that its sender has taken in and given the room back of, of each class.
     std::uint32_t taken_messages = 0;
     std::uint32_t taken_control = 0;
-    std::uint32_t reserved = 0;
-    /// Bytes: of the message, of what is granted.
+    /// Of an offer: how many messages its sender has seen arrive.
+    std::uint32_t seen_messages = 0;
+    /// Bytes: of the message, of what is granted, offered or written.
     std::uint64_t length = 0;
     /// The tag, or the value.
     std::uint64_t value = 0;
@@ -71,7 +79,8 @@ static_assert(sizeof(GrantedChunk) == 32 && std::is_trivially_copyable_v<Granted
 /// Behind a header there is room for this much at least.
 inline constexpr std::size_t grant_room = max_chunks * sizeof(GrantedChunk);
 
-/// Control messages under way to a peer: grant, wrote, refuse, and writes with immediate data.
+/// Control messages under way to a peer: grant, offer, wrote, refuse, and writes with immediate
+/// data.
 inline constexpr std::uint32_t control_slots = 32;
 /// Receives that are posted for credit messages. Each tells of a quarter of the room of one class,
 /// so more cannot be under way.
