@@ -22,7 +22,7 @@ struct EndpointOptions {
     std::uint32_t depth = 256;
     /// Messages up to this many bytes travel with their announcement, through memory of the
     /// receiver's channel; longer ones wait for their receive, and the sender's device writes them
-    /// where they belong. Up to 1 MiB.
+    /// where they belong: at once, if it was there first and of its tag the only one. Up to 1 MiB.
     std::uint32_t eager_limit = 8192;
     /// Announced messages that may wait at the receiver for their receives. Further ones wait at
     /// the sender, whatever their tag. At least 4.

@@ -23,8 +23,8 @@ namespace softverbs {
 [[nodiscard]] std::uint64_t now_ns() noexcept;
 
 /// Data of up to this size travels in the packet: copying it twice takes less time than fetching
-/// it.
-inline constexpr std::size_t small_message = 8192;
+/// it. A round size, and the header that a protocol may have put before it.
+inline constexpr std::size_t small_message = 8192 + 256;
 /// And at most this much of it in one packet, so that a lane has room for several.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 

@@ -24,10 +24,12 @@
 #include <rdmabuf/transport/detail/operation.hpp>
 #include <rdmabuf/transport/detail/protocol.hpp>
 #include <rdmabuf/transport/detail/rail.hpp>
+#include <rdmabuf/transport/detail/refill.hpp>
 #include <rdmabuf/transport/detail/socket.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/request.hpp>
 #include <rdmabuf/unique_fd.hpp>
+#include <rdmabuf/work_list.hpp>
 
 namespace rdmabuf::transport::detail {
 
@@ -62,6 +64,7 @@ class Engine {
           socket_(std::move(socket)),
           messages_(options.eager_slots, peer.eager_slots),
           control_(control_slots, control_slots),
+          refill_(std::min(options.eager_slots, control_slots)),
           operations_(options.depth),
           eager_limit_(std::min(options.eager_limit, peer.eager_limit)),
           max_message_(static_cast<std::uint32_t>(std::min<std::uint64_t>(
@@ -184,7 +187,8 @@ class Engine {
         }
     }
 
-    void poll() noexcept;
+    /// @return whether anything was completed
+    bool poll() noexcept;
 
     void complete(Rail& rail, const WorkCompletion& completion) noexcept;
 
@@ -271,7 +275,10 @@ class Engine {
 
     // Messages that arrive
 
-    void post_slot(std::uint32_t slot) noexcept;
+    /// At most Refill::capacity.
+    void post_slots(std::span<const std::uint32_t> slots) noexcept;
+    /// Posts what was freed, and lets the peer know with the next message.
+    void refill() noexcept;
     void free_message_slot(std::uint32_t slot) noexcept;
     void free_control_slot(std::uint32_t slot) noexcept;
 
@@ -318,6 +325,7 @@ class Engine {
     UniqueFd socket_;
     Credits messages_;
     Credits control_;
+    Refill refill_;
     OperationTable operations_;
     Offers offers_;
     std::uint32_t eager_limit_;

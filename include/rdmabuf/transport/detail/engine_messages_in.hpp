@@ -6,28 +6,49 @@
 
 namespace rdmabuf::transport::detail {
 
-inline void Engine::post_slot(std::uint32_t slot) noexcept {
+inline void Engine::post_slots(std::span<const std::uint32_t> slots) noexcept {
     Rail& rail = rails_[0];
-    const Status status =
-        rail.peer->post_recv({.addr = reinterpret_cast<std::uintptr_t>(arena_.receive_slot(slot)),
-                              .length = arena_.receive_size(),
-                              .lkey = rail.arena->lkey()},
-                             WorkId{.work = Work::receive, .number = slot}.encode());
-    if (!status) {
+    RecvList<Refill::capacity> list;
+    std::array<ibv_sge, Refill::capacity> entries; // NOLINT(*-member-init): filled below
+    for (const std::uint32_t slot : slots) {
+        ibv_sge& entry = entries[list.size()];
+        entry = {.addr = reinterpret_cast<std::uintptr_t>(arena_.receive_slot(slot)),
+                 .length = arena_.receive_size(),
+                 .lkey = rail.arena->lkey()};
+        list.recv({&entry, 1}, WorkId{.work = Work::receive, .number = slot}.encode());
+    }
+    ibv_recv_wr* failed = nullptr;
+    if (const Status status = rail.peer->post(list, failed); !status) {
         fail(EIO);
     }
 }
 
+inline void Engine::refill() noexcept {
+    if (refill_.empty() || broken_ != 0) {
+        return;
+    }
+    post_slots(refill_.slots());
+    const auto [messages, control] = refill_.clear();
+    messages_.took(messages);
+    control_.took(control);
+}
+
 inline void Engine::free_message_slot(std::uint32_t slot) noexcept {
-    messages_.took();
     if (broken_ == 0) {
-        post_slot(slot);
+        refill_.add_message(slot);
+        if (refill_.full()) {
+            refill();
+        }
     }
 }
 
 inline void Engine::free_control_slot(std::uint32_t slot) noexcept {
-    control_.took();
-    post_slot(slot);
+    if (broken_ == 0) {
+        refill_.add_control(slot);
+        if (refill_.full()) {
+            refill();
+        }
+    }
 }
 
 inline void Engine::arrived(std::uint32_t slot, const WorkCompletion& completion) noexcept {
@@ -70,7 +91,7 @@ inline void Engine::arrived(std::uint32_t slot, const WorkCompletion& completion
             offered(header, {inbox_.body(slot), body});
             break;
         case Kind::credit:
-            post_slot(slot);
+            post_slots({&slot, 1}); // Nothing else tells the peer of its room.
             return;
         default:
             fail(EPROTO);

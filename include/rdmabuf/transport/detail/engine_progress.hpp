@@ -8,7 +8,9 @@ namespace rdmabuf::transport::detail {
 
 inline void Engine::progress() noexcept {
     if (broken_ == 0) {
-        poll();
+        if (!poll()) {
+            refill();
+        }
         send_control();
         send_queued();
         move_data();
@@ -70,20 +72,23 @@ inline void Engine::stop_devices() noexcept {
     }
 }
 
-inline void Engine::poll() noexcept {
+inline bool Engine::poll() noexcept {
+    bool any = false;
     for (Rail& rail : rails_) {
         std::array<WorkCompletion, 16> completions; // NOLINT(*-member-init): poll writes it
         const int count = rail.cq.poll(completions);
         if (count < 0) {
             fail(EIO);
-            return;
+            return any;
         }
         for (const WorkCompletion& completion :
              std::span(completions).first(static_cast<std::size_t>(count))) {
             complete(rail, completion);
         }
-        heard_ |= count > 0;
+        any |= count > 0;
     }
+    heard_ |= any;
+    return any;
 }
 
 inline void Engine::complete(Rail& rail, const WorkCompletion& completion) noexcept {
@@ -183,10 +188,8 @@ inline void Engine::end_late(std::int64_t now) noexcept {
 }
 
 inline void Engine::left(int error) noexcept {
-    do {
-        heard_ = false;
-        poll();
-    } while (heard_ && broken_ == 0);
+    while (poll() && broken_ == 0) {
+    }
     if (broken_ != 0) {
         return;
     }

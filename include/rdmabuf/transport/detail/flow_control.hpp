@@ -27,7 +27,7 @@ class Credits {
         return true;
     }
 
-    void took() noexcept { ++took_; }
+    void took(std::uint32_t count) noexcept { took_ += count; }
     /// What to tell the peer.
     [[nodiscard]] std::uint32_t taken() const noexcept { return took_; }
     void told() noexcept { told_ = took_; }
