@@ -133,6 +133,67 @@ TEST_F(Faults, a_cable_that_is_pulled_ends_everything) {
     expect_broken(right(), *theirs_, EHOSTUNREACH);
 }
 
+TEST_F(Faults, every_device_carries_a_part) {
+    for (const unsigned pulled : {0U, 1U}) {
+        SCOPED_TRACE(pulled);
+        mine_.reset();
+        theirs_.reset();
+        disconnect();
+        use_devices(2);
+        connect_with_memory();
+        const auto remote = theirs_->memory().remote();
+        ASSERT_EQ(softverbs_set_port_state(pulled, 1, IBV_PORT_DOWN), 0);
+        Request put;
+        ASSERT_EQ(left().iput(mine_->memory(), mine_->data(), size, *remote, 0, put), code(0));
+        EXPECT_EQ(left().wait(put, 5s).error, code(EHOSTUNREACH));
+    }
+}
+
+TEST_F(Faults, closing_waits_until_what_was_sent_is_taken_and_no_longer) {
+    options_.ack_timeout = 14;
+    options_.retry_count = 7;
+    options_.linger = 30s;
+    connect_with_memory();
+    ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0), 0);
+    EXPECT_EQ(left().test(send(10)).error, code(0));
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(left().close(), code(0));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+    EXPECT_EQ(softverbs_pending_faults(), 0);
+    EXPECT_EQ(right().wait(receive(10), 5s).bytes, 10);
+}
+
+// Their bytes wait in the channel until the device has them.
+TEST_F(Faults, short_messages_after_one_that_is_lost_arrive_as_they_were_sent) {
+    for (const std::uint32_t inline_data : {128U, 0U}) {
+        SCOPED_TRACE(inline_data);
+        mine_.reset();
+        theirs_.reset();
+        disconnect();
+        options_.inline_data = inline_data;
+        options_.eager_slots = 256;
+        options_.retry_count = 7;
+        connect_with_memory();
+        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0), 0);
+        constexpr std::size_t count = 200;
+        constexpr std::size_t length = 50;
+        std::array<Request, count> sends;
+        for (std::size_t i = 0; i < count; ++i) {
+            ASSERT_EQ(left().isend(mine_->memory(), mine_->data(i * length), length, 1, sends[i]),
+                      code(0));
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            Request received;
+            ASSERT_EQ(
+                right().irecv(theirs_->memory(), theirs_->data(i * length), length, 1, received),
+                code(0));
+            ASSERT_EQ(finish(right(), received).error, code(0));
+            ASSERT_EQ(finish(left(), sends[i]).error, code(0));
+        }
+        EXPECT_TRUE(theirs_->bytes(0, count * length) == mine_->bytes(0, count * length));
+    }
+}
+
 TEST_F(Faults, a_cable_that_comes_back_in_time_is_not_noticed) {
     options_.ack_timeout = 18; // a second, thrice
     connect_with_memory();

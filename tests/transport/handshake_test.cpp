@@ -159,6 +159,14 @@ TEST_F(Handshakes, a_peer_that_does_not_accept_is_given_up) {
     EXPECT_EQ(idle.accept(5ms).code(), code(ETIMEDOUT));
 }
 
+TEST_F(Handshakes, a_listener_that_stays_silent_is_given_up) {
+    options_.handshake = 50ms;
+    open();
+    const Listener listener = listen();
+    const auto channel = left_end().connect(listener.handle(), wait_forever);
+    EXPECT_EQ(channel.code(), code(ETIMEDOUT));
+}
+
 TEST_F(Handshakes, an_interface_that_there_is_not_is_refused) {
     const auto listener = right_end().listen("no-such-interface0");
     EXPECT_EQ(listener.code(), code(ENODEV));

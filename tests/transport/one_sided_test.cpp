@@ -33,7 +33,8 @@ TEST_P(OneSided, writes_and_reads_what_the_peer_offers) {
                   code(0));
         outcome = finish(left(), request);
         EXPECT_EQ(outcome.error, code(0));
-        EXPECT_TRUE(mine.bytes(size / 2, count) == theirs.bytes(77, count));
+        EXPECT_TRUE(mine.bytes(size / 2, count) == mine.bytes(0, count));
+        EXPECT_TRUE(theirs.bytes(77, count) == mine.bytes(0, count));
     }
 }
 
@@ -58,6 +59,49 @@ TEST_P(OneSided, tells_the_peer_when_the_data_is_there) {
     }
     EXPECT_EQ(right().notification(), std::nullopt);
     EXPECT_TRUE(theirs.bytes(2000, 2000) == mine.bytes(2000, 2000));
+}
+
+// In many requests, of which one is lost and sent again.
+TEST_P(OneSided, is_done_when_all_of_it_is_there) {
+    for (const std::size_t devices : {std::size_t{1}, std::size_t{2}}) {
+        disconnect();
+        use_devices(devices);
+        for (unsigned device = 0; device < devices; ++device) {
+            ibv_port_attr port = roce_port();
+            port.max_msg_sz = 40000;
+            set_port(port, 1, device);
+        }
+        options_.ack_timeout = 12;
+        connect();
+        TestMemory mine = left_memory(size, GetParam());
+        TestMemory theirs = right_memory(size, GetParam());
+        const auto offered = theirs.memory().remote();
+        for (unsigned lost = 1; lost < 14; ++lost) {
+            SCOPED_TRACE(std::to_string(devices) + " devices, lost: " + std::to_string(lost));
+            mine.fill(pattern(size, lost));
+            ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
+            Request request;
+            ASSERT_EQ(left().iput(mine.memory(), mine.data(), size, *offered, 0, request), code(0));
+            EXPECT_EQ(left().wait(request, 5000ms).error, code(0));
+            EXPECT_TRUE(theirs.bytes(0, size) == mine.bytes(0, size));
+
+            mine.fill(pattern(size, lost + 100));
+            softverbs_clear_faults();
+            ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, lost, 0), 0);
+            ASSERT_EQ(left().iput_notify(mine.memory(), mine.data(), size, *offered, 0, 1, request),
+                      code(0));
+            const auto end = std::chrono::steady_clock::now() + 5s;
+            std::optional<std::uint64_t> told;
+            while (!told && std::chrono::steady_clock::now() < end) {
+                left().progress();
+                told = right().notification();
+            }
+            EXPECT_EQ(told, 1);
+            EXPECT_TRUE(theirs.bytes(0, size) == mine.bytes(0, size));
+            EXPECT_EQ(finish(left(), request).error, code(0));
+            softverbs_clear_faults();
+        }
+    }
 }
 
 TEST_P(OneSided, reads_back_what_was_received) {

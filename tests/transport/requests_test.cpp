@@ -72,6 +72,7 @@ TEST_F(Requests, outside_the_peers_memory_are_refused) {
     EXPECT_EQ(left().iput(memory, mine_->data(), 4096, remote, 1, request_), code(ERANGE));
     EXPECT_EQ(left().iput(memory, mine_->data(), 1, remote, UINT64_MAX, request_), code(ERANGE));
     EXPECT_EQ(left().iget(memory, mine_->data(), 1, RemoteMemory(), 0, request_), code(EINVAL));
+    EXPECT_EQ(left().iput(memory, mine_->data(), 0, RemoteMemory(), 0, request_), code(EINVAL));
 }
 
 TEST_F(Requests, are_told_of_once) {
@@ -93,6 +94,9 @@ TEST_F(Requests, belong_to_one_channel) {
     ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
     EXPECT_EQ(right().test(request_).error, code(EINVAL));
     EXPECT_EQ(left().test({}).error, code(EINVAL));
+    Request beyond = request_;
+    beyond.index = options_.depth;
+    EXPECT_EQ(left().test(beyond).error, code(EINVAL));
     EXPECT_EQ(left().test(request_).error, code(0));
 }
 
@@ -105,6 +109,25 @@ TEST_F(Requests, end_with_their_channel) {
     EXPECT_EQ(send(mine_->memory(), mine_->data(), 10), code(EBADF));
     EXPECT_EQ(left().notification(), std::nullopt);
     EXPECT_EQ(left().close(), code(0));
+}
+
+TEST_F(Requests, that_are_too_many_lose_no_message) {
+    ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
+    Request other;
+    for (std::uint32_t i = 0; i < options_.depth; ++i) {
+        ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 2, other), code(0));
+    }
+    right().progress();
+    Request receive;
+    EXPECT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 1, receive), code(EAGAIN));
+    Request unblock;
+    ASSERT_EQ(left().isend(mine_->memory(), mine_->data(), 10, 2, unblock), code(0));
+    for (Request done = {.channel = other.channel, .generation = 0, .index = 0};
+         right().in_flight() == options_.depth && done.index < options_.depth; ++done.index) {
+        static_cast<void>(right().test(done));
+    }
+    ASSERT_EQ(right().irecv(theirs_->memory(), theirs_->data(), 10, 1, receive), code(0));
+    EXPECT_EQ(finish(right(), receive).bytes, 10);
 }
 
 TEST_F(Requests, can_be_awaited_together) {

@@ -52,10 +52,7 @@ TransportTest::TransportTest() : memfds_(make_memfd_exporter()) {
 }
 
 TransportTest::~TransportTest() {
-    left_.reset();
-    right_.reset();
-    left_end_.reset();
-    right_end_.reset();
+    disconnect();
 }
 
 void TransportTest::use_devices(std::size_t count) {
@@ -87,6 +84,13 @@ void TransportTest::connect() {
     ASSERT_EQ(meet(*connector, *listener), code(0))
         << connector->failure().message << listener->failure().message;
     ASSERT_EQ(left_->rails(), devices_);
+}
+
+void TransportTest::disconnect() {
+    left_.reset();
+    right_.reset();
+    left_end_.reset();
+    right_end_.reset();
 }
 
 std::error_code TransportTest::meet(transport::Connector& connector,

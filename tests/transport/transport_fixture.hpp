@@ -78,6 +78,8 @@ class TransportTest : public SoftverbsTest {
     void use_devices(std::size_t count);
     void open();
     void connect();
+    /// Lets go of all that connect() and open() made, for another time.
+    void disconnect();
     /// Has both ends go on until both have their channel. @return the first error
     [[nodiscard]] std::error_code meet(transport::Connector& connector,
                                        transport::Listener& listener);

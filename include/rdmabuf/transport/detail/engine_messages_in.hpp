@@ -186,6 +186,9 @@ inline bool Engine::read_chunks(const Header& header, std::span<const std::byte>
     for (std::size_t c = 0; c < header.chunks; ++c) {
         GrantedChunk chunk;
         std::memcpy(&chunk, body.data() + c * sizeof chunk, sizeof chunk);
+        if (chunk.length > header.length - total) {
+            return false;
+        }
         for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
             table.regions[rail][c] = {
                 .address = chunk.address, .length = chunk.length, .rkey = chunk.rkeys[rail]};
@@ -212,9 +215,13 @@ inline void Engine::written(std::uint32_t name, const std::uint64_t* length) noe
     }
     Operation& operation = operations_[i];
     if (operation.stage == Stage::posted && operation.offered) {
+        if (length != nullptr && *length > operation.length) {
+            fail(EPROTO);
+            return;
+        }
         operation.bytes = length != nullptr ? *length : operation.length;
         operations_.remove(posted_, i);
-        finish(i, operation.bytes <= operation.length ? 0 : EPROTO);
+        finish(i);
         return;
     }
     if (operation.stage != Stage::granted) {
