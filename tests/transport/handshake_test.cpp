@@ -126,23 +126,6 @@ TEST_F(Handshakes, strangers_are_dropped_and_the_listener_goes_on) {
     pass(from, right_memory(100), 100);
 }
 
-TEST_F(Handshakes, a_peer_that_says_impossible_things_is_refused) {
-    Listener listener = listen();
-    const auto refused = [&](const auto& change) {
-        const RawPeer peer = raw_peer(listener);
-        Hello said = hello(listener);
-        change(said);
-        say(peer, said);
-        return accept(listener);
-    };
-    EXPECT_EQ(refused([](Hello& said) { said.rails = 0; }), code(EPROTO));
-    EXPECT_EQ(refused([](Hello& said) { said.rails = 5; }), code(EPROTO));
-    EXPECT_EQ(refused([](Hello& said) { said.eager_slots = 0; }), code(EPROTO));
-    EXPECT_EQ(refused([](Hello& said) { said.max_message_size = 0; }), code(EPROTO));
-    // No address of a queue pair.
-    EXPECT_EQ(refused([](Hello&) {}), code(EPROTO));
-}
-
 TEST_F(Handshakes, nobody_listening_is_a_refusal) {
     std::optional<Listener> listener = listen();
     const Handle handle = listener->handle();

@@ -39,10 +39,17 @@ class Rogue {
         for (std::size_t i = 1; i < slots; ++i) {
             prepared_->post_recv(entry(i, slot_size), i).throw_if_failed("ibv_post_recv");
         }
+        hello.addresses[0] = prepared_->address().encode();
+        hello.probe_address = reinterpret_cast<std::uintptr_t>(memory_.data());
+        hello.probe_rkey = region_.rkey();
     }
 
     /// Messages that it has room for.
     static constexpr std::uint32_t room = 6;
+
+    /// What it says of itself first; for tests to change.
+    Hello hello = {
+        .rails = 1, .eager_limit = 8192, .eager_slots = room, .max_message_size = 1U << 30U};
 
     /// @param verdict  what it says of its own queue pair
     /// @param channel  the other end
@@ -50,17 +57,11 @@ class Rogue {
     std::error_code connect(transport::Listener& listener, std::optional<Channel>& channel,
                             Verdict verdict = 0) {
         socket_.emplace(RawPeer::connect(listener.handle().port()));
-        Hello hello = {.rails = 1,
-                       .token = listener.handle().token(),
-                       .eager_limit = 8192,
-                       .eager_slots = room,
-                       .max_message_size = 1U << 30U,
-                       .probe_address = reinterpret_cast<std::uintptr_t>(memory_.data()),
-                       .probe_rkey = region_.rkey()};
-        hello.addresses[0] = prepared_->address().encode();
+        hello.token = listener.handle().token();
         socket_->say(std::as_bytes(std::span(&hello, 1)));
-
-        EXPECT_EQ(listener.try_accept(channel), code(EAGAIN));
+        if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
+            return error;
+        }
         Hello theirs;
         const auto heard = socket_->hear(sizeof theirs);
         EXPECT_EQ(heard.size(), sizeof theirs);
@@ -84,6 +85,10 @@ class Rogue {
     }
     void say(const Header& header, const std::vector<GrantedChunk>& chunks) {
         say(header, std::as_bytes(std::span(chunks)));
+    }
+    /// Of its memory, where it can be written to.
+    [[nodiscard]] GrantedChunk chunk(std::uint64_t length) const {
+        return {.address = hello.probe_address, .length = length, .rkeys = {hello.probe_rkey}};
     }
     void write_immediate(std::uint32_t value) {
         self_->post_write_imm(std::span<const ibv_sge>(), {}, value)
@@ -251,6 +256,23 @@ TEST_F(Protocol, begins_when_both_ends_have_connected) {
     EXPECT_FALSE(right_);
 }
 
+TEST_F(Protocol, does_not_begin_with_a_peer_that_says_impossible_things) {
+    open();
+    auto listener = right_end().listen("127.0.0.1");
+    ASSERT_TRUE(listener.ok()) << listener.message();
+    const auto refused = [&](const auto& change) {
+        Rogue rogue;
+        change(rogue.hello);
+        return rogue.connect(*listener, right_);
+    };
+    EXPECT_EQ(refused([](Hello& hello) { hello.rails = 0; }), code(EPROTO));
+    EXPECT_EQ(refused([](Hello& hello) { hello.rails = 5; }), code(EPROTO));
+    EXPECT_EQ(refused([](Hello& hello) { hello.eager_slots = 3; }), code(EPROTO));
+    EXPECT_EQ(refused([](Hello& hello) { hello.max_message_size = 0; }), code(EPROTO));
+    EXPECT_EQ(refused([](Hello& hello) { hello.addresses[0] = {}; }), code(EPROTO));
+    EXPECT_EQ(refused([](Hello&) {}), code(0));
+}
+
 TEST_F(Protocol, lets_nobody_send_more_than_the_peer_has_room_for) {
     ASSERT_NO_FATAL_FAILURE(meet_rogue());
     std::array<Request, 10> requests;
@@ -350,6 +372,20 @@ TEST_F(Protocol, answers_to_nothing_are_refused) {
         rogue_->say({.kind = Said::wrote, .operation = grant.from});
         rogue_->say({.kind = Said::wrote, .operation = grant.from});
     });
+    expect_refused("it was granted twice", [&] {
+        const std::uint32_t name = announced();
+        for (int i = 0; i < 2; ++i) {
+            rogue_->say({.kind = Said::grant,
+                         .rails = 1,
+                         .chunks = 1,
+                         .operation = name,
+                         .from = 7,
+                         .length = length},
+                        {rogue_->chunk(length)});
+            go_on();
+            EXPECT_EQ(right().state(), code(i == 0 ? 0 : EPROTO));
+        }
+    });
     expect_refused("it was refused twice", [&] {
         const std::uint32_t name = announced();
         rogue_->say({.kind = Said::refuse, .operation = name});
@@ -373,6 +409,7 @@ TEST_F(Protocol, tables_that_make_no_sense_are_refused) {
         {"for more devices than there can be", 5, 1, 10, {chunk(10)}},
         {"without the chunks", 1, 1, 10, {}},
         {"with more of them", 1, 1, 20, {chunk(10), chunk(10)}},
+        {"with something behind them", 1, 1, 10, {chunk(10), chunk(10)}},
         {"of less than it says", 1, 1, 10, {chunk(9)}},
         {"of more than it says", 1, 2, 10, {chunk(9), chunk(2)}},
         {"of nothing", 1, 1, 0, {chunk(0)}},

@@ -177,8 +177,8 @@ inline void Engine::offered(const Header& header, std::span<const std::byte> bod
 
 inline bool Engine::read_chunks(const Header& header, std::span<const std::byte> body,
                                 RemoteTable& table) const noexcept {
-    if (header.chunks == 0 || header.chunks > max_chunks || header.rails < rails_.size() ||
-        header.rails > max_rails || body.size() != header.chunks * sizeof(GrantedChunk)) {
+    if (header.chunks > max_chunks || header.rails < rails_.size() || header.rails > max_rails ||
+        body.size() != header.chunks * sizeof(GrantedChunk)) {
         return false;
     }
     table.chunks = header.chunks;
