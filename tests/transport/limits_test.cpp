@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Devices that can do little: memory is in many regions, messages in many requests, and queues are
 // full.
+#include <algorithm>
 #include <array>
 #include <tuple>
 
@@ -85,6 +86,25 @@ TEST_P(Limits, messages_pass_whole) {
         EXPECT_EQ(finish(left(), sent).error, code(0));
         EXPECT_TRUE(to_->bytes(0, count) == from_->bytes(9, count));
     }
+}
+
+TEST_P(Limits, an_offer_is_of_the_whole_receive) {
+    std::size_t named = 0;
+    for (const auto& chunk :
+         to_->memory().state()->rail(0).first(std::min<std::size_t>(8, regions()))) {
+        named += chunk.length;
+    }
+    Request received;
+    ASSERT_EQ(right().irecv(to_->memory(), to_->data(), size, 1, received), code(0));
+    for (int i = 0; i < 100; ++i) {
+        left().progress();
+        right().progress();
+    }
+    Request sent;
+    ASSERT_EQ(left().isend(from_->memory(), from_->data(), named, 1, sent), code(0));
+    EXPECT_EQ(finish(right(), received).bytes, named);
+    EXPECT_EQ(finish(left(), sent).error, code(0));
+    EXPECT_TRUE(to_->bytes(0, named) == from_->bytes(0, named));
 }
 
 TEST_P(Limits, many_messages_at_once_pass_whole) {

@@ -75,6 +75,21 @@ TEST_F(Requests, outside_the_peers_memory_are_refused) {
     EXPECT_EQ(left().iput(memory, mine_->data(), 0, RemoteMemory(), 0, request_), code(EINVAL));
 }
 
+TEST_F(Requests, reach_only_what_is_registered_with_as_many_devices) {
+    mine_.reset();
+    theirs_.reset();
+    disconnect();
+    use_devices(2);
+    connect();
+    mine_.emplace(left_memory(4096));
+    auto lesser = Endpoint::open(Context::open_first(), resolver_, options_);
+    ASSERT_TRUE(lesser.ok()) << lesser.message();
+    const TestMemory memory(*lesser, *memfds_, Kind::host, 4096);
+    const auto remote = memory.memory().remote();
+    ASSERT_TRUE(remote.ok()) << remote.message();
+    EXPECT_EQ(left().iput(mine_->memory(), mine_->data(), 1, *remote, 0, request_), code(EINVAL));
+}
+
 TEST_F(Requests, are_told_of_once) {
     ASSERT_EQ(send(mine_->memory(), mine_->data(), 10), code(0));
     EXPECT_TRUE(left().test(request_).done);

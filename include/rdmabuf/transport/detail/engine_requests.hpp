@@ -146,7 +146,7 @@ inline int Engine::check_remote(const Piece& piece, const RemoteMemory& remote,
     if (const int error = check(piece); error != 0) {
         return error;
     }
-    if (remote.table().chunks == 0 || remote.table().rails < rails_.size()) {
+    if (remote.table().rails < rails_.size()) {
         return EINVAL;
     }
     if (offset > remote.length() || piece.length > remote.length() - offset) {
