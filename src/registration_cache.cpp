@@ -45,7 +45,7 @@ RegistrationCache::Statistics RegistrationCache::statistics() const noexcept {
 }
 
 const Registration& RegistrationCache::Lease::registration() const noexcept {
-    return *static_cast<const detail::CacheSlot&>(*entry_).registration;
+    return *static_cast<const detail::CacheSlot&>(*entry_).rest->registration;
 }
 
 } // namespace rdmabuf

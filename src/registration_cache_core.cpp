@@ -38,12 +38,12 @@ const RegistrationCacheOptions& checked_options(std::span<const ProtectionDomain
 } // namespace
 
 void CacheCore::Retired::push(CacheSlot& slot) noexcept {
-    slot.next = first_;
+    slot.rest->next = first_;
     first_ = &slot;
 }
 
 CacheSlot* CacheCore::Retired::pop() noexcept {
-    return first_ == nullptr ? nullptr : std::exchange(first_, first_->next);
+    return first_ == nullptr ? nullptr : std::exchange(first_, first_->rest->next);
 }
 
 CacheCore::CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
@@ -82,16 +82,16 @@ void CacheCore::let_go() noexcept {
 // Hits
 
 [[gnu::always_inline]] inline CacheSlot* CacheCore::take(CacheRange range, Access access,
-                                                         unsigned row) noexcept {
+                                                         std::size_t row) noexcept {
     CacheSlot* slot = hints_.look(range.begin, access);
-    if (slot == nullptr || !slot->leases.found() || !range_of(*slot).holds(range) ||
+    if (slot == nullptr || !slot->is_found() || !range_of(*slot).holds(range) ||
         !serves(slot->access, access)) [[unlikely]] {
         slot = search(range, access);
         if (slot == nullptr) {
             return nullptr;
         }
     }
-    slot->leases.take(row);
+    slot->take(row);
     return slot;
 }
 
@@ -102,7 +102,7 @@ void CacheCore::let_go() noexcept {
             continue;
         }
         CacheSlot* const slot = entries->index.find(range.begin, range.end);
-        if (slot != nullptr && slot->leases.found()) {
+        if (slot != nullptr && slot->is_found()) {
             hints_.learn(range.begin, access, *slot);
             return slot;
         }
@@ -116,7 +116,7 @@ void CacheCore::let_go() noexcept {
 }
 
 [[gnu::always_inline]] inline CacheSlot* CacheCore::take_current(CacheRange range, Access access,
-                                                                 unsigned row) noexcept {
+                                                                 std::size_t row) noexcept {
     CacheSlot* slot = nullptr;
     if (row != Platform::shared_row) [[likely]] {
         const ReaderSection section(row);
@@ -127,8 +127,8 @@ void CacheCore::let_go() noexcept {
     if (slot == nullptr) [[unlikely]] {
         return nullptr;
     }
-    if (options_.policy == CachePolicy::checked && slot->exporter != nullptr && !is_current(*slot))
-        [[unlikely]] {
+    if (options_.policy == CachePolicy::checked && slot->rest->exporter != nullptr &&
+        !is_current(*slot)) [[unlikely]] {
         drop_stale(*slot);
         give_back(*slot);
         return nullptr;
@@ -146,10 +146,10 @@ CacheSlot* CacheCore::find(std::uintptr_t address, std::size_t length, Access ac
     if (range.end <= range.begin) [[unlikely]] {
         return nullptr;
     }
-    const unsigned row = Platform::row();
+    const std::size_t row = Platform::row();
     CacheSlot* const slot = take_current(range, access | added_, row);
     if (slot != nullptr) [[likely]] {
-        auto& hits = hits_[row].count;
+        auto& hits = hits_[row / Platform::row_step].count;
         if (row != Platform::shared_row) [[likely]] {
             hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
         } else {
@@ -165,8 +165,8 @@ CacheSlot* CacheCore::find_again(const CacheRange& range, Access access) noexcep
 
 bool CacheCore::is_current(const CacheSlot& slot) noexcept {
     try {
-        const std::optional<Allocation> now = slot.exporter->find(slot.address);
-        return now && now->generation == slot.generation;
+        const std::optional<Allocation> now = slot.rest->exporter->find(slot.address);
+        return now && now->generation == slot.rest->generation;
     } catch (...) {
         return false; // registering it anew says why it cannot be said
     }
@@ -174,7 +174,7 @@ bool CacheCore::is_current(const CacheSlot& slot) noexcept {
 
 void CacheCore::drop_stale(CacheSlot& slot) noexcept {
     const Lock lock(mutex_);
-    if (slot.leases.found()) {
+    if (slot.is_found()) {
         ++statistics_.stale;
         take_out(slot);
         wait(); // the caller's own lease keeps it
@@ -182,21 +182,21 @@ void CacheCore::drop_stale(CacheSlot& slot) noexcept {
 }
 
 void CacheCore::give_back(CacheSlot& slot) noexcept {
-    const unsigned row = Platform::row();
+    const std::size_t row = Platform::row();
     if (row == Platform::shared_row) [[unlikely]] {
-        slot.core->give_back_locked(slot);
+        slot.rest->core.give_back_locked(slot);
         return;
     }
     {
         const ReaderSection section(row);
-        if (!slot.leases.give_back(row)) [[likely]] {
+        if (!slot.give_back(row)) [[likely]] {
             return;
         }
-        if (!slot.core->hold()) {
+        if (!slot.rest->core.hold()) {
             return; // it ends: others have settled everything
         }
     }
-    slot.core->settle_after_lease(slot);
+    slot.rest->core.settle_after_lease(slot);
 }
 
 void CacheCore::give_back_locked(CacheSlot& slot) noexcept {
@@ -204,7 +204,7 @@ void CacheCore::give_back_locked(CacheSlot& slot) noexcept {
         const Lock lock(mutex_);
         const bool held = hold(); // as the entry that the lease is on does
         static_cast<void>(held);
-        static_cast<void>(slot.leases.give_back(Platform::shared_row));
+        static_cast<void>(slot.give_back(Platform::shared_row));
     }
     settle_after_lease(slot);
 }
@@ -213,7 +213,7 @@ void CacheCore::settle_after_lease(CacheSlot& slot) noexcept {
     Retired retired;
     {
         const Lock lock(mutex_);
-        if (slot.watched && slot.leases.found() && slot.leases.leases() == 0) {
+        if (slot.rest->watched && slot.is_idle()) {
             take_out(slot);
             wait();
         }
@@ -226,8 +226,8 @@ void CacheCore::settle_after_lease(CacheSlot& slot) noexcept {
 // The end of entries
 
 void CacheCore::take_out(CacheSlot& slot) noexcept {
-    slot.access_class->index.remove(slot);
-    slot.leases.retire();
+    slot.rest->access_class->index.remove(slot);
+    slot.state.retire();
 }
 
 void CacheCore::wait() noexcept {
@@ -236,9 +236,9 @@ void CacheCore::wait() noexcept {
 }
 
 void CacheCore::settle(CacheSlot& slot, Retired& retired) noexcept {
-    if (slot.leases.settle()) {
+    if (slot.settle()) {
         --statistics_.entries;
-        statistics_.bytes -= slot.length;
+        statistics_.bytes -= slot.length();
         retired.push(slot);
     }
 }
@@ -259,7 +259,7 @@ void CacheCore::destroy(Retired& retired) noexcept {
     Retired empty;
     std::size_t count = 0;
     while (CacheSlot* const slot = retired.pop()) {
-        slot->registration.reset();
+        slot->rest->registration.reset();
         empty.push(*slot);
         ++count;
     }
@@ -334,7 +334,7 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
             take_out(*victim);
             taken_out.push(*victim);
             --entries;
-            bytes -= victim->length;
+            bytes -= victim->length();
         }
         if (taken_out.empty()) {
             return false;
@@ -351,8 +351,7 @@ CacheSlot* CacheCore::next_victim() noexcept {
             victims_.pop_back();
             const CacheSlot& slot = *candidate.slot;
             // All others were used later than this one, if it was not used since.
-            if (slot.leases.found() && slot.leases.leases() == 0 &&
-                slot.used.load(std::memory_order_relaxed) == candidate.used) {
+            if (slot.is_idle() && slot.used.load(std::memory_order_relaxed) == candidate.used) {
                 return candidate.slot;
             }
         }
@@ -365,7 +364,7 @@ CacheSlot* CacheCore::next_victim() noexcept {
 
 void CacheCore::look_for_victims() noexcept {
     slots_.for_each([this](CacheSlot& slot) {
-        if (slot.leases.found() && slot.leases.leases() == 0) {
+        if (slot.is_idle()) {
             victims_.push_back({&slot, slot.used.load(std::memory_order_relaxed)});
         }
     });
@@ -388,7 +387,7 @@ bool CacheCore::evict_idle() noexcept {
         const Lock lock(mutex_);
         Retired taken_out;
         slots_.for_each([&](CacheSlot& slot) {
-            if (slot.leases.found() && slot.leases.leases() == 0) {
+            if (slot.is_idle()) {
                 take_out(slot);
                 taken_out.push(slot);
             }

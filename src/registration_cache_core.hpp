@@ -36,7 +36,7 @@ struct CacheRange {
 };
 
 [[nodiscard]] inline CacheRange range_of(const CacheSlot& slot) noexcept {
-    return {.begin = slot.address, .end = slot.address + slot.length};
+    return {.begin = slot.address, .end = slot.end};
 }
 
 /// Whether an entry of @p access is as good as one of @p wanted.
@@ -119,10 +119,11 @@ class CacheCore {
     ~CacheCore() = default;
 
     // Hits
-    [[nodiscard]] CacheSlot* take(CacheRange range, Access access, unsigned row) noexcept;
+    [[nodiscard]] CacheSlot* take(CacheRange range, Access access, std::size_t row) noexcept;
     [[nodiscard]] CacheSlot* search(CacheRange range, Access access) noexcept;
     [[nodiscard]] CacheSlot* take_locked(CacheRange range, Access access) noexcept;
-    [[nodiscard]] CacheSlot* take_current(CacheRange range, Access access, unsigned row) noexcept;
+    [[nodiscard]] CacheSlot* take_current(CacheRange range, Access access,
+                                          std::size_t row) noexcept;
     /// find() that does not count.
     [[nodiscard]] CacheSlot* find_again(const CacheRange& range, Access access) noexcept;
     [[nodiscard]] static bool is_current(const CacheSlot& slot) noexcept;
@@ -188,7 +189,7 @@ class CacheCore {
     struct alignas(64) Hits {
         std::atomic<std::uint64_t> count{0};
     };
-    std::array<Hits, Platform::rows> hits_;
+    std::array<Hits, Platform::rows / Platform::row_step> hits_;
 
     /// The cache, every entry, and whoever is at work in here for a lease that has ended.
     std::atomic<std::size_t> holds_{1};

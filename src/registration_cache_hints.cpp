@@ -28,7 +28,7 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheSlot& slot) n
     std::size_t way = 0;
     for (; way < ways; ++way) {
         const CacheSlot* const other = set.slots[way].load(std::memory_order_acquire);
-        if (other == nullptr || !other->leases.found()) {
+        if (other == nullptr || !other->is_found()) {
             break;
         }
     }

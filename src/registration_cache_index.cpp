@@ -99,13 +99,13 @@ void RangeIndex::insert(CacheSlot& slot) {
             continue;
         }
         if (!added && old.begins[k] > slot.address) {
-            add(slot.address, slot.address + slot.length, &slot);
+            add(slot.address, slot.end, &slot);
             added = true;
         }
         add(old.begins[k], last, old.slots[k]);
     }
     if (!added) {
-        add(slot.address, slot.address + slot.length, &slot);
+        add(slot.address, slot.end, &slot);
     }
     replace(i, std::move(first), std::move(second));
 }

@@ -184,11 +184,11 @@ CacheRange CacheCore::merged(const CacheRange& range, Access access,
         grown = false;
         entries->index.for_each_touching(wide.begin, wide.end, [&](const CacheSlot& slot) {
             const CacheRange both{.begin = std::min(wide.begin, slot.address),
-                                  .end = std::max(wide.end, slot.address + slot.length)};
-            const bool same = !slot.mixed && slot.exporter == owner.exporter &&
-                              slot.generation == owner.allocation.generation;
-            if (both != wide && same && !slot.watched && slot.leases.leases() == 0 &&
-                both.length() - slot.length >= slot.length / 2) {
+                                  .end = std::max(wide.end, slot.end)};
+            const bool same = !slot.rest->mixed && slot.rest->exporter == owner.exporter &&
+                              slot.rest->generation == owner.allocation.generation;
+            if (both != wide && same && !slot.rest->watched && slot.is_idle() &&
+                both.length() - slot.length() >= slot.length() / 2) {
                 wide = both;
                 grown = true;
             }
@@ -240,7 +240,7 @@ CacheSlot& CacheCore::publish(Registration registration, const Pending& pending,
         }
         hints_.fit(slots_.size());
         fill(slot, std::move(registration), pending);
-        slot.access_class = &entries;
+        slot.rest->access_class = &entries;
         const std::uint64_t now = clock_.load(std::memory_order_relaxed) + 1;
         slot.used.store(now, std::memory_order_relaxed);
         clock_.store(now + 1, std::memory_order_relaxed);
@@ -257,12 +257,12 @@ CacheSlot& CacheCore::publish(Registration registration, const Pending& pending,
         settle_all(taken_out, retired);
         entries.index.insert(slot);
     } catch (...) {
-        slot.registration.reset();
+        slot.rest->registration.reset();
         slots_.put(slot);
         throw;
     }
-    slot.leases.begin(slot.watched);   // who finds it from now on may take it
-    slot.leases.take(Platform::row()); // nobody takes it out before the lock is free
+    slot.state.begin(slot.rest->watched); // who finds it from now on may take it
+    slot.take(Platform::row());           // nobody takes it out before the lock is free
     hints_.learn(slot.address, slot.access, slot);
     ++holds_;
     if (limbo_.size() >= limbo_capacity) {
@@ -272,33 +272,33 @@ CacheSlot& CacheCore::publish(Registration registration, const Pending& pending,
 }
 
 void CacheCore::fill(CacheSlot& slot, Registration registration, const Pending& pending) const {
-    slot.several.clear();
+    slot.rest->several.clear();
     if (pds_.size() > 1) {
-        slot.several.reserve(pds_.size());
+        slot.rest->several.reserve(pds_.size());
     }
     slot.first = {.lkey = registration.lkey(), .rkey = registration.rkey()};
     for (std::size_t i = 0; pds_.size() > 1 && i < pds_.size(); ++i) {
-        slot.several.push_back({.lkey = registration.lkey(i), .rkey = registration.rkey(i)});
+        slot.rest->several.push_back({.lkey = registration.lkey(i), .rkey = registration.rkey(i)});
     }
-    slot.keys = pds_.size() > 1 ? slot.several.data() : &slot.first;
+    slot.keys = pds_.size() > 1 ? slot.rest->several.data() : &slot.first;
     slot.address = pending.range.begin;
-    slot.length = pending.range.length();
+    slot.end = pending.range.end;
     slot.access = registration.access();
-    slot.exporter = nullptr;
-    slot.generation = 0;
-    slot.mixed = false;
+    slot.rest->exporter = nullptr;
+    slot.rest->generation = 0;
+    slot.rest->mixed = false;
     if (const auto& allocation = registration.allocation(); allocation) {
         const CacheRange all{.begin = allocation->base,
                              .end = allocation->base + allocation->length};
-        slot.mixed = !all.holds(pending.range);
-        if (!slot.mixed) {
-            slot.exporter = resolver_.exporter(registration.exporter()).get();
-            slot.generation = allocation->generation;
+        slot.rest->mixed = !all.holds(pending.range);
+        if (!slot.rest->mixed) {
+            slot.rest->exporter = resolver_.exporter(registration.exporter()).get();
+            slot.rest->generation = allocation->generation;
         }
     }
-    slot.watched =
-        !pending.kept || (options_.policy == CachePolicy::checked && slot.exporter == nullptr);
-    slot.registration.emplace(std::move(registration));
+    slot.rest->watched = !pending.kept || (options_.policy == CachePolicy::checked &&
+                                           slot.rest->exporter == nullptr);
+    slot.rest->registration.emplace(std::move(registration));
 }
 
 AccessClass* CacheCore::class_of(Access access) const noexcept {

@@ -13,7 +13,7 @@ namespace rdmabuf::detail {
 // pays for both with P::barrier(), which makes every thread's stores seen.
 //
 // P is the machine: real atomics and membarrier(2), or a model of them in which a test tries
-// all that can happen.
+// all that can happen. Q is what one of its threads already knows of it.
 
 /// Stores, before whatever this thread loads afterwards, as seen by one who called P::barrier().
 template <class P, class T>
@@ -27,43 +27,42 @@ void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept 
 }
 
 /// Where each thread says that it is looking at what others may take away. Sections are short: they
-/// neither wait nor call anybody. Rows are threads.
+/// neither wait nor call anybody. Rows are threads, numbered in steps of P::row_step, so that their
+/// words are in cache lines of their own.
 template <class P>
 class ReaderSections {
   public:
-    void enter(unsigned row) noexcept { store_before_loads<P>(words_[row].inside, true); }
-    void exit(unsigned row) noexcept { words_[row].inside.store(false, std::memory_order_release); }
+    template <class Q = P>
+    void enter(std::size_t row) noexcept {
+        store_before_loads<Q>(words_[row], true);
+    }
+    void exit(std::size_t row) noexcept { words_[row].store(false, std::memory_order_release); }
 
     /// Returns when every section that may have seen what this thread has changed before is over.
     void wait() noexcept {
         P::barrier();
-        const unsigned rows = P::rows_in_use();
-        for (unsigned row = 0; row < rows; ++row) {
-            while (words_[row].inside.load(std::memory_order_seq_cst)) {
+        const std::size_t rows = P::rows_in_use();
+        for (std::size_t row = 0; row < rows; row += P::row_step) {
+            while (words_[row].load(std::memory_order_seq_cst)) {
                 P::pause();
             }
         }
     }
 
   private:
-    struct alignas(64) Word {
-        typename P::template Atomic<bool> inside{false};
-    };
-    std::array<Word, P::rows> words_;
+    alignas(64) std::array<typename P::template Atomic<bool>, P::rows> words_;
 };
 
 /// The leases of one entry, and who may destroy it: the one to whom settle() says so. Outlives the
 /// entry: the next one takes its place.
 ///
 /// Each thread counts what it took and gave back in a word of its own; their sum is the number of
-/// leases, once nobody takes any more.
+/// leases, once nobody takes any more. The words lie elsewhere: @p counts is that of the first row,
+/// that of another is row * P::stride words further.
 template <class P>
 class LeaseState {
   public:
     using Count = typename P::template Atomic<std::uint32_t>;
-
-    /// @param counts  of the first row; those of the others follow, P::stride words apart
-    explicit LeaseState(Count* counts) noexcept : counts_(counts) {}
 
     /// Whether the entry may be taken, by those who are in a section since before they asked. What
     /// was written of it before begin() is seen then, and stays as it is until the section ends.
@@ -71,14 +70,15 @@ class LeaseState {
         return state_.load(std::memory_order_seq_cst) == State::found;
     }
     /// Of an entry that was found() in the section the thread is in.
-    void take(unsigned row) noexcept {
-        Count& count = counts_[row * P::stride];
+    void take(Count* counts, std::size_t row) noexcept {
+        Count& count = counts[row * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
     /// Inside of a section. @return whether settle() has to be called after it
-    [[nodiscard]] bool give_back(unsigned row) noexcept {
-        Count& count = counts_[row * P::stride];
-        store_before_loads<P>(count, count.load(std::memory_order_relaxed) - 1);
+    template <class Q = P>
+    [[nodiscard]] bool give_back(Count* counts, std::size_t row) noexcept {
+        Count& count = counts[row * P::stride];
+        store_before_loads<Q>(count, count.load(std::memory_order_relaxed) - 1);
         return attention_.load(std::memory_order_seq_cst);
     }
 
@@ -96,8 +96,8 @@ class LeaseState {
         attention_.store(true, std::memory_order_seq_cst);
     }
     /// Whether the caller destroys the entry: it has been retired, and this was the last lease.
-    [[nodiscard]] bool settle() noexcept {
-        if (state_.load(std::memory_order_relaxed) != State::draining || leases() != 0) {
+    [[nodiscard]] bool settle(const Count* counts) noexcept {
+        if (state_.load(std::memory_order_relaxed) != State::draining || leases(counts) != 0) {
             return false;
         }
         state_.store(State::free, std::memory_order_relaxed);
@@ -105,11 +105,11 @@ class LeaseState {
     }
 
     /// Exact of an entry that is draining, and a good guess of another.
-    [[nodiscard]] std::uint32_t leases() const noexcept {
+    [[nodiscard]] static std::uint32_t leases(const Count* counts) noexcept {
         std::uint32_t sum = 0;
-        const unsigned rows = P::rows_in_use();
-        for (unsigned row = 0; row < rows; ++row) {
-            sum += counts_[row * P::stride].load(std::memory_order_acquire);
+        const std::size_t rows = P::rows_in_use();
+        for (std::size_t row = 0; row < rows; row += P::row_step) {
+            sum += counts[row * P::stride].load(std::memory_order_acquire);
         }
         return sum;
     }
@@ -117,7 +117,6 @@ class LeaseState {
   private:
     enum class State : std::uint8_t { free, found, draining };
 
-    Count* counts_;
     typename P::template Atomic<bool> attention_{false};
     typename P::template Atomic<State> state_{State::free};
 };

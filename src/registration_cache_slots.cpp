@@ -1,50 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "registration_cache_slots.hpp"
 
-#include <sys/mman.h>
-
-#include <cerrno>
+#include <new>
 #include <utility>
 
-#include <rdmabuf/error.hpp>
-
 namespace rdmabuf::detail {
+namespace {
 
-using Count = LeaseState<Platform>::Count;
+/// 16 MiB, of which takes memory what threads use.
+constexpr std::size_t counts_size = Platform::rows * Platform::stride * sizeof(CacheSlot::Count);
 
-SlotPool::Pages::Pages(std::size_t size)
-    : pages_(::mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)),
-      size_(size) {
-    if (pages_ == MAP_FAILED) {
-        throw Error(errno, "mmap", "no memory for the leases of a registration cache");
-    }
-}
-
-SlotPool::Pages::~Pages() {
-    ::munmap(pages_, size_);
-}
-
-SlotPool::Chunk::Chunk() : counts(Platform::rows * Platform::stride * sizeof(Count)) {
-    slots.reserve(Platform::stride);
-}
+} // namespace
 
 CacheSlot& SlotPool::take() {
     if (free_ != nullptr) {
-        return *std::exchange(free_, free_->next);
+        return *std::exchange(free_, free_->rest->next);
     }
-    if (chunks_.empty() || chunks_.back()->slots.size() == Platform::stride) {
-        chunks_.push_back(std::make_unique<Chunk>());
+    const std::size_t i = size();
+    if (blocks_.size() == i / CacheSlot::block_slots) {
+        blocks_.push_back(std::make_unique<Pages>(CacheSlot::block_size + counts_size));
     }
-    Chunk& chunk = *chunks_.back();
-    auto* const counts = static_cast<Count*>(chunk.counts.get()) + chunk.slots.size();
-    chunk.slots.push_back(std::make_unique<CacheSlot>(counts));
-    chunk.slots.back()->core = &core_;
-    return *chunk.slots.back();
+    rests_.push_back(std::make_unique<SlotRest>(core_));
+    if (i == few || (i != 0 && i % CacheSlot::block_slots == 0)) {
+        blocks_.back()->make_huge(CacheSlot::block_size);
+    }
+    return *::new (&at(i)) CacheSlot(rests_.back().get());
 }
 
 void SlotPool::put(CacheSlot& slot) noexcept {
-    slot.next = free_;
+    slot.rest->next = free_;
     free_ = &slot;
 }
 

@@ -11,24 +11,20 @@
 #include <rdmabuf/detail/cached_registration.hpp>
 #include <rdmabuf/registration.hpp>
 
+#include "registration_cache_pages.hpp"
 #include "registration_cache_platform.hpp"
 
 namespace rdmabuf::detail {
 
 class CacheCore;
 struct AccessClass;
+struct CacheSlot;
 
-/// Where an entry is kept, and after it the next. A thread that gives a lease back looks at it when
-/// the entry may be gone already, so it lives as long as the cache's core.
-struct alignas(64) CacheSlot : CachedRegistration {
-    explicit CacheSlot(LeaseState<Platform>::Count* counts) noexcept : leases(counts) {}
+/// What hits do not read of an entry.
+struct SlotRest {
+    explicit SlotRest(CacheCore& c) noexcept : core(c) {}
 
-    LeaseState<Platform> leases;
-    /// CacheCore::clock when it was last found.
-    std::atomic<std::uint64_t> used{0};
-
-    // What hits do not read.
-    CacheCore* core = nullptr;
+    CacheCore& core;
     AccessClass* access_class = nullptr;
     std::vector<CacheKeys> several = {};
     std::optional<Registration> registration = std::nullopt;
@@ -43,6 +39,42 @@ struct alignas(64) CacheSlot : CachedRegistration {
     CacheSlot* next = nullptr;
 };
 
+/// Where an entry is kept, and after it the next: what hits read of it, which is one cache line. A
+/// thread that gives a lease back looks at it when the entry may be gone already, so it lives as
+/// long as the cache's core.
+struct alignas(64) CacheSlot : CachedRegistration {
+    using Count = LeaseState<Platform>::Count;
+    /// How many there are in one block of memory, and its size and alignment. The counts of their
+    /// leases follow, so that where those are is known before the slot itself has been read.
+    static constexpr std::size_t block_slots = Platform::counts_per_row;
+    static constexpr std::size_t block_size = block_slots * 64;
+
+    explicit CacheSlot(SlotRest* r) noexcept : rest(r) {}
+
+    [[nodiscard]] Count* counts() const noexcept {
+        const auto here = reinterpret_cast<std::uintptr_t>(this);
+        return reinterpret_cast<Count*>(here - here % block_size + block_size +
+                                        here % block_size / 64 * sizeof(Count));
+    }
+    void take(std::size_t row) noexcept { state.take(counts(), row); }
+    template <class P = Platform>
+    [[nodiscard]] bool give_back(std::size_t row) noexcept {
+        return state.give_back<P>(counts(), row);
+    }
+    [[nodiscard]] bool settle() noexcept { return state.settle(counts()); }
+    [[nodiscard]] bool is_found() const noexcept { return state.found(); }
+    [[nodiscard]] bool is_idle() const noexcept {
+        return state.found() && LeaseState<Platform>::leases(counts()) == 0;
+    }
+    [[nodiscard]] std::size_t length() const noexcept { return end - address; }
+
+    LeaseState<Platform> state;
+    /// CacheCore::clock when it was last found.
+    std::atomic<std::uint64_t> used{0};
+    SlotRest* const rest;
+};
+static_assert(sizeof(CacheSlot) == 64);
+
 /// The slots of a cache. All but the constructor with the cache's lock held.
 class SlotPool {
   public:
@@ -52,43 +84,27 @@ class SlotPool {
     [[nodiscard]] CacheSlot& take();
     void put(CacheSlot& slot) noexcept;
 
-    [[nodiscard]] std::size_t size() const noexcept {
-        return chunks_.empty()
-                   ? 0
-                   : (chunks_.size() - 1) * Platform::stride + chunks_.back()->slots.size();
-    }
+    [[nodiscard]] std::size_t size() const noexcept { return rests_.size(); }
     /// All there have ever been.
     template <class Visit>
     void for_each(Visit visit) const {
-        for (const auto& chunk : chunks_) {
-            for (const auto& slot : chunk->slots) {
-                visit(*slot);
-            }
+        for (std::size_t i = 0; i < size(); ++i) {
+            visit(at(i));
         }
     }
 
   private:
-    /// Zeroed pages that take no memory before they are used.
-    class Pages {
-      public:
-        explicit Pages(std::size_t size);
-        ~Pages();
-        Pages(const Pages&) = delete;
-        Pages& operator=(const Pages&) = delete;
-        [[nodiscard]] void* get() const noexcept { return pages_; }
+    /// Up to this many lie in small pages.
+    static constexpr std::size_t few = 1024;
 
-      private:
-        void* pages_;
-        std::size_t size_;
-    };
-    struct Chunk {
-        Chunk();
-        Pages counts;
-        std::vector<std::unique_ptr<CacheSlot>> slots;
-    };
+    [[nodiscard]] CacheSlot& at(std::size_t i) const noexcept {
+        return static_cast<CacheSlot*>(
+            blocks_[i / CacheSlot::block_slots]->get())[i % CacheSlot::block_slots];
+    }
 
     CacheCore& core_;
-    std::vector<std::unique_ptr<Chunk>> chunks_;
+    std::vector<std::unique_ptr<Pages>> blocks_;
+    std::vector<std::unique_ptr<SlotRest>> rests_;
     CacheSlot* free_ = nullptr;
 };
 

@@ -88,7 +88,7 @@ class RegistrationCache {
         }
         /// Where the entry begins, and its length in bytes: it holds what was asked for.
         [[nodiscard]] std::uintptr_t address() const noexcept { return entry_->address; }
-        [[nodiscard]] std::size_t length() const noexcept { return entry_->length; }
+        [[nodiscard]] std::size_t length() const noexcept { return entry_->end - entry_->address; }
         /// The same as address(): the NIC counts as the owner of the memory does.
         [[nodiscard]] std::uint64_t iova() const noexcept { return entry_->address; }
         /// At least what was asked for.

@@ -17,7 +17,8 @@ struct CacheKeys {
 /// what else a hit needs behind it, all in one cache line.
 struct CachedRegistration {
     std::uintptr_t address = 0;
-    std::size_t length = 0;
+    /// The address after the last.
+    std::uintptr_t end = 0;
     /// Of each protection domain: &first, when there is one only.
     const CacheKeys* keys = &first;
     CacheKeys first = {};

@@ -137,6 +137,7 @@ struct ModelPlatform {
     };
 
     static constexpr unsigned rows = 2;
+    static constexpr unsigned row_step = 1;
     static constexpr std::size_t stride = 1;
 
     static bool barrier_is_enough() { return !Fences; }

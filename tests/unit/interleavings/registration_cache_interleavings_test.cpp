@@ -91,7 +91,7 @@ class Entry {
         std::uint32_t id = 0;
         sections_.enter(row);
         if (leases_.found()) {
-            leases_.take(row);
+            leases_.take(counts_.data(), row);
             id = id_.load(relaxed);
             Machine::require(id != 0, "found when it was destroyed");
         }
@@ -101,11 +101,11 @@ class Entry {
     void give_back(unsigned row, std::uint32_t id) {
         Machine::require(id_.load(seq_cst) == id, "destroyed while there is a lease");
         sections_.enter(row);
-        const bool attention = leases_.give_back(row);
+        const bool attention = leases_.give_back(counts_.data(), row);
         sections_.exit(row);
         if (attention) {
             Machine::current().lock();
-            if (watched_ && leases_.found() && leases_.leases() == 0) {
+            if (watched_ && leases_.found() && detail::LeaseState<P>::leases(counts_.data()) == 0) {
                 retire();
             }
             settle();
@@ -117,7 +117,7 @@ class Entry {
         sections_.wait();
     }
     void settle() {
-        if (leases_.settle()) {
+        if (leases_.settle(counts_.data())) {
             Machine::require(id_.load(relaxed) != 0, "destroyed twice");
             id_.store(0, relaxed);
         }
@@ -126,7 +126,7 @@ class Entry {
     const bool watched_;
     detail::ReaderSections<P> sections_;
     std::array<Word, P::rows> counts_;
-    detail::LeaseState<P> leases_{counts_.data()};
+    detail::LeaseState<P> leases_;
     /// Which entry it is; 0 once it is destroyed.
     Word id_;
     Word handed_over_;
