@@ -83,15 +83,15 @@ void CacheCore::let_go() noexcept {
 
 [[gnu::always_inline]] inline CacheSlot* CacheCore::take(CacheRange range, Access access,
                                                          std::size_t row) noexcept {
-    CacheSlot* slot = hints_.look(range.begin, access);
-    if (slot == nullptr || !slot->is_found() || !range_of(*slot).holds(range) ||
-        !serves(slot->access, access)) [[unlikely]] {
+    CacheSlot* slot = hints_.look(range.begin, access, [&](const CacheSlot& hinted) {
+        return hinted.is_found() && range_of(hinted).holds(range) && serves(hinted.access, access);
+    });
+    if (slot == nullptr) {
         slot = search(range, access);
-        if (slot == nullptr) {
-            return nullptr;
-        }
     }
-    slot->take(row);
+    if (slot != nullptr) {
+        slot->take(row);
+    }
     return slot;
 }
 

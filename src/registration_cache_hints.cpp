@@ -6,9 +6,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-constexpr unsigned least_bits = 5;
+constexpr unsigned least_bits = 8;
 /// 8 MiB.
-constexpr unsigned most_bits = 17;
+constexpr unsigned most_bits = 20;
 /// How many times learning without room is in vain, for once that it is not.
 constexpr unsigned reluctance = 64;
 
@@ -23,11 +23,16 @@ EntryHints::~EntryHints() {
 
 void EntryHints::learn(std::uintptr_t address, Access access, CacheSlot& slot) noexcept {
     static constinit thread_local unsigned refused = 0;
-    const std::uint64_t key = key_of(address, access);
-    Set& set = table_.load(std::memory_order_seq_cst)->of(key);
+    const auto pointer = reinterpret_cast<std::uintptr_t>(&slot);
+    if (pointer << tag_bits >> tag_bits != pointer) {
+        return;
+    }
+    const Place place(address, access);
+    const Table& table = *table_.load(std::memory_order_seq_cst);
     std::size_t way = 0;
     for (; way < ways; ++way) {
-        const CacheSlot* const other = set.slots[way].load(std::memory_order_acquire);
+        const CacheSlot* const other =
+            slot_of(table.at(place, way).load(std::memory_order_acquire));
         if (other == nullptr || !other->is_found()) {
             break;
         }
@@ -38,21 +43,24 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheSlot& slot) n
         }
         way = (refused / reluctance) % ways;
     }
-    set.slots[way].store(&slot, std::memory_order_release);
-    set.keys[way].store(key, std::memory_order_relaxed);
+    table.at(place, way)
+        .store(pointer << tag_bits | static_cast<std::uint16_t>(place.key),
+               std::memory_order_release);
 }
 
-void EntryHints::fit(std::size_t entries) {
+bool EntryHints::fit(std::size_t entries) {
     unsigned bits = bits_;
-    // Half of the room is left for chance, and for entries with several hints.
-    while (bits < most_bits && entries * 2 > (ways << bits)) {
+    // Three quarters of the room are left for chance, and for entries with several hints.
+    while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
         ++bits;
     }
-    if (bits != bits_) {
-        auto next = std::make_unique<Table>(bits);
-        bits_ = bits;
-        limbo_.put(std::unique_ptr<Table>(table_.exchange(next.release())));
+    if (bits == bits_) {
+        return false;
     }
+    auto next = std::make_unique<Table>(bits);
+    bits_ = bits;
+    limbo_.put(std::unique_ptr<Table>(table_.exchange(next.release())));
+    return true;
 }
 
 } // namespace rdmabuf::detail

@@ -238,7 +238,13 @@ CacheSlot& CacheCore::publish(Registration registration, const Pending& pending,
         if (victims_.capacity() < slots_.size()) {
             victims_.reserve(2 * slots_.size());
         }
-        hints_.fit(slots_.size());
+        if (hints_.fit(slots_.size())) {
+            slots_.for_each([this](CacheSlot& other) {
+                if (other.is_found()) {
+                    hints_.learn(other.address, other.access, other);
+                }
+            });
+        }
         fill(slot, std::move(registration), pending);
         slot.rest->access_class = &entries;
         const std::uint64_t now = clock_.load(std::memory_order_relaxed) + 1;

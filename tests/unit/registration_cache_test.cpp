@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // RegistrationCache on softverbs: what hits, what misses, and what becomes of entries.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -83,6 +85,25 @@ TEST_F(RegistrationCacheTest, RegistersAgainForMoreAccess) {
     EXPECT_EQ(live(), 2U);
 }
 
+TEST_F(RegistrationCacheTest, FindsWhatHasTheAccessAmongEntriesOfTheSameRange) {
+    RegistrationCache cache = this->cache();
+    constexpr std::array accesses{Access::local_write | Access::remote_read,
+                                  Access::local_write | Access::remote_write,
+                                  Access::local_write | Access::remote_atomic};
+    std::vector<Lease> leases;
+    leases.reserve(accesses.size());
+    for (const Access access : accesses) {
+        leases.push_back(cache.acquire(at(4096), 4096, access));
+    }
+    for (int round = 0; round < 2; ++round) {
+        for (std::size_t i = 0; i < accesses.size(); ++i) {
+            EXPECT_EQ(cache.find(at(4096), 4096, accesses[i]).lkey(), leases[i].lkey());
+        }
+    }
+    EXPECT_FALSE(cache.find(at(4096), 4096, accesses[0] | accesses[1]));
+    EXPECT_EQ(live(), 3U);
+}
+
 TEST_F(RegistrationCacheTest, AddsRelaxedOrderingToEverything) {
     RegistrationCache cache = this->cache({.registration = {.relaxed_ordering = true}});
     const Lease lease = cache.acquire(at(0), 4096, writable);
@@ -124,6 +145,34 @@ TEST_F(RegistrationCacheTest, GivesLeasesBackWhenTheyAreMovedOver) {
     EXPECT_EQ(second.address(), at(0));
     second.reset();
     EXPECT_FALSE(second);
+}
+
+TEST_F(RegistrationCacheTest, FindsEachOfMoreEntriesThanOneBlockOfMemoryHas) {
+    constexpr std::size_t count = 33000;
+    constexpr std::size_t stride = 8192;
+    void* const memory = ::mmap(nullptr, count * stride, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    const auto page = [memory](std::size_t i) {
+        return reinterpret_cast<std::uintptr_t>(memory) + i * stride;
+    };
+    {
+        RegistrationCache cache(basics_.pd, Resolver());
+        for (std::size_t i = 0; i < count; ++i) {
+            cache.acquire(page(i), 4096, writable).reset();
+        }
+        std::vector<Lease> leases;
+        for (std::size_t i = 0; i < count; ++i) {
+            leases.push_back(cache.find(page(i), 4096, writable));
+            ASSERT_EQ(leases.back().address(), page(i));
+        }
+        EXPECT_EQ(cache.statistics().hits, count);
+        cache.clear();
+        EXPECT_EQ(live(), count) << "all are in use";
+        leases.clear();
+        EXPECT_EQ(live(), 0U);
+    }
+    ::munmap(memory, count * stride);
 }
 
 TEST_F(RegistrationCacheTest, FindsAmongManyEntriesWhatASearchOfAllFinds) {
