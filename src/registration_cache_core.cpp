@@ -81,8 +81,7 @@ void CacheCore::let_go() noexcept {
 
 // Hits
 
-[[gnu::always_inline]] inline CacheSlot* CacheCore::take(CacheRange range, Access access,
-                                                         std::size_t row) noexcept {
+CacheSlot* CacheCore::take(CacheRange range, Access access, std::size_t row) noexcept {
     CacheSlot* slot = hints_.look(range.begin, access, [&](const CacheSlot& hinted) {
         return hinted.is_found() && range_of(hinted).holds(range) && serves(hinted.access, access);
     });
@@ -95,7 +94,7 @@ void CacheCore::let_go() noexcept {
     return slot;
 }
 
-[[gnu::noinline]] CacheSlot* CacheCore::search(CacheRange range, Access access) noexcept {
+CacheSlot* CacheCore::search(CacheRange range, Access access) noexcept {
     for (AccessClass* entries = classes_.load(std::memory_order_seq_cst); entries != nullptr;
          entries = entries->next.load(std::memory_order_seq_cst)) {
         if (!serves(entries->access, access)) {
@@ -110,13 +109,12 @@ void CacheCore::let_go() noexcept {
     return nullptr;
 }
 
-[[gnu::noinline]] CacheSlot* CacheCore::take_locked(CacheRange range, Access access) noexcept {
+CacheSlot* CacheCore::take_locked(CacheRange range, Access access) noexcept {
     const Lock lock(mutex_);
     return take(range, access, Platform::shared_row);
 }
 
-[[gnu::always_inline]] inline CacheSlot* CacheCore::take_current(CacheRange range, Access access,
-                                                                 std::size_t row) noexcept {
+CacheSlot* CacheCore::take_current(CacheRange range, Access access, std::size_t row) noexcept {
     CacheSlot* slot = nullptr;
     if (row != Platform::shared_row) [[likely]] {
         const ReaderSection section(row);
@@ -130,14 +128,52 @@ void CacheCore::let_go() noexcept {
     if (options_.policy == CachePolicy::checked && slot->rest->exporter != nullptr &&
         !is_current(*slot)) [[unlikely]] {
         drop_stale(*slot);
-        give_back(*slot);
+        give_back_slowly(*slot);
         return nullptr;
     }
+    note_use(*slot);
+    return slot;
+}
+
+inline void CacheCore::note_use(CacheSlot& slot) const noexcept {
     // Written when it changes only: others read it, too.
     const std::uint64_t now = clock_.load(std::memory_order_relaxed);
-    if (slot->used.load(std::memory_order_relaxed) != now) {
-        slot->used.store(now, std::memory_order_relaxed);
+    if (slot.used.load(std::memory_order_relaxed) != now) [[unlikely]] {
+        slot.used.store(now, std::memory_order_relaxed);
     }
+}
+
+inline std::atomic<std::uint64_t>& CacheCore::hits_of(std::size_t row) noexcept {
+    static_assert(sizeof(Hits) == Platform::row_step);
+    auto* const first = reinterpret_cast<std::byte*>(hits_.data());
+    return reinterpret_cast<Hits*>(first + row)->count;
+}
+
+inline void CacheCore::count_hit(std::size_t row) noexcept {
+    auto& hits = hits_of(row);
+    hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+[[gnu::always_inline]] inline CacheSlot* CacheCore::find_fast(std::uintptr_t address,
+                                                              std::size_t length,
+                                                              Access access) noexcept {
+    const std::size_t row = Platform::fast_row();
+    if (row == Platform::shared_row || options_.policy == CachePolicy::checked) [[unlikely]] {
+        return nullptr;
+    }
+    CacheSlot* slot = nullptr;
+    {
+        const ReaderSection<FastPlatform> section(row);
+        slot = hints_.guess(address, access);
+        if (slot == nullptr || !slot->is_found() || address < slot->address ||
+            address + length > slot->end || address + length <= address ||
+            !serves(slot->access, access)) [[unlikely]] {
+            return nullptr;
+        }
+        slot->take(row);
+    }
+    note_use(*slot);
+    count_hit(row);
     return slot;
 }
 
@@ -148,12 +184,11 @@ CacheSlot* CacheCore::find(std::uintptr_t address, std::size_t length, Access ac
     }
     const std::size_t row = Platform::row();
     CacheSlot* const slot = take_current(range, access | added_, row);
-    if (slot != nullptr) [[likely]] {
-        auto& hits = hits_[row / Platform::row_step].count;
-        if (row != Platform::shared_row) [[likely]] {
-            hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (slot != nullptr) {
+        if (row != Platform::shared_row) {
+            count_hit(row);
         } else {
-            hits.fetch_add(1, std::memory_order_relaxed);
+            hits_of(row).fetch_add(1, std::memory_order_relaxed);
         }
     }
     return slot;
@@ -181,22 +216,42 @@ void CacheCore::drop_stale(CacheSlot& slot) noexcept {
     }
 }
 
-void CacheCore::give_back(CacheSlot& slot) noexcept {
-    const std::size_t row = Platform::row();
+template <class P>
+[[gnu::always_inline]] inline void CacheCore::give_back_in(std::size_t row,
+                                                           CacheSlot& slot) noexcept {
+    reader_sections.enter<P>(row);
+    if (slot.give_back<P>(row)) [[unlikely]] {
+        attend(row, slot);
+        return;
+    }
+    reader_sections.exit(row);
+}
+
+[[gnu::always_inline]] inline void CacheCore::give_back(CacheSlot& slot) noexcept {
+    const std::size_t row = Platform::fast_row();
     if (row == Platform::shared_row) [[unlikely]] {
+        give_back_slowly(slot);
+        return;
+    }
+    give_back_in<FastPlatform>(row, slot);
+}
+
+[[gnu::noinline]] void CacheCore::give_back_slowly(CacheSlot& slot) noexcept {
+    const std::size_t row = Platform::row();
+    if (row == Platform::shared_row) {
         slot.rest->core.give_back_locked(slot);
         return;
     }
-    {
-        const ReaderSection section(row);
-        if (!slot.give_back(row)) [[likely]] {
-            return;
-        }
-        if (!slot.rest->core.hold()) {
-            return; // it ends: others have settled everything
-        }
+    give_back_in<Platform>(row, slot);
+}
+
+[[gnu::noinline]] void CacheCore::attend(std::size_t row, CacheSlot& slot) noexcept {
+    CacheCore& core = slot.rest->core;
+    const bool held = core.hold();
+    reader_sections.exit(row);
+    if (held) { // else it ends: others have settled everything
+        core.settle_after_lease(slot);
     }
-    slot.rest->core.settle_after_lease(slot);
 }
 
 void CacheCore::give_back_locked(CacheSlot& slot) noexcept {
@@ -406,6 +461,30 @@ RegistrationCache::Statistics CacheCore::statistics() const noexcept {
         all.hits += hits.count.load(std::memory_order_relaxed);
     }
     return all;
+}
+
+CachedRegistration& acquire(CacheCore& core, std::uintptr_t address, std::size_t length,
+                            Access access) {
+    access |= core.added_access();
+    CacheSlot* const slot = core.find_fast(address, length, access);
+    if (slot == nullptr) [[unlikely]] {
+        return core.acquire_slowly(address, length, access);
+    }
+    return *slot;
+}
+
+CachedRegistration* find(CacheCore& core, std::uintptr_t address, std::size_t length,
+                         Access access) noexcept {
+    access |= core.added_access();
+    CacheSlot* const slot = core.find_fast(address, length, access);
+    if (slot == nullptr) [[unlikely]] {
+        return core.find(address, length, access);
+    }
+    return slot;
+}
+
+void give_back(CachedRegistration& entry) noexcept {
+    CacheCore::give_back(static_cast<CacheSlot&>(entry));
 }
 
 } // namespace rdmabuf::detail

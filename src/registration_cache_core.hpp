@@ -64,11 +64,18 @@ class CacheCore {
     CacheCore(const CacheCore&) = delete;
     CacheCore& operator=(const CacheCore&) = delete;
 
+    /// What every registration has.
+    [[nodiscard]] Access added_access() const noexcept { return added_; }
+
     /// A lease on an entry that serves; nullptr when there is none.
     [[nodiscard]] CacheSlot* find(std::uintptr_t address, std::size_t length,
                                   Access access) noexcept;
-    /// A lease on an entry made for it, after find() has found none.
-    [[nodiscard]] CacheSlot& acquire_missed(std::uintptr_t address, std::size_t length,
+    /// find() of most hits; nullptr also where it takes more to find it.
+    /// @param access  with added_access()
+    [[nodiscard]] CacheSlot* find_fast(std::uintptr_t address, std::size_t length,
+                                       Access access) noexcept;
+    /// A lease on an entry that serves, or on a new one, after find_fast() has found none.
+    [[nodiscard]] CacheSlot& acquire_slowly(std::uintptr_t address, std::size_t length,
                                             Access access);
     static void give_back(CacheSlot& slot) noexcept;
 
@@ -126,10 +133,21 @@ class CacheCore {
                                           std::size_t row) noexcept;
     /// find() that does not count.
     [[nodiscard]] CacheSlot* find_again(const CacheRange& range, Access access) noexcept;
+    void note_use(CacheSlot& slot) const noexcept;
+    /// Written by the threads of the row.
+    [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t row) noexcept;
+    void count_hit(std::size_t row) noexcept;
+    template <class P>
+    static void give_back_in(std::size_t row, CacheSlot& slot) noexcept;
+    static void give_back_slowly(CacheSlot& slot) noexcept;
+    /// Inside of the section in which a lease was given back that somebody waits for; ends it.
+    static void attend(std::size_t row, CacheSlot& slot) noexcept;
     [[nodiscard]] static bool is_current(const CacheSlot& slot) noexcept;
     void drop_stale(CacheSlot& slot) noexcept;
 
     // Misses: registration_cache_miss.cpp
+    [[nodiscard]] CacheSlot& acquire_missed(std::uintptr_t address, std::size_t length,
+                                            Access access);
     class Cleanup;
     class Finish;
     [[nodiscard]] CacheSlot* try_acquire(const CacheRange& range, Access access,
@@ -176,7 +194,6 @@ class CacheCore {
     const std::vector<ProtectionDomain> pds_;
     const Resolver resolver_;
     const RegistrationCacheOptions options_;
-    /// What every registration has.
     const Access added_;
 
     Limbo limbo_;

@@ -72,6 +72,11 @@ class CacheCore::Finish {
     Pending& pending_;
 };
 
+CacheSlot& CacheCore::acquire_slowly(std::uintptr_t address, std::size_t length, Access access) {
+    CacheSlot* const slot = find(address, length, access);
+    return slot != nullptr ? *slot : acquire_missed(address, length, access);
+}
+
 CacheSlot& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length, Access access) {
     check_request(address, length, access);
     const CacheRange range{.begin = address, .end = address + length};

@@ -182,7 +182,7 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--times", times, "hits of each thread in a round")->capture_default_str();
     bool count = false;
-    long most = 220;
+    long most = 130;
     app.add_flag("--instructions", count, "count instructions, with callgrind, instead of time");
     app.add_option("--most", most, "exit with 1 when a hit has more of them")
         ->capture_default_str();

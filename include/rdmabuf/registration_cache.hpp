@@ -17,10 +17,6 @@
 
 namespace rdmabuf {
 
-namespace detail {
-class CacheCore;
-}
-
 /// How a cache knows that an address still is the memory that was registered.
 enum class CachePolicy : std::uint8_t {
     /// The caller says when it is not: RegistrationCache::invalidate() before memory is freed,
@@ -54,7 +50,7 @@ struct RegistrationCacheOptions {
 /// access asked for, and has the same relaxed_ordering, on_demand and hugetlb. A hit takes no lock,
 /// makes no system call, allocates nothing and, on the first 127 threads that use caches (a thread
 /// that ends makes room), writes to no memory that other threads write to; all others share a lock.
-/// Finding an entry and giving its lease back takes about 170 instructions, of which
+/// Finding an entry and giving its lease back takes about 90 instructions, of which
 /// benchmarks/cache makes sure, and O(log n) more for an address that is new to the cache. Under
 /// CachePolicy::checked a hit asks the exporter besides.
 ///
@@ -152,14 +148,18 @@ class RegistrationCache {
     /// @throws Error as register_memory(), and EINVAL for a length of 0, a range that overflows,
     /// and
     ///         Access::zero_based, where what an address means would depend on the entry found.
-    [[nodiscard]] Lease acquire(std::uintptr_t address, std::size_t length, Access access);
+    [[nodiscard]] Lease acquire(std::uintptr_t address, std::size_t length, Access access) {
+        return Lease(&detail::acquire(*core_, address, length, access));
+    }
     /// Of anything that a pointer leads to.
     [[nodiscard]] Lease acquire(const void* address, std::size_t length, Access access) {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
     /// acquire() without the miss: an empty lease when no entry serves. It is no miss of the
     /// statistics.
-    [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept;
+    [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {
+        return Lease(detail::find(*core_, address, length, access));
+    }
 
     /// Says that the memory of a range will go or has gone. Once this returns no lease is given on
     /// what was registered of it before, also not by an acquire() that has begun: it registers

@@ -104,6 +104,16 @@ TEST_F(RegistrationCacheTest, FindsWhatHasTheAccessAmongEntriesOfTheSameRange) {
     EXPECT_EQ(live(), 3U);
 }
 
+TEST_F(RegistrationCacheTest, DoesNotTakeTheNextEntryOfASlotForTheOneBefore) {
+    RegistrationCache cache = this->cache();
+    cache.acquire(at(4096), 4096, full_access).reset();
+    EXPECT_TRUE(cache.find(at(4096), 4096, full_access));
+    cache.clear();
+    cache.acquire(at(4096), 4096, Access::local_write).reset();
+    EXPECT_FALSE(cache.find(at(4096), 4096, full_access));
+    EXPECT_TRUE(cache.find(at(4096), 4096, Access::local_write));
+}
+
 TEST_F(RegistrationCacheTest, AddsRelaxedOrderingToEverything) {
     RegistrationCache cache = this->cache({.registration = {.relaxed_ordering = true}});
     const Lease lease = cache.acquire(at(0), 4096, writable);

@@ -8,6 +8,8 @@
 
 namespace rdmabuf::detail {
 
+class CacheCore;
+
 struct CacheKeys {
     std::uint32_t lkey = 0;
     std::uint32_t rkey = 0;
@@ -25,6 +27,12 @@ struct CachedRegistration {
     Access access{};
 };
 
+/// A lease on an entry that serves, or on a new one.
+[[nodiscard]] CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
+                                          std::size_t length, Access access);
+/// A lease on an entry that serves; nullptr when there is none.
+[[nodiscard]] CachedRegistration* find(CacheCore& core, std::uintptr_t address, std::size_t length,
+                                       Access access) noexcept;
 /// Ends a lease. When it was the last of an entry that is no longer found, deregisters.
 void give_back(CachedRegistration& entry) noexcept;
 
