@@ -33,7 +33,8 @@ class Limits : public TransportTest,
     static constexpr std::size_t size = 12 * region;
 
     void SetUp() override {
-        const auto& [limit, devices] = GetParam();
+        const Limit& limit = std::get<0>(GetParam());
+        const std::size_t devices = std::get<1>(GetParam());
         use_devices(devices);
         for (unsigned device = 0; device < devices; ++device) {
             change_device(
