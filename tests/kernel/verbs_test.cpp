@@ -40,7 +40,7 @@ TEST_F(Verbs, DeviceTellsAboutItself) {
     EXPECT_EQ(net_.context.port(1).state, IBV_PORT_ACTIVE);
     EXPECT_EQ(to_string(net_.context.best_gid(1).gid), "::ffff:192.0.2.1");
     EXPECT_EQ(net_.context.best_gid(1).type, GidType::roce_v2);
-    EXPECT_EQ(DeviceList().find("rxe0").driver(), "");
+    EXPECT_EQ(DeviceList().find("rxe0").driver(), "rxe");
     EXPECT_THAT(error_of([&] { static_cast<void>(net_.context.port(2)); }),
                 fails_with("ibv_query_port", EINVAL, "rxe0, which has ports 1 to 1"));
     EXPECT_THAT(error_of([] { static_cast<void>(Context::open("mlx5_0")); }),
