@@ -127,8 +127,7 @@ inline bool Engine::take_offer(Operation& operation, std::uint32_t i) noexcept {
     operation.length_known = operation.bytes == offer.length;
     open_window(operation, offer.operation, operation.bytes);
     operations_.remove(queued_, i);
-    operations_.append(movers_, i);
-    move_data();
+    operations_.append(movers_, i); // move_data() may be who has come here, so others call it
     return true;
 }
 

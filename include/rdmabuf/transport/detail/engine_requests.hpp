@@ -16,6 +16,7 @@ inline int Engine::send(const Piece& piece, Tag tag, Request& request) noexcept 
         operation.stage = Stage::queued;
         operations_.append(queued_, i);
         send_queued();
+        move_data();
     });
 }
 
