@@ -83,7 +83,7 @@ void CacheCore::let_go() noexcept {
 
 CacheSlot* CacheCore::take(CacheRange range, Access access, std::size_t row) noexcept {
     CacheSlot* slot = hints_.look(range.begin, access, [&](const CacheSlot& hinted) {
-        return hinted.is_found() && range_of(hinted).holds(range) && serves(hinted.access, access);
+        return serves(hinted, range, access);
     });
     if (slot == nullptr) {
         slot = search(range, access);
@@ -161,13 +161,13 @@ inline void CacheCore::count_hit(std::size_t row) noexcept {
     if (row == Platform::shared_row || options_.policy == CachePolicy::checked) [[unlikely]] {
         return nullptr;
     }
+    const CacheRange range{.begin = address, .end = address + length};
     CacheSlot* slot = nullptr;
     {
         const ReaderSection<FastPlatform> section(row);
         slot = hints_.guess(address, access);
-        if (slot == nullptr || !slot->is_found() || address < slot->address ||
-            address + length > slot->end || address + length <= address ||
-            !serves(slot->access, access)) [[unlikely]] {
+        if (slot == nullptr || range.end <= range.begin || !serves(*slot, range, access))
+            [[unlikely]] {
             return nullptr;
         }
         slot->take(row);

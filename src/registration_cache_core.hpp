@@ -46,6 +46,12 @@ struct CacheRange {
            (has(access, wanted) && (access & ~permissions) == (wanted & ~permissions));
 }
 
+/// Whether an entry may be taken, by who is in a section or holds the lock, and is what is wanted.
+[[nodiscard, gnu::always_inline]] inline bool serves(const CacheSlot& slot, const CacheRange& range,
+                                                     Access wanted) noexcept {
+    return slot.is_found() && range_of(slot).holds(range) && serves(slot.access, wanted);
+}
+
 /// The entries of one access. There are few of them, and they stay.
 struct AccessClass {
     AccessClass(Access a, Limbo& limbo) : access(a), index(limbo) {}
