@@ -250,7 +250,9 @@ class Engine {
     [[nodiscard]] bool send_operation(Operation& operation, std::uint32_t i) noexcept;
 
     /// Begins to write a message to where its receive was offered. @return whether it was
-    [[nodiscard]] bool take_offer(Operation& operation, std::uint32_t i) noexcept;
+    /// @param number  of the offer
+    [[nodiscard]] bool take_offer(Operation& operation, std::uint32_t i,
+                                  std::uint32_t number) noexcept;
     /// The peer knows that all was written.
     void told(Operation& operation) noexcept;
 
@@ -263,7 +265,7 @@ class Engine {
     [[nodiscard]] bool send_control_of(Operation& operation, std::uint32_t i) noexcept;
 
     [[nodiscard]] std::span<const std::byte> grant(
-        const Operation& operation, Header& header,
+        const Operation& operation, std::uint64_t length, Header& header,
         std::array<GrantedChunk, max_chunks>& chunks) const noexcept;
 
     void send_credits() noexcept;

@@ -65,7 +65,7 @@ inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexce
         if (offer != Offers::none && offers_.taken(offer)) {
             return false; // The message before this one is not at its receive yet.
         }
-        if (offer != Offers::none && take_offer(operation, i)) {
+        if (offer != Offers::none && take_offer(operation, i, offer)) {
             return true;
         }
     }
@@ -114,8 +114,8 @@ inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexce
     return true;
 }
 
-inline bool Engine::take_offer(Operation& operation, std::uint32_t i) noexcept {
-    const std::uint32_t number = offers_.find(operation.value);
+inline bool Engine::take_offer(Operation& operation, std::uint32_t i,
+                               std::uint32_t number) noexcept {
     const Offers::Offer& offer = offers_[number];
     if (operation.bytes <= eager_limit_ || operation.bytes > offer.length) {
         offers_.remove(number); // It gets its message in another way.
@@ -165,7 +165,7 @@ inline bool Engine::send_control_of(Operation& operation, std::uint32_t i) noexc
     switch (operation.stage) {
         case Stage::granting:
             header.kind = Kind::grant;
-            body = grant(operation, header, chunks);
+            body = grant(operation, operation.bytes - operation.moved, header, chunks);
             break;
         case Stage::refusing:
             header.kind = Kind::refuse;
@@ -193,13 +193,12 @@ inline bool Engine::send_control_of(Operation& operation, std::uint32_t i) noexc
 }
 
 inline std::span<const std::byte> Engine::grant(
-    const Operation& operation, Header& header,
+    const Operation& operation, std::uint64_t length, Header& header,
     std::array<GrantedChunk, max_chunks>& chunks) const noexcept {
     RemoteTable table;
     header.length =
         Memory::fill(*operation.memory, table,
-                     operation.memory->device_address(operation.address) + operation.moved,
-                     operation.bytes - operation.moved);
+                     operation.memory->device_address(operation.address) + operation.moved, length);
     header.chunks = table.chunks;
     header.rails = static_cast<std::uint8_t>(table.rails);
     for (std::size_t c = 0; c < table.chunks; ++c) {
@@ -246,9 +245,7 @@ inline void Engine::send_offer() noexcept {
                      .from = operations_.name(i),
                      .seen_messages = messages_seen_,
                      .value = operation.value};
-    operation.bytes = operation.length;
-    const auto body = grant(operation, header, chunks);
-    operation.bytes = 0;
+    const auto body = grant(operation, operation.length, header, chunks);
     if (header.length == operation.length && control_.available() &&
         send_message(header, body, nullptr, OperationTable::none, reserved)) {
         control_.sent();
