@@ -4,7 +4,7 @@
 #include <cuda.h>
 
 #include "same_abi.hpp"
-#include "softverbs/src/cuda_abi.hpp"
+#include "softverbs/src/objects/cuda_abi.hpp"
 
 namespace abi = softverbs::cuda;
 using same_abi::same;

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <memory>
 
+#include "fabric/ring.hpp"
 #include "input.hpp"
-#include "softverbs/fabric/ring.hpp"
 
 // Both ends of a ring whose other end writes anything anywhere, at any time. The memory is on the
 // heap, and exactly as long as the ring: AddressSanitizer sees each step out of it.

@@ -11,9 +11,9 @@
 #include <memory>
 #include <vector>
 
+#include "fabric/node.hpp"
 #include "input.hpp"
 #include "raw_socket.hpp"
-#include "softverbs/fabric/node.hpp"
 
 // A node to whose socket anything is said, with any descriptors, and in whose rings anything is
 // written once it has been persuaded to share some.

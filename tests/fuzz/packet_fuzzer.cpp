@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/implementation.hpp"
 #include "input.hpp"
-#include "softverbs/src/engine/implementation.hpp"
-#include "softverbs/src/process.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs::fuzz {
 namespace {

@@ -23,7 +23,7 @@ class DMTest : public MemoryTest {
         ibv_alloc_dm_attr wanted{length, log_align, comp_mask};
         return ibv_alloc_dm(context.get(), &wanted);
     }
-    int refusal(std::size_t length, std::uint32_t log_align = 0, std::uint32_t comp_mask = 0) {
+    int nak_code(std::size_t length, std::uint32_t log_align = 0, std::uint32_t comp_mask = 0) {
         return error_of([&] { return alloc(length, log_align, comp_mask); });
     }
     std::array<unsigned char, 256> host_{};
@@ -40,29 +40,29 @@ TEST_F(DMTest, CreateDm) {
 }
 
 TEST_F(DMTest, CreateDmBadFlow) {
-    EXPECT_EQ(refusal(4097), EINVAL);
-    EXPECT_EQ(refusal(0), EINVAL);
-    EXPECT_EQ(refusal(64, 20), EINVAL);
-    EXPECT_EQ(refusal(64, 0, 1), EINVAL);
-    EXPECT_EQ(refusal(std::numeric_limits<std::size_t>::max()), EINVAL);
+    EXPECT_EQ(nak_code(4097), EINVAL);
+    EXPECT_EQ(nak_code(0), EINVAL);
+    EXPECT_EQ(nak_code(64, 20), EINVAL);
+    EXPECT_EQ(nak_code(64, 0, 1), EINVAL);
+    EXPECT_EQ(nak_code(std::numeric_limits<std::size_t>::max()), EINVAL);
 }
 
 TEST_F(DMTest, IsUsedUp) {
     ibv_dm* const most = alloc(4000);
     ASSERT_NE(most, nullptr);
-    EXPECT_EQ(refusal(97), ENOMEM); // 4000 bytes take 4032 of the device
-    EXPECT_EQ(refusal(64), 0);
-    EXPECT_EQ(refusal(65), ENOMEM);
+    EXPECT_EQ(nak_code(97), ENOMEM); // 4000 bytes take 4032 of the device
+    EXPECT_EQ(nak_code(64), 0);
+    EXPECT_EQ(nak_code(65), ENOMEM);
     EXPECT_EQ(ibv_free_dm(most), 0);
-    EXPECT_EQ(refusal(4096), 0);
+    EXPECT_EQ(nak_code(4096), 0);
 }
 
 TEST_F(DMTest, IsUsedUpWhenATestSaysSo) {
     ASSERT_EQ(softverbs_set_faults("dm=exhausted"), 0);
-    EXPECT_EQ(refusal(64), ENOMEM);
-    EXPECT_EQ(refusal(0), EINVAL);
+    EXPECT_EQ(nak_code(64), ENOMEM);
+    EXPECT_EQ(nak_code(0), EINVAL);
     softverbs_clear_faults();
-    EXPECT_EQ(refusal(64), 0);
+    EXPECT_EQ(nak_code(64), 0);
 }
 
 TEST_F(DMTest, DmWriteAndRead) {
@@ -131,7 +131,7 @@ TEST_F(DMTest, OfAConnectXTakesPagesAndIsCopiedByWords) {
     ibv_dm* const other = alloc(100);
     ASSERT_NE(one, nullptr);
     ASSERT_NE(other, nullptr);
-    EXPECT_EQ(refusal(1), ENOMEM);
+    EXPECT_EQ(nak_code(1), ENOMEM);
     for (const auto& [offset, length] :
          {std::pair<std::uint64_t, std::size_t>{2, 4}, {4, 6}, {1, 1}}) {
         EXPECT_EQ(ibv_memcpy_to_dm(other, offset, host_.data(), length), EINVAL);
@@ -145,7 +145,7 @@ TEST_F(DMTest, OfAConnectXTakesPagesAndIsCopiedByWords) {
 
 TEST_F(DMTest, OfADeviceWithoutAnyIsNotSupported) {
     use_profile("rxe");
-    EXPECT_EQ(refusal(64), EOPNOTSUPP);
+    EXPECT_EQ(nak_code(64), EOPNOTSUPP);
 }
 
 class DeviceMemoryAPITest : public DMTest {
@@ -221,8 +221,8 @@ TEST_F(DeviceMemoryAPITest, CanBeImported) {
     ibv_unimport_dm(dm_);
     dm_ = imported;
     EXPECT_EQ(ibv_memcpy_from_dm(back.data(), dm_, 8, 4), 0);
-    EXPECT_EQ(refusal(4096), ENOMEM);
-    EXPECT_EQ(refusal(4096 - 128), 0);
+    EXPECT_EQ(nak_code(4096), ENOMEM);
+    EXPECT_EQ(nak_code(4096 - 128), 0);
 }
 
 TEST_F(DeviceMemoryAPITest, OfAnUnknownHandleIsNotThere) {

@@ -13,10 +13,10 @@ class MRTest : public MemoryTest {
   protected:
     Pages memory_{4};
 
-    int refusal(void* address, std::size_t length, unsigned access) {
+    int nak_code(void* address, std::size_t length, unsigned access) {
         return error_of([&] { return reg(address, length, access); });
     }
-    int refusal(unsigned access) { return refusal(memory_.data(), 64, access); }
+    int nak_code(unsigned access) { return nak_code(memory_.data(), 64, access); }
 };
 
 TEST_F(MRTest, RegMr) {
@@ -34,67 +34,67 @@ TEST_F(MRTest, RegMr) {
 }
 
 TEST_F(MRTest, RegMrBadFlags) {
-    EXPECT_EQ(refusal(IBV_ACCESS_REMOTE_WRITE), EINVAL);
-    EXPECT_EQ(refusal(IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ), EINVAL);
-    EXPECT_EQ(refusal(full_access | 1U << 12U), EINVAL);
-    EXPECT_EQ(refusal(full_access | 1U << 30U), EINVAL);
+    EXPECT_EQ(nak_code(IBV_ACCESS_REMOTE_WRITE), EINVAL);
+    EXPECT_EQ(nak_code(IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ), EINVAL);
+    EXPECT_EQ(nak_code(full_access | 1U << 12U), EINVAL);
+    EXPECT_EQ(nak_code(full_access | 1U << 30U), EINVAL);
 }
 
 TEST_F(MRTest, RegMrTakesAllFlagsThatMayBeIgnored) {
-    EXPECT_EQ(refusal(full_access | IBV_ACCESS_RELAXED_ORDERING | 1U << 29U), 0);
-    EXPECT_EQ(refusal(full_access | IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND), 0);
-    EXPECT_EQ(refusal(0), 0);
+    EXPECT_EQ(nak_code(full_access | IBV_ACCESS_RELAXED_ORDERING | 1U << 29U), 0);
+    EXPECT_EQ(nak_code(full_access | IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND), 0);
+    EXPECT_EQ(nak_code(0), 0);
 }
 
 TEST_F(MRTest, OfNoBytesIsRefused) {
-    EXPECT_EQ(refusal(memory_.data(), 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(nak_code(memory_.data(), 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
 }
 
 TEST_F(MRTest, AroundTheEndOfTheAddressSpaceIsRefused) {
-    EXPECT_EQ(refusal(memory_.data(), SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(nak_code(memory_.data(), SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
     auto* const last_page = reinterpret_cast<void*>(~std::uintptr_t{0} - Pages::page() + 1);
-    EXPECT_EQ(refusal(last_page, 2 * Pages::page(), IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(nak_code(last_page, 2 * Pages::page(), IBV_ACCESS_LOCAL_WRITE), EINVAL);
 }
 
 TEST_F(MRTest, OfMemoryThatIsNotThereIsRefused) {
-    EXPECT_EQ(refusal(nullptr, 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    EXPECT_EQ(refusal(memory_.data(), memory_.length() + 1, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    EXPECT_EQ(refusal(memory_.data(), memory_.length() + 1, 0), EFAULT);
-    EXPECT_EQ(refusal(memory_.data(), memory_.length(), IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(nak_code(nullptr, 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+    EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+    EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, 0), EFAULT);
+    EXPECT_EQ(nak_code(memory_.data(), memory_.length(), IBV_ACCESS_LOCAL_WRITE), 0);
 }
 
 TEST_F(MRTest, OfReadOnlyMemoryIsForReadingOnly) {
     memory_.protect(PROT_READ);
-    EXPECT_EQ(refusal(memory_.data(), 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    EXPECT_EQ(refusal(memory_.data(), 64, IBV_ACCESS_MW_BIND), EFAULT);
-    EXPECT_EQ(refusal(memory_.data(), 64, IBV_ACCESS_REMOTE_READ), 0);
+    EXPECT_EQ(nak_code(memory_.data(), 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+    EXPECT_EQ(nak_code(memory_.data(), 64, IBV_ACCESS_MW_BIND), EFAULT);
+    EXPECT_EQ(nak_code(memory_.data(), 64, IBV_ACCESS_REMOTE_READ), 0);
 }
 
 TEST_F(MRTest, OnDemandIsNotLookedAtBefore) {
     const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
-    EXPECT_EQ(refusal(memory_.data(), memory_.length() + 1, access), 0);
-    EXPECT_EQ(refusal(nullptr, SIZE_MAX, access), EOPNOTSUPP);
+    EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, access), 0);
+    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, access), EOPNOTSUPP);
 }
 
 TEST_F(MRTest, OnDemandNeedsADeviceThatCan) {
     change_device([](ibv_device_attr_ex& device) { device.odp_caps.general_caps = 0; });
-    EXPECT_EQ(refusal(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
-    EXPECT_EQ(refusal(IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(nak_code(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+    EXPECT_EQ(nak_code(IBV_ACCESS_LOCAL_WRITE), 0);
 }
 
 TEST_F(MRTest, LongerThanTheDeviceTakesIsRefused) {
     change_device([](ibv_device_attr_ex& device) { device.orig_attr.max_mr_size = Pages::page(); });
-    EXPECT_EQ(refusal(memory_.data(), Pages::page() + 1, IBV_ACCESS_LOCAL_WRITE), EINVAL);
-    EXPECT_EQ(refusal(memory_.data(), Pages::page(), IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(nak_code(memory_.data(), Pages::page() + 1, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(nak_code(memory_.data(), Pages::page(), IBV_ACCESS_LOCAL_WRITE), 0);
 }
 
 TEST_F(MRTest, MoreThanTheDeviceHasAreRefused) {
     change_device([](ibv_device_attr_ex& device) { device.orig_attr.max_mr = 1; });
     ibv_mr* const mr = reg(memory_.data(), 64, full_access);
     ASSERT_NE(mr, nullptr);
-    EXPECT_EQ(refusal(full_access), ENOMEM);
+    EXPECT_EQ(nak_code(full_access), ENOMEM);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
-    EXPECT_EQ(refusal(full_access), 0);
+    EXPECT_EQ(nak_code(full_access), 0);
 }
 
 TEST_F(MRTest, AnIovaSharesThePageOffsetOfTheAddress) {
@@ -253,7 +253,7 @@ TEST_F(AdviseMRTest, AboutNothingIsRefused) {
 
 TEST_F(AdviseMRTest, IsOnlyForDevicesThatDoWithoutPinning) {
     use_profile("efa");
-    EXPECT_EQ(refusal(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+    EXPECT_EQ(nak_code(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
     EXPECT_EQ(advise(pd.get(), {memory_.address(), 64, 1}), EOPNOTSUPP);
 }
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "../process.hpp"
-#include "implementation.hpp"
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs {
 

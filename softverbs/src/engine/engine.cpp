@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "../engine.hpp"
+#include "engine/engine.hpp"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,8 +10,8 @@
 #include <system_error>
 #include <utility>
 
-#include "../process.hpp"
-#include "implementation.hpp"
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs {
 
@@ -133,7 +133,7 @@ void Engine::flushed(Qp& qp) {
 
 void Engine::destroyed(Qp& qp) {
     implementation_->forget(qp);
-    withdraw_answers();
+    withdraw_responses();
 }
 
 void Engine::Implementation::forget(Qp& qp) {
@@ -159,9 +159,9 @@ void Engine::ports_changed() {
     }
 }
 
-void Engine::withdraw_answers() noexcept {
+void Engine::withdraw_responses() noexcept {
     for (auto& [connection, peer] : implementation_->peers) {
-        if (std::exchange(peer.may_fetch_answers, false)) {
+        if (std::exchange(peer.may_fetch_responses, false)) {
             connection->withdraw(fabric::Lane::responses);
         }
     }

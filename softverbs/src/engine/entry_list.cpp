@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "entry_list.hpp"
+#include "engine/entry_list.hpp"
 
 #include <errno.h>
 

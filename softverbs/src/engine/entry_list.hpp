@@ -7,9 +7,9 @@
 #include <optional>
 #include <span>
 
-#include "../../fabric/node.hpp"
-#include "../memory.hpp"
-#include "../queue_pair.hpp"
+#include "fabric/node.hpp"
+#include "objects/memory.hpp"
+#include "objects/queue_pair.hpp"
 
 namespace softverbs {
 

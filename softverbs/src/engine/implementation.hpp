@@ -11,11 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../../fabric/node.hpp"
-#include "../engine.hpp"
-#include "../packet.hpp"
-#include "../queue_pair.hpp"
-#include "entry_list.hpp"
+#include "engine/engine.hpp"
+#include "engine/entry_list.hpp"
+#include "engine/packet.hpp"
+#include "fabric/node.hpp"
+#include "objects/queue_pair.hpp"
 
 namespace softverbs {
 
@@ -50,7 +50,7 @@ struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
     /// Answers to its reads say where to fetch the data, and it may not have done so yet.
-    bool may_fetch_answers = false;
+    bool may_fetch_responses = false;
 };
 
 struct Engine::Implementation : fabric::Handler {
@@ -89,13 +89,13 @@ struct Engine::Implementation : fabric::Handler {
 
     // responder.cpp: requests of others.
 
-    void respond(Qp& qp, fabric::Connection* from, const Packet& packet);
+    void handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
     // answers.cpp: to requests of this process.
 
-    void answered(Qp& qp, fabric::Connection* from, const Packet& packet);
+    void handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// What the request in question becomes; true: nothing is to be sent now.
-    [[nodiscard]] bool refused(Qp& qp, const PacketHeader& header);
+    [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
 
     // requester.cpp
 
@@ -110,7 +110,7 @@ struct Engine::Implementation : fabric::Handler {
     /// Whether a request with this number waits for its answer.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
     /// No answers are going to come to an unreliable queue pair.
-    void give_up_answers(Qp& qp);
+    void give_up_responses(Qp& qp);
     /// The oldest request fails, and with it the queue pair.
     void fail_oldest(Qp& qp, ibv_wc_status status);
 

@@ -1,13 +1,54 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "engine/requester.hpp"
+
 #include <algorithm>
 #include <utility>
 
-#include "../process.hpp"
-#include "implementation.hpp"
-#include "send_requests.hpp"
-#include "sending_request.hpp"
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs {
+
+std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
+    const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
+    for (std::uint64_t i = qp.sends.first(); i < limit; ++i) {
+        const SendRequest& request = qp.sends[i];
+        if (request.psn == psn && request.state != SendRequest::State::waiting &&
+            !is_local(request.opcode)) {
+            return i;
+        }
+    }
+    return qp.sends.end();
+}
+
+void discount(Qp& qp, SendRequest& request) noexcept {
+    if (returns_data(request.opcode)) {
+        --qp.requester.reads_in_flight;
+    }
+    if (std::exchange(request.fetches, false)) {
+        --qp.requester.fetches_in_flight;
+    }
+}
+
+void finish(Qp& qp, SendRequest& request) noexcept {
+    if (in_flight(request)) {
+        discount(qp, request);
+        request.state = SendRequest::State::done;
+    }
+}
+
+void retire(Qp& qp) {
+    while (!qp.sends.empty() && qp.sends.first() < qp.requester.next &&
+           qp.sends.front().state == SendRequest::State::done) {
+        const SendRequest& request = qp.sends.front();
+        const bool has_length = returns_data(request.opcode);
+        complete_send(qp, IBV_WC_SUCCESS,
+                      has_length
+                          ? static_cast<std::uint32_t>(
+                                is_atomic(request.opcode) ? sizeof(std::uint64_t) : request.length)
+                          : 0);
+    }
+}
 
 int Engine::Implementation::device_of_peer(const Qp& qp) {
     return device_at(qp.attributes.ah_attr);
@@ -29,7 +70,7 @@ void Engine::Implementation::run(Qp& qp) {
         SendRequest& request = qp.sends[requester.next];
         if (request.state != SendRequest::State::done) {
             const bool begins = request.state == SendRequest::State::waiting;
-            const Step step = SendingRequest(*this, qp, requester.next)();
+            const Step step = OutboundRequest(*this, qp, requester.next)();
             if (step == Step::again) {
                 continue;
             }
@@ -105,7 +146,7 @@ void Engine::Implementation::resend_as_records(Qp& qp) {
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);
 }
 
-void Engine::Implementation::give_up_answers(Qp& qp) {
+void Engine::Implementation::give_up_responses(Qp& qp) {
     for (std::uint64_t i = qp.sends.first(); i < qp.requester.next; ++i) {
         finish(qp, qp.sends[i]);
     }

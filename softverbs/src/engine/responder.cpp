@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include "engine/responder.hpp"
+
 #include <algorithm>
 #include <utility>
 
-#include "responding.hpp"
-
 namespace softverbs {
 
-void Responding::operator()() {
+void InboundRequest::operator()() {
     const ibv_qp_state state = qp_.state();
     if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_ERR) {
         return;
@@ -20,7 +20,7 @@ void Responding::operator()() {
     }
 }
 
-bool Responding::in_sequence() {
+bool InboundRequest::in_sequence() {
     const std::uint32_t ahead = (header_.psn - responder_.expected_psn) & psn_mask;
     if (!reliable()) {
         // A message begins anew wherever; one that lost a part is dropped.
@@ -34,7 +34,7 @@ bool Responding::in_sequence() {
         return ahead == 0 && responder_.in_message && responder_.received == header_.offset;
     }
     if (ahead > psn_mask / 2) {
-        again();
+        duplicate();
         return false;
     }
     const bool begins = header_.kind == Kind::read || header_.offset == 0;
@@ -49,47 +49,47 @@ bool Responding::in_sequence() {
     // Something got lost: everything from there on comes again, whole messages only. Saying so once
     // is enough, as otherwise it would come again for each packet after the gap.
     if (!std::exchange(responder_.gap_reported, true)) {
-        Outgoing refusal = answer(Kind::refuse);
-        refusal.header.psn = responder_.expected_psn;
-        refusal.header.refusal = Refusal::sequence;
-        send_answer(refusal);
+        Outgoing nak_code = make_response(Kind::nak);
+        nak_code.header.psn = responder_.expected_psn;
+        nak_code.header.nak_code = NakCode::sequence_error;
+        send_response(nak_code);
     }
     return false;
 }
 
-void Responding::again() {
+void InboundRequest::duplicate() {
     switch (header_.kind) {
         case Kind::read:
             read();
             break;
         case Kind::compare_swap:
         case Kind::fetch_add:
-            again_atomic();
+            duplicate_atomic();
             break;
         default:
             if (is_last()) {
-                acknowledge();
+                send_ack();
             }
             break;
     }
 }
 
-void Responding::again_atomic() {
+void InboundRequest::duplicate_atomic() {
     // The latest first: numbers wrap around.
     const std::size_t kept = std::min(responder_.atomics_done, responder_.atomics.size());
     for (std::size_t age = 1; age <= kept; ++age) {
         const Responder::Atomic& known =
             responder_.atomics[(responder_.atomics_done - age) % responder_.atomics.size()];
         if (known.psn == header_.psn) {
-            Outgoing result = answer(Kind::atomic_result);
+            Outgoing result = make_response(Kind::atomic_result);
             result.header.compare_add = known.value;
-            send_answer(result);
+            send_response(result);
             return;
         }
     }
 }
 
-void Responding::execute() {
+void InboundRequest::execute() {
     if (!reliable() && header_.kind != Kind::send && header_.kind != Kind::write) {
         return;
     }
@@ -109,7 +109,7 @@ void Responding::execute() {
     }
 }
 
-Outgoing Responding::answer(Kind kind) const {
+Outgoing InboundRequest::make_response(Kind kind) const {
     Outgoing packet;
     packet.header.kind = kind;
     packet.header.service = header_.service;
@@ -120,35 +120,35 @@ Outgoing Responding::answer(Kind kind) const {
     return packet;
 }
 
-void Responding::send_answer(Outgoing& answer) {
+void InboundRequest::send_response(Outgoing& answer) {
     static_cast<void>(engine_.transmit(from_, fabric::Lane::responses, answer));
 }
 
-void Responding::acknowledge() {
-    if ((header_.flags & PacketHeader::wants_answer) != 0) {
-        Outgoing packet = answer(Kind::acknowledge);
-        send_answer(packet);
+void InboundRequest::send_ack() {
+    if ((header_.flags & PacketHeader::ack_request) != 0) {
+        Outgoing packet = make_response(Kind::ack);
+        send_response(packet);
     }
 }
 
-void Responding::refuse(Refusal refusal) {
+void InboundRequest::send_nak(NakCode nak_code) {
     // Unreliable queue pairs are told that nothing is going to be fetched, and no more.
-    if (reliable() || (header_.flags & PacketHeader::wants_answer) != 0) {
-        Outgoing packet = answer(Kind::refuse);
-        packet.header.refusal = refusal;
+    if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
+        Outgoing packet = make_response(Kind::nak);
+        packet.header.nak_code = nak_code;
         packet.header.rnr_timer = qp_.attributes.min_rnr_timer;
-        send_answer(packet);
+        send_response(packet);
     }
 }
 
-void Responding::refuse(Refusal refusal, ibv_event_type event) {
-    refuse(refusal);
+void InboundRequest::send_nak(NakCode nak_code, ibv_event_type event) {
+    send_nak(nak_code);
     if (reliable()) {
         enter_error(qp_, event);
     }
 }
 
-bool Responding::permitted(unsigned access, Window& window) {
+bool InboundRequest::permitted(unsigned access, Window& window) {
     if (header_.length == 0) {
         return true;
     }
@@ -157,11 +157,11 @@ bool Responding::permitted(unsigned access, Window& window) {
             Denied::no) {
         return true;
     }
-    refuse(Refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+    send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
     return false;
 }
 
-bool Responding::sums_up() const {
+bool InboundRequest::sums_up() const {
     if ((header_.flags & PacketHeader::to_fetch) == 0) {
         return true; // parse_packet() saw to it
     }
@@ -176,33 +176,33 @@ bool Responding::sums_up() const {
     return left == 0 && header_.offset == 0;
 }
 
-bool Responding::store(const EntryList& entries) {
+bool InboundRequest::store(const EntryList& entries) {
     const std::uint64_t before = qp_.type() == IBV_QPT_UD ? grh_length : 0;
     if ((header_.flags & PacketHeader::to_fetch) == 0) {
         if (!entries.put(before + header_.offset, packet_.bytes)) {
-            refuse(Refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+            send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
             return false;
         }
         return true;
     }
     if (entries.fetch(before, from_, fabric::Lane::requests, packet_.segments) != 0) {
-        refuse(Refusal::resend_as_records);
+        send_nak(NakCode::resend_as_records);
         return false;
     }
     return true;
 }
 
-bool Responding::have_receive() {
+bool InboundRequest::have_receive() {
     if (!responder_.current_taken) {
         responder_.current_taken = take_receive(qp_, responder_.current);
     }
     if (!responder_.current_taken) {
-        refuse(Refusal::receiver_not_ready);
+        send_nak(NakCode::rnr);
     }
     return responder_.current_taken;
 }
 
-void Responding::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length) {
+void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length) {
     Completion completion;
     ibv_wc& wc = completion.wc;
     wc.wr_id = responder_.current.wr_id;
@@ -228,14 +228,15 @@ void Responding::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint6
     complete_receive(qp_, completion);
 }
 
-void Responding::done() {
+void InboundRequest::done() {
     responder_.in_message = false;
     responder_.expected_psn = (header_.psn + 1) & psn_mask;
-    acknowledge();
+    send_ack();
 }
 
-void Engine::Implementation::respond(Qp& qp, fabric::Connection* from, const Packet& packet) {
-    Responding(*this, qp, from, packet)();
+void Engine::Implementation::handle_request(Qp& qp, fabric::Connection* from,
+                                            const Packet& packet) {
+    InboundRequest(*this, qp, from, packet)();
 }
 
 } // namespace softverbs

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "../process.hpp"
-#include "implementation.hpp"
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs {
 
@@ -51,11 +51,11 @@ void Engine::Implementation::start_timer(Qp& qp) {
 bool Engine::Implementation::worth_waiting(Qp& qp) {
     Requester& requester = qp.requester;
     const std::uint64_t taken = requester.connection->taken();
-    if (requester.deaf == requester.connection && requester.deaf_since == taken) {
+    if (requester.closed_lane == requester.connection && requester.closed_since == taken) {
         return false;
     }
-    requester.deaf = nullptr;
-    requester.deaf_since = taken;
+    requester.closed_lane = nullptr;
+    requester.closed_since = taken;
     set_timer(qp, datagram_wait_ns);
     return true;
 }
@@ -105,8 +105,8 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (qp.type() == IBV_QPT_UD) {
-        if (requester.stalled && requester.connection->taken() == requester.deaf_since) {
-            requester.deaf = requester.connection; // until it takes something
+        if (requester.stalled && requester.connection->taken() == requester.closed_since) {
+            requester.closed_lane = requester.connection; // until it takes something
         }
         if (std::exchange(requester.stalled, false)) {
             std::erase(stalled, &qp);
@@ -132,11 +132,11 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (qp.type() != IBV_QPT_RC) {
-        give_up_answers(qp);
+        give_up_responses(qp);
         run(qp);
         return;
     }
-    if (requester.asked_until <= qp.sends.first()) {
+    if (requester.ack_requested_until <= qp.sends.first()) {
         // Nobody was asked to answer: now they are.
         resend(qp);
         run(qp);

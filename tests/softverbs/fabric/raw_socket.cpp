@@ -49,8 +49,8 @@ bool RawSocket::closed() const {
 }
 
 Message RawSocket::hear() const {
-    Letter letter;
-    return receive(socket_.get(), letter) == Arrival::letter ? letter.message : Message{};
+    ReceivedMessage letter;
+    return receive(socket_.get(), letter) == Arrival::message ? letter.message : Message{};
 }
 
 Impostor::Impostor(const Node& node, unsigned slot, const RingSizes& sizes)

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "softverbs/fabric/link_memory.hpp"
-#include "softverbs/fabric/message.hpp"
-#include "softverbs/fabric/unique_fd.hpp"
+#include "fabric/link_memory.hpp"
+#include "fabric/message.hpp"
+#include "fabric/unique_fd.hpp"
 #include "support.hpp"
 
 namespace softverbs::fabric::testing {

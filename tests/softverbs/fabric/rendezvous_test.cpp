@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "softverbs/fabric/rendezvous.hpp"
+#include "fabric/rendezvous.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

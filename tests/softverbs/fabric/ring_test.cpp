@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "softverbs/fabric/ring.hpp"
+#include "fabric/ring.hpp"
 
 #include <array>
 #include <atomic>

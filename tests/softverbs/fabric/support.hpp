@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "softverbs/fabric/node.hpp"
-#include "softverbs/fabric/unique_fd.hpp"
+#include "fabric/node.hpp"
+#include "fabric/unique_fd.hpp"
 
 namespace softverbs::fabric::testing {
 

@@ -129,7 +129,7 @@ TEST_F(WakeTest, ARefusedRequestAloneDoesNotKeepFromSleeping) {
     EXPECT_TRUE(wakes(*pair.b.node));
     EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 1U);
     EXPECT_EQ(pair.b.seen.refusals, 0U);
-    EXPECT_TRUE(pair.b.node->arm()) << "the response came before the refusal";
+    EXPECT_TRUE(pair.b.node->arm()) << "the response came before the nak_code";
     pair.b.node->progress(pair.b.seen, 64);
     EXPECT_THAT(pair.b.seen.requests, ElementsAre("no"));
 }
@@ -141,7 +141,8 @@ TEST_F(WakeTest, WhatHappensAfterARefusalKeepsFromSleepingUntilItIsTriedAgain) {
     pair.b.turn();
     ASSERT_EQ(send(*pair.there, Lane::requests, "refused"), Sent::sent);
     pair.b.seen.refusals = 100;
-    // The two connections take turns: the response comes once before the refusal and once after it.
+    // The two connections take turns: the response comes once before the nak_code and once after
+    // it.
     unsigned armed = 0;
     for (int round = 0; round < 2; ++round) {
         ASSERT_EQ(send(*from_third, Lane::responses, "a change"), Sent::sent);

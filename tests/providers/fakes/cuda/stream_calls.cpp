@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "call.hpp"
-#include "softverbs/src/cuda_abi.hpp"
+#include "softverbs/src/objects/cuda_abi.hpp"
 
 namespace abi = softverbs::cuda;
 using abi::Result;

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "abi/entry.hpp"
+#include "abi/operations.hpp"
+
+namespace softverbs {
+
+namespace {
+
+void free_context(Context& context) {
+    pthread_mutex_destroy(&context.context.mutex);
+    --context.device->holders;
+    delete &context;
+}
+
+/// Frees contexts that were closed before what was made with them, once that is gone as well.
+void free_orphaned_contexts() {
+    std::erase_if(process().orphaned_contexts, [](Context* context) {
+        const bool unused = context->users == 0;
+        if (unused) {
+            free_context(*context);
+        }
+        return unused;
+    });
+}
+
+Context* open_device(Device& device) {
+    free_orphaned_contexts();
+    auto made = std::make_unique<Context>();
+    if (const int error = made->async.open(); error != 0) {
+        return fail(error);
+    }
+    made->device = &device;
+    made->sz = sizeof(verbs_context);
+    set_operations(*made);
+    ibv_context& context = made->context;
+    context.device = &device;
+    context.cmd_fd = -1;
+    context.async_fd = made->async.fd();
+    context.num_comp_vectors = device.completion_vectors;
+    context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+    process().contexts.push_back(made.get());
+    pthread_mutex_init(&context.mutex, nullptr);
+    ++device.holders;
+    ++process().live[SOFTVERBS_CONTEXT];
+    return made.release();
+}
+
+/// Never busy: libibverbs closes a device whatever is left of it, and there are programs that leave
+/// something. It stays usable, so that destroying it then is no worse.
+int close_device(Context& context) {
+    auto& process = softverbs::process();
+    if (context.users != 0) {
+        process.orphaned_contexts.push_back(&context);
+        ++process.violations;
+    }
+    std::erase(process.contexts, &context);
+    --process.live[SOFTVERBS_CONTEXT];
+    if (context.users == 0) {
+        free_context(context);
+    }
+    free_orphaned_contexts();
+    return 0;
+}
+
+Pd* alloc_pd(Context& context) {
+    auto made = std::make_unique<Pd>();
+    static std::uint32_t handles = 0;
+    made->context = &context.context;
+    made->handle = ++handles;
+    ++context.users;
+    ++process().live[SOFTVERBS_PD];
+    return made.release();
+}
+
+int dealloc_pd(Pd& pd) {
+    if (pd.users != 0) {
+        return busy();
+    }
+    --context_of(pd).users;
+    --process().live[SOFTVERBS_PD];
+    delete &pd;
+    return 0;
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY ibv_context* ibv_open_device(ibv_device* device) {
+    Device* const known = ours(device);
+    if (known == nullptr) {
+        return forward<ibv_open_device>("ibv_open_device", device);
+    }
+    try {
+        const Guard guard;
+        if (const int error = process().faults.enter("ibv_open_device"); error != 0) {
+            return fail(error);
+        }
+        Context* const made = open_device(*known);
+        return made != nullptr ? &made->context : nullptr;
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM);
+    }
+}
+
+SOFTVERBS_ENTRY int ibv_close_device(ibv_context* native) {
+    Context* const context = ours(native);
+    return context != nullptr ? destroy("ibv_close_device", [&] { return close_device(*context); })
+                              : forward<ibv_close_device>("ibv_close_device", native);
+}
+
+SOFTVERBS_ENTRY ibv_pd* ibv_alloc_pd(ibv_context* native) {
+    Context* const context = ours(native);
+    return context != nullptr
+               ? call("ibv_alloc_pd", *context, [&]() -> ibv_pd* { return alloc_pd(*context); })
+               : forward<ibv_alloc_pd>("ibv_alloc_pd", native);
+}
+
+SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
+    return ours(pd->context) != nullptr
+               ? destroy("ibv_dealloc_pd", [&] { return dealloc_pd(*static_cast<Pd*>(pd)); })
+               : forward<ibv_dealloc_pd>("ibv_dealloc_pd", pd);
+}
+
+// The kernel shares a device's objects among processes by a descriptor of it, and we have none.
+
+SOFTVERBS_ENTRY ibv_context* ibv_import_device(int cmd_fd) {
+    return forward<ibv_import_device>("ibv_import_device", cmd_fd);
+}
+
+SOFTVERBS_ENTRY ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t pd_handle) {
+    return ours(context) != nullptr ? fail(EOPNOTSUPP)
+                                    : forward<ibv_import_pd>("ibv_import_pd", context, pd_handle);
+}
+
+SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
+    if (ours(pd->context) == nullptr) {
+        forward<ibv_unimport_pd>("ibv_unimport_pd", pd);
+    }
+}
+
+SOFTVERBS_ENTRY int ibv_fork_init() {
+    // Nothing here minds a fork(2); the real library refuses where it has no kernel to talk to.
+    const int error = forward<ibv_fork_init>("ibv_fork_init");
+    return error == ENOSYS ? 0 : error;
+}
+
+SOFTVERBS_ENTRY ibv_fork_status ibv_is_fork_initialized() {
+    static const auto real =
+        reinterpret_cast<ibv_fork_status (*)()>(::dlsym(RTLD_NEXT, "ibv_is_fork_initialized"));
+    return real != nullptr ? real() : IBV_FORK_UNNEEDED;
+}

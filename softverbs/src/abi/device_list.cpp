@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "abi/entry.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// A list that a program was given: our devices, and then those of the real one.
+struct DeviceList {
+    std::vector<ibv_device*> devices; // ends with null
+    ibv_device** real = nullptr;
+};
+
+/// Under the lock. Never freed, as programs may free their lists late.
+std::vector<std::unique_ptr<DeviceList>>& lists() {
+    static auto* const all = new std::vector<std::unique_ptr<DeviceList>>;
+    return *all;
+}
+
+void hold_devices(bool hold) {
+    for (const auto& device : process().devices) {
+        device->holders += hold ? 1U : ~0U;
+    }
+    process().live[SOFTVERBS_LIST] += hold ? std::size_t{1} : ~std::size_t{0};
+}
+
+ibv_device** make_list(ibv_device** real, int real_count) {
+    auto list = std::make_unique<DeviceList>();
+    for (const auto& device : process().devices) {
+        list->devices.push_back(device.get());
+    }
+    list->devices.insert(list->devices.end(), real, real + real_count);
+    list->devices.push_back(nullptr);
+    list->real = real;
+    lists().push_back(std::move(list));
+    hold_devices(true);
+    return lists().back()->devices.data();
+}
+
+/// Null: it is not one of ours.
+std::unique_ptr<DeviceList> take_list(ibv_device** given) {
+    const auto found = std::ranges::find_if(
+        lists(), [given](const auto& list) { return list->devices.data() == given; });
+    if (found == lists().end()) {
+        return nullptr;
+    }
+    std::unique_ptr<DeviceList> list = std::move(*found);
+    lists().erase(found);
+    hold_devices(false);
+    return list;
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
+    bool hidden = false;
+    {
+        const Guard guard;
+        if (const int error = process().faults.enter("ibv_get_device_list"); error != 0) {
+            return fail(error);
+        }
+        hidden = process().real_devices_hidden;
+    }
+    // Without kernel support for RDMA there is no real list, and ours is all there is.
+    int count = 0;
+    ibv_device** const real =
+        hidden ? nullptr : forward<ibv_get_device_list>("ibv_get_device_list", &count);
+    try {
+        const Guard guard;
+        ibv_device** const made = make_list(real, real != nullptr ? count : 0);
+        if (num_devices != nullptr) {
+            *num_devices = static_cast<int>(lists().back()->devices.size() - 1);
+        }
+        return made;
+    } catch (const std::bad_alloc&) {
+        if (real != nullptr) {
+            forward<ibv_free_device_list>("ibv_free_device_list", real);
+        }
+        return fail(ENOMEM);
+    }
+}
+
+SOFTVERBS_ENTRY void ibv_free_device_list(ibv_device** list) {
+    std::unique_ptr<DeviceList> taken;
+    {
+        const Guard guard;
+        taken = take_list(list);
+    }
+    // One that the real library gave out before this one was there is its own.
+    ibv_device** const real = taken != nullptr ? taken->real : list;
+    if (real != nullptr) {
+        forward<ibv_free_device_list>("ibv_free_device_list", real);
+    }
+}
+
+SOFTVERBS_ENTRY const char* ibv_get_device_name(ibv_device* device) {
+    return ours(device) != nullptr ? device->name
+                                   : forward<ibv_get_device_name>("ibv_get_device_name", device);
+}
+
+SOFTVERBS_ENTRY __be64 ibv_get_device_guid(ibv_device* device) {
+    const Device* const known = ours(device);
+    if (known == nullptr) {
+        return forward<ibv_get_device_guid>("ibv_get_device_guid", device);
+    }
+    const Guard guard;
+    return known->guid;
+}
+
+SOFTVERBS_ENTRY int ibv_get_device_index(ibv_device* device) {
+    // The kernel counts its own devices, and a number of ours could be one of them.
+    return ours(device) != nullptr ? -1
+                                   : forward<ibv_get_device_index>("ibv_get_device_index", device);
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <infiniband/verbs.h>
+
+#include <new>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "objects/device.hpp"
+#include "objects/process.hpp"
+
+/// A function that programs find instead of libibverbs's. It has no version: the dynamic linker
+/// takes that for any version.
+#define SOFTVERBS_ENTRY extern "C" __attribute__((visibility("default")))
+
+// The functions behind these are what is defined here.
+#undef ibv_query_port
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+namespace softverbs {
+
+/// How a call fails that says so by its result: null and errno, or an errno.
+template <class Result>
+[[nodiscard]] Result failure(int error) noexcept {
+    errno = error;
+    if constexpr (std::is_pointer_v<Result>) {
+        return nullptr;
+    } else {
+        return static_cast<Result>(error);
+    }
+}
+
+/// Calls the real libibverbs, for an object that is not ours: ENOSYS when it has no such function.
+template <auto Self, class... Arguments>
+auto forward(const char* name, Arguments... arguments) {
+    using Result = std::invoke_result_t<decltype(Self), Arguments...>;
+    static const auto real = [name]() -> decltype(Self) {
+        void* const found = ::dlsym(RTLD_NEXT, name);
+        return found == reinterpret_cast<void*>(Self) ? nullptr
+                                                      : reinterpret_cast<decltype(Self)>(found);
+    }();
+    if constexpr (std::is_void_v<Result>) {
+        if (real != nullptr) {
+            real(arguments...);
+        }
+    } else {
+        return real != nullptr ? real(arguments...) : failure<Result>(ENOSYS);
+    }
+}
+
+/// What calls begin with that make, change or ask for something: 0, or the errno to fail with.
+[[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
+    const int planned = process().faults.enter(verb);
+    return planned == 0 && context.dead ? EIO : planned;
+}
+
+/// Does what a verb is for with the lock held, unless it is to fail.
+template <class Function>
+[[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
+    -> decltype(function()) {
+    using Result = decltype(function());
+    try {
+        const Guard guard;
+        const int error = enter(verb, context);
+        return error != 0 ? failure<Result>(error) : function();
+    } catch (const std::bad_alloc&) {
+        return failure<Result>(ENOMEM);
+    }
+}
+
+/// For what destroys: only a fault for this very verb makes it fail, and not that the device is
+/// dead.
+template <class Function>
+[[nodiscard]] int destroy(std::string_view verb, const Function& function) {
+    const Guard guard;
+    const int planned = process().faults.enter(verb);
+    return planned != 0 ? planned : function();
+}
+/// The same for what takes the lock itself.
+template <class Function>
+[[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
+    const int planned = destroy(verb, [] { return 0; });
+    return planned != 0 ? planned : function();
+}
+
+/// The object of a verb's result that is a part of ours.
+template <class Native, class Object>
+[[nodiscard]] Native* native_of(Object* object) noexcept {
+    return object == nullptr ? nullptr : object->native();
+}
+
+} // namespace softverbs

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <utility>
+
+#include "abi/entry.hpp"
+#include "objects/acknowledgements.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// Calls @p function with the object that an event is of; false: it is a port's or a device's.
+template <class Function>
+bool with_object(const ibv_async_event& event, const Function& function) {
+    switch (event.event_type) {
+        case IBV_EVENT_CQ_ERR:
+            function(event.element.cq);
+            return true;
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_COMM_EST:
+        case IBV_EVENT_SQ_DRAINED:
+        case IBV_EVENT_PATH_MIG:
+        case IBV_EVENT_PATH_MIG_ERR:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            function(event.element.qp);
+            return true;
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            function(event.element.srq);
+            return true;
+        default:
+            return false;
+    }
+}
+
+Cq& object_of(ibv_cq* cq) {
+    return Cq::of(cq);
+}
+Qp& object_of(ibv_qp* qp) {
+    return Qp::of(qp);
+}
+Srq& object_of(ibv_srq* srq) {
+    return *static_cast<Srq*>(srq);
+}
+
+bool take_event(Context& context, ibv_async_event& out) {
+    // Its object may have gone since, and with it this event.
+    if (context.async_events.empty()) {
+        return false;
+    }
+    out = context.async_events.front();
+    context.async_events.pop_front();
+    if (!with_object(out, [](auto* native) { event_taken(object_of(native)); })) {
+        ++process().unacknowledged_device_events;
+        ++process().unacknowledged_events;
+    }
+    return true;
+}
+
+int get_async_event(Context& context, ibv_async_event& out) {
+    {
+        const Guard guard;
+        // Not EIO when the device is dead: that is what the event says.
+        if (const int error = process().faults.enter("ibv_get_async_event"); error != 0) {
+            return error;
+        }
+        process().engine.program_sleeps();
+    }
+    while (true) {
+        if (const int error = context.async.take(); error != 0) {
+            return error;
+        }
+        const Guard guard;
+        if (take_event(context, out)) {
+            return 0;
+        }
+    }
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY int ibv_get_async_event(ibv_context* native, ibv_async_event* event) {
+    Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_get_async_event>("ibv_get_async_event", native, event);
+    }
+    const int error = get_async_event(*context, *event);
+    return error != 0 ? (errno = error, -1) : 0;
+}
+
+SOFTVERBS_ENTRY void ibv_ack_async_event(ibv_async_event* event) {
+    bool is_ours = true;
+    const bool has_object = with_object(*event, [&](auto* native) {
+        is_ours = ours(native->context) != nullptr;
+        if (is_ours) {
+            const Guard guard;
+            event_acknowledged(object_of(native));
+        }
+    });
+    if (!is_ours) {
+        forward<ibv_ack_async_event>("ibv_ack_async_event", event);
+    }
+    if (!has_object) {
+        // It does not say which device it is of. For others this is nothing to their library.
+        const Guard guard;
+        if (process().unacknowledged_device_events != 0) {
+            --process().unacknowledged_device_events;
+            --process().unacknowledged_events;
+        }
+    }
+}

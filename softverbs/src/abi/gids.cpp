@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "abi/entry.hpp"
+
+namespace softverbs {
+
+namespace {
+
+bool is_empty(const ibv_gid_entry& entry) {
+    return std::ranges::all_of(entry.gid.raw, [](std::uint8_t byte) { return byte == 0; });
+}
+
+/// ENODATA: there is such a place in the table, and nothing in it.
+int find_gid(const Context& context, std::uint32_t port_number, std::uint32_t index,
+             ibv_gid_entry& out) {
+    const Port* const port = context.device->port(port_number);
+    if (port == nullptr || index >= static_cast<std::uint32_t>(port->attributes.gid_tbl_len)) {
+        return EINVAL;
+    }
+    if (index >= port->gids.size() || is_empty(port->gids[index])) {
+        return ENODATA;
+    }
+    out = port->gids[index];
+    return 0;
+}
+
+void copy_entry(void* out, const ibv_gid_entry& entry, std::size_t size) {
+    std::memset(out, 0, size);
+    std::memcpy(out, &entry, std::min(size, sizeof entry));
+}
+
+/// How many entries; negative: an errno.
+ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, std::size_t size) {
+    auto* next = static_cast<std::byte*>(out);
+    std::size_t count = 0;
+    for (const Port& port : context.device->ports) {
+        for (const ibv_gid_entry& entry : port.gids) {
+            if (is_empty(entry)) {
+                continue;
+            }
+            if (count == max_entries) {
+                return -EINVAL;
+            }
+            copy_entry(next, entry, size);
+            next += size;
+            ++count;
+        }
+    }
+    return static_cast<ssize_t>(count);
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY int ibv_query_gid(ibv_context* native, std::uint8_t port, int index, ibv_gid* gid) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_query_gid>("ibv_query_gid", native, port, index, gid);
+    }
+    ibv_gid_entry entry{};
+    const int error = call("ibv_query_gid", *context, [&] {
+        return index < 0 ? EINVAL
+                         : find_gid(*context, port, static_cast<std::uint32_t>(index), entry);
+    });
+    if (error != 0 && error != ENODATA) {
+        errno = error;
+        return -1;
+    }
+    *gid = entry.gid; // zeros where there is none
+    return 0;
+}
+
+SOFTVERBS_ENTRY int _ibv_query_gid_ex(ibv_context* native, std::uint32_t port, std::uint32_t index,
+                                      ibv_gid_entry* out, std::uint32_t flags, std::size_t size) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<_ibv_query_gid_ex>("_ibv_query_gid_ex", native, port, index, out, flags,
+                                          size);
+    }
+    return call("ibv_query_gid_ex", *context, [&] {
+        if (flags != 0) {
+            return EOPNOTSUPP;
+        }
+        ibv_gid_entry entry{};
+        const int error = find_gid(*context, port, index, entry);
+        if (error == 0) {
+            copy_entry(out, entry, size);
+        }
+        return error;
+    });
+}
+
+SOFTVERBS_ENTRY ssize_t _ibv_query_gid_table(ibv_context* native, ibv_gid_entry* entries,
+                                             std::size_t max_entries, std::uint32_t flags,
+                                             std::size_t size) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<_ibv_query_gid_table>("_ibv_query_gid_table", native, entries, max_entries,
+                                             flags, size);
+    }
+    const Guard guard;
+    if (const int error = enter("ibv_query_gid_table", *context); error != 0) {
+        return -error;
+    }
+    if (flags != 0) {
+        return -EOPNOTSUPP;
+    }
+    // The kernel refuses a table without room, even where there is nothing to put into it.
+    return max_entries == 0 ? -EINVAL : copy_table(*context, entries, max_entries, size);
+}
+
+// Not in verbs.h: for programs that come with libibverbs, such as ibv_devinfo.
+enum class GidTypeOfSysfs { ib_or_roce_v1, roce_v2 };
+SOFTVERBS_ENTRY int ibv_query_gid_type(ibv_context* native, std::uint8_t port, unsigned index,
+                                       GidTypeOfSysfs* type) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_query_gid_type>("ibv_query_gid_type", native, port, index, type);
+    }
+    ibv_gid_entry entry{};
+    const int error =
+        call("ibv_query_gid_ex", *context, [&] { return find_gid(*context, port, index, entry); });
+    if (error != 0 && error != ENODATA) {
+        errno = error;
+        return -1;
+    }
+    *type = entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? GidTypeOfSysfs::roce_v2
+                                                   : GidTypeOfSysfs::ib_or_roce_v1;
+    return 0;
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/memory.hpp"
+
+#include <errno.h>
+
+#include "abi/entry.hpp"
+#include "abi/operations.hpp"
+
+namespace softverbs {
+
+namespace {
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+    return call("ibv_reg_mr", context_of(*pd), [&]() -> ibv_mr* {
+        return reg_host_mr(*static_cast<Pd*>(pd), address, length, iova, access);
+    });
+}
+
+} // namespace
+
+ibv_mr* alloc_null_mr_op(ibv_pd* pd) {
+    return call("ibv_alloc_null_mr", context_of(*pd),
+                [&]() -> ibv_mr* { return alloc_null_mr(*static_cast<Pd*>(pd)); });
+}
+
+int advise_mr_op(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* entries,
+                 std::uint32_t count) {
+    return call("ibv_advise_mr", context_of(*pd), [&] {
+        return advise_mr(*static_cast<Pd*>(pd), advice, flags, {entries, count});
+    });
+}
+
+ibv_dm* alloc_dm_op(ibv_context* native, ibv_alloc_dm_attr* attributes) {
+    Context& context = context_of(native);
+    return call("ibv_alloc_dm", context,
+                [&]() -> ibv_dm* { return alloc_dm(context, *attributes); });
+}
+
+int free_dm_op(ibv_dm* dm) {
+    return destroy("ibv_free_dm", [&] { return free_dm(*static_cast<Dm*>(dm)); });
+}
+
+ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length,
+                     unsigned access) {
+    return call("ibv_reg_dm_mr", context_of(*pd), [&]() -> ibv_mr* {
+        return reg_dm_mr(*static_cast<Pd*>(pd), *static_cast<Dm*>(dm), offset, length, access);
+    });
+}
+
+ibv_mw* alloc_mw_op(ibv_pd* pd, ibv_mw_type type) {
+    return call("ibv_alloc_mw", context_of(*pd),
+                [&]() -> ibv_mw* { return alloc_mw(*static_cast<Pd*>(pd), type); });
+}
+
+int dealloc_mw_op(ibv_mw* mw) {
+    return destroy("ibv_dealloc_mw", [&] { return dealloc_mw(*static_cast<Mw*>(mw)); });
+}
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+    return ours(pd->context) != nullptr
+               ? reg_mr(pd, address, length, reinterpret_cast<std::uintptr_t>(address),
+                        static_cast<unsigned>(access))
+               : forward<ibv_reg_mr>("ibv_reg_mr", pd, address, length, access);
+}
+
+SOFTVERBS_ENTRY ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length,
+                                        std::uint64_t iova, int access) {
+    return ours(pd->context) != nullptr
+               ? reg_mr(pd, address, length, iova, static_cast<unsigned>(access))
+               : forward<ibv_reg_mr_iova>("ibv_reg_mr_iova", pd, address, length, iova, access);
+}
+
+SOFTVERBS_ENTRY ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, std::size_t length,
+                                         std::uint64_t iova, unsigned access) {
+    return ours(pd->context) != nullptr
+               ? reg_mr(pd, address, length, iova, access)
+               : forward<ibv_reg_mr_iova2>("ibv_reg_mr_iova2", pd, address, length, iova, access);
+}
+
+SOFTVERBS_ENTRY ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
+                                          std::uint64_t iova, int fd, int access) {
+    if (ours(pd->context) == nullptr) {
+        return forward<ibv_reg_dmabuf_mr>("ibv_reg_dmabuf_mr", pd, offset, length, iova, fd,
+                                          access);
+    }
+    return call("ibv_reg_dmabuf_mr", context_of(*pd), [&]() -> ibv_mr* {
+        return reg_dmabuf_mr(*static_cast<Pd*>(pd), offset, length, iova, fd,
+                             static_cast<unsigned>(access));
+    });
+}
+
+SOFTVERBS_ENTRY int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address,
+                                 std::size_t length, int access) {
+    if (ours(mr->context) == nullptr) {
+        return forward<ibv_rereg_mr>("ibv_rereg_mr", mr, flags, pd, address, length, access);
+    }
+    const Guard guard;
+    int error = enter("ibv_rereg_mr", context_of(*mr));
+    const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+    if (error == 0 && new_pd && pd != nullptr && pd->context != mr->context) {
+        error = EINVAL;
+    }
+    if (error != 0) {
+        errno = error;
+        return IBV_REREG_MR_ERR_INPUT; // the region is as it was
+    }
+    return rereg_mr(*static_cast<Mr*>(mr), flags, new_pd ? static_cast<Pd*>(pd) : nullptr, address,
+                    length, access);
+}
+
+SOFTVERBS_ENTRY int ibv_dereg_mr(ibv_mr* mr) {
+    return ours(mr->context) != nullptr
+               ? destroy("ibv_dereg_mr", [&] { return dereg_mr(*static_cast<Mr*>(mr)); })
+               : forward<ibv_dereg_mr>("ibv_dereg_mr", mr);
+}
+
+SOFTVERBS_ENTRY ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t mr_handle) {
+    return ours(pd->context) != nullptr ? fail(EOPNOTSUPP)
+                                        : forward<ibv_import_mr>("ibv_import_mr", pd, mr_handle);
+}
+
+SOFTVERBS_ENTRY void ibv_unimport_mr(ibv_mr* mr) {
+    if (ours(mr->context) == nullptr) {
+        forward<ibv_unimport_mr>("ibv_unimport_mr", mr);
+    }
+}
+
+SOFTVERBS_ENTRY ibv_dm* ibv_import_dm(ibv_context* native, std::uint32_t dm_handle) {
+    Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_import_dm>("ibv_import_dm", native, dm_handle);
+    }
+    return call("ibv_import_dm", *context, [&]() -> ibv_dm* {
+        return context->device->has(SOFTVERBS_FEATURE_DM) ? import_dm(*context, dm_handle)
+                                                          : fail(EOPNOTSUPP);
+    });
+}
+
+SOFTVERBS_ENTRY void ibv_unimport_dm(ibv_dm* dm) {
+    if (ours(dm->context) == nullptr) {
+        forward<ibv_unimport_dm>("ibv_unimport_dm", dm);
+        return;
+    }
+    const Guard guard;
+    unimport_dm(*static_cast<Dm*>(dm));
+}
+
+// Newer than the headers that this is built with may be.
+SOFTVERBS_ENTRY int ibv_dm_export_dmabuf_fd(ibv_dm* dm) {
+    if (ours(dm->context) == nullptr) {
+        static const auto real = reinterpret_cast<decltype(&ibv_dm_export_dmabuf_fd)>(
+            ::dlsym(RTLD_NEXT, "ibv_dm_export_dmabuf_fd"));
+        if (real == nullptr) {
+            errno = ENOSYS;
+            return -1;
+        }
+        return real(dm);
+    }
+    const Guard guard;
+    if (const int error = enter("ibv_dm_export_dmabuf_fd", context_of(*dm)); error != 0) {
+        errno = error;
+        return -1;
+    }
+    return export_dm(*static_cast<Dm*>(dm));
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "objects/device.hpp"
+
+namespace softverbs {
+
+/// Fills in the functions that verbs.h calls through the context, as far as the device has them.
+void set_operations(Context& context);
+
+// These functions. They are called for what is ours only.
+
+int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
+                  std::size_t size);
+int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* input,
+                       ibv_device_attr_ex* attributes, std::size_t size);
+int query_rt_values_op(ibv_context* context, ibv_values_ex* values);
+
+ibv_mr* alloc_null_mr_op(ibv_pd* pd);
+int advise_mr_op(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* entries,
+                 std::uint32_t count);
+ibv_dm* alloc_dm_op(ibv_context* native, ibv_alloc_dm_attr* attributes);
+int free_dm_op(ibv_dm* dm);
+ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length,
+                     unsigned access);
+ibv_mw* alloc_mw_op(ibv_pd* pd, ibv_mw_type type);
+int dealloc_mw_op(ibv_mw* mw);
+
+ibv_cq_ex* create_cq_ex_op(ibv_context* native, ibv_cq_init_attr_ex* attributes);
+int modify_cq_op(ibv_cq* cq, ibv_modify_cq_attr* attributes);
+ibv_qp* create_qp_ex_op(ibv_context* native, ibv_qp_init_attr_ex* attributes);
+ibv_srq* create_srq_ex_op(ibv_context* native, ibv_srq_init_attr_ex* attributes);
+
+} // namespace softverbs

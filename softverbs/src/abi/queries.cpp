@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <endian.h>
+#include <errno.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "abi/entry.hpp"
+#include "abi/operations.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// @p size  what the program's structure has: it may be older or newer than ours
+template <class Structure>
+void copy_out(void* out, const Structure& from, std::size_t size) {
+    std::memset(out, 0, size);
+    std::memcpy(out, &from, std::min(size, sizeof from));
+}
+
+int query_port(Context& context, std::uint8_t number, void* out, std::size_t size) {
+    return call("ibv_query_port", context, [&] {
+        const Port* const port = context.device->port(number);
+        if (port == nullptr) {
+            return EINVAL;
+        }
+        copy_out(out, port->attributes, size);
+        return 0;
+    });
+}
+
+} // namespace
+
+int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
+                  std::size_t size) {
+    return query_port(context_of(context), port, attributes, size);
+}
+
+int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* input,
+                       ibv_device_attr_ex* attributes, std::size_t size) {
+    const Context& context = context_of(native);
+    return call("ibv_query_device_ex", context, [&] {
+        if ((input != nullptr && input->comp_mask != 0) || size < sizeof attributes->orig_attr) {
+            return EINVAL;
+        }
+        copy_out(attributes, context.device->attributes, size);
+        attributes->comp_mask = 0;
+        return 0;
+    });
+}
+
+int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
+    return call("ibv_query_rt_values_ex", context_of(context), [&] {
+        // Ticks of the clock that completions' timestamps are of, as other providers have it: all
+        // in tv_nsec.
+        timespec now{};
+        ::clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
+            values->raw_clock = {0, now.tv_sec * 1'000'000'000 + now.tv_nsec};
+        }
+        values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
+        return 0;
+    });
+}
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY int ibv_query_device(ibv_context* native, ibv_device_attr* attributes) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_query_device>("ibv_query_device", native, attributes);
+    }
+    return call("ibv_query_device", *context, [&] {
+        *attributes = context->device->attributes.orig_attr;
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int ibv_query_port(ibv_context* native, std::uint8_t port,
+                                   _compat_ibv_port_attr* attributes) {
+    Context* const context = ours(native);
+    // Programs built before port_cap_flags2 have no room for it.
+    return context != nullptr
+               ? query_port(*context, port, attributes, offsetof(ibv_port_attr, port_cap_flags2))
+               : forward<ibv_query_port>("ibv_query_port", native, port, attributes);
+}
+
+SOFTVERBS_ENTRY int ibv_query_pkey(ibv_context* native, std::uint8_t port_number, int index,
+                                   __be16* pkey) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_query_pkey>("ibv_query_pkey", native, port_number, index, pkey);
+    }
+    const int error = call("ibv_query_pkey", *context, [&] {
+        const Port* const port = context->device->port(port_number);
+        if (port == nullptr || index < 0 || static_cast<std::size_t>(index) >= port->pkeys.size()) {
+            return EINVAL;
+        }
+        *pkey = htobe16(port->pkeys[static_cast<std::size_t>(index)]);
+        return 0;
+    });
+    return error != 0 ? (errno = error, -1) : 0;
+}
+
+SOFTVERBS_ENTRY int ibv_get_pkey_index(ibv_context* native, std::uint8_t port_number, __be16 pkey) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_get_pkey_index>("ibv_get_pkey_index", native, port_number, pkey);
+    }
+    const Guard guard;
+    const Port* const port = context->device->port(port_number);
+    if (port == nullptr) {
+        return -1;
+    }
+    const auto found = std::ranges::find(port->pkeys, be16toh(pkey));
+    return found == port->pkeys.end() ? -1 : static_cast<int>(found - port->pkeys.begin());
+}

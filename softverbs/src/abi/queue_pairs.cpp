@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include "abi/entry.hpp"
+#include "abi/operations.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+ibv_qp* create_qp_ex_op(ibv_context* native, ibv_qp_init_attr_ex* attributes) {
+    Context& context = context_of(native);
+    return call("ibv_create_qp_ex", context,
+                [&] { return native_of<ibv_qp>(create_qp(context, *attributes)); });
+}
+
+ibv_srq* create_srq_ex_op(ibv_context* native, ibv_srq_init_attr_ex* attributes) {
+    Context& context = context_of(native);
+    return call("ibv_create_srq_ex", context,
+                [&]() -> ibv_srq* { return create_srq(context, *attributes); });
+}
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+    Context* const context = ours(pd->context);
+    if (context == nullptr) {
+        return forward<ibv_create_qp>("ibv_create_qp", pd, init);
+    }
+    return call("ibv_create_qp", *context, [&] {
+        ibv_qp_init_attr_ex extended{};
+        extended.qp_context = init->qp_context;
+        extended.send_cq = init->send_cq;
+        extended.recv_cq = init->recv_cq;
+        extended.srq = init->srq;
+        extended.cap = init->cap;
+        extended.qp_type = init->qp_type;
+        extended.sq_sig_all = init->sq_sig_all;
+        extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+        extended.pd = pd;
+        Qp* const made = create_qp(*context, extended);
+        if (made != nullptr) {
+            init->cap = extended.cap;
+        }
+        return native_of<ibv_qp>(made);
+    });
+}
+
+SOFTVERBS_ENTRY ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+    if (ours(qp->context) == nullptr) {
+        return forward<ibv_qp_to_qp_ex>("ibv_qp_to_qp_ex", qp);
+    }
+    Qp& known = Qp::of(qp);
+    return known.extended ? &known : nullptr;
+}
+
+SOFTVERBS_ENTRY int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+    return ours(qp->context) != nullptr
+               ? call("ibv_modify_qp", context_of(*qp),
+                      [&] { return modify_qp(Qp::of(qp), *attributes, mask); })
+               : forward<ibv_modify_qp>("ibv_modify_qp", qp, attributes, mask);
+}
+
+SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
+                                 ibv_qp_init_attr* init) {
+    if (ours(qp->context) == nullptr) {
+        return forward<ibv_query_qp>("ibv_query_qp", qp, attributes, mask, init);
+    }
+    return call("ibv_query_qp", context_of(*qp), [&] {
+        query_qp(Qp::of(qp), *attributes, *init);
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
+                                               std::uint32_t flags) {
+    // The CPU copies from the first byte to the last.
+    return ours(qp->context) != nullptr ? 1
+                                        : forward<ibv_query_qp_data_in_order>(
+                                              "ibv_query_qp_data_in_order", qp, opcode, flags);
+}
+
+SOFTVERBS_ENTRY int ibv_destroy_qp(ibv_qp* qp) {
+    return ours(qp->context) != nullptr
+               ? destroy_unlocked("ibv_destroy_qp", [&] { return destroy_qp(Qp::of(qp)); })
+               : forward<ibv_destroy_qp>("ibv_destroy_qp", qp);
+}
+
+SOFTVERBS_ENTRY int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+    return ours(qp->context) != nullptr ? EOPNOTSUPP
+                                        : forward<ibv_query_ece>("ibv_query_ece", qp, ece);
+}
+
+SOFTVERBS_ENTRY int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+    return ours(qp->context) != nullptr ? EOPNOTSUPP : forward<ibv_set_ece>("ibv_set_ece", qp, ece);
+}
+
+SOFTVERBS_ENTRY int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
+    return ours(qp->context) != nullptr
+               ? call("ibv_attach_mcast", context_of(*qp), [] { return EOPNOTSUPP; })
+               : forward<ibv_attach_mcast>("ibv_attach_mcast", qp, gid, lid);
+}
+
+SOFTVERBS_ENTRY int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
+    return ours(qp->context) != nullptr
+               ? EOPNOTSUPP
+               : forward<ibv_detach_mcast>("ibv_detach_mcast", qp, gid, lid);
+}
+
+SOFTVERBS_ENTRY ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
+    Context* const context = ours(pd->context);
+    if (context == nullptr) {
+        return forward<ibv_create_srq>("ibv_create_srq", pd, init);
+    }
+    return call("ibv_create_srq", *context, [&]() -> ibv_srq* {
+        ibv_srq_init_attr_ex extended{};
+        extended.srq_context = init->srq_context;
+        extended.attr = init->attr;
+        extended.comp_mask = IBV_SRQ_INIT_ATTR_PD;
+        extended.pd = pd;
+        return create_srq(*context, extended);
+    });
+}
+
+SOFTVERBS_ENTRY int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
+    return ours(srq->context) != nullptr
+               ? call("ibv_modify_srq", context_of(*srq),
+                      [&] { return modify_srq(*static_cast<Srq*>(srq), *attributes, mask); })
+               : forward<ibv_modify_srq>("ibv_modify_srq", srq, attributes, mask);
+}
+
+SOFTVERBS_ENTRY int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
+    if (ours(srq->context) == nullptr) {
+        return forward<ibv_query_srq>("ibv_query_srq", srq, attributes);
+    }
+    return call("ibv_query_srq", context_of(*srq), [&] {
+        query_srq(*static_cast<Srq*>(srq), *attributes);
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int ibv_destroy_srq(ibv_srq* srq) {
+    return ours(srq->context) != nullptr
+               ? destroy_unlocked("ibv_destroy_srq",
+                                  [&] { return destroy_srq(*static_cast<Srq*>(srq)); })
+               : forward<ibv_destroy_srq>("ibv_destroy_srq", srq);
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <new>
+#include <string_view>
+
+#include "abi/entry.hpp"
+#include "objects/memory.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// Does something to an object of ours, with the lock held; EINVAL when it is another library's.
+template <class Native, class Function>
+int with(Native* native, const Function& function) {
+    if (native == nullptr || ours(native->context) == nullptr) {
+        return EINVAL;
+    }
+    try {
+        const Guard guard;
+        return function();
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
+int fail_device(Context& context) {
+    if (context.dead) {
+        return 0;
+    }
+    context.dead = true;
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_DEVICE_FATAL;
+    raise_event(context, event);
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr && qp->qp_base.context == &context.context &&
+            qp->state() != IBV_QPS_RESET) {
+            const ibv_qp_state from = qp->state();
+            enter_error(*qp);
+            process().engine.state_changed(*qp, from);
+        }
+    }
+    return 0;
+}
+
+Completion completion_of(const ibv_wc& native) {
+    Completion completion;
+    completion.wc = native;
+    return completion;
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY int softverbs_fail_call(const char* verb, unsigned nth, int error) {
+    const Guard guard;
+    return process().faults.fail_call(verb != nullptr ? verb : std::string_view(), nth, error);
+}
+
+SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned nth,
+                                          unsigned delay_ms) {
+    const Guard guard;
+    return process().faults.fail_packet(fault, nth, delay_ms);
+}
+
+SOFTVERBS_ENTRY int softverbs_set_faults(const char* text) {
+    const Guard guard;
+    return process().faults.set(text != nullptr ? text : std::string_view());
+}
+
+SOFTVERBS_ENTRY unsigned softverbs_pending_faults() {
+    const Guard guard;
+    return process().faults.pending();
+}
+
+SOFTVERBS_ENTRY void softverbs_clear_faults() {
+    const Guard guard;
+    process().faults.clear();
+}
+
+SOFTVERBS_ENTRY int softverbs_revoke_mr(ibv_mr* mr) {
+    return with(mr, [&] {
+        revoke(*static_cast<Mr*>(mr));
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int softverbs_fail_device(ibv_context* native) {
+    Context* const context = ours(native);
+    if (context == nullptr) {
+        return EINVAL;
+    }
+    const Guard guard;
+    return fail_device(*context);
+}
+
+SOFTVERBS_ENTRY int softverbs_raise_event(ibv_context* native, const ibv_async_event* event) {
+    Context* const context = ours(native);
+    if (context == nullptr || event == nullptr) {
+        return EINVAL;
+    }
+    const Guard guard;
+    raise_event(*context, *event);
+    return 0;
+}
+
+SOFTVERBS_ENTRY int softverbs_complete(ibv_cq* cq, const ibv_wc* completion) {
+    return with(cq, [&] {
+        push(Cq::of(cq), completion_of(*completion));
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int softverbs_complete_before_request(ibv_cq* cq, const ibv_wc* completion) {
+    return with(cq, [&] {
+        Cq::of(cq).before_arming.push_back(completion_of(*completion));
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int softverbs_raise_cq_event(ibv_cq* cq) {
+    return with(cq, [&] {
+        notify(Cq::of(cq));
+        return 0;
+    });
+}
+
+SOFTVERBS_ENTRY int softverbs_break_cq(ibv_cq* cq) {
+    return with(cq, [&] {
+        break_cq(Cq::of(cq));
+        return 0;
+    });
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/faults.hpp"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "control/verbs_names.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// Takes what is before @p separator off @p text; all of it when there is none.
+std::string_view take_until(std::string_view& text, char separator) {
+    const std::size_t end = text.find(separator);
+    const std::string_view taken = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    return taken;
+}
+
+std::optional<unsigned> parse_number(std::string_view text) {
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) {
+        return std::nullopt;
+    }
+    return number;
+}
+
+/// The errno called @p name; nothing when there is none.
+std::optional<int> parse_errno(std::string_view name) {
+    for (int error = 1; error < 256; ++error) {
+        const char* const known = ::strerrorname_np(error);
+        if (known != nullptr && name == known) {
+            return error;
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Faults::PacketFault> parse_packet_fault(std::string_view text) {
+    const std::string_view what = take_until(text, ':');
+    if (what == "delay") {
+        const auto delay = parse_number(text);
+        return delay ? std::optional(Faults::PacketFault{SOFTVERBS_PACKET_DELAY, *delay})
+                     : std::nullopt;
+    }
+    constexpr std::array<std::pair<std::string_view, softverbs_packet_fault>, 3> names{{
+        {"drop", SOFTVERBS_PACKET_DROP},
+        {"duplicate", SOFTVERBS_PACKET_DUPLICATE},
+        {"corrupt", SOFTVERBS_PACKET_CORRUPT},
+    }};
+    for (const auto& [name, fault] : names) {
+        if (what == name && text.empty()) {
+            return Faults::PacketFault{fault, 0};
+        }
+    }
+    return std::nullopt;
+}
+
+} // namespace
+
+int Faults::fail_call(std::string_view verb, unsigned nth, int error) {
+    std::string name(verb);
+    if (!name.empty() && !name.starts_with("ibv_")) {
+        name.insert(0, "ibv_");
+    }
+    if (nth == 0 || error <= 0 || (!name.empty() && !is_verb(name))) {
+        return EINVAL;
+    }
+    calls_.push_back({std::move(name), nth, error});
+    return 0;
+}
+
+int Faults::fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms) {
+    if (nth == 0 || fault < SOFTVERBS_PACKET_DROP || fault > SOFTVERBS_PACKET_CORRUPT) {
+        return EINVAL;
+    }
+    packets_.push_back({{fault, delay_ms}, nth});
+    return 0;
+}
+
+int Faults::set(std::string_view text) {
+    Faults parsed;
+    while (!text.empty()) {
+        std::string_view value = take_until(text, ',');
+        std::string_view what = take_until(value, '=');
+        if (what == "dm" && value == "exhausted") {
+            parsed.dm_exhausted_ = true;
+            continue;
+        }
+        if (what == "dmabuf" && value == "unmappable") {
+            parsed.dmabufs_unmappable_ = true;
+            continue;
+        }
+        const std::string_view verb = take_until(what, '#');
+        const auto nth = what.empty() ? std::optional(1U) : parse_number(what);
+        if (!nth || verb.empty()) {
+            return EINVAL;
+        }
+        if (verb == "packet") {
+            const auto fault = parse_packet_fault(value);
+            if (!fault || parsed.fail_packet(fault->what, *nth, fault->delay_ms) != 0) {
+                return EINVAL;
+            }
+            continue;
+        }
+        const auto error = parse_errno(value);
+        if (!error || parsed.fail_call(verb, *nth, *error) != 0) {
+            return EINVAL;
+        }
+    }
+    *this = std::move(parsed);
+    return 0;
+}
+
+unsigned Faults::pending() const {
+    return static_cast<unsigned>(calls_.size() + packets_.size());
+}
+
+void Faults::clear() {
+    *this = Faults();
+}
+
+int Faults::enter_slowly(std::string_view verb) {
+    int failure = 0;
+    const bool named_only = destroys(verb);
+    // Each counts by itself, so two planned for the same call both count it, and the first one
+    // fails.
+    for (auto call = calls_.begin(); call != calls_.end();) {
+        if (call->verb.empty() ? named_only : call->verb != verb) {
+            ++call;
+        } else if (failure == 0 && call->left == 1) {
+            failure = call->error;
+            call = calls_.erase(call);
+        } else {
+            call->left -= call->left > 1 ? 1 : 0;
+            ++call;
+        }
+    }
+    return failure;
+}
+
+const Faults::PacketFault* Faults::packet_slowly() {
+    const PacketFault* happening = nullptr;
+    for (auto packet = packets_.begin(); packet != packets_.end();) {
+        if (happening == nullptr && packet->left == 1) {
+            current_ = packet->fault;
+            happening = &current_;
+            packet = packets_.erase(packet);
+        } else {
+            packet->left -= packet->left > 1 ? 1 : 0;
+            ++packet;
+        }
+    }
+    return happening;
+}
+
+} // namespace softverbs

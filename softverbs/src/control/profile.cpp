@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/profile.hpp"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+
+#include "objects/qp_table.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // a locally administered EUI-64
+constexpr int max_depth = 16384;
+
+ibv_device_attr_ex default_attributes(unsigned index) {
+    ibv_device_attr_ex attributes{};
+    ibv_device_attr& basic = attributes.orig_attr;
+    std::snprintf(basic.fw_ver, sizeof basic.fw_ver, "1.0.0");
+    basic.node_guid = basic.sys_image_guid = htobe64(first_guid + index);
+    basic.max_mr_size = std::uint64_t{1} << 47; // what a process can address
+    basic.page_size_cap = ~std::uint64_t{0xfff};
+    basic.vendor_id = 0;
+    basic.vendor_part_id = 0;
+    basic.hw_ver = 1;
+    basic.max_qp = (1 << qp_index_bits) - 1;
+    basic.max_qp_wr = max_depth;
+    basic.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD |
+                             IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                             IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                             IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+                             IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    basic.max_sge = basic.max_sge_rd = static_cast<int>(max_sge);
+    basic.max_cq = 65536;
+    basic.max_cqe = 1 << 22;
+    basic.max_mr = 1 << 20;
+    basic.max_pd = 65536;
+    basic.max_qp_rd_atom = basic.max_qp_init_rd_atom = 16;
+    basic.max_res_rd_atom = basic.max_qp * basic.max_qp_rd_atom;
+    basic.atomic_cap = IBV_ATOMIC_GLOB;
+    basic.max_mw = 1 << 20;
+    basic.max_ah = 1 << 20;
+    basic.max_srq = 65536;
+    basic.max_srq_wr = max_depth;
+    basic.max_srq_sge = static_cast<int>(max_sge);
+    basic.max_pkeys = 1;
+    basic.local_ca_ack_delay = 15;
+    basic.phys_port_cnt = 1;
+
+    constexpr std::uint32_t reliable = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                       IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                       IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+    constexpr std::uint32_t unreliable =
+        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
+    constexpr std::uint32_t datagram = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+    attributes.odp_caps = {IBV_ODP_SUPPORT, {reliable, unreliable, datagram}};
+    attributes.completion_timestamp_mask = std::numeric_limits<std::uint64_t>::max();
+    attributes.hca_core_clock = 1'000'000; // kHz: a tick is a nanosecond
+    attributes.device_cap_flags_ex = basic.device_cap_flags;
+    attributes.max_dm_size = std::uint64_t{8} << 20;
+    attributes.phys_port_cnt_ex = 1;
+    return attributes;
+}
+
+ibv_gid_entry make_gid(const char* address, std::uint32_t index, std::uint32_t type) {
+    ibv_gid_entry entry{};
+    ::inet_pton(AF_INET6, address, &entry.gid);
+    entry.gid_index = index;
+    entry.port_num = 1;
+    entry.gid_type = type;
+    return entry;
+}
+
+Port make_port(unsigned index, __be64 guid, bool ethernet) {
+    Port port;
+    ibv_port_attr& attributes = port.attributes;
+    ibv_gid_entry link_local =
+        make_gid("fe80::", 0, ethernet ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_IB);
+    link_local.gid.global.interface_id = guid;
+    port.gids.push_back(link_local);
+    if (ethernet) {
+        link_local.gid_index = 1;
+        link_local.gid_type = IBV_GID_TYPE_ROCE_V2;
+        port.gids.push_back(link_local);
+        // 192.0.2.0/24 is for documentation: no machine has such an address.
+        const std::string address = "::ffff:192.0.2." + std::to_string(10 + index);
+        port.gids.push_back(make_gid(address.c_str(), 2, IBV_GID_TYPE_ROCE_V1));
+        port.gids.push_back(make_gid(address.c_str(), 3, IBV_GID_TYPE_ROCE_V2));
+    }
+    attributes.state = IBV_PORT_ACTIVE;
+    attributes.max_mtu = attributes.active_mtu = IBV_MTU_4096;
+    attributes.gid_tbl_len = 16;
+    attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_SYS_IMAGE_GUID_SUP;
+    attributes.max_msg_sz = 1U << 31;
+    attributes.pkey_tbl_len = 1;
+    attributes.lid = static_cast<std::uint16_t>(ethernet ? 0 : 1 + index);
+    attributes.sm_lid = static_cast<std::uint16_t>(ethernet ? 0 : 1);
+    attributes.max_vl_num = 1;
+    attributes.active_width = 2; // 4x
+    attributes.active_speed = 32;
+    attributes.phys_state = 5; // link up
+    attributes.link_layer = ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
+    return port;
+}
+
+void without(Device& device, unsigned features) {
+    device.features &= ~features;
+    if ((features & SOFTVERBS_FEATURE_DM) != 0) {
+        device.attributes.max_dm_size = 0;
+    }
+}
+
+void without_on_demand(Device& device) {
+    device.rules.on_demand = false;
+    device.attributes.odp_caps = {};
+}
+
+// What sets the kinds apart is in the kernel's drivers of the same names.
+
+void as_default(Device& device) {
+    static_cast<void>(device);
+}
+void as_mlx5(Device& device) {
+    // MEMIC: sizes are multiples of 64 bytes, take whole pages of the BAR, and are copied by words.
+    device.rules.dm_granule = 64;
+    device.rules.dm_consumed = 4096;
+    device.rules.dm_copy_granule = 4;
+    device.attributes.max_dm_size = 128 << 10;
+    // Not GLOB: what the CPU does to the memory is no atomic to these NICs.
+    device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
+    // Of a ConnectX-5: there are programs that know by these what a device can do.
+    device.attributes.orig_attr.vendor_id = 0x02c9;
+    device.attributes.orig_attr.vendor_part_id = 4119;
+}
+void as_efa(Device& device) {
+    // Pins what it registers; reads and writes at most, on dma-bufs as well.
+    without_on_demand(device);
+    without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_MW);
+    device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
+    device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
+}
+void as_rxe(Device& device) {
+    without(device, SOFTVERBS_FEATURE_DM);
+    device.rules.dmabuf_error = EOPNOTSUPP;
+}
+void as_old_kernel(Device& device) {
+    // Before Linux 5.12 there is no such ioctl method.
+    device.rules.dmabuf_error = EPROTONOSUPPORT;
+}
+void as_small_mr(Device& device) {
+    device.attributes.orig_attr.max_mr_size = 1 << 20;
+}
+
+struct Profile {
+    std::string_view name;
+    void (*apply)(Device& device);
+};
+constexpr std::array<Profile, 6> profiles{{
+    {"default", as_default},
+    {"mlx5", as_mlx5},
+    {"efa", as_efa},
+    {"rxe", as_rxe},
+    {"old-kernel", as_old_kernel},
+    {"small-mr", as_small_mr},
+}};
+
+const Profile* find(std::string_view name) {
+    for (const Profile& profile : profiles) {
+        if (profile.name == name) {
+            return &profile;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace
+
+bool is_profile(std::string_view name) {
+    return find(name) != nullptr;
+}
+
+std::string profile_names() {
+    std::string names;
+    for (const Profile& profile : profiles) {
+        names += (names.empty() ? "" : ", ") + std::string(profile.name);
+    }
+    return names;
+}
+
+void describe(Device& device, unsigned index, std::string_view profile, bool ethernet) {
+    const std::string number = std::to_string(index);
+    // Programs look for more below these paths, and are to find nothing.
+    std::snprintf(device.name, sizeof device.name, "soft%s", number.c_str());
+    std::snprintf(device.dev_name, sizeof device.dev_name, "softverbs%s", number.c_str());
+    std::snprintf(device.dev_path, sizeof device.dev_path,
+                  "/sys/class/infiniband_verbs/softverbs%s", number.c_str());
+    std::snprintf(device.ibdev_path, sizeof device.ibdev_path, "/sys/class/infiniband/soft%s",
+                  number.c_str());
+    device.node_type = IBV_NODE_CA;
+    device.transport_type = IBV_TRANSPORT_IB;
+    device.index = index;
+    device.attributes = default_attributes(index);
+    device.guid = device.attributes.orig_attr.node_guid;
+    device.ports = {make_port(index, device.guid, ethernet)};
+    device.completion_vectors = 4;
+    device.features = ~unsigned{SOFTVERBS_FEATURE_DM_COPY_GARBAGE};
+    device.rules = {};
+    device.dm_used = 0;
+    find(profile)->apply(device);
+}
+
+} // namespace softverbs

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/packet.hpp"
+
+#include <cstring>
+
+namespace softverbs {
+
+namespace {
+
+/// FNV-1a: enough to find a bit that was flipped, which is all that is ever done to a packet.
+std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept {
+    for (const std::byte byte : bytes) {
+        sum = (sum ^ static_cast<std::uint32_t>(byte)) * 16777619U;
+    }
+    return sum;
+}
+
+} // namespace
+
+bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
+    if (record.size() < sizeof(PacketHeader)) {
+        return false;
+    }
+    // A copy: the sender could still write to the record.
+    std::memcpy(&packet.header, record.data(), sizeof(PacketHeader));
+    const PacketHeader& header = packet.header;
+    if (header.magic != packet_magic || header.kind > PacketHeader::Kind::atomic_result ||
+        header.nak_code > PacketHeader::NakCode::resend_as_records ||
+        header.offset > header.length) {
+        return false;
+    }
+    const auto payload = record.subspan(sizeof(PacketHeader));
+    packet.bytes = {};
+    packet.segments = {};
+    // Requests to read say how many bytes they want, and bring none.
+    if (header.kind == PacketHeader::Kind::read) {
+        return payload.empty() && header.payload <= header.length - header.offset;
+    }
+    if ((header.flags & PacketHeader::to_fetch) != 0) {
+        if (header.payload > max_segments ||
+            payload.size() != header.payload * sizeof(fabric::Segment) ||
+            reinterpret_cast<std::uintptr_t>(payload.data()) % alignof(fabric::Segment) != 0) {
+            return false;
+        }
+        packet.segments = {reinterpret_cast<const fabric::Segment*>(payload.data()),
+                           header.payload};
+        return true;
+    }
+    packet.bytes = payload;
+    return payload.size() == header.payload && header.payload <= header.length - header.offset;
+}
+
+std::uint32_t checksum(const Packet& packet) noexcept {
+    PacketHeader header = packet.header;
+    header.checksum = 0;
+    std::uint32_t sum = add(2166136261U, std::as_bytes(std::span(&header, 1)));
+    sum = add(sum, packet.bytes);
+    return add(sum, std::as_bytes(packet.segments));
+}
+
+} // namespace softverbs

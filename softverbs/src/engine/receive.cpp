@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <utility>
+
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// The longest answer that a request can have.
+constexpr std::size_t longest_response = sizeof(PacketHeader) + record_payload;
+/// What the Infiniband specification permits.
+constexpr std::uint64_t longest_message = std::uint64_t{1} << 31U;
+
+bool is_request(PacketHeader::Kind kind) noexcept {
+    return kind <= PacketHeader::Kind::fetch_add;
+}
+
+bool port_is_up(Qp& qp) {
+    const Port* const port = device_of(qp.qp_base).port(qp.attributes.port_num);
+    return port != nullptr && port->attributes.state == IBV_PORT_ACTIVE;
+}
+
+} // namespace
+
+bool Engine::Implementation::on_request(fabric::Connection& from,
+                                        std::span<const std::byte> record) {
+    // Only what can be answered is taken.
+    if (!from.has_room(fabric::Lane::responses, longest_response)) {
+        return false;
+    }
+    receive(&from, fabric::Lane::requests, record);
+    return true;
+}
+
+void Engine::Implementation::on_response(fabric::Connection& from,
+                                         std::span<const std::byte> record) {
+    receive(&from, fabric::Lane::responses, record);
+}
+
+void Engine::Implementation::on_room(fabric::Connection& to) {
+    std::vector<Qp*> waiting;
+    std::swap(waiting, stalled);
+    for (Qp* const qp : waiting) {
+        // It may have been flushed while the others went on.
+        if (!qp->requester.stalled) {
+            continue;
+        }
+        if (qp->requester.connection == &to) {
+            qp->requester.stalled = false;
+            run(*qp);
+        } else {
+            stalled.push_back(qp);
+        }
+    }
+}
+
+void Engine::Implementation::on_gone(fabric::Connection& connection) {
+    peers.erase(&connection);
+    if (last_peer == &connection) {
+        last_peer = nullptr;
+    }
+    std::erase_if(delayed, [&](const Delayed& late) { return late.to == &connection; });
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr && qp->requester.connection == &connection) {
+            disconnect(*qp);
+            if (std::exchange(qp->requester.stalled, false)) {
+                std::erase(stalled, qp);
+            }
+            run(*qp);
+        }
+    }
+}
+
+void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t share, int error) {
+    const auto known = peers[&to].shares.find(share);
+    if (known != peers[&to].shares.end()) {
+        known->second = error == 0 ? Peer::Share::ready : Peer::Share::refused;
+    }
+}
+
+void Engine::Implementation::drain() {
+    if (std::exchange(draining, true)) {
+        return;
+    }
+    while (local_first != local_end) {
+        // Out of the list while it is worked on, which adds to it, and back for its memory to be
+        // used again.
+        const std::size_t index = local_first++;
+        Local current = std::move(local[index]);
+        receive(nullptr, current.lane, current.record);
+        local[index] = std::move(current);
+        if (local_first == local_end) {
+            local_first = local_end = 0;
+        }
+    }
+    draining = false;
+}
+
+void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane,
+                                     std::span<const std::byte> record) {
+    Packet packet{};
+    if (!parse_packet(record, packet) ||
+        is_request(packet.header.kind) != (lane == fabric::Lane::requests)) {
+        return;
+    }
+    const PacketHeader& header = packet.header;
+    if (header.length > longest_message) {
+        return;
+    }
+    if ((header.flags & PacketHeader::has_checksum) != 0) {
+        Packet checked = packet;
+        if (checksum(checked) != header.checksum) {
+            ++process().counters.corrupt;
+            return;
+        }
+    }
+    // Nobody speaks for another process.
+    const unsigned sender = from == nullptr ? slot : from->slot();
+    Qp* const qp = process().qps.find(header.destination);
+    if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
+        header.service != qp->type() || header.device != device_of(qp->qp_base).index ||
+        !port_is_up(*qp)) {
+        return;
+    }
+    ++process().counters.received;
+    if (lane == fabric::Lane::requests) {
+        handle_request(*qp, from, packet);
+    } else {
+        handle_response(*qp, from, packet);
+    }
+}
+
+} // namespace softverbs

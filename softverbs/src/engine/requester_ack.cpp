@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/implementation.hpp"
+#include "engine/requester.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+using Kind = PacketHeader::Kind;
+using NakCode = PacketHeader::NakCode;
+
+/// An answer to a later request says that those before were received, unless they have answers of
+/// their own. False: one of these is missing.
+bool finish_before(Qp& qp, std::uint64_t position) {
+    for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
+        SendRequest& request = qp.sends[i];
+        if (in_flight(request) && returns_data(request.opcode)) {
+            return false;
+        }
+        finish(qp, request);
+    }
+    return true;
+}
+
+/// What a nak_code is in a completion.
+ibv_wc_status status_of(NakCode nak_code) noexcept {
+    switch (nak_code) {
+        case NakCode::remote_access:
+            return IBV_WC_REM_ACCESS_ERR;
+        case NakCode::remote_operation:
+            return IBV_WC_REM_OP_ERR;
+        default:
+            return IBV_WC_REM_INV_REQ_ERR;
+    }
+}
+
+/// How long a receiver that is not ready asks to be left alone, in units of 10 us: the Infiniband
+/// specification's table for the RNR NAK timer.
+constexpr std::array<std::uint32_t, 32> rnr_delays{
+    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+/// Data that an answer to a read brings, or says where to fetch: whether it was what was asked for.
+bool take_data(Qp& qp, std::uint64_t position, fabric::Connection* from, const Packet& packet,
+               bool& could_not_fetch) {
+    SendRequest& request = qp.sends[position];
+    const PacketHeader& header = packet.header;
+    if (header.length != request.length || header.offset != request.offset) {
+        return false;
+    }
+    EntryList entries;
+    if (entries.open(qp.pd(), qp.entries(position), request.length, true) != Denied::no) {
+        return false;
+    }
+    if ((header.flags & PacketHeader::to_fetch) == 0) {
+        // More than was asked for is what parse_packet() refuses; less is taken as a part.
+        if (packet.bytes.empty() && request.length != 0) {
+            return false;
+        }
+        // Memory that was revoked is found out when it is asked for again.
+        if (!entries.put(request.offset, packet.bytes)) {
+            return false;
+        }
+        request.offset += packet.bytes.size();
+        request.awaiting = false;
+        return true;
+    }
+    if (header.payload != 1 || header.offset != 0 ||
+        packet.segments.front().length != request.length) {
+        return false;
+    }
+    could_not_fetch = entries.fetch(0, from, fabric::Lane::responses, packet.segments) != 0;
+    request.offset = request.length;
+    return true;
+}
+
+} // namespace
+
+bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
+    Requester& requester = qp.requester;
+    switch (header.nak_code) {
+        case NakCode::rnr:
+            if (requester.rnr_retries_left == 0) {
+                retire(qp);
+                fail_oldest(qp, IBV_WC_RNR_RETRY_EXC_ERR);
+                return true;
+            }
+            if (qp.attributes.rnr_retry != 7) { // which means for ever
+                --requester.rnr_retries_left;
+            }
+            ++process().counters.retried;
+            resend(qp);
+            retire(qp);
+            if (qp.state() == IBV_QPS_ERR) {
+                return true;
+            }
+            if (!std::exchange(requester.waiting_for_receiver, true)) {
+                ++waiting_for_receivers;
+            }
+            set_timer(qp, std::uint64_t{rnr_delays[header.rnr_timer & 31U]} * 10'000);
+            return true;
+        case NakCode::sequence_error:
+            ++process().counters.retried;
+            resend(qp);
+            return false;
+        case NakCode::resend_as_records:
+            resend_as_records(qp);
+            return false;
+        default:
+            retire(qp);
+            fail_oldest(qp, status_of(header.nak_code));
+            return true;
+    }
+}
+
+void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
+                                             const Packet& packet) {
+    const PacketHeader& header = packet.header;
+    Requester& requester = qp.requester;
+    if (header.source != qp.attributes.dest_qp_num || qp.type() == IBV_QPT_UD ||
+        (qp.state() != IBV_QPS_RTS && qp.state() != IBV_QPS_SQD)) {
+        return;
+    }
+    const std::uint64_t position = find_request(qp, header.psn);
+    if (position == qp.sends.end()) {
+        return; // an answer that came twice
+    }
+    SendRequest& request = qp.sends[position];
+    if (qp.type() == IBV_QPT_UC) {
+        // That it was fetched, or cannot be.
+        if (header.kind == Kind::ack || header.kind == Kind::nak) {
+            finish(qp, request);
+            retire(qp);
+            run(qp);
+        }
+        return;
+    }
+    requester.progressed = true;
+    const bool all_before = finish_before(qp, position);
+    switch (header.kind) {
+        case Kind::ack:
+            if (all_before && !returns_data(request.opcode)) {
+                finish(qp, request);
+            }
+            break;
+        case Kind::read_data: {
+            bool could_not_fetch = false;
+            if (request.opcode == IBV_WR_RDMA_READ && in_flight(request) &&
+                take_data(qp, position, from, packet, could_not_fetch)) {
+                if (could_not_fetch) {
+                    resend_as_records(qp);
+                } else if (request.offset == request.length) {
+                    finish(qp, request);
+                }
+            }
+            break;
+        }
+        case Kind::atomic_result: {
+            EntryList entries;
+            if (is_atomic(request.opcode) && in_flight(request) &&
+                entries.open(qp.pd(), qp.entries(position), sizeof(std::uint64_t), true) ==
+                    Denied::no &&
+                entries.put(0, std::as_bytes(std::span(&header.compare_add, 1)))) {
+                finish(qp, request);
+            }
+            break;
+        }
+        case Kind::nak:
+            if (!in_flight(request)) {
+                break; // the request was answered since
+            }
+            if (!all_before && header.nak_code != NakCode::sequence_error) {
+                resend(qp);
+                break;
+            }
+            if (handle_nak(qp, header)) {
+                return;
+            }
+            break;
+        default:
+            break;
+    }
+    if (header.kind != Kind::nak) {
+        requester.retries_left = qp.attributes.retry_cnt;
+        requester.rnr_retries_left = qp.attributes.rnr_retry;
+    }
+    retire(qp);
+    run(qp);
+}
+
+} // namespace softverbs

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstring>
+
+#include "engine/requester.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+using Kind = PacketHeader::Kind;
+using State = SendRequest::State;
+
+/// Requests without a signal are acknowledged with one that comes after them. When none comes the
+/// timer asks.
+constexpr std::uint64_t ack_request_interval = 16;
+Kind kind_of(ibv_wr_opcode opcode) noexcept {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            return Kind::write;
+        case IBV_WR_RDMA_READ:
+            return Kind::read;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            return Kind::compare_swap;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            return Kind::fetch_add;
+        default:
+            return Kind::send;
+    }
+}
+
+} // namespace
+
+int device_at(const ibv_ah_attr& address) {
+    for (const auto& device : process().devices) {
+        for (const Port& port : device->ports) {
+            const auto has_gid = [&](const ibv_gid_entry& entry) {
+                return std::memcmp(&entry.gid, &address.grh.dgid, sizeof(ibv_gid)) == 0;
+            };
+            if (address.is_global != 0 ? std::ranges::any_of(port.gids, has_gid)
+                                       : port.attributes.lid == address.dlid) {
+                return static_cast<int>(device->index);
+            }
+        }
+    }
+    return -1;
+}
+
+Step OutboundRequest::operator()() {
+    if (is_local(request_.opcode)) {
+        return local();
+    }
+    return qp_.type() == IBV_QPT_UD ? datagram() : connected();
+}
+
+std::uint64_t OutboundRequest::data_length() const {
+    return is_atomic(request_.opcode) ? sizeof(std::uint64_t) : request_.length;
+}
+
+Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
+    if (qp_.sends.first() != position_) {
+        // Those before are asked about, in case that none of them wanted an answer.
+        if (qp_.type() == IBV_QPT_RC && requester_.resent_until < position_) {
+            requester_.resent_until = position_;
+            engine_.resend(qp_);
+            return Step::again;
+        }
+        return Step::wait;
+    }
+    complete_send(qp_, status);
+    if (qp_.type() == IBV_QPT_RC) {
+        enter_error(qp_);
+    } else {
+        enter_send_queue_error(qp_);
+    }
+    return Step::failed;
+}
+
+Step OutboundRequest::local() {
+    if (qp_.sends.first() != position_) {
+        return fail_in_turn(IBV_WC_SUCCESS);
+    }
+    const bool bind = request_.opcode == IBV_WR_BIND_MW;
+    const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
+                           : invalidate(qp_, request_.invalidate_rkey);
+    if (!done) {
+        return fail_in_turn(bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
+    }
+    request_.state = State::done;
+    return Step::sent;
+}
+
+ibv_wc_status OutboundRequest::open(EntryList& entries, bool write) {
+    if (data_length() > device_of(qp_.qp_base).port(1)->attributes.max_msg_sz) {
+        return IBV_WC_LOC_LEN_ERR;
+    }
+    if (is_atomic(request_.opcode) && request_.length < sizeof(std::uint64_t)) {
+        return IBV_WC_LOC_LEN_ERR;
+    }
+    if (request_.is_inline) {
+        return IBV_WC_SUCCESS;
+    }
+    return entries.open(qp_.pd(), qp_.entries(position_), data_length(), write) == Denied::no
+               ? IBV_WC_SUCCESS
+               : IBV_WC_LOC_PROT_ERR;
+}
+
+void OutboundRequest::fill_header(Outgoing& packet) const {
+    PacketHeader& header = packet.header;
+    header.kind = kind_of(request_.opcode);
+    header.service = static_cast<std::uint8_t>(qp_.type());
+    header.source = qp_.number();
+    header.psn = request_.psn;
+    header.length = data_length();
+    switch (request_.opcode) {
+        case IBV_WR_SEND_WITH_IMM:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            header.flags |= PacketHeader::has_immediate;
+            header.imm_or_key = request_.imm_data;
+            break;
+        case IBV_WR_SEND_WITH_INV:
+            header.flags |= PacketHeader::has_invalidate;
+            header.imm_or_key = request_.invalidate_rkey;
+            break;
+        default:
+            break;
+    }
+    if ((request_.flags & IBV_SEND_SOLICITED) != 0) {
+        header.flags |= PacketHeader::solicited;
+    }
+    header.remote_address = request_.remote_address;
+    header.rkey = request_.rkey;
+    header.compare_add = request_.compare_add;
+    header.swap = request_.swap;
+    if (qp_.type() == IBV_QPT_UD) {
+        const ibv_ah_attr& address = request_.destination;
+        Device& device = device_of(qp_.qp_base);
+        header.destination = request_.remote_qpn;
+        header.qkey = request_.remote_qkey;
+        header.device = static_cast<std::uint8_t>(device_at(address));
+        header.service_level = address.sl;
+        const Port& port = *device.port(qp_.attributes.port_num);
+        header.source_lid = port.attributes.lid;
+        header.destination_lid = address.dlid;
+        if (address.is_global != 0) {
+            header.flags |= PacketHeader::has_grh;
+            header.source_gid = port.gids[address.grh.sgid_index].gid;
+            header.destination_gid = address.grh.dgid;
+        }
+    } else {
+        header.destination = qp_.attributes.dest_qp_num;
+        header.device = static_cast<std::uint8_t>(requester_.device);
+    }
+}
+
+Step OutboundRequest::datagram() {
+    EntryList entries;
+    Device& device = device_of(qp_.qp_base);
+    const Port* const found = device.port(qp_.attributes.port_num);
+    if (found == nullptr) {
+        return fail_in_turn(IBV_WC_LOC_QP_OP_ERR); // the device had more ports before
+    }
+    const Port& port = *found;
+    if (request_.length > std::uint64_t{128} << port.attributes.active_mtu) {
+        return fail_in_turn(IBV_WC_LOC_LEN_ERR);
+    }
+    if (const ibv_wc_status status = open(entries, false); status != IBV_WC_SUCCESS) {
+        return fail_in_turn(status);
+    }
+    const ibv_ah_attr& address = request_.destination;
+    if (address.is_global != 0 && address.grh.sgid_index >= port.gids.size()) {
+        return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
+    }
+    // Nobody there, or no room there: datagrams may get lost.
+    requester_.connection = nullptr;
+    if (device_at(address) >= 0 && engine_.reach(request_.remote_qpn, to_) &&
+        port.attributes.state == IBV_PORT_ACTIVE) {
+        requester_.connection = to_;
+        const auto sent = send_fragment(entries, request_.length, true);
+        if (!sent) {
+            return fail_in_turn(IBV_WC_LOC_PROT_ERR);
+        }
+        if (*sent == fabric::Sent::full && engine_.worth_waiting(qp_)) {
+            return after(fabric::Sent::full);
+        }
+    }
+    request_.state = State::done;
+    return Step::sent;
+}
+
+bool OutboundRequest::has_to_wait() const {
+    const unsigned reads = requester_.reads_in_flight;
+    if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
+        return true;
+    }
+    // A read sees what was there before later requests, so they wait until it has fetched that.
+    if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
+        return true;
+    }
+    return returns_data(request_.opcode) &&
+           reads >= std::max<unsigned>(1, qp_.attributes.max_rd_atomic);
+}
+
+Step OutboundRequest::connected() {
+    const bool data_comes_back = returns_data(request_.opcode);
+    if (request_.state == State::waiting && has_to_wait()) {
+        return Step::wait;
+    }
+    EntryList entries;
+    if (const ibv_wc_status status = open(entries, data_comes_back); status != IBV_WC_SUCCESS) {
+        return fail_in_turn(status);
+    }
+    if (request_.state == State::waiting) {
+        request_.psn = requester_.next_psn;
+        request_.state = State::sending;
+        request_.offset = 0;
+    } else if (request_.awaiting) {
+        return Step::wait;
+    }
+    fabric::Connection* connection = requester_.connection;
+    const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
+    const bool reachable = requester_.device >= 0 && port != nullptr &&
+                           port->attributes.state == IBV_PORT_ACTIVE &&
+                           engine_.reach(qp_.attributes.dest_qp_num, connection);
+    if (!reachable) {
+        // It goes out, and nobody answers.
+        request_.offset = data_length();
+        return after(fabric::Sent::gone);
+    }
+    requester_.connection = to_ = connection;
+    return request_.opcode == IBV_WR_RDMA_READ ? send_read() : send_data(entries);
+}
+
+bool OutboundRequest::needs_ack_request() const {
+    if (qp_.signal_all || (request_.flags & IBV_SEND_SIGNALED) != 0 ||
+        returns_data(request_.opcode) || position_ < requester_.resent_until ||
+        position_ % ack_request_interval == 0) {
+        return true;
+    }
+    if (position_ + 1 == qp_.sends.end()) {
+        return false;
+    }
+    const SendRequest& following = qp_.sends[position_ + 1];
+    return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
+}
+
+std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entries,
+                                                           std::uint64_t length, bool last) {
+    Outgoing packet;
+    fill_header(packet);
+    packet.header.offset = request_.offset;
+    packet.header.payload = static_cast<std::uint32_t>(length);
+    if (qp_.type() == IBV_QPT_RC && last && needs_ack_request()) {
+        packet.header.flags |= PacketHeader::ack_request;
+        requester_.ack_requested_until = position_ + 1;
+    }
+    if (is_atomic(request_.opcode)) {
+        packet.header.payload = 0;
+    } else if (request_.is_inline) {
+        packet.parts[1] = {qp_.inline_data(position_) + request_.offset,
+                           static_cast<std::size_t>(length)};
+        packet.count = 2;
+    } else {
+        const auto parts =
+            entries.parts(request_.offset, length, std::span(packet.parts).subspan(1));
+        if (!parts) {
+            return std::nullopt;
+        }
+        packet.count = 1 + *parts;
+    }
+    return engine_.transmit(to_, fabric::Lane::requests, packet);
+}
+
+bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent) {
+    if (request_.is_inline || position_ < requester_.records_until ||
+        request_.length <= small_message || request_.offset != 0) {
+        return false;
+    }
+    Outgoing packet;
+    const std::size_t segments =
+        engine_.describe(to_, fabric::Lane::requests, entries.windows(), packet.segments);
+    if (segments == 0) {
+        return false;
+    }
+    fill_header(packet);
+    packet.set_segments(segments);
+    // What is fetched must not change before it was.
+    if (qp_.type() == IBV_QPT_UC || needs_ack_request()) {
+        packet.header.flags |= PacketHeader::ack_request;
+        requester_.ack_requested_until = position_ + 1;
+    }
+    sent = engine_.transmit(to_, fabric::Lane::requests, packet);
+    if (sent == fabric::Sent::sent) {
+        request_.offset = request_.length;
+        requester_.offered = to_ == nullptr ? 0 : to_->sent();
+    }
+    return true;
+}
+
+Step OutboundRequest::send_data(const EntryList& entries) {
+    fabric::Sent sent = fabric::Sent::sent;
+    if (send_segments(entries, sent)) {
+        return after(sent);
+    }
+    const std::uint64_t total = is_atomic(request_.opcode) ? 0 : request_.length;
+    do {
+        const std::uint64_t length =
+            std::min<std::uint64_t>(total - request_.offset, record_payload);
+        const bool last = request_.offset + length == total;
+        const auto part = send_fragment(entries, length, last);
+        if (!part) {
+            return fail_in_turn(IBV_WC_LOC_PROT_ERR);
+        }
+        sent = *part;
+        if (sent != fabric::Sent::sent) {
+            break;
+        }
+        request_.offset += length;
+    } while (request_.offset < total);
+    // Data that was copied into records has left: what becomes of it there, unreliable queue pairs
+    // do not know.
+    if (sent == fabric::Sent::sent && qp_.type() == IBV_QPT_UC) {
+        request_.state = State::done;
+    }
+    return after(sent);
+}
+
+Step OutboundRequest::send_read() {
+    Outgoing packet;
+    fill_header(packet);
+    PacketHeader& header = packet.header;
+    header.flags |= PacketHeader::ack_request;
+    header.offset = request_.offset;
+    std::uint64_t length = request_.length - request_.offset;
+    if (length > small_message && position_ >= requester_.records_until) {
+        header.flags |= PacketHeader::to_fetch;
+    } else {
+        length = std::min<std::uint64_t>(length, record_payload);
+    }
+    header.payload = static_cast<std::uint32_t>(length);
+    const fabric::Sent sent = engine_.transmit(to_, fabric::Lane::requests, packet);
+    if (sent == fabric::Sent::sent) {
+        requester_.ack_requested_until = position_ + 1;
+        if ((header.flags & PacketHeader::to_fetch) != 0) {
+            request_.fetches = true;
+            ++requester_.fetches_in_flight;
+        }
+    }
+    if (sent == fabric::Sent::sent && request_.offset + length < request_.length) {
+        // The rest is asked for when this has come; nothing overtakes it.
+        request_.record = to_ == nullptr ? 0 : to_->sent();
+        request_.awaiting = true;
+        return Step::wait;
+    }
+    return after(sent);
+}
+
+Step OutboundRequest::after(fabric::Sent sent) {
+    switch (sent) {
+        case fabric::Sent::full:
+            if (!requester_.stalled) {
+                requester_.stalled = true;
+                engine_.stalled.push_back(&qp_);
+            }
+            return Step::wait;
+        case fabric::Sent::gone:
+            // As if the packet were lost, of which unreliable queue pairs know nothing.
+            requester_.ack_requested_until = position_ + 1;
+            Engine::Implementation::disconnect(qp_);
+            to_ = nullptr;
+            if (qp_.type() == IBV_QPT_UC) {
+                request_.state = State::done;
+            }
+            break;
+        case fabric::Sent::sent:
+            break;
+    }
+    if (request_.state != State::done) {
+        request_.state = State::sent;
+        request_.record = to_ == nullptr ? 0 : to_->sent();
+    }
+    return Step::sent;
+}
+
+} // namespace softverbs

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <cstring>
+
+#include "engine/implementation.hpp"
+#include "objects/mapping.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+void Outgoing::set_segments(std::size_t number) {
+    header.flags |= PacketHeader::to_fetch;
+    header.payload = static_cast<std::uint32_t>(number);
+    parts[1] = std::as_bytes(std::span(segments).first(number));
+    count = 2;
+}
+
+bool Engine::Implementation::reach(std::uint32_t number, fabric::Connection*& connection) {
+    const unsigned wanted = slot_of(number);
+    if (wanted == slot) {
+        connection = nullptr;
+        return true;
+    }
+    if (connection == nullptr && node != nullptr) {
+        connection = node->connect(wanted);
+        if (connection != nullptr) {
+            last_peer = connection;
+            peers.try_emplace(connection);
+        }
+    }
+    return connection != nullptr;
+}
+
+fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::Lane lane,
+                                              Outgoing& packet) {
+    packet.header.magic = packet_magic;
+    const Faults::PacketFault* const fault = process().faults.packet();
+    ++process().counters.sent;
+    if (fault == nullptr) [[likely]] {
+        return put(to, lane, packet);
+    }
+    switch (fault->what) {
+        case SOFTVERBS_PACKET_DROP:
+            return fabric::Sent::sent;
+        case SOFTVERBS_PACKET_DELAY:
+            delay(to, lane, packet, fault->delay_ms);
+            return fabric::Sent::sent;
+        case SOFTVERBS_PACKET_DUPLICATE:
+            static_cast<void>(put(to, lane, packet));
+            return put(to, lane, packet);
+        case SOFTVERBS_PACKET_CORRUPT: {
+            // The right sum of everything, and then a bit that is not as it was.
+            Packet whole{packet.header, {}, {}};
+            whole.header.flags |= PacketHeader::has_checksum;
+            std::vector<std::byte> payload;
+            for (const auto& part : packet.all().subspan(1)) {
+                payload.insert(payload.end(), part.begin(), part.end());
+            }
+            whole.bytes = payload;
+            packet.header.flags |= PacketHeader::has_checksum;
+            packet.header.checksum = checksum(whole) ^ 1;
+            return put(to, lane, packet);
+        }
+    }
+    return fabric::Sent::sent;
+}
+
+fabric::Sent Engine::Implementation::put(fabric::Connection* to, fabric::Lane lane,
+                                         Outgoing& packet) {
+    if (to != nullptr) {
+        return to->send(lane, packet.all());
+    }
+    if (local_end == local.size()) {
+        local.emplace_back();
+    }
+    Local& place = local[local_end++];
+    place.lane = lane;
+    place.record.clear();
+    for (const auto& part : packet.all()) {
+        place.record.insert(place.record.end(), part.begin(), part.end());
+    }
+    return fabric::Sent::sent;
+}
+
+void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
+                                   unsigned milliseconds) {
+    Delayed late{now_ns() + std::uint64_t{milliseconds} * 1'000'000, to, lane, {}};
+    std::vector<std::byte>& record = late.record;
+    const auto add = [&record](std::span<const std::byte> bytes) {
+        record.insert(record.end(), bytes.begin(), bytes.end());
+    };
+    // Requests to read name no memory of this side yet.
+    if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
+        (packet.header.flags & PacketHeader::to_fetch) != 0) {
+        // The bytes themselves: their memory may be gone by then.
+        const std::span segments = std::span(packet.segments).first(packet.header.payload);
+        packet.header.flags &= static_cast<std::uint8_t>(~unsigned{PacketHeader::to_fetch});
+        packet.header.payload = static_cast<std::uint32_t>(packet.header.length);
+        add(packet.all().front());
+        for (const fabric::Segment& segment : segments) {
+            add({reinterpret_cast<const std::byte*>(segment.address), segment.length});
+        }
+    } else {
+        for (const auto& part : packet.all()) {
+            add(part);
+        }
+    }
+    delayed.push_back(std::move(late));
+    wake_agent_before(delayed.back().due);
+}
+
+bool Engine::Implementation::still_holds(std::span<const std::byte> record) {
+    Packet packet{};
+    if (!parse_packet(record, packet) || (packet.header.flags & PacketHeader::to_fetch) == 0) {
+        return true;
+    }
+    const PacketHeader& header = packet.header;
+    Qp* const qp = process().qps.find(header.source);
+    if (qp == nullptr || qp->number() != header.source ||
+        (qp->state() != IBV_QPS_RTS && qp->state() != IBV_QPS_SQD)) {
+        return false;
+    }
+    Window window{};
+    return header.kind == PacketHeader::Kind::read_data
+               ? open_remote(*qp, header.rkey, header.remote_address, header.length,
+                             IBV_ACCESS_REMOTE_READ, window) == Denied::no
+               : awaits(*qp, header.psn);
+}
+
+std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lane lane,
+                                             std::span<const Window> windows,
+                                             std::span<fabric::Segment> segments) {
+    std::size_t count = 0;
+    for (const Window& window : windows) {
+        if (window.data == nullptr || is_unmapped(window)) {
+            return 0;
+        }
+        fabric::Segment& segment = segments[count++];
+        segment = {reinterpret_cast<std::uint64_t>(window.data), window.length, 0,
+                   to == nullptr ? 0 : to->offer(lane)};
+        if (to == nullptr) {
+            continue;
+        }
+        // Memory that the other process can map costs it a copy and no system call.
+        Shareable memory{};
+        if (shareable(window, memory)) {
+            const auto [share, is_new] =
+                peers[to].shares.try_emplace(memory.id, Peer::Share::offered);
+            if (is_new) {
+                const int error = to->share(memory.id, memory.fd, memory.length);
+                if (error == EAGAIN) {
+                    peers[to].shares.erase(share); // another time
+                    return 0;
+                }
+                share->second = error == 0 ? Peer::Share::offered : Peer::Share::refused;
+            }
+            if (share->second == Peer::Share::ready) {
+                segment.address = memory.offset;
+                segment.share = memory.id;
+                continue;
+            }
+        }
+        // What maps a device's memory is not memory of the process that others could read.
+        const bool is_private = window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf;
+        if (!is_private || to->pull_method() != fabric::PullMethod::process_vm) {
+            return 0;
+        }
+    }
+    return count;
+}
+
+void Engine::Implementation::withdraw_requests(Qp& qp) noexcept {
+    const Requester& requester = qp.requester;
+    if (requester.connection != nullptr && requester.connection->taken() < requester.offered) {
+        requester.connection->withdraw(fabric::Lane::requests);
+    }
+}
+
+} // namespace softverbs

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/link.hpp"
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace softverbs::fabric {
+namespace {
+
+constexpr std::size_t index(Lane lane) noexcept {
+    return static_cast<std::size_t>(lane);
+}
+
+/// Between accesses to memory that another process has as well.
+void fence() noexcept {
+    // ThreadSanitizer does not know fences, and looks at the threads of one process only.
+#ifndef __SANITIZE_THREAD__
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+}
+
+} // namespace
+
+bool can_be_doorbell(const UniqueFd& fd) noexcept {
+    // Writing to a pipe could raise SIGPIPE, and to a file could fill a disk. An eventfd is no file
+    // of any type that fstat(2) knows.
+    struct stat status {};
+    return fd && ::fstat(fd.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0 &&
+           (::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0;
+}
+
+Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
+           unsigned slot, pid_t pid, UniqueFd doorbell)
+    : context_(context),
+      incoming_(memory.incoming(side)),
+      outgoing_(memory.outgoing(side)),
+      in_{RingConsumer(memory.incoming_ring(side, Lane::requests), longest_record(memory.sizes())),
+          RingConsumer(memory.incoming_ring(side, Lane::responses),
+                       longest_record(memory.sizes()))},
+      out_{RingProducer(memory.outgoing_ring(side, Lane::requests)),
+           RingProducer(memory.outgoing_ring(side, Lane::responses))},
+      longest_(longest_record(memory.sizes())),
+      side_(side),
+      slot_(slot),
+      pid_(pid),
+      welcomed_(side == Side::acceptor),
+      memory_(std::move(memory)),
+      doorbell_(std::move(doorbell)),
+      mailbox_(std::move(socket), context.epoll, tag) {
+    if (context_.armed) {
+        // Somebody sleeps already. What has come before is seen here.
+        arm();
+        if (pending()) {
+            ::eventfd_write(context_.doorbell, 1);
+        }
+    }
+}
+
+Sent Link::send(Lane lane, RecordParts parts) noexcept {
+    if (state_ != State::open) [[unlikely]] {
+        return Sent::gone;
+    }
+    const std::size_t length = length_of(parts);
+    assert(length <= longest_);
+    if (!room(lane, length)) [[unlikely]] {
+        return state_ == State::open ? Sent::full : Sent::gone;
+    }
+    out_[index(lane)].put(parts, length);
+    if (lane == Lane::requests) {
+        ++sent_;
+    }
+    if (outgoing_.sleeping.load(std::memory_order_seq_cst) != 0 &&
+        outgoing_.sleeping.exchange(0, std::memory_order_seq_cst) != 0) [[unlikely]] {
+        ring_bell();
+    }
+    return Sent::sent;
+}
+
+bool Link::has_room(Lane lane, std::size_t length) noexcept {
+    // To somebody who is gone it is not room that is missing: what waits for it would wait for
+    // ever.
+    return state_ != State::open || room(lane, length) || state_ != State::open;
+}
+
+bool Link::room(Lane lane, std::size_t length) noexcept {
+    const std::size_t at = index(lane);
+    RingProducer::Room found = out_[at].room(length);
+    if (found == RingProducer::Room::not_now) [[unlikely]] {
+        wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
+        starved_[at] = true;
+        if (context_.armed) {
+            // Somebody sleeps who did not know of this.
+            outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
+            found = out_[at].room(length);
+        }
+    }
+    if (found == RingProducer::Room::garbage) [[unlikely]] {
+        cut();
+    }
+    return found == RingProducer::Room::enough;
+}
+
+std::uint64_t Link::taken() const noexcept {
+    return std::min(outgoing_.taken.load(std::memory_order_acquire), sent_);
+}
+
+void Link::withdraw(Lane lane) noexcept {
+    outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
+    // Before whatever this process writes to the memory from now on.
+    fence();
+}
+
+bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
+    // After what was read from the memory.
+    fence();
+    return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
+}
+
+unsigned Link::progress(Handler& handler, unsigned budget) {
+    if (state_ == State::over) [[unlikely]] {
+        return 0;
+    }
+    if (starved_[0] || starved_[1]) [[unlikely]] {
+        offer_room(handler);
+    }
+    unsigned done = hand_out_responses(handler, budget);
+    done += hand_out_requests(handler, budget - done);
+    if (state_ == State::closing) [[unlikely]] {
+        close_when_drained();
+    }
+    return done;
+}
+
+unsigned Link::hand_out_responses(Handler& handler, unsigned budget) {
+    RingConsumer& ring = in(Lane::responses);
+    std::span<const std::byte> record;
+    unsigned done = 0;
+    while (done < budget && state_ != State::over) {
+        const RingConsumer::Next next = ring.next(record);
+        if (next != RingConsumer::Next::record) {
+            if (next == RingConsumer::Next::garbage) {
+                cut();
+            }
+            break;
+        }
+        ++done;
+        ++context_.deliveries;
+        handler.on_response(*this, record);
+        ring.pop();
+    }
+    if (done != 0) {
+        freed(Lane::responses);
+    }
+    return done;
+}
+
+unsigned Link::hand_out_requests(Handler& handler, unsigned budget) {
+    RingConsumer& ring = in(Lane::requests);
+    std::span<const std::byte> record;
+    unsigned done = 0;
+    while (done < budget && state_ != State::over) {
+        const RingConsumer::Next next = ring.next(record);
+        if (next != RingConsumer::Next::record) {
+            if (next == RingConsumer::Next::garbage) {
+                cut();
+            }
+            break;
+        }
+        refused_ = !handler.on_request(*this, record);
+        if (refused_) {
+            refused_at_ = context_.deliveries;
+            break;
+        }
+        ++done;
+        // Only now: that may have taken long, or this process was stopped meanwhile.
+        incoming_.taken.store(++taken_here_, std::memory_order_release);
+        ++context_.deliveries;
+        ring.pop();
+    }
+    if (done != 0) {
+        freed(Lane::requests);
+    }
+    return done;
+}
+
+void Link::freed(Lane lane) noexcept {
+    in(lane).settle();
+    std::atomic<std::uint32_t>& blocked = incoming_.blocked[index(lane)];
+    if (blocked.load(std::memory_order_seq_cst) != 0 &&
+        blocked.exchange(0, std::memory_order_seq_cst) != 0) [[unlikely]] {
+        ring_bell();
+    }
+}
+
+bool Link::starved_lane_has_room(std::size_t lane) noexcept {
+    return out_[lane].room(wanted_[lane]) != RingProducer::Room::not_now;
+}
+
+void Link::offer_room(Handler& handler) {
+    bool found = false;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        if (starved_[lane] && starved_lane_has_room(lane)) {
+            starved_[lane] = false;
+            found = true;
+        }
+    }
+    if (found) {
+        ++context_.deliveries;
+        handler.on_room(*this);
+    }
+}
+
+void Link::arm() noexcept {
+    incoming_.sleeping.store(1, std::memory_order_seq_cst);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        if (starved_[lane]) {
+            outgoing_.blocked[lane].store(1, std::memory_order_seq_cst);
+        }
+    }
+}
+
+void Link::disarm() noexcept {
+    incoming_.sleeping.store(0, std::memory_order_relaxed);
+    for (std::atomic<std::uint32_t>& blocked : outgoing_.blocked) {
+        blocked.store(0, std::memory_order_relaxed);
+    }
+}
+
+bool Link::pending() noexcept {
+    const bool refused_again = refused_ && refused_at_ == context_.deliveries;
+    bool found = state_ == State::over || !in(Lane::responses).empty() ||
+                 (!refused_again && !in(Lane::requests).empty());
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        found = found || (starved_[lane] && starved_lane_has_room(lane));
+    }
+    return found;
+}
+
+void Link::close_when_drained() noexcept {
+    if (in(Lane::requests).empty() && in(Lane::responses).empty()) {
+        state_ = State::over;
+    }
+}
+
+void Link::hang_up() noexcept {
+    if (state_ != State::open) {
+        return;
+    }
+    state_ = State::closing;
+    starved_ = {};
+    // What was refused because of the other side may be taken now.
+    ++context_.deliveries;
+    mailbox_.detach();
+    for (RingConsumer& ring : in_) {
+        ring.freeze();
+    }
+    close_when_drained();
+}
+
+void Link::part() noexcept {
+    mailbox_.detach();
+    // Not left to close(2), for the reason given in detach().
+    ::shutdown(mailbox_.socket(), SHUT_RDWR);
+}
+
+void Link::ring_bell() noexcept {
+    if (doorbell_) {
+        // Full means rung already.
+        ::eventfd_write(doorbell_.get(), 1);
+        return;
+    }
+    Message poke;
+    poke.kind = MessageKind::poke;
+    // A socket that is full wakes the other side as well.
+    static_cast<void>(post(mailbox_.socket(), poke, {}));
+}
+
+} // namespace softverbs::fabric

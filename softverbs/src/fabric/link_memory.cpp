@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/link_memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <numeric>
+
+namespace softverbs::fabric {
+namespace {
+
+constexpr std::size_t header_bytes = 4096;
+constexpr std::size_t smallest_ring = 4096;
+constexpr std::size_t largest_ring = std::size_t{64} << 20U;
+/// A file that shrinks would turn the other side's next access into SIGBUS.
+constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+static_assert(2 * sizeof(Direction) <= header_bytes);
+
+std::size_t total_bytes(const RingSizes& sizes) noexcept {
+    return header_bytes + 2 * std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
+
+int reserve(int fd, std::size_t size) noexcept {
+    // Storage now rather than at the first access: that would fail with SIGBUS.
+    int done = 0;
+    do {
+        done = ::fallocate(fd, 0, 0, static_cast<off_t>(size));
+    } while (done != 0 && errno == EINTR);
+    return done;
+}
+
+} // namespace
+
+bool valid(const RingSizes& sizes) noexcept {
+    return std::all_of(sizes.begin(), sizes.end(), [](std::size_t size) {
+        return std::has_single_bit(size) && size >= smallest_ring && size <= largest_ring;
+    });
+}
+
+std::size_t longest_record(const RingSizes& sizes) noexcept {
+    // More than half of a ring may never fit in: what is skipped before it does not fit beside it.
+    return std::min(sizes[0] / 4, sizes[1] / 2) - record_header_bytes;
+}
+
+LinkMemory LinkMemory::make(const RingSizes& sizes, UniqueFd& fd) noexcept {
+    LinkMemory memory;
+    memory.sizes_ = sizes;
+    UniqueFd file(::memfd_create("softverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const std::size_t size = total_bytes(sizes);
+    if (!file || reserve(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, seals) != 0) {
+        errno = errno == ENFILE ? EMFILE : errno == EMFILE ? EMFILE : ENOMEM;
+        return memory;
+    }
+    memory.mapping_ = Mapping(file.get(), size, PROT_READ | PROT_WRITE, MAP_POPULATE);
+    if (!memory) {
+        errno = ENOMEM;
+        return memory;
+    }
+    fd = std::move(file);
+    return memory;
+}
+
+LinkMemory LinkMemory::accept(int fd, const RingSizes& sizes) noexcept {
+    LinkMemory memory;
+    struct stat status {};
+    const int sealed = ::fcntl(fd, F_GET_SEALS);
+    if (!valid(sizes) || sealed < 0 || (sealed & seals) != seals ||
+        (sealed & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 || ::fstat(fd, &status) != 0 ||
+        status.st_size != static_cast<off_t>(total_bytes(sizes)) ||
+        // A file with holes would not keep its storage promised.
+        status.st_blocks * 512 < status.st_size) {
+        errno = EINVAL;
+        return memory;
+    }
+    memory.sizes_ = sizes;
+    memory.mapping_ = Mapping(fd, total_bytes(sizes), PROT_READ | PROT_WRITE, MAP_POPULATE);
+    if (!memory) {
+        errno = errno == ENOMEM ? ENOMEM : EINVAL;
+    }
+    return memory;
+}
+
+Direction& LinkMemory::direction(unsigned number) const noexcept {
+    return reinterpret_cast<Direction*>(mapping_.bytes())[number];
+}
+
+RingMemory LinkMemory::ring(unsigned number, Lane lane) const noexcept {
+    const auto index = static_cast<std::size_t>(lane);
+    std::byte* bytes = mapping_.bytes() + header_bytes;
+    bytes += number * (sizes_[0] + sizes_[1]) + (index == 0 ? 0 : sizes_[0]);
+    Direction& indices = direction(number);
+    return {bytes, sizes_[index], &indices.tail[index], &indices.head[index]};
+}
+
+Direction& LinkMemory::outgoing(Side side) const noexcept {
+    return direction(static_cast<unsigned>(side));
+}
+
+Direction& LinkMemory::incoming(Side side) const noexcept {
+    return direction(1 - static_cast<unsigned>(side));
+}
+
+RingMemory LinkMemory::outgoing_ring(Side side, Lane lane) const noexcept {
+    return ring(static_cast<unsigned>(side), lane);
+}
+
+RingMemory LinkMemory::incoming_ring(Side side, Lane lane) const noexcept {
+    return ring(1 - static_cast<unsigned>(side), lane);
+}
+
+} // namespace softverbs::fabric

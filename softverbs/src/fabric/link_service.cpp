@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <time.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "fabric/link.hpp"
+
+namespace softverbs::fabric {
+namespace {
+
+/// Letters read in one go, so that one process cannot keep this one from the others.
+constexpr unsigned most_letters = 64;
+/// Each mapping counts against vm.max_map_count, which other parts of the program need, too.
+constexpr std::size_t most_pulled = 16384;
+constexpr std::int64_t trust_ns = 1'000'000;
+
+Message answer(std::uint32_t number, int error) noexcept {
+    Message message;
+    message.kind = MessageKind::shared;
+    message.number = number;
+    message.error = static_cast<std::uint32_t>(error);
+    return message;
+}
+
+} // namespace
+
+void Link::welcome(const Message& hello) noexcept {
+    probe(hello);
+    Message message;
+    message.kind = MessageKind::welcome;
+    context_.cookie.tell(message);
+    // Where it does not get there, the connector goes on poking. If it is gone, reading will tell.
+    static_cast<void>(mailbox_.send(message, context_.doorbell));
+}
+
+void Link::probe(const Message& told) noexcept {
+    can_pull_ = context_.pull && finds_cookie(pid_, told);
+    const PullMethod method = can_pull_ ? PullMethod::process_vm : PullMethod::none;
+    incoming_.pull.store(static_cast<std::uint32_t>(method), std::memory_order_release);
+}
+
+PullMethod Link::pull_method() const noexcept {
+    if (!context_.pull) {
+        return PullMethod::none;
+    }
+    switch (outgoing_.pull.load(std::memory_order_acquire)) {
+        case static_cast<std::uint32_t>(PullMethod::unknown):
+            return PullMethod::unknown;
+        case static_cast<std::uint32_t>(PullMethod::process_vm):
+            return PullMethod::process_vm;
+        default:
+            return PullMethod::none;
+    }
+}
+
+int Link::pull(std::uint64_t address, std::uint32_t share, std::span<std::byte> into) noexcept {
+    if (share == 0) {
+        return pull_private(address, into);
+    }
+    const auto found = pulled_.find(share);
+    return found == pulled_.end() ? EINVAL : found->second.read(address, into);
+}
+
+int Link::pull_private(std::uint64_t address, std::span<std::byte> into) noexcept {
+    if (!can_pull_) {
+        return EPERM;
+    }
+    // Its number could be another process's by now.
+    return alive() ? read_process(pid_, address, into) : ESRCH;
+}
+
+bool Link::alive() noexcept {
+    if (state_ != State::open) {
+        return false;
+    }
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+    if (now_ns - alive_at_ < trust_ns) {
+        return true;
+    }
+    if (mailbox_.hung_up()) {
+        return false;
+    }
+    alive_at_ = now_ns;
+    return true;
+}
+
+int Link::share(std::uint32_t id, int fd, std::size_t length) noexcept {
+    if (state_ != State::open) {
+        return ESRCH;
+    }
+    if (id == 0 || length == 0) {
+        return EINVAL;
+    }
+    if (fd < 0) {
+        return EBADF;
+    }
+    try {
+        if (!shares_.emplace(id, false).second) {
+            return EEXIST;
+        }
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    Message message;
+    message.kind = MessageKind::share;
+    message.number = id;
+    message.length = length;
+    const int error = mailbox_.send(message, fd);
+    if (error != 0) {
+        shares_.erase(id);
+    }
+    return error == EPIPE ? ESRCH : error;
+}
+
+void Link::unshare(std::uint32_t id) noexcept {
+    if (state_ != State::open || shares_.erase(id) == 0) {
+        return;
+    }
+    Message message;
+    message.kind = MessageKind::unshare;
+    message.number = id;
+    send_or_cut(message);
+}
+
+void Link::send_or_cut(const Message& message) noexcept {
+    const int error = mailbox_.send(message);
+    // EPIPE is noticed, and dealt with in order, when the socket is read. Whoever lets thousands of
+    // messages lie gets no more.
+    if (error != 0 && error != EPIPE) {
+        cut();
+    }
+}
+
+void Link::service(Handler& handler) {
+    flush(handler);
+    ReceivedMessage received;
+    for (unsigned count = 0; count < most_letters && state_ == State::open; ++count) {
+        switch (receive(mailbox_.socket(), received)) {
+            case Arrival::message:
+                handle(received, handler);
+                break;
+            case Arrival::nothing:
+                return;
+            case Arrival::closed:
+                hang_up();
+                return;
+            case Arrival::garbage:
+                cut();
+                return;
+        }
+    }
+}
+
+void Link::flush(Handler& handler) {
+    int error = 0;
+    while (state_ == State::open) {
+        const auto failed = mailbox_.flush(error);
+        if (!failed) {
+            return;
+        }
+        if (shares_.erase(*failed) != 0) {
+            ++context_.deliveries;
+            handler.on_shared(*this, *failed, error);
+        }
+    }
+}
+
+void Link::handle(ReceivedMessage& received, Handler& handler) {
+    const Message& message = received.message;
+    switch (message.kind) {
+        case MessageKind::hello:
+            cut();
+            break;
+        case MessageKind::welcome:
+            if (welcomed_) {
+                cut();
+                break;
+            }
+            welcomed_ = true;
+            // Without one, pokes go on.
+            if (can_be_doorbell(received.descriptors[0])) {
+                doorbell_ = std::move(received.descriptors[0]);
+            }
+            probe(message);
+            break;
+        case MessageKind::poke:
+            break;
+        case MessageKind::share:
+            import(received);
+            break;
+        case MessageKind::shared:
+            // What was taken back meanwhile is nobody's business any more.
+            if (const auto found = shares_.find(message.number);
+                found != shares_.end() && !std::exchange(found->second, true)) {
+                ++context_.deliveries;
+                handler.on_shared(*this, message.number, static_cast<int>(message.error));
+            }
+            break;
+        case MessageKind::unshare:
+            pulled_.erase(message.number);
+            break;
+    }
+}
+
+void Link::import(ReceivedMessage& received) noexcept {
+    const std::uint32_t number = received.message.number;
+    if (!received.descriptors[0] && !received.truncated) {
+        cut();
+        return;
+    }
+    int error = 0;
+    SharedFile file;
+    if (!received.descriptors[0]) {
+        error = EMFILE;
+    } else if (pulled_.size() >= most_pulled) {
+        error = ENOMEM;
+    } else {
+        error = file.map(std::move(received.descriptors[0]), received.message.length);
+    }
+    if (error == 0) {
+        try {
+            error = pulled_.emplace(number, std::move(file)).second ? 0 : EEXIST;
+        } catch (const std::bad_alloc&) {
+            error = ENOMEM;
+        }
+    }
+    send_or_cut(answer(number, error));
+}
+
+} // namespace softverbs::fabric

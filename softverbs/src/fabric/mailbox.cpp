@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/mailbox.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <new>
+#include <span>
+
+namespace softverbs::fabric {
+namespace {
+
+/// Offers stop here; what answers or ends an offer, which must not be lost, later.
+constexpr std::size_t most_offers_waiting = 256;
+constexpr std::size_t most_waiting = std::size_t{64} * 1024;
+
+int post_one(int socket, const Message& message, const int& descriptor) noexcept {
+    return post(socket, message, std::span<const int>(&descriptor, descriptor >= 0 ? 1 : 0));
+}
+
+} // namespace
+
+int Mailbox::send(const Message& message, int descriptor) noexcept {
+    if (waiting_.empty()) {
+        const int error = post_one(socket_.get(), message, descriptor);
+        if (error != EAGAIN) {
+            return error;
+        }
+    }
+    const bool offer = message.kind == MessageKind::share;
+    if (waiting_.size() >= (offer ? most_offers_waiting : most_waiting)) {
+        return EAGAIN;
+    }
+    UniqueFd copy;
+    if (descriptor >= 0) {
+        copy.reset(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+        if (!copy) {
+            return errno;
+        }
+    }
+    try {
+        waiting_.push_back({message, std::move(copy)});
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    watch_room(true);
+    return 0;
+}
+
+std::optional<std::uint32_t> Mailbox::flush(int& error) noexcept {
+    if (waiting_.empty()) {
+        return std::nullopt;
+    }
+    while (!waiting_.empty()) {
+        const Waiting& next = waiting_.front();
+        error = post_one(socket_.get(), next.message, next.descriptor.get());
+        if (error == EAGAIN) {
+            return std::nullopt;
+        }
+        const std::uint32_t number = next.message.number;
+        const bool offer = next.message.kind == MessageKind::share;
+        waiting_.pop_front();
+        if (error != 0 && offer) {
+            return number;
+        }
+    }
+    watch_room(false);
+    return std::nullopt;
+}
+
+void Mailbox::watch_room(bool wanted) noexcept {
+    epoll_event event{};
+    event.events = EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0);
+    event.data.u64 = tag_;
+    ::epoll_ctl(epoll_, EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+bool Mailbox::hung_up() const noexcept {
+    pollfd descriptor{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+    return ::poll(&descriptor, 1, 0) > 0 && (descriptor.revents & (POLLRDHUP | POLLHUP)) != 0;
+}
+
+void Mailbox::detach() noexcept {
+    // Not left to close(2): a child by fork(2) may have the socket open, and the events with it.
+    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
+}
+
+} // namespace softverbs::fabric

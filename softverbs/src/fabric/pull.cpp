@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/pull.hpp"
+
+#include <sys/random.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace softverbs::fabric {
+
+Cookie::Cookie() noexcept {
+    if (::getrandom(bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
+        // Not a secret: it only has to differ from what another process has at that address.
+        timespec now{};
+        ::clock_gettime(CLOCK_MONOTONIC, &now);
+        static_assert(sizeof now <= cookie_bytes);
+        std::memcpy(bytes_.data(), &now, sizeof now);
+    }
+}
+
+void Cookie::tell(Message& message) const noexcept {
+    message.address = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    message.cookie = bytes_;
+}
+
+bool finds_cookie(pid_t pid, const Message& told) noexcept {
+    // A process in a PID namespace that this one does not see has pid 0.
+    std::array<std::byte, cookie_bytes> found{};
+    return pid > 0 && read_process(pid, told.address, found) == 0 && found == told.cookie;
+}
+
+int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) noexcept {
+    while (!into.empty()) {
+        const iovec local{.iov_base = into.data(), .iov_len = into.size()};
+        const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = into.size()};
+        // It stops early at the first page that is not there, and at 2 GiB.
+        const ssize_t read = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        if (read < 0) {
+            // Kernels and filters of system calls have more names for it: ENOSYS, EACCES.
+            return errno == EFAULT || errno == ESRCH || errno == ENOMEM ? errno
+                   : errno == EINVAL                                    ? EFAULT
+                                                                        : EPERM;
+        }
+        if (read == 0) {
+            return EFAULT;
+        }
+        into = into.subspan(static_cast<std::size_t>(read));
+        address += static_cast<std::uint64_t>(read);
+    }
+    return 0;
+}
+
+bool pull_wanted() {
+    const char* const value = std::getenv("SOFTVERBS_PULL");
+    const std::string_view wanted = value == nullptr ? "process_vm" : value;
+    if (wanted != "process_vm" && wanted != "none") {
+        throw std::system_error(
+            EINVAL, std::system_category(),
+            "SOFTVERBS_PULL is \"" + std::string(wanted) + "\"; set it to process_vm or none");
+    }
+    return wanted == "process_vm";
+}
+
+} // namespace softverbs::fabric

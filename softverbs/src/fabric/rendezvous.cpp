@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/rendezvous.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <system_error>
+
+namespace softverbs::fabric {
+namespace {
+
+[[noreturn]] void fail(int error, const std::string& what) {
+    throw std::system_error(error, std::system_category(), what);
+}
+
+std::string lock_name(unsigned slot) {
+    return std::to_string(slot) + ".lock";
+}
+
+std::string socket_name(unsigned slot) {
+    return std::to_string(slot) + ".sock";
+}
+
+/// The slot whose lock is called @p name.
+std::optional<unsigned> slot_of(std::string_view name) noexcept {
+    unsigned slot = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slot);
+    if (error != std::errc{} || std::string_view(end, name.data() + name.size()) != ".lock") {
+        return std::nullopt;
+    }
+    return slot;
+}
+
+struct DirectoryCloser {
+    void operator()(DIR* directory) const noexcept { ::closedir(directory); }
+};
+
+} // namespace
+
+std::string default_directory() {
+    const char* const directory = std::getenv("SOFTVERBS_DIR");
+    if (directory != nullptr && *directory != '\0') {
+        return directory;
+    }
+    const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+    struct stat status {};
+    if (runtime != nullptr && *runtime != '\0' && ::stat(runtime, &status) == 0 &&
+        status.st_uid == ::geteuid()) {
+        return std::string(runtime) + "/softverbs";
+    }
+    return "/tmp/softverbs-" + std::to_string(::geteuid());
+}
+
+Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
+    const std::string where = "softverbs meets in " + path_;
+    if (::mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
+        fail(errno, where + ", which cannot be made; set SOFTVERBS_DIR to a directory of your own");
+    }
+    fd_.reset(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd_) {
+        const char* const hint = errno == ENOTDIR ? ", which is a file or a symbolic link" : "";
+        fail(errno, where + hint + "; set SOFTVERBS_DIR to a directory of your own");
+    }
+    struct stat status {};
+    if (::fstat(fd_.get(), &status) != 0) {
+        fail(errno, where);
+    }
+    if (status.st_uid != ::geteuid()) {
+        fail(EACCES, where + ", which belongs to user " + std::to_string(status.st_uid) +
+                         "; set SOFTVERBS_DIR to a directory of your own");
+    }
+    if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        fail(EACCES, where + ", which others can enter; chmod 700 it");
+    }
+    // Who clears old files away in /tmp leaves a directory alone that is locked:
+    // systemd-tmpfiles(8).
+    ::flock(fd_.get(), LOCK_SH | LOCK_NB);
+}
+
+sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string_view end = "/4294967295.sock";
+    int size = 0;
+    // A path that is too long, or that chdir(2) would lead astray, has a shorter name.
+    if (path_.front() == '/' && path_.size() + end.size() < sizeof address.sun_path) {
+        size = std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%u.sock", path_.c_str(),
+                             slot);
+    } else {
+        size = std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%u.sock",
+                             fd_.get(), slot);
+    }
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                    static_cast<std::size_t>(size) + 1);
+    return address;
+}
+
+UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
+    const std::string name = lock_name(slot);
+    const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0);
+    // Who held the lock may remove the file between the calls here, so look whether it still has
+    // its name. Each time round somebody else got on.
+    while (true) {
+        UniqueFd file(::openat(fd_.get(), name.c_str(), flags, S_IRUSR | S_IWUSR));
+        if (!file) {
+            if (errno == ENOENT && !create) {
+                return {};
+            }
+            fail(errno, "softverbs cannot open " + path_ + "/" + name);
+        }
+        // The kernel gives it up when the process ends in whatever way. A child by fork(2) shares
+        // it.
+        if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) {
+                return {};
+            }
+            fail(errno, "softverbs cannot lock " + path_ + "/" + name);
+        }
+        struct stat locked {};
+        struct stat named {};
+        if (::fstat(file.get(), &locked) == 0 &&
+            ::fstatat(fd_.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            locked.st_ino == named.st_ino && locked.st_dev == named.st_dev) {
+            return file;
+        }
+    }
+}
+
+void Rendezvous::remove(unsigned slot) const noexcept {
+    // The lock goes last: a socket without a lock would never be cleared away.
+    ::unlinkat(fd_.get(), socket_name(slot).c_str(), 0);
+    ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
+}
+
+void Rendezvous::sweep() const {
+    // Of its own: a duplicate would share its position with the other users of the descriptor.
+    UniqueFd fd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const std::unique_ptr<DIR, DirectoryCloser> directory(::fdopendir(fd.get()));
+    if (!directory) {
+        return;
+    }
+    static_cast<void>(fd.release());
+    while (const dirent* const entry = ::readdir(directory.get())) {
+        const auto slot = slot_of(entry->d_name);
+        if (!slot) {
+            continue;
+        }
+        if (const UniqueFd stale = lock(*slot, false)) {
+            remove(*slot);
+        }
+    }
+}
+
+UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept {
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket) {
+        errno = errno == EMFILE || errno == ENFILE ? EMFILE : ENOMEM;
+        return {};
+    }
+    socklen_t length = 0;
+    const sockaddr_un address = rendezvous.address(slot, length);
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+        // Refused: the process was killed, and what is there is only the name of its socket.
+        errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
+        return {};
+    }
+    const auto process = peer_process(socket.get());
+    if (!process) {
+        errno = EACCES;
+        return {};
+    }
+    pid = *process;
+    return socket;
+}
+
+std::optional<pid_t> peer_process(int socket) noexcept {
+    ucred credentials{};
+    socklen_t size = sizeof credentials;
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
+        credentials.uid != ::geteuid()) {
+        return std::nullopt;
+    }
+    return credentials.pid;
+}
+
+} // namespace softverbs::fabric

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <poll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "fabric/rendezvous.hpp"
+
+namespace softverbs::fabric {
+namespace {
+
+unsigned some_slot(unsigned slots) noexcept {
+    unsigned random = 0;
+    if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
+        random = static_cast<unsigned>(::getpid()) * 7919U;
+    }
+    return random % slots;
+}
+
+} // namespace
+
+Slot::Slot(const Rendezvous& rendezvous, unsigned slots)
+    : rendezvous_(rendezvous), owner_(::getpid()) {
+    const unsigned first = some_slot(slots);
+    // A free slot looks taken while somebody else clears it away, so look again before giving up.
+    constexpr int rounds = 3;
+    for (int round = 0; round < rounds; ++round) {
+        for (unsigned step = 0; step < slots; ++step) {
+            if (take((first + step) % slots)) {
+                return;
+            }
+        }
+        ::poll(nullptr, 0, 1);
+    }
+    throw std::system_error(ENOSPC, std::system_category(),
+                            "softverbs has processes in all " + std::to_string(slots) +
+                                " slots in " + rendezvous.path() +
+                                "; end some, or use another SOFTVERBS_DIR");
+}
+
+bool Slot::take(unsigned slot) {
+    UniqueFd lock = rendezvous_.lock(slot, true);
+    if (!lock) {
+        return false;
+    }
+    socklen_t length = 0;
+    const sockaddr_un address = rendezvous_.address(slot, length);
+    // What a process that was killed left there.
+    ::unlink(address.sun_path);
+    UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!listener ||
+        ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        ::listen(listener.get(), SOMAXCONN) != 0) {
+        const int error = errno;
+        rendezvous_.remove(slot);
+        throw std::system_error(error, std::system_category(),
+                                "softverbs cannot listen at " + std::string(address.sun_path));
+    }
+    number_ = slot;
+    lock_ = std::move(lock);
+    listener_ = std::move(listener);
+    return true;
+}
+
+Slot::~Slot() {
+    if (lock_ && mine()) {
+        rendezvous_.remove(number_);
+    }
+}
+
+bool Slot::mine() const noexcept {
+    return ::getpid() == owner_;
+}
+
+void Slot::abandon() noexcept {
+    listener_.reset();
+    lock_.reset();
+}
+
+} // namespace softverbs::fabric

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <linux/dma-buf.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "objects/cuda_memory.hpp"
+#include "objects/mapping.hpp"
+#include "objects/memory_region.hpp"
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+namespace {
+
+Denied open(const Grant& grant, const Pd& pd, std::uint64_t address, std::uint64_t length,
+            unsigned access, Window& window) {
+    if (grant.revoked || grant.mr->grant.revoked) {
+        return Denied::revoked;
+    }
+    if (grant.pd != &pd) {
+        return Denied::domain;
+    }
+    // One after the other: neither the address nor the length has to be anything sensible.
+    if (address < grant.iova || !lies_within(address - grant.iova, length, grant.length)) {
+        return Denied::bounds;
+    }
+    if ((grant.access & access) != access) {
+        return Denied::access;
+    }
+    window.data = grant.base != nullptr ? grant.base + (address - grant.iova) : nullptr;
+    window.length = length;
+    window.mr = grant.mr;
+    // Memory that was not pinned is brought in now, or the program would be hit by what is not
+    // there instead of the request.
+    const bool on_demand = (grant.mr->grant.access & IBV_ACCESS_ON_DEMAND) != 0;
+    constexpr unsigned writing =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    if (on_demand && !populate(window.data, length, (access & writing) != 0)) {
+        window = {};
+        return Denied::access;
+    }
+    return Denied::no;
+}
+
+void sync(const Window& window, std::uint64_t flags) noexcept {
+    if (window.mr == nullptr || window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf) {
+        return;
+    }
+    dma_buf_sync request{};
+    request.flags = flags;
+    int result = 0;
+    do {
+        result = ::ioctl(window.mr->mapping->fd, DMA_BUF_IOCTL_SYNC, &request);
+    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+}
+
+} // namespace
+
+Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window) {
+    window = {};
+    if (entry.length == 0) {
+        return Denied::no;
+    }
+    const Grant* const grant = process().keys.find(entry.lkey);
+    if (grant == nullptr || grant->is_window) {
+        return Denied::key;
+    }
+    const unsigned access = write ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE) : 0U;
+    return open(*grant, pd, entry.addr, entry.length, access, window);
+}
+
+Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t length,
+                   unsigned access, Window& window) {
+    window = {};
+    if (length == 0) {
+        return Denied::no;
+    }
+    const Grant* const grant = process().keys.find(rkey);
+    if (grant == nullptr || (grant->qp_number != 0 && grant->qp_number != qp.number())) {
+        return Denied::key;
+    }
+    return open(*grant, qp.pd(), address, length, access, window);
+}
+
+bool copy_from(const Window& window, std::uint64_t offset, std::span<std::byte> into) noexcept {
+    if (window.data == nullptr) {
+        std::ranges::fill(into, std::byte{});
+    } else if (!is_unmapped(window)) {
+        std::memcpy(into.data(), window.data + offset, into.size());
+    } else if (!read_cuda_memory(*window.mr->cuda, window.data + offset, into)) {
+        window.mr->grant.revoked = true;
+        return false;
+    }
+    return true;
+}
+
+bool copy_to(const Window& window, std::uint64_t offset,
+             std::span<const std::byte> bytes) noexcept {
+    if (window.data == nullptr) {
+        return true;
+    }
+    if (!is_unmapped(window)) {
+        std::memcpy(window.data + offset, bytes.data(), bytes.size());
+    } else if (!write_cuda_memory(*window.mr->cuda, window.data + offset, bytes)) {
+        window.mr->grant.revoked = true;
+        return false;
+    }
+    return true;
+}
+
+void begin_cpu_access(const Window& window, bool write) noexcept {
+    sync(window, DMA_BUF_SYNC_START | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ));
+}
+
+void end_cpu_access(const Window& window, bool write) noexcept {
+    sync(window, DMA_BUF_SYNC_END | (write ? DMA_BUF_SYNC_RW : DMA_BUF_SYNC_READ));
+}
+
+bool shareable(const Window& window, Shareable& out) noexcept {
+    if (window.mr == nullptr || window.mr->mapping == nullptr || window.data == nullptr) {
+        return false;
+    }
+    const Mapping& mapping = *window.mr->mapping;
+    out = {.id = mapping.id,
+           .fd = mapping.fd,
+           .length = mapping.length,
+           .offset = static_cast<std::uint64_t>(window.data - mapping.data)};
+    return true;
+}
+
+} // namespace softverbs

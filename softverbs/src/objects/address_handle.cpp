@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+namespace {
+
+bool is_zero(const ibv_gid& gid) {
+    return std::ranges::all_of(gid.raw, [](std::uint8_t byte) { return byte == 0; });
+}
+
+} // namespace
+
+int check_address(Device& device, const ibv_ah_attr& address) {
+    const Port* port = device.port(address.port_num);
+    if (port == nullptr) {
+        return EINVAL;
+    }
+    if (address.is_global == 0) {
+        // A LID is all there is then: Ethernet has none, and 0 is nobody's.
+        return port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET || address.dlid == 0 ? EINVAL
+                                                                                           : 0;
+    }
+    if (address.grh.sgid_index >= port->gids.size() ||
+        is_zero(port->gids[address.grh.sgid_index].gid) || is_zero(address.grh.dgid)) {
+        return EINVAL;
+    }
+    return 0;
+}
+
+Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes) {
+    if (const int error = check_address(device_of(pd), attributes); error != 0) {
+        return fail(error);
+    }
+    auto* ah = new (std::nothrow) Ah;
+    if (ah == nullptr) {
+        return fail(ENOMEM);
+    }
+    static std::uint32_t handles = 0;
+    ah->context = pd.context;
+    ah->pd = &pd;
+    ah->handle = ++handles;
+    ah->attributes = attributes;
+    ++context_of(pd).users;
+    ++pd.users;
+    ++process().live[SOFTVERBS_AH];
+    return ah;
+}
+
+int destroy_ah(Ah& ah) {
+    --context_of(ah).users;
+    --static_cast<Pd*>(ah.pd)->users;
+    --process().live[SOFTVERBS_AH];
+    delete &ah;
+    return 0;
+}
+
+} // namespace softverbs

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+namespace {
+
+ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            return IBV_WC_RDMA_WRITE;
+        case IBV_WR_RDMA_READ:
+            return IBV_WC_RDMA_READ;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            return IBV_WC_COMP_SWAP;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            return IBV_WC_FETCH_ADD;
+        case IBV_WR_LOCAL_INV:
+            return IBV_WC_LOCAL_INV;
+        case IBV_WR_BIND_MW:
+            return IBV_WC_BIND_MW;
+        default:
+            return IBV_WC_SEND;
+    }
+}
+
+void raise(Qp& qp, ibv_event_type type) {
+    ibv_async_event event{};
+    event.element.qp = qp.native();
+    event.event_type = type;
+    raise_event(context_of(qp.qp_base), event);
+}
+
+/// The oldest request is in flight, is to be sent again, or went out in part.
+bool is_sending(const Qp& qp) noexcept {
+    const std::uint64_t first = qp.sends.first();
+    return first < qp.requester.next || first < qp.requester.resent_until ||
+           (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
+}
+
+void flush_receive(Qp& qp, std::uint64_t wr_id) {
+    Completion completion;
+    completion.wc.wr_id = wr_id;
+    completion.wc.status = IBV_WC_WR_FLUSH_ERR;
+    completion.wc.opcode = IBV_WC_RECV;
+    complete_receive(qp, completion);
+}
+
+} // namespace
+
+void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
+                   std::uint32_t vendor_error) {
+    const SendRequest& request = qp.sends.front();
+    Completion completion;
+    completion.wc.wr_id = request.wr_id;
+    completion.wc.status = status;
+    completion.wc.opcode = completed_opcode(request.opcode);
+    completion.wc.vendor_err = vendor_error;
+    completion.wc.byte_len = byte_len;
+    completion.wc.qp_num = qp.number();
+    const bool wanted =
+        status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
+    // Away before it is completed: a queue that overruns flushes this one.
+    qp.sends.pop();
+    if (wanted) {
+        push(*qp.send_queue, completion);
+    }
+    end_draining(qp);
+}
+
+void end_draining(Qp& qp) {
+    if (qp.state() == IBV_QPS_SQD && qp.attributes.sq_draining != 0 && !is_sending(qp)) {
+        qp.attributes.sq_draining = 0;
+        if (qp.attributes.en_sqd_async_notify != 0) {
+            raise(qp, IBV_EVENT_SQ_DRAINED);
+        }
+    }
+}
+
+void complete_receive(Qp& qp, const Completion& completion) {
+    Completion numbered = completion;
+    numbered.wc.qp_num = qp.number();
+    push(*qp.recv_queue, numbered);
+}
+
+bool take_receive(Qp& qp, RecvRequest& request) {
+    Srq* shared = qp.shared_queue;
+    Ring<RecvRequest>& requests = shared != nullptr ? shared->requests : qp.receives;
+    if (requests.empty()) {
+        return false;
+    }
+    request = requests.front();
+    requests.pop();
+    if (shared != nullptr && requests.size() < shared->limit) {
+        shared->limit = 0;
+        ibv_async_event event{};
+        event.element.srq = shared;
+        event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+        raise_event(context_of(*shared), event);
+    }
+    return true;
+}
+
+void flush_sends(Qp& qp) {
+    while (!qp.sends.empty()) {
+        complete_send(qp, IBV_WC_WR_FLUSH_ERR);
+    }
+    process().engine.flushed(qp);
+}
+
+void flush_receives(Qp& qp) {
+    if (qp.responder.current_taken) {
+        qp.responder.current_taken = false;
+        flush_receive(qp, qp.responder.current.wr_id);
+    }
+    while (!qp.receives.empty()) {
+        const std::uint64_t wr_id = qp.receives.front().wr_id;
+        qp.receives.pop();
+        flush_receive(qp, wr_id);
+    }
+}
+
+void enter_error(Qp& qp, int event) {
+    if (qp.state() == IBV_QPS_ERR) {
+        return;
+    }
+    qp.qp_base.state = IBV_QPS_ERR;
+    qp.attributes.sq_draining = 0;
+    if (event >= 0) {
+        raise(qp, static_cast<ibv_event_type>(event));
+    }
+    flush_sends(qp);
+    flush_receives(qp);
+    // What other requests of the shared queue become is not this queue pair's business any more.
+    if (qp.shared_queue != nullptr && !qp.last_receive_flushed) {
+        qp.last_receive_flushed = true;
+        raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+    }
+}
+
+void enter_send_queue_error(Qp& qp) {
+    if (qp.state() == IBV_QPS_RTS || qp.state() == IBV_QPS_SQD) {
+        qp.qp_base.state = IBV_QPS_SQE;
+        qp.attributes.sq_draining = 0;
+        flush_sends(qp);
+    }
+}
+
+} // namespace softverbs

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "objects/acknowledgements.hpp"
+#include "objects/completion_queue.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+Channel* create_channel(Context& context) {
+    std::unique_ptr<Channel> channel(new (std::nothrow) Channel);
+    if (channel == nullptr) {
+        return fail(ENOMEM);
+    }
+    if (const int error = channel->events.open(); error != 0) {
+        return fail(error);
+    }
+    channel->context = &context.context;
+    channel->fd = channel->events.fd();
+    channel->refcnt = 0;
+    ++context.users;
+    ++process().live[SOFTVERBS_CHANNEL];
+    return channel.release();
+}
+
+int destroy_channel(Channel& channel) {
+    if (channel.refcnt != 0) {
+        return busy();
+    }
+    --context_of(channel).users;
+    --process().live[SOFTVERBS_CHANNEL];
+    delete &channel;
+    return 0;
+}
+
+int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context) {
+    {
+        const Guard guard;
+        process().engine.program_sleeps();
+    }
+    while (true) {
+        if (const int error = channel.events.take(); error != 0) {
+            errno = error;
+            return -1;
+        }
+        const Guard guard;
+        // Its queue may have gone since, and with it this event.
+        if (!channel.queue.empty()) {
+            Cq& source = *channel.queue.front();
+            channel.queue.pop_front();
+            event_taken(source);
+            *cq = source.native();
+            *cq_context = source.cq_context;
+            return 0;
+        }
+    }
+}
+
+void ack_cq_events(Cq& cq, unsigned count) {
+    cq.comp_events_completed += count;
+    event_acknowledged(cq, count);
+}
+
+} // namespace softverbs

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/completion_queue.hpp"
+
+#include <errno.h>
+#include <time.h>
+
+#include <algorithm>
+#include <bit>
+#include <memory>
+#include <new>
+
+#include "objects/acknowledgements.hpp"
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// Rings grow from this many entries.
+constexpr std::size_t first_entries = 256;
+
+constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
+constexpr std::uint64_t supported_wc_flags = static_cast<std::uint64_t>(IBV_WC_STANDARD_FLAGS) |
+                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+constexpr unsigned known_flags =
+    IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+
+int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
+    const Device& device = *context.device;
+    const auto max = static_cast<std::uint32_t>(device.attributes.orig_attr.max_cqe);
+    const bool has_flags = (attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
+    if (attributes.cqe < 1 || attributes.cqe > max ||
+        attributes.comp_vector >= static_cast<std::uint32_t>(device.completion_vectors) ||
+        (attributes.comp_mask &
+         ~unsigned{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0 ||
+        (has_flags && (attributes.flags & ~known_flags) != 0) ||
+        (attributes.channel != nullptr && attributes.channel->context != &context.context)) {
+        return EINVAL;
+    }
+    if ((attributes.wc_flags & ~known_wc_flags) != 0) {
+        return EINVAL;
+    }
+    if ((attributes.wc_flags & ~supported_wc_flags) != 0 ||
+        (attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+        return EOPNOTSUPP;
+    }
+    if (process().live[SOFTVERBS_CQ] >=
+        static_cast<std::size_t>(device.attributes.orig_attr.max_cq)) {
+        return ENOMEM;
+    }
+    return 0;
+}
+
+/// Moves what is in the ring into one of @p entries, a power of two.
+void move_to(Cq& cq, std::size_t entries) {
+    std::vector<Completion> ring(entries);
+    for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
+        ring[i & (entries - 1)] = cq.ring[i & (cq.ring.size() - 1)];
+    }
+    cq.ring = std::move(ring);
+}
+
+std::uint64_t now(clockid_t clock) noexcept {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+/// Room in the ring for one more; false: overrun.
+bool make_room(Cq& cq) {
+    const std::size_t there = cq.pushed - cq.taken;
+    if (there == static_cast<std::size_t>(cq.cqe)) {
+        if (!cq.ignore_overrun) {
+            return false;
+        }
+        ++cq.taken;
+    } else if (there == cq.ring.size()) {
+        try {
+            move_to(cq, cq.ring.size() * 2);
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/// For a queue that an event was asked of.
+bool is_worth_an_event(const Cq& cq, const Completion& completion) noexcept {
+    return !cq.armed_solicited_only || completion.solicited ||
+           completion.wc.status != IBV_WC_SUCCESS;
+}
+
+} // namespace
+
+Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
+    if (const int error = check(context, attributes); error != 0) {
+        return fail(error);
+    }
+    std::unique_ptr<Cq> cq;
+    try {
+        cq = std::make_unique<Cq>();
+        cq->ring.resize(std::min(first_entries, std::bit_ceil(std::size_t{attributes.cqe})));
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM);
+    }
+    static std::uint32_t handles = 0;
+    cq->context = &context.context;
+    cq->channel = attributes.channel;
+    cq->cq_context = attributes.cq_context;
+    cq->handle = ++handles;
+    cq->cqe = static_cast<int>(attributes.cqe);
+    pthread_mutex_init(&cq->mutex, nullptr);
+    pthread_cond_init(&cq->cond, nullptr);
+    cq->wc_flags = static_cast<std::uint32_t>(attributes.wc_flags);
+    if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0) {
+        cq->single_threaded = (attributes.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+        cq->ignore_overrun = (attributes.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
+    }
+    set_polling_functions(*cq);
+    if (cq->channel != nullptr) {
+        ++cq->channel->refcnt;
+    }
+    ++context.users;
+    ++process().live[SOFTVERBS_CQ];
+    return cq.release();
+}
+
+int resize_cq(Cq& cq, int entries) {
+    if (entries < 1 || entries > device_of(cq).attributes.orig_attr.max_cqe ||
+        cq.pushed - cq.taken > static_cast<std::uint64_t>(entries)) {
+        return EINVAL;
+    }
+    const std::size_t needed = std::bit_ceil(static_cast<std::size_t>(entries));
+    if (needed < cq.ring.size()) {
+        try {
+            move_to(cq, needed);
+        } catch (const std::bad_alloc&) {
+            return ENOMEM;
+        }
+    }
+    cq.cqe = entries;
+    return 0;
+}
+
+int modify_cq(Cq& /*cq*/, const ibv_modify_cq_attr& attributes) {
+    // Events are not moderated: a program has to do with one for each completion anyway.
+    return attributes.attr_mask == IBV_CQ_ATTR_MODERATE ? 0 : EOPNOTSUPP;
+}
+
+int destroy_cq(Cq& cq) {
+    std::unique_lock lock(process().lock);
+    if (cq.users != 0) {
+        return busy();
+    }
+    cq.armed = false;
+    auto* channel = static_cast<Channel*>(cq.channel);
+    if (channel != nullptr) {
+        for (auto gone = std::erase(channel->queue, &cq); gone != 0; --gone) {
+            channel->events.retract();
+        }
+    }
+    forget_events(context_of(cq), cq.native());
+    wait_for_acknowledgements(cq, lock);
+    if (channel != nullptr) {
+        --channel->refcnt;
+    }
+    --context_of(cq).users;
+    --process().live[SOFTVERBS_CQ];
+    pthread_cond_destroy(&cq.cond);
+    pthread_mutex_destroy(&cq.mutex);
+    delete &cq;
+    return 0;
+}
+
+int request_notification(Cq& cq, bool solicited_only) {
+    // NICs know how far the program has polled and up to where an event has told of it, and
+    // raise one at once for what is beyond both. UCX relies on it: it does not poll between asking
+    // and sleeping. perftest relies on no second event for the same completion.
+    const std::uint64_t there = cq.pushed;
+    for (const Completion& completion : cq.before_arming) {
+        push(cq, completion);
+    }
+    cq.before_arming.clear();
+    // Asking for fewer events does not take back what was asked for before.
+    cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
+    cq.armed = true;
+    for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {
+        if (is_worth_an_event(cq, cq.ring[next & (cq.ring.size() - 1)])) {
+            notify(cq);
+        }
+    }
+    return 0;
+}
+
+int take(Cq& cq, std::span<ibv_wc> out) noexcept {
+    if (cq.broken) {
+        return -1;
+    }
+    const std::size_t count = std::min<std::size_t>(out.size(), cq.pushed - cq.taken);
+    const std::size_t mask = cq.ring.size() - 1;
+    for (std::size_t i = 0; i < count; ++i) {
+        out[i] = cq.ring[cq.taken++ & mask].wc;
+    }
+    return static_cast<int>(count);
+}
+
+void push(Cq& cq, const Completion& completion) {
+    if (cq.broken) {
+        return;
+    }
+    if (!make_room(cq)) {
+        break_cq(cq);
+        return;
+    }
+    Completion& slot = cq.ring[cq.pushed++ & (cq.ring.size() - 1)];
+    slot = completion;
+    if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0) {
+        slot.timestamp_ns = now(CLOCK_MONOTONIC);
+    }
+    if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
+        slot.wallclock_ns = now(CLOCK_REALTIME);
+    }
+    if (cq.armed && is_worth_an_event(cq, completion)) {
+        notify(cq);
+    }
+}
+
+void break_cq(Cq& cq) {
+    if (cq.broken) {
+        return;
+    }
+    cq.broken = true;
+    ibv_async_event event{};
+    event.element.cq = cq.native();
+    event.event_type = IBV_EVENT_CQ_ERR;
+    raise_event(context_of(cq), event);
+    for (Qp* qp : process().qps.all()) {
+        if (qp != nullptr && (qp->send_queue == &cq || qp->recv_queue == &cq) &&
+            qp->state() != IBV_QPS_RESET) {
+            enter_error(*qp, IBV_EVENT_QP_FATAL);
+        }
+    }
+}
+
+void notify(Cq& cq) {
+    if (!cq.armed) {
+        return;
+    }
+    cq.armed = false;
+    cq.notified = cq.pushed;
+    if (auto* channel = static_cast<Channel*>(cq.channel); channel != nullptr) {
+        channel->queue.push_back(&cq);
+        channel->events.raise();
+    }
+}
+
+void forget(Cq& cq, std::uint32_t qp_number) {
+    const std::size_t mask = cq.ring.size() - 1;
+    std::uint64_t kept = cq.taken;
+    for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
+        if (cq.ring[i & mask].wc.qp_num != qp_number) {
+            cq.ring[kept++ & mask] = cq.ring[i & mask];
+        }
+    }
+    cq.pushed = kept;
+    cq.notified = std::min(cq.notified, kept);
+}
+
+} // namespace softverbs

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/cuda_memory.hpp"
+
+#include <dlfcn.h>
+
+#include <map>
+#include <new>
+#include <optional>
+
+#include "objects/cuda_abi.hpp"
+
+namespace softverbs {
+
+using namespace cuda;
+
+namespace {
+
+struct Driver {
+    PointerGetAttribute* pointer_get_attribute = nullptr;
+    DevicePrimaryContextRetain* primary_context_retain = nullptr;
+    ContextPushCurrent* context_push = nullptr;
+    ContextPopCurrent* context_pop = nullptr;
+    StreamCreate* stream_create = nullptr;
+    StreamQuery* stream_query = nullptr;
+    StreamSynchronize* stream_synchronize = nullptr;
+    MemcpyHtoDAsync* copy_to_device = nullptr;
+    MemcpyDtoHAsync* copy_from_device = nullptr;
+};
+
+template <class Function>
+bool look_up(void* library, const char* name, Function*& function) noexcept {
+    function = reinterpret_cast<Function*>(::dlsym(library, name));
+    return function != nullptr;
+}
+
+std::optional<Driver> find_driver() noexcept {
+    // A program with memory of CUDA has loaded it; for others there is nothing to look for.
+    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) {
+        return std::nullopt;
+    }
+    Driver driver;
+    const bool complete =
+        look_up(library, "cuPointerGetAttribute", driver.pointer_get_attribute) &&
+        look_up(library, "cuDevicePrimaryCtxRetain", driver.primary_context_retain) &&
+        look_up(library, "cuCtxPushCurrent_v2", driver.context_push) &&
+        look_up(library, "cuCtxPopCurrent_v2", driver.context_pop) &&
+        look_up(library, "cuStreamCreate", driver.stream_create) &&
+        look_up(library, "cuStreamQuery", driver.stream_query) &&
+        look_up(library, "cuStreamSynchronize", driver.stream_synchronize) &&
+        look_up(library, "cuMemcpyHtoDAsync_v2", driver.copy_to_device) &&
+        look_up(library, "cuMemcpyDtoHAsync_v2", driver.copy_from_device);
+    return complete ? std::optional(driver) : std::nullopt;
+}
+
+/// Null until the program uses CUDA.
+const Driver* driver() noexcept {
+    static std::optional<Driver> found;
+    if (!found) {
+        found = find_driver();
+    }
+    return found ? &*found : nullptr;
+}
+
+class Current {
+  public:
+    explicit Current(const Driver& driver, Context context) noexcept
+        : driver_(driver), pushed_(driver.context_push(context) == success) {}
+    ~Current() {
+        if (pushed_) {
+            Context popped = nullptr;
+            static_cast<void>(driver_.context_pop(&popped));
+        }
+    }
+    Current(const Current&) = delete;
+    Current& operator=(const Current&) = delete;
+
+    explicit operator bool() const noexcept { return pushed_; }
+
+  private:
+    const Driver& driver_;
+    bool pushed_;
+};
+
+bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
+    unsigned type = 0;
+    unsigned managed = 0;
+    return driver.pointer_get_attribute(&type, PointerAttribute::memory_type, address) == success &&
+           driver.pointer_get_attribute(&managed, PointerAttribute::is_managed, address) ==
+               success &&
+           type == memory_type_device && managed == 0;
+}
+
+/// The one that the memory belongs to. Memory of cuMemMap() belongs to none: the primary one of its
+/// device, which then stays, as the deregistration must not ask a driver for anything.
+Context context_of(const Driver& driver, DevicePointer address) noexcept {
+    Context context = nullptr;
+    int device = 0;
+    if (driver.pointer_get_attribute(&context, PointerAttribute::context, address) == success &&
+        context != nullptr) {
+        return context;
+    }
+    static auto* const retained = new (std::nothrow) std::map<int, Context>;
+    if (retained == nullptr || driver.pointer_get_attribute(
+                                   &device, PointerAttribute::device_ordinal, address) != success) {
+        return nullptr;
+    }
+    const auto [entry, is_new] = retained->try_emplace(device, nullptr);
+    if (is_new && driver.primary_context_retain(&entry->second, device) != success) {
+        retained->erase(entry);
+        return nullptr;
+    }
+    return entry->second;
+}
+
+} // namespace
+
+struct CudaMemory {
+    const Driver* driver = nullptr;
+    Context context = nullptr;
+    Stream stream = nullptr;
+};
+
+namespace {
+
+/// Whether the stream is still one: a context may have been destroyed, and another one made where
+/// it was.
+bool is_usable(const CudaMemory& memory) noexcept {
+    const Result result = memory.driver->stream_query(memory.stream);
+    return result == success || result == not_ready;
+}
+
+const CudaMemory* memory_of(const Driver& driver, Context context) {
+    static auto* const known = new std::map<Context, CudaMemory>;
+    const Current current(driver, context);
+    if (!current) {
+        return nullptr;
+    }
+    CudaMemory& memory = (*known)[context];
+    if (memory.stream != nullptr && is_usable(memory)) {
+        return &memory;
+    }
+    memory = {.driver = &driver, .context = context};
+    return driver.stream_create(&memory.stream, stream_non_blocking) == success ? &memory : nullptr;
+}
+
+/// A copy that @p start begins, to its end.
+template <class Start>
+bool copy(const CudaMemory& memory, Start&& start) noexcept {
+    const Current current(*memory.driver, memory.context);
+    return current && start() == success &&
+           memory.driver->stream_synchronize(memory.stream) == success;
+}
+
+} // namespace
+
+const CudaMemory* find_cuda_memory(std::uint64_t address, std::size_t length) noexcept {
+    const Driver* const cuda = driver();
+    if (cuda == nullptr || !is_device_memory(*cuda, address) ||
+        !is_device_memory(*cuda, address + length - 1)) {
+        return nullptr;
+    }
+    try {
+        Context context = context_of(*cuda, address);
+        return context != nullptr ? memory_of(*cuda, context) : nullptr;
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
+bool read_cuda_memory(const CudaMemory& memory, const std::byte* from,
+                      std::span<std::byte> into) noexcept {
+    return copy(memory, [&] {
+        return memory.driver->copy_from_device(into.data(), reinterpret_cast<DevicePointer>(from),
+                                               into.size(), memory.stream);
+    });
+}
+
+bool write_cuda_memory(const CudaMemory& memory, std::byte* to,
+                       std::span<const std::byte> bytes) noexcept {
+    return copy(memory, [&] {
+        return memory.driver->copy_to_device(reinterpret_cast<DevicePointer>(to), bytes.data(),
+                                             bytes.size(), memory.stream);
+    });
+}
+
+} // namespace softverbs

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/device.hpp"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+EventDescriptor::~EventDescriptor() {
+    if (fd_ >= 0) {
+        ::close(fd_);
+    }
+}
+
+int EventDescriptor::open() noexcept {
+    fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+    return fd_ < 0 ? errno : 0;
+}
+
+void EventDescriptor::raise() noexcept {
+    const std::uint64_t one = 1;
+    // It fails only when 2^64 - 2 events wait.
+    static_cast<void>(::write(fd_, &one, sizeof one));
+}
+
+int EventDescriptor::take() const noexcept {
+    std::uint64_t one = 0;
+    return ::read(fd_, &one, sizeof one) == sizeof one ? 0 : errno;
+}
+
+void EventDescriptor::retract() const noexcept {
+    // A thread in take() may be about to read the same event, so a plain read(2) could wait for the
+    // next one. Where there is no such flag the event stays, and whoever takes it finds nothing.
+    std::uint64_t value = 0;
+    const iovec buffer{&value, sizeof value};
+    [[maybe_unused]] const ssize_t read = preadv2(fd_, &buffer, 1, -1, RWF_NOWAIT);
+}
+
+Device* ours(ibv_device* device) noexcept {
+    for (const auto& known : process().devices) {
+        if (known.get() == device) {
+            return known.get();
+        }
+    }
+    return nullptr;
+}
+
+Context* ours(ibv_context* context) noexcept {
+    return context != nullptr && ours(context->device) != nullptr ? &context_of(context) : nullptr;
+}
+
+void raise_event(Context& context, const ibv_async_event& event) {
+    context.async_events.push_back(event);
+    context.async.raise();
+}
+
+} // namespace softverbs

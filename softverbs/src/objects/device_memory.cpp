@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "objects/mapping.hpp"
+#include "objects/memory_region.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned region_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_ZERO_BASED;
+
+/// What can be imported.
+std::vector<DeviceMemory*>& allocations() {
+    static auto* const all = new std::vector<DeviceMemory*>;
+    return *all;
+}
+
+/// 0: more than can be said.
+std::size_t round_up(std::size_t length, std::size_t granule) {
+    const std::size_t rest = granule > 1 ? length % granule : 0;
+    const std::size_t rounded = rest == 0 ? length : length + (granule - rest);
+    return rounded < length ? 0 : rounded;
+}
+
+/// Gives back what an allocation took of its device.
+void free_memory(DeviceMemory& memory) noexcept {
+    memory.freed = true;
+    memory.device->dm_used -= memory.consumed;
+    std::erase(allocations(), &memory);
+}
+
+/// Nobody could free it any more once its last holder is gone.
+void let_go(DeviceMemory& memory) noexcept {
+    if (memory.holders != 0 || memory.regions != 0) {
+        return;
+    }
+    if (!memory.freed) {
+        free_memory(memory);
+    }
+    release(memory.mapping);
+    delete &memory;
+}
+
+/// 0, or why a copy cannot be made.
+int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
+    const std::size_t granule = std::max<std::size_t>(device_of(dm).rules.dm_copy_granule, 1);
+    if (context_of(dm).dead) {
+        return EIO;
+    }
+    if (!lies_within(offset, length, dm.memory->length)) {
+        return EFAULT;
+    }
+    return offset % granule == 0 && length % granule == 0 ? 0 : EINVAL;
+}
+
+int copy_in(ibv_dm* native, std::uint64_t offset, const void* host, std::size_t length) {
+    const Guard guard;
+    const Dm& dm = *static_cast<Dm*>(native);
+    int error = process().faults.enter("ibv_memcpy_to_dm");
+    if (error == 0) {
+        error = check_copy(dm, offset, length);
+    }
+    if (error == 0 && length != 0) {
+        std::memcpy(dm.memory->mapping->data + offset, host, length);
+    }
+    return error;
+}
+
+int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t length) {
+    const Guard guard;
+    const Dm& dm = *static_cast<Dm*>(native);
+    int error = process().faults.enter("ibv_memcpy_from_dm");
+    if (error == 0) {
+        error = check_copy(dm, offset, length);
+    }
+    if (error == 0 && length != 0) {
+        std::memcpy(host, dm.memory->mapping->data + offset, length);
+    }
+    return error;
+}
+
+void set_copy_functions(Dm& dm, const Device& device) {
+    if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
+        // What stands in memory that nobody filled in: no address that could be called.
+        dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
+        dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
+    } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {
+        dm.memcpy_to_dm = copy_in;
+        dm.memcpy_from_dm = copy_out;
+    }
+}
+
+/// Null: there is no memory for it.
+Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
+    std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
+    if (!dm) {
+        return nullptr;
+    }
+    dm->context = &context.context;
+    dm->comp_mask = IBV_DM_MASK_HANDLE;
+    dm->handle = memory.handle;
+    dm->memory = &memory;
+    dm->imported = imported;
+    set_copy_functions(*dm, *context.device);
+    ++memory.holders;
+    ++context.users;
+    ++process().live[SOFTVERBS_DM];
+    return dm.release();
+}
+
+void drop_handle(Dm& dm) {
+    DeviceMemory& memory = *dm.memory;
+    --memory.holders;
+    --context_of(dm).users;
+    --process().live[SOFTVERBS_DM];
+    delete &dm;
+    let_go(memory);
+}
+
+/// 0, or an errno; what the allocation will take of the device is in @p consumed.
+int check_allocation(const Device& device, const ibv_alloc_dm_attr& attributes,
+                     std::size_t& consumed) {
+    const std::size_t most = device.attributes.max_dm_size;
+    if (attributes.comp_mask != 0 || attributes.length == 0 || attributes.length > most ||
+        attributes.log_align_req > device.rules.dm_max_log_align) {
+        return EINVAL;
+    }
+    consumed =
+        round_up(round_up(attributes.length, device.rules.dm_granule), device.rules.dm_consumed);
+    if (consumed == 0 || device.dm_used > most || consumed > most - device.dm_used) {
+        return ENOMEM;
+    }
+    return process().faults.dm_exhausted() ? ENOMEM : 0;
+}
+
+} // namespace
+
+Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
+    static std::uint32_t handles = 0;
+    Device& device = *context.device;
+    std::size_t consumed = 0;
+    if (const int error = check_allocation(device, attributes, consumed); error != 0) {
+        return fail(error);
+    }
+    std::unique_ptr<DeviceMemory> memory(new (std::nothrow) DeviceMemory);
+    if (!memory) {
+        return fail(ENOMEM);
+    }
+    // Whole pages, as an exported descriptor has them.
+    memory->mapping = make_memory("softverbs-dm", round_up(attributes.length, page_size()));
+    if (memory->mapping == nullptr) {
+        return nullptr;
+    }
+    memory->device = &device;
+    memory->handle = ++handles;
+    memory->length = attributes.length;
+    memory->consumed = consumed;
+    Dm* dm = nullptr;
+    try {
+        allocations().push_back(memory.get());
+        dm = make_handle(context, *memory, false);
+    } catch (const std::bad_alloc&) {
+        dm = nullptr;
+    }
+    if (dm == nullptr) {
+        std::erase(allocations(), memory.get());
+        release(memory->mapping);
+        return fail(ENOMEM);
+    }
+    device.dm_used += consumed;
+    static_cast<void>(memory.release());
+    return dm;
+}
+
+int free_dm(Dm& dm) {
+    DeviceMemory& memory = *dm.memory;
+    if (memory.regions != 0) {
+        return busy();
+    }
+    if (!memory.freed) {
+        free_memory(memory);
+    }
+    drop_handle(dm);
+    return 0;
+}
+
+int export_dm(Dm& dm) {
+    return duplicate(dm.memory->mapping->fd);
+}
+
+Dm* import_dm(Context& context, std::uint32_t handle) {
+    for (DeviceMemory* const memory : allocations()) {
+        if (memory->handle == handle && memory->device == context.device) {
+            Dm* const dm = make_handle(context, *memory, true);
+            return dm != nullptr ? dm : fail(ENOMEM);
+        }
+    }
+    return fail(ENOENT);
+}
+
+void unimport_dm(Dm& dm) {
+    drop_handle(dm);
+}
+
+Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {
+    DeviceMemory& memory = *dm.memory;
+    if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & ~region_access) != 0 ||
+        !is_consistent(access) || length == 0 || !lies_within(offset, length, memory.length) ||
+        memory.freed || memory.device != context_of(pd).device) {
+        return fail(EINVAL);
+    }
+    std::unique_ptr<Mr> mr(new (std::nothrow) Mr);
+    if (!mr) {
+        return fail(ENOMEM);
+    }
+    mr->kind = Mr::Kind::device_memory;
+    mr->length = length;
+    mr->mapping = memory.mapping;
+    mr->mapping_offset = offset;
+    mr->device_memory = &memory;
+    mr->grant.access = access;
+    mr->grant.length = length;
+    mr->grant.base = memory.mapping->data + offset;
+    retain(*memory.mapping);
+    Mr* const region = enlist(std::move(mr), pd);
+    if (region != nullptr) {
+        ++memory.regions;
+    }
+    return region;
+}
+
+void end_region(DeviceMemory& memory) noexcept {
+    --memory.regions;
+    let_go(memory);
+}
+
+} // namespace softverbs

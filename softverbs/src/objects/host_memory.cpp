@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "objects/memory_region.hpp"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace softverbs {
+namespace {
+
+bool can_populate() noexcept {
+    static const bool answer = [] {
+        alignas(64) static std::byte byte{};
+        const auto page = reinterpret_cast<std::uintptr_t>(&byte) & ~(page_size() - 1);
+        return ::madvise(reinterpret_cast<void*>(page), page_size(), MADV_POPULATE_READ) == 0;
+    }();
+    return answer;
+}
+
+/// Before Linux 5.14 no more can be found out without touching it than whether it is mapped.
+bool is_mapped(std::uintptr_t first, std::uintptr_t end) noexcept {
+    std::array<unsigned char, 4096> present{};
+    const std::uintptr_t step = present.size() * page_size();
+    for (std::uintptr_t at = first; at != end;) {
+        const std::uintptr_t length = std::min(step, end - at);
+        if (::mincore(reinterpret_cast<void*>(at), length, present.data()) != 0) {
+            return false;
+        }
+        at += length;
+    }
+    return true;
+}
+
+} // namespace
+
+std::uint64_t page_size() noexcept {
+    static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    return size;
+}
+
+bool populate(const void* address, std::size_t length, bool write) noexcept {
+    const auto start = reinterpret_cast<std::uintptr_t>(address);
+    const std::uintptr_t first = start & ~(page_size() - 1);
+    const std::uintptr_t end = (start + length + page_size() - 1) & ~(page_size() - 1);
+    if (length == 0) {
+        return true;
+    }
+    if (end <= start) { // around the end of the address space
+        return false;
+    }
+    if (!can_populate()) {
+        return is_mapped(first, end);
+    }
+    int result = 0;
+    do {
+        result = ::madvise(reinterpret_cast<void*>(first), end - first,
+                           write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+    return result == 0;
+}
+
+} // namespace softverbs

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/key_table.hpp"
+
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "objects/memory.hpp"
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned variant_bits = 8;
+constexpr unsigned half_bits = 12; // of a name
+constexpr std::uint32_t half_mask = (1U << half_bits) - 1;
+constexpr std::uint32_t name_mask = (1U << (2 * half_bits)) - 1;
+constexpr std::size_t max_used = std::size_t{1} << (2 * half_bits - 1);
+
+std::uint32_t mix(std::uint32_t value) {
+    value = (value ^ (value >> 16U)) * 0x7feb352dU;
+    value = (value ^ (value >> 15U)) * 0x846ca68bU;
+    return value ^ (value >> 16U);
+}
+
+} // namespace
+
+KeyTable::KeyTable() : entries_(64) {
+    if (::getrandom(secrets_, sizeof secrets_, GRND_NONBLOCK) != sizeof secrets_) {
+        // Keys protect from mistakes; being unpredictable is a courtesy.
+        timespec now{};
+        ::clock_gettime(CLOCK_REALTIME, &now);
+        std::uint32_t seed = mix(static_cast<std::uint32_t>(::getpid()));
+        for (std::uint32_t& secret : secrets_) {
+            seed = mix(seed + static_cast<std::uint32_t>(now.tv_nsec));
+            secret = seed;
+        }
+    }
+}
+
+std::uint32_t KeyTable::insert(Grant& grant) noexcept {
+    if (used_ >= max_used) {
+        return 0;
+    }
+    if ((used_ + 1) * 2 > entries_.size()) {
+        try {
+            grow();
+        } catch (const std::bad_alloc&) {
+            return 0;
+        }
+    }
+    for (;;) {
+        const std::uint32_t key = next_key();
+        const std::uint32_t name = key >> variant_bits;
+        if (name == 0) {
+            continue;
+        }
+        Entry& entry = entries_[place(name)];
+        if (entry.name == 0) {
+            entry = {name, &grant};
+            ++used_;
+            return key;
+        }
+    }
+}
+
+void KeyTable::erase(std::uint32_t key) noexcept {
+    const std::size_t mask = entries_.size() - 1;
+    std::size_t hole = place(key >> variant_bits);
+    if (entries_[hole].name == 0) {
+        return;
+    }
+    --used_;
+    // Entries further on that could stand in the hole move up, so that none is cut off from the
+    // place it is looked for first.
+    for (std::size_t next = (hole + 1) & mask; entries_[next].name != 0; next = (next + 1) & mask) {
+        const std::size_t home = entries_[next].name & mask;
+        if (((next - home) & mask) >= ((next - hole) & mask)) {
+            entries_[hole] = entries_[next];
+            hole = next;
+        }
+    }
+    entries_[hole] = {};
+}
+
+Grant* KeyTable::owner(std::uint32_t key) const noexcept {
+    return entries_[place(key >> variant_bits)].grant;
+}
+
+Grant* KeyTable::find(std::uint32_t key) const noexcept {
+    Grant* const grant = owner(key);
+    return grant != nullptr && grant->key == key ? grant : nullptr;
+}
+
+std::uint32_t KeyTable::next_key() noexcept {
+    const std::uint32_t number = counter_++;
+    // Every name comes once before one comes again, and then with another variant.
+    const std::uint32_t variant = mix(number ^ secrets_[0]) >> (32U - variant_bits);
+    return permute(number & name_mask) << variant_bits | variant;
+}
+
+std::uint32_t KeyTable::permute(std::uint32_t number) const noexcept {
+    std::uint32_t left = number >> half_bits;
+    std::uint32_t right = number & half_mask;
+    for (const std::uint32_t secret : secrets_) { // a Feistel network: one to one
+        const std::uint32_t next = left ^ (mix(right + secret) & half_mask);
+        left = right;
+        right = next;
+    }
+    return left << half_bits | right;
+}
+
+std::size_t KeyTable::place(std::uint32_t name) const noexcept {
+    const std::size_t mask = entries_.size() - 1;
+    std::size_t index = name & mask;
+    while (entries_[index].name != 0 && entries_[index].name != name) {
+        index = (index + 1) & mask;
+    }
+    return index;
+}
+
+void KeyTable::grow() {
+    std::vector<Entry> old(entries_.size() * 2);
+    old.swap(entries_);
+    for (const Entry& entry : old) {
+        if (entry.name != 0) {
+            entries_[place(entry.name)] = entry;
+        }
+    }
+}
+
+} // namespace softverbs

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/mapping.hpp"
+
+#include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include "objects/process.hpp"
+
+namespace softverbs {
+namespace {
+
+/// What tells one piece of memory from another.
+using Identity = std::pair<dev_t, ino_t>;
+
+struct Entry : Mapping {
+    Entry() = default;
+    ~Entry() {
+        if (data != nullptr) {
+            ::munmap(data, length);
+        }
+        if (fd >= 0) {
+            ::close(fd);
+        }
+    }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+
+    Identity identity;
+};
+
+using Registry = std::multimap<Identity, std::unique_ptr<Entry>>;
+
+/// Never destroyed: programs that end without cleaning up do not unmap what a thread still uses.
+Registry& registry() {
+    static auto* const mappings = new Registry;
+    return *mappings;
+}
+
+std::uint32_t next_id() {
+    static std::uint32_t last = 0;
+    if (++last == 0) {
+        ++last;
+    }
+    return last;
+}
+
+struct Descriptor {
+    int fd;
+    Identity identity;
+    std::size_t length;
+    bool is_dmabuf;
+    bool open_for_writing;
+};
+
+/// Where /proc is not mounted nothing can be said against it.
+bool is_named_as_memfd(int fd) {
+    std::array<char, 32> path{};
+    std::array<char, 16> target{};
+    std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", fd);
+    const ssize_t length = ::readlink(path.data(), target.data(), target.size());
+    return length < 0 ||
+           std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with("/memfd:");
+}
+
+/// 0, or an errno.
+int describe_descriptor(int fd, Descriptor& out) {
+    struct stat status {};
+    struct statfs system {};
+    // With O_PATH it is none for the kernel's importers either.
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags < 0 || (flags & O_PATH) != 0) {
+        return EBADF;
+    }
+    if (::fstat(fd, &status) != 0 || ::fstatfs(fd, &system) != 0) {
+        return EINVAL;
+    }
+    out = {.fd = fd,
+           .identity = {status.st_dev, status.st_ino},
+           .length = 0,
+           .is_dmabuf = system.f_type == DMA_BUF_MAGIC,
+           .open_for_writing = (flags & O_ACCMODE) == O_RDWR};
+    if (out.is_dmabuf) {
+        const off_t end = ::lseek(fd, 0, SEEK_END); // which moves nothing in a dma-buf
+        out.length = end > 0 ? static_cast<std::size_t>(end) : 0;
+        return end > 0 ? 0 : EINVAL;
+    }
+    // Files of tmpfs have seals as well, but also a name.
+    if (!S_ISREG(status.st_mode) || status.st_nlink != 0 || ::fcntl(fd, F_GET_SEALS) < 0 ||
+        !is_named_as_memfd(fd)) {
+        return EINVAL;
+    }
+    out.length = static_cast<std::size_t>(status.st_size);
+    if (out.length == 0) {
+        return EINVAL;
+    }
+    return (flags & O_ACCMODE) == O_WRONLY ? EACCES : 0;
+}
+
+Mapping* find(const Descriptor& descriptor, bool writable) {
+    const auto [first, last] = registry().equal_range(descriptor.identity);
+    for (auto entry = first; entry != last; ++entry) {
+        // One of a memfd that has grown since is too short.
+        if (entry->second->writable == writable && entry->second->length == descriptor.length) {
+            return entry->second.get();
+        }
+    }
+    return nullptr;
+}
+
+/// Maps the descriptor that @p entry has, and enters it for one user; null and errno.
+Mapping* enter(std::unique_ptr<Entry> entry) {
+    const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    void* const data = ::mmap(nullptr, entry->length, protection, MAP_SHARED, entry->fd, 0);
+    if (data == MAP_FAILED) {
+        return nullptr;
+    }
+    entry->data = static_cast<std::byte*>(data);
+    entry->id = next_id();
+    entry->users = 1;
+    try {
+        return registry().emplace(entry->identity, std::move(entry))->second.get();
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM);
+    }
+}
+
+/// A mapping for one user; null and errno.
+Mapping* map(const Descriptor& descriptor, bool writable) {
+    if (Mapping* const mapping = find(descriptor, writable)) {
+        retain(*mapping);
+        return mapping;
+    }
+    std::unique_ptr<Entry> entry(new (std::nothrow) Entry);
+    if (!entry) {
+        return fail(ENOMEM);
+    }
+    entry->fd = duplicate(descriptor.fd);
+    if (entry->fd < 0) {
+        return nullptr;
+    }
+    entry->length = descriptor.length;
+    entry->writable = writable;
+    entry->is_dmabuf = descriptor.is_dmabuf;
+    entry->identity = descriptor.identity;
+    return enter(std::move(entry));
+}
+
+} // namespace
+
+std::size_t length_of_descriptor(int fd) noexcept {
+    Descriptor descriptor{};
+    if (const int error = describe_descriptor(fd, descriptor); error != 0) {
+        errno = error;
+        return 0;
+    }
+    return descriptor.length;
+}
+
+Mapping* map_descriptor(int fd, bool write) {
+    Descriptor descriptor{};
+    if (const int error = describe_descriptor(fd, descriptor); error != 0) {
+        return fail(error);
+    }
+    if (process().faults.dmabufs_unmappable()) {
+        return fail(EINVAL);
+    }
+    // Writable whenever it can be, so that regions with and without write access share a mapping.
+    Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;
+    if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) { // F_SEAL_WRITE
+        mapping = map(descriptor, false);
+    }
+    if (mapping == nullptr) {
+        const bool as_it_is = errno == ENOMEM || errno == EMFILE || errno == EACCES;
+        return fail(as_it_is ? errno : EINVAL);
+    }
+    if (write && !mapping->writable) {
+        release(mapping);
+        return fail(EACCES);
+    }
+    if (!descriptor.is_dmabuf) {
+        static_cast<void>(::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK));
+    }
+    return mapping;
+}
+
+Mapping* make_memory(const char* name, std::size_t length) {
+    std::unique_ptr<Entry> entry(new (std::nothrow) Entry);
+    if (!entry) {
+        return fail(ENOMEM);
+    }
+    struct stat status {};
+    entry->length = length;
+    entry->fd = ::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (entry->fd < 0 || ::ftruncate(entry->fd, static_cast<off_t>(length)) != 0 ||
+        ::fcntl(entry->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0 ||
+        ::fstat(entry->fd, &status) != 0) {
+        return nullptr;
+    }
+    entry->identity = {status.st_dev, status.st_ino};
+    return enter(std::move(entry));
+}
+
+void retain(Mapping& mapping) noexcept {
+    ++mapping.users;
+}
+
+void release(Mapping* mapping) noexcept {
+    if (mapping == nullptr || --mapping->users != 0) {
+        return;
+    }
+    process().engine.unshare(mapping->id);
+    const auto [first, last] = registry().equal_range(static_cast<Entry*>(mapping)->identity);
+    for (auto entry = first; entry != last; ++entry) {
+        if (entry->second.get() == mapping) {
+            registry().erase(entry);
+            return;
+        }
+    }
+}
+
+int duplicate(int fd) noexcept {
+    return ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+}
+
+} // namespace softverbs

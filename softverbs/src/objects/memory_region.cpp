@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/memory_region.hpp"
+
+#include <cerrno>
+#include <limits>
+#include <new>
+#include <unordered_set>
+#include <utility>
+
+#include "objects/cuda_memory.hpp"
+#include "objects/mapping.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned host_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_MW_BIND |
+                                 IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
+constexpr unsigned dmabuf_access =
+    IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_RELAXED_ORDERING;
+/// What memory has to be writable for: ib_access_writable() of the kernel.
+constexpr unsigned writing_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
+
+std::unordered_set<const ibv_mr*>& alive() {
+    static auto* const regions = new std::unordered_set<const ibv_mr*>;
+    return *regions;
+}
+
+bool has_same_page_offset(std::uint64_t one, std::uint64_t other) {
+    return ((one ^ other) & (page_size() - 1)) == 0;
+}
+
+std::unique_ptr<Mr> new_region(Mr::Kind kind) {
+    std::unique_ptr<Mr> mr(new (std::nothrow) Mr);
+    if (mr) {
+        mr->kind = kind;
+    }
+    return mr;
+}
+
+int check_host_access(const Device& device, unsigned access) {
+    if ((access & ~(host_access | static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE))) != 0 ||
+        !is_consistent(access)) {
+        return EINVAL;
+    }
+    const bool on_demand = device.rules.on_demand && (device.attributes.odp_caps.general_caps &
+                                                      std::uint64_t{IBV_ODP_SUPPORT}) != 0;
+    return (access & IBV_ACCESS_ON_DEMAND) == 0 || on_demand ? 0 : EOPNOTSUPP;
+}
+
+/// 0, or an errno; pins the memory.
+int check_host_memory(const Device& device, const void* address, std::size_t length,
+                      unsigned access) {
+    const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
+    if (on_demand && address == nullptr && length == SIZE_MAX) {
+        return EOPNOTSUPP; // the whole address space: none of the devices here has it
+    }
+    const auto start = reinterpret_cast<std::uintptr_t>(address);
+    if (length == 0 || length > device.attributes.orig_attr.max_mr_size ||
+        !lies_within(start, length, no_end - page_size() + 1)) {
+        return EINVAL;
+    }
+    if (on_demand) {
+        return 0;
+    }
+    return populate(address, length, (access & writing_access) != 0) ? 0 : EFAULT;
+}
+
+/// Where the memory of a dma-buf is, for the CPU or the driver of a GPU. False and errno.
+bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                 bool write) {
+    mr.mapping = map_descriptor(fd, write);
+    if (mr.mapping != nullptr && lies_within(offset, length, mr.mapping->length)) {
+        mr.grant.base = mr.mapping->data + offset;
+        return true;
+    }
+    if (mr.mapping != nullptr) {
+        release(std::exchange(mr.mapping, nullptr));
+        errno = EINVAL;
+        return false;
+    }
+    // It may have no mmap(2), but be what this process knows by the address that is asked for.
+    if (errno == EINVAL && lies_within(offset, length, length_of_descriptor(fd))) {
+        mr.cuda = find_cuda_memory(iova, length);
+        mr.grant.base = mr.cuda != nullptr ? reinterpret_cast<std::byte*>(iova) : nullptr;
+        errno = EINVAL;
+    }
+    return mr.cuda != nullptr;
+}
+
+} // namespace
+
+Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
+    static std::uint32_t handles = 0;
+    Mr& region = *mr;
+    const auto most = static_cast<std::size_t>(device_of(pd).attributes.orig_attr.max_mr);
+    try {
+        alive().insert(&region);
+        if (process().live[SOFTVERBS_MR] < most) {
+            region.grant.key = process().keys.insert(region.grant);
+        }
+    } catch (const std::bad_alloc&) {
+        region.grant.key = 0;
+    }
+    if (region.grant.key == 0) {
+        alive().erase(&region);
+        release(region.mapping);
+        return fail(ENOMEM);
+    }
+    region.context = pd.context;
+    region.pd = &pd;
+    region.handle = ++handles;
+    region.lkey = region.grant.key;
+    region.rkey = region.kind == Mr::Kind::null ? 0 : region.grant.key;
+    region.grant.pd = &pd;
+    region.grant.mr = &region;
+    ++pd.users;
+    ++process().live[SOFTVERBS_MR];
+    return mr.release();
+}
+
+Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+    const Device& device = device_of(pd);
+    // Even of a region that counts from zero the kernel wants it.
+    if (!has_same_page_offset(reinterpret_cast<std::uintptr_t>(address), iova)) {
+        return fail(EINVAL);
+    }
+    if ((access & IBV_ACCESS_ZERO_BASED) != 0) {
+        iova = 0;
+    }
+    int error = check_host_access(device, access);
+    if (error == 0 && !lies_within(iova, length, no_end)) {
+        error = EINVAL;
+    }
+    if (error == 0) {
+        error = check_host_memory(device, address, length, access);
+    }
+    if (error != 0) {
+        return fail(error);
+    }
+    std::unique_ptr<Mr> mr = new_region(Mr::Kind::host);
+    if (!mr) {
+        return fail(ENOMEM);
+    }
+    mr->addr = address;
+    mr->length = length;
+    mr->grant.access = access;
+    mr->grant.iova = iova;
+    mr->grant.length = length;
+    mr->grant.base = static_cast<std::byte*>(address);
+    return enlist(std::move(mr), pd);
+}
+
+Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                  unsigned access) {
+    const Device& device = device_of(pd);
+    if (!device.has(SOFTVERBS_FEATURE_DMABUF)) {
+        return fail(EOPNOTSUPP);
+    }
+    if (device.rules.dmabuf_error != 0) {
+        return fail(device.rules.dmabuf_error);
+    }
+    if ((access & ~dmabuf_access) != 0 || !is_consistent(access) ||
+        !has_same_page_offset(offset, iova)) {
+        return fail(EINVAL);
+    }
+    // Drivers that cannot do all of it say so without a look at the descriptor.
+    if ((access & device.rules.dmabuf_refused_access) != 0) {
+        return fail(EOPNOTSUPP);
+    }
+    if (length == 0 || length > device.attributes.orig_attr.max_mr_size ||
+        !lies_within(iova, length, no_end)) {
+        return fail(EINVAL);
+    }
+    std::unique_ptr<Mr> mr = new_region(Mr::Kind::dmabuf);
+    if (!mr) {
+        return fail(ENOMEM);
+    }
+    if (!find_memory(*mr, offset, length, iova, fd, (access & IBV_ACCESS_LOCAL_WRITE) != 0) &&
+        !device.rules.dmabuf_unchecked) {
+        return nullptr;
+    }
+    if (device.rules.dmabuf_attach_error != 0) {
+        release(mr->mapping);
+        return fail(device.rules.dmabuf_attach_error);
+    }
+    // As in libibverbs, though it is no address.
+    mr->addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
+    mr->length = length;
+    mr->mapping_offset = offset;
+    mr->grant.access = access;
+    mr->grant.iova = iova;
+    mr->grant.length = length;
+    return enlist(std::move(mr), pd);
+}
+
+Mr* alloc_null_mr(Pd& pd) {
+    std::unique_ptr<Mr> mr = new_region(Mr::Kind::null);
+    if (!mr) {
+        return fail(ENOMEM);
+    }
+    // For the device itself only: any address is in it, and it has no rkey.
+    mr->grant.access = IBV_ACCESS_LOCAL_WRITE;
+    mr->grant.length = SIZE_MAX;
+    return enlist(std::move(mr), pd);
+}
+
+int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int access) {
+    // libibverbs looks at these before the device's driver does.
+    const bool new_translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+    const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+    const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+    if (mr.kind != Mr::Kind::host || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 ||
+        (new_translation && (address == nullptr || length == 0)) || (access != 0 && !new_access) ||
+        (new_pd && pd == nullptr)) {
+        errno = EINVAL;
+        return IBV_REREG_MR_ERR_INPUT;
+    }
+    const Device& device = device_of(mr);
+    const unsigned flags_after = new_access ? static_cast<unsigned>(access) : mr.grant.access;
+    void* const address_after = new_translation ? address : mr.addr;
+    const std::size_t length_after = new_translation ? length : mr.length;
+    int error = flags == 0 || (new_pd && pd->context != mr.context) ? EINVAL : 0;
+    if (error == 0 && mr.users != 0) {
+        error = EBUSY; // windows are bound to it
+    }
+    if (error == 0) {
+        error = check_host_access(device, flags_after);
+    }
+    if (error == 0 && (new_translation || new_access)) {
+        error = check_host_memory(device, address_after, length_after, flags_after);
+    }
+    if (error != 0) {
+        errno = error;
+        return IBV_REREG_MR_ERR_CMD;
+    }
+    process().engine.withdraw_responses();
+    if (new_pd) {
+        --mr.grant.pd->users;
+        ++pd->users;
+        mr.pd = mr.grant.pd = pd;
+    }
+    if (new_translation) {
+        mr.addr = address;
+        mr.length = mr.grant.length = length;
+        mr.grant.base = static_cast<std::byte*>(address);
+        mr.grant.iova = (flags_after & IBV_ACCESS_ZERO_BASED) != 0
+                            ? 0
+                            : reinterpret_cast<std::uintptr_t>(address);
+    }
+    mr.grant.access = flags_after;
+    return 0;
+}
+
+int dereg_mr(Mr& mr) {
+    if (mr.users != 0) {
+        return busy();
+    }
+    process().keys.erase(mr.grant.key);
+    process().engine.withdraw_responses();
+    alive().erase(&mr);
+    release(mr.mapping);
+    if (mr.device_memory != nullptr) {
+        end_region(*mr.device_memory);
+    }
+    --mr.grant.pd->users;
+    --process().live[SOFTVERBS_MR];
+    delete &mr;
+    return 0;
+}
+
+bool is_alive(const ibv_mr* mr) {
+    return alive().contains(mr);
+}
+
+int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
+              std::span<const ibv_sge> entries) {
+    const bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    const bool known = write || advice == IBV_ADVISE_MR_ADVICE_PREFETCH ||
+                       advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+    if (!device_of(pd).rules.on_demand || !known) {
+        return EOPNOTSUPP;
+    }
+    if ((flags & ~static_cast<unsigned>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0 || entries.empty()) {
+        return EINVAL;
+    }
+    for (const ibv_sge& entry : entries) {
+        const Grant* const grant = process().keys.find(entry.lkey);
+        // Memory that is pinned is not among the regions this is about.
+        if (grant == nullptr || grant->is_window ||
+            (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
+            return ENOENT;
+        }
+        if (grant->pd != &pd || (write && (grant->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+            return EPERM;
+        }
+        if (grant->revoked || entry.addr < grant->iova ||
+            !lies_within(entry.addr - grant->iova, entry.length, grant->length)) {
+            return EFAULT;
+        }
+        if (grant->mr->kind == Mr::Kind::host && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT &&
+            !populate(grant->base + (entry.addr - grant->iova), entry.length, write)) {
+            return EFAULT;
+        }
+    }
+    return 0;
+}
+
+void revoke(Mr& mr) {
+    mr.grant.revoked = true;
+    process().engine.withdraw_responses();
+}
+
+} // namespace softverbs

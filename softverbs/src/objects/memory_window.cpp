@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <memory>
+#include <new>
+
+#include "objects/memory_region.hpp"
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned window_access = remote_access | IBV_ACCESS_ZERO_BASED;
+
+/// Of type 2 windows: the queue pair that they are bound to.
+Qp* queue_pair_of(const Grant& grant) {
+    Qp* const qp = grant.qp_number != 0 ? process().qps.find(grant.qp_number) : nullptr;
+    return qp != nullptr && qp->number() == grant.qp_number ? qp : nullptr;
+}
+
+/// A window's key opens nothing afterwards.
+void unbind(Grant& grant) {
+    if (grant.mr == nullptr) {
+        return;
+    }
+    --grant.mr->users;
+    if (Qp* const qp = queue_pair_of(grant); qp != nullptr && qp->windows != 0) {
+        --qp->windows;
+    }
+    grant = {.pd = grant.pd, .is_window = true};
+}
+
+/// Whether a region lets a window be bound to a part of it.
+bool permits(const Mr& mr, const ibv_mw_bind_info& info) {
+    const Grant& grant = mr.grant;
+    const unsigned access = info.mw_access_flags;
+    const bool writes = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+    return (grant.access & IBV_ACCESS_MW_BIND) != 0 && !grant.revoked &&
+           (access & ~window_access) == 0 &&
+           (!writes || (grant.access & IBV_ACCESS_LOCAL_WRITE) != 0) && info.addr >= grant.iova &&
+           lies_within(info.addr - grant.iova, info.length, grant.length);
+}
+
+} // namespace
+
+Mw* alloc_mw(Pd& pd, ibv_mw_type type) {
+    static std::uint32_t handles = 0;
+    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
+        return fail(EINVAL);
+    }
+    std::unique_ptr<Mw> mw(new (std::nothrow) Mw);
+    if (!mw) {
+        return fail(ENOMEM);
+    }
+    const auto most = static_cast<std::size_t>(device_of(pd).attributes.orig_attr.max_mw);
+    if (process().live[SOFTVERBS_MW] < most) {
+        mw->last_key = process().keys.insert(mw->grant);
+    }
+    if (mw->last_key == 0) {
+        return fail(ENOMEM);
+    }
+    mw->rkey = mw->last_key;
+    mw->context = pd.context;
+    mw->pd = &pd;
+    mw->handle = ++handles;
+    mw->type = type;
+    mw->grant.pd = &pd;
+    mw->grant.is_window = true;
+    ++pd.users;
+    ++process().live[SOFTVERBS_MW];
+    return mw.release();
+}
+
+int dealloc_mw(Mw& mw) {
+    unbind(mw.grant);
+    process().keys.erase(mw.last_key);
+    --mw.grant.pd->users;
+    --process().live[SOFTVERBS_MW];
+    delete &mw;
+    return 0;
+}
+
+bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey) {
+    // The program may change the variant of its key only. And a window that has gone since does not
+    // own that entry any more, so it is not touched before this.
+    if (process().keys.owner(rkey) != &mw.grant) {
+        return false;
+    }
+    const bool reliable = qp.type() == IBV_QPT_RC || qp.type() == IBV_QPT_UC;
+    if (!reliable || &qp.pd() != mw.grant.pd) {
+        return false;
+    }
+    const bool type_2 = mw.type == IBV_MW_TYPE_2;
+    if (info.mr == nullptr || info.length == 0) {
+        if (!type_2) {
+            unbind(mw.grant);
+        }
+        return !type_2;
+    }
+    if (!is_alive(info.mr)) {
+        return false;
+    }
+    Mr& mr = *static_cast<Mr*>(info.mr);
+    const bool zero_based = (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0;
+    if (mr.grant.pd != mw.grant.pd || !permits(mr, info) || (type_2 && mw.grant.mr != nullptr) ||
+        (!type_2 && zero_based)) {
+        return false;
+    }
+    unbind(mw.grant);
+    mw.grant = {
+        .pd = mw.grant.pd,
+        .mr = &mr,
+        .key = rkey,
+        .access = info.mw_access_flags,
+        .iova = zero_based ? 0 : info.addr,
+        .length = info.length,
+        .base = mr.grant.base != nullptr ? mr.grant.base + (info.addr - mr.grant.iova) : nullptr,
+        .qp_number = type_2 ? qp.number() : 0,
+        .is_window = true,
+    };
+    ++mr.users;
+    if (Qp* const owner = queue_pair_of(mw.grant)) {
+        ++owner->windows;
+    }
+    return true;
+}
+
+std::uint32_t reserve_window_key(Mw& mw) {
+    mw.last_key = ibv_inc_rkey(mw.last_key);
+    mw.rkey = mw.last_key;
+    return mw.rkey;
+}
+
+bool invalidate(const Qp& qp, std::uint32_t rkey) {
+    Grant* const grant = process().keys.find(rkey);
+    if (grant == nullptr || !grant->is_window || grant->qp_number != qp.number()) {
+        return false;
+    }
+    unbind(*grant);
+    return true;
+}
+
+void invalidate_all(const Qp& qp) {
+    if (qp.windows == 0) {
+        return;
+    }
+    process().keys.for_each([&qp](Grant& grant) {
+        if (grant.qp_number == qp.number()) {
+            unbind(grant);
+        }
+    });
+}
+
+} // namespace softverbs

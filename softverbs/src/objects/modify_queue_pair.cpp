@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+#include "objects/transitions.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constexpr unsigned max_timer = 31;  // 5 bits
+constexpr unsigned max_retries = 7; // 3 bits
+constexpr std::uint32_t max_24_bits = 0xffffff;
+
+/// Checks the values that a mask says are there: 0, or EINVAL.
+class Checker {
+  public:
+    Checker(Qp& qp, const ibv_qp_attr& attributes, int mask)
+        : device_(device_of(qp.qp_base)),
+          attributes_(attributes),
+          mask_(mask),
+          port_(device_.port(has(IBV_QP_PORT) ? attributes.port_num : qp.attributes.port_num)) {}
+
+    [[nodiscard]] bool ok() const { return place_ok() && path_ok() && numbers_ok(); }
+
+  private:
+    [[nodiscard]] bool has(int bit) const { return (mask_ & bit) != 0; }
+
+    [[nodiscard]] bool place_ok() const {
+        if (has(IBV_QP_PORT) && port_ == nullptr) {
+            return false;
+        }
+        return !has(IBV_QP_PKEY_INDEX) ||
+               (port_ != nullptr && attributes_.pkey_index < port_->pkeys.size());
+    }
+
+    [[nodiscard]] bool path_ok() const {
+        if (has(IBV_QP_AV) && check_address(device_, attributes_.ah_attr) != 0) {
+            return false;
+        }
+        if (has(IBV_QP_ALT_PATH)) {
+            const Port* other = device_.port(attributes_.alt_port_num);
+            if (other == nullptr || attributes_.alt_pkey_index >= other->pkeys.size() ||
+                attributes_.alt_timeout > max_timer ||
+                check_address(device_, attributes_.alt_ah_attr) != 0) {
+                return false;
+            }
+        }
+        if (has(IBV_QP_PATH_MIG_STATE) && (attributes_.path_mig_state < IBV_MIG_MIGRATED ||
+                                           attributes_.path_mig_state > IBV_MIG_ARMED)) {
+            return false;
+        }
+        return !has(IBV_QP_PATH_MTU) || (port_ != nullptr && attributes_.path_mtu >= IBV_MTU_256 &&
+                                         attributes_.path_mtu <= port_->attributes.active_mtu);
+    }
+
+    [[nodiscard]] bool numbers_ok() const {
+        const ibv_device_attr& limits = device_.attributes.orig_attr;
+        const auto at_most = [this](int bit, std::uint32_t value, std::uint32_t most) {
+            return !has(bit) || value <= most;
+        };
+        return at_most(IBV_QP_TIMEOUT, attributes_.timeout, max_timer) &&
+               at_most(IBV_QP_MIN_RNR_TIMER, attributes_.min_rnr_timer, max_timer) &&
+               at_most(IBV_QP_RETRY_CNT, attributes_.retry_cnt, max_retries) &&
+               at_most(IBV_QP_RNR_RETRY, attributes_.rnr_retry, max_retries) &&
+               at_most(IBV_QP_RQ_PSN, attributes_.rq_psn, max_24_bits) &&
+               at_most(IBV_QP_SQ_PSN, attributes_.sq_psn, max_24_bits) &&
+               at_most(IBV_QP_DEST_QPN, attributes_.dest_qp_num, max_24_bits) &&
+               at_most(IBV_QP_MAX_QP_RD_ATOMIC, attributes_.max_rd_atomic,
+                       static_cast<std::uint32_t>(limits.max_qp_init_rd_atom)) &&
+               at_most(IBV_QP_MAX_DEST_RD_ATOMIC, attributes_.max_dest_rd_atomic,
+                       static_cast<std::uint32_t>(limits.max_qp_rd_atom));
+    }
+
+    Device& device_;
+    const ibv_qp_attr& attributes_;
+    int mask_;
+    const Port* port_;
+};
+
+void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
+    const auto copy = [mask](int bit, auto& target, const auto& value) {
+        if ((mask & bit) != 0) {
+            target = value;
+        }
+    };
+    copy(IBV_QP_EN_SQD_ASYNC_NOTIFY, to.en_sqd_async_notify, from.en_sqd_async_notify);
+    copy(IBV_QP_ACCESS_FLAGS, to.qp_access_flags, from.qp_access_flags);
+    copy(IBV_QP_PKEY_INDEX, to.pkey_index, from.pkey_index);
+    copy(IBV_QP_PORT, to.port_num, from.port_num);
+    copy(IBV_QP_QKEY, to.qkey, from.qkey);
+    copy(IBV_QP_AV, to.ah_attr, from.ah_attr);
+    copy(IBV_QP_PATH_MTU, to.path_mtu, from.path_mtu);
+    copy(IBV_QP_TIMEOUT, to.timeout, from.timeout);
+    copy(IBV_QP_RETRY_CNT, to.retry_cnt, from.retry_cnt);
+    copy(IBV_QP_RNR_RETRY, to.rnr_retry, from.rnr_retry);
+    copy(IBV_QP_RQ_PSN, to.rq_psn, from.rq_psn);
+    copy(IBV_QP_MAX_QP_RD_ATOMIC, to.max_rd_atomic, from.max_rd_atomic);
+    copy(IBV_QP_ALT_PATH, to.alt_ah_attr, from.alt_ah_attr);
+    copy(IBV_QP_ALT_PATH, to.alt_pkey_index, from.alt_pkey_index);
+    copy(IBV_QP_ALT_PATH, to.alt_port_num, from.alt_port_num);
+    copy(IBV_QP_ALT_PATH, to.alt_timeout, from.alt_timeout);
+    copy(IBV_QP_MIN_RNR_TIMER, to.min_rnr_timer, from.min_rnr_timer);
+    copy(IBV_QP_SQ_PSN, to.sq_psn, from.sq_psn);
+    copy(IBV_QP_MAX_DEST_RD_ATOMIC, to.max_dest_rd_atomic, from.max_dest_rd_atomic);
+    copy(IBV_QP_PATH_MIG_STATE, to.path_mig_state, from.path_mig_state);
+    copy(IBV_QP_DEST_QPN, to.dest_qp_num, from.dest_qp_num);
+}
+
+/// As new: nothing of what was posted, received or set is left, and nothing completes.
+void reset(Qp& qp) {
+    qp.qp_base.state = IBV_QPS_RESET;
+    qp.sends.clear();
+    qp.receives.clear();
+    qp.requester.next = qp.sends.end();
+    qp.responder.current_taken = false;
+    invalidate_all(qp);
+    forget(*qp.send_queue, qp.number());
+    forget(*qp.recv_queue, qp.number());
+    const ibv_qp_cap cap = qp.attributes.cap;
+    qp.attributes = {};
+    qp.attributes.cap = cap;
+    qp.last_receive_flushed = false;
+}
+
+} // namespace
+
+int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
+    const ibv_qp_state from = qp.state();
+    const bool changes_state = (mask & IBV_QP_STATE) != 0;
+    const ibv_qp_state to = changes_state ? attributes.qp_state : from;
+    if ((mask & IBV_QP_RATE_LIMIT) != 0) {
+        return EOPNOTSUPP;
+    }
+    const Transition rule = transition(qp.type(), from, to);
+    const int given = mask & ~static_cast<int>(IBV_QP_STATE);
+    if (!rule.allowed || (given & rule.required) != rule.required ||
+        (given & ~(rule.required | rule.optional)) != 0 ||
+        ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != from) ||
+        !Checker(qp, attributes, mask).ok()) {
+        return EINVAL;
+    }
+    store(qp.attributes, attributes, mask);
+    if (to == IBV_QPS_RESET) {
+        reset(qp);
+    } else if (to == IBV_QPS_ERR) {
+        enter_error(qp);
+    } else {
+        qp.qp_base.state = to;
+    }
+    if (to == IBV_QPS_SQD && from != IBV_QPS_SQD) {
+        qp.attributes.sq_draining = 1;
+    } else if (to == IBV_QPS_RTS) {
+        qp.attributes.sq_draining = 0;
+    }
+    process().engine.state_changed(qp, from);
+    end_draining(qp);
+    return 0;
+}
+
+} // namespace softverbs

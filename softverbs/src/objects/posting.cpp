@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/posting.hpp"
+
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <new>
+
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constexpr unsigned bit(ibv_wr_opcode opcode) noexcept {
+    return 1U << opcode;
+}
+
+constexpr unsigned datagram_opcodes = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
+constexpr unsigned inline_opcodes = datagram_opcodes | bit(IBV_WR_RDMA_WRITE) |
+                                    bit(IBV_WR_RDMA_WRITE_WITH_IMM) | bit(IBV_WR_SEND_WITH_INV);
+constexpr unsigned unreliable_opcodes =
+    inline_opcodes | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
+constexpr unsigned atomic_opcodes =
+    bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) | atomic_opcodes;
+/// Those that move no data of this side.
+constexpr unsigned local_opcodes = bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
+
+constexpr unsigned known_flags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+bool is_one_of(ibv_wr_opcode opcode, unsigned set) noexcept {
+    return opcode >= 0 && opcode <= IBV_WR_ATOMIC_WRITE && (bit(opcode) & set) != 0;
+}
+
+/// What depends on the opcode.
+int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted) {
+    switch (wanted.opcode) {
+        case IBV_WR_SEND_WITH_INV:
+        case IBV_WR_LOCAL_INV:
+            request.invalidate_rkey = wanted.invalidate_rkey;
+            break;
+        case IBV_WR_SEND_WITH_IMM:
+            request.imm_data = wanted.imm_data;
+            break;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            request.imm_data = wanted.imm_data;
+            [[fallthrough]];
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_READ:
+            request.remote_address = wanted.wr.rdma.remote_addr;
+            request.rkey = wanted.wr.rdma.rkey;
+            break;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            request.remote_address = wanted.wr.atomic.remote_addr;
+            request.rkey = wanted.wr.atomic.rkey;
+            request.compare_add = wanted.wr.atomic.compare_add;
+            request.swap = wanted.wr.atomic.swap;
+            break;
+        case IBV_WR_BIND_MW:
+            // Windows of type 1 have ibv_bind_mw() instead.
+            if (wanted.bind_mw.mw == nullptr || wanted.bind_mw.mw->type != IBV_MW_TYPE_2) {
+                return EINVAL;
+            }
+            request.window = static_cast<Mw*>(wanted.bind_mw.mw);
+            request.rkey = wanted.bind_mw.rkey;
+            request.bind = wanted.bind_mw.bind_info;
+            break;
+        default:
+            break;
+    }
+    return qp.type() == IBV_QPT_UD
+               ? set_destination(qp, request, wanted.wr.ud.ah, wanted.wr.ud.remote_qpn,
+                                 wanted.wr.ud.remote_qkey)
+               : 0;
+}
+
+/// The data, at @p position.
+int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
+    SendRequest& request = qp.sends[position];
+    if (is_one_of(wanted.opcode, local_opcodes)) {
+        return 0;
+    }
+    if (wanted.num_sge < 0 ||
+        static_cast<std::uint32_t>(wanted.num_sge) > qp.init.cap.max_send_sge) {
+        return EINVAL;
+    }
+    const std::span entries(wanted.sg_list, static_cast<std::size_t>(wanted.num_sge));
+    for (const ibv_sge& entry : entries) {
+        request.length += entry.length;
+    }
+    if ((wanted.send_flags & IBV_SEND_INLINE) == 0) {
+        request.entries = static_cast<std::uint32_t>(entries.size());
+        std::ranges::copy(entries, qp.entries(position).begin());
+        return 0;
+    }
+    if (!can_be_inline(wanted.opcode) || request.length > qp.init.cap.max_inline_data) {
+        return EINVAL;
+    }
+    request.is_inline = true;
+    if (request.length == 0) {
+        return 0;
+    }
+    if (const int error = allocate_inline(qp); error != 0) {
+        return error;
+    }
+    std::byte* to = qp.inline_data(position);
+    for (const ibv_sge& entry : entries) {
+        // A caller may leave the address of nothing undefined.
+        if (entry.length != 0) {
+            memcpy(to, reinterpret_cast<const void*>(entry.addr), entry.length);
+            to += entry.length;
+        }
+    }
+    return 0;
+}
+
+int append(Qp& qp, const ibv_send_wr& wanted) {
+    if (!has_opcode(qp, wanted.opcode) || (wanted.send_flags & ~known_flags) != 0) {
+        return EINVAL;
+    }
+    if (qp.sends.full()) {
+        return ENOMEM;
+    }
+    const std::uint64_t position = qp.sends.end();
+    SendRequest& request = qp.sends[position];
+    request = SendRequest{};
+    request.wr_id = wanted.wr_id;
+    request.opcode = wanted.opcode;
+    request.flags = wanted.send_flags;
+    if (const int error = set_operation(qp, request, wanted); error != 0) {
+        return error;
+    }
+    if (const int error = set_data(qp, position, wanted); error != 0) {
+        return error;
+    }
+    qp.sends.publish(position + 1);
+    return 0;
+}
+
+int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_recv_wr& wanted) {
+    if (wanted.num_sge < 0 || static_cast<std::uint32_t>(wanted.num_sge) > most_entries) {
+        return EINVAL;
+    }
+    if (requests.full()) {
+        return ENOMEM;
+    }
+    RecvRequest& request = requests.push();
+    request.wr_id = wanted.wr_id;
+    request.entries = static_cast<std::uint32_t>(wanted.num_sge);
+    std::copy_n(wanted.sg_list, wanted.num_sge, request.entry.begin());
+    return 0;
+}
+
+/// Appends a list up to its end or the first request that does not fit.
+int append_list(Ring<RecvRequest>& requests, std::uint32_t most_entries, ibv_recv_wr*& request) {
+    if (!requests.allocated()) {
+        try {
+            requests.allocate();
+        } catch (const std::bad_alloc&) {
+            return ENOMEM;
+        }
+    }
+    for (; request != nullptr; request = request->next) {
+        if (const int error = append(requests, most_entries, *request); error != 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+} // namespace
+
+int allocate_sends(Qp& qp) noexcept {
+    if (qp.sends.allocated()) {
+        return 0;
+    }
+    try {
+        qp.send_entries.resize(qp.sends.places() * qp.init.cap.max_send_sge);
+        qp.sends.allocate();
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    return 0;
+}
+
+int allocate_inline(Qp& qp) noexcept {
+    if (!qp.inline_bytes.empty()) {
+        return 0;
+    }
+    try {
+        qp.inline_bytes.resize(qp.sends.places() * qp.init.cap.max_inline_data);
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    return 0;
+}
+
+int check_sendable(const Qp& qp, std::string_view verb) {
+    if (const int error = process().faults.enter(verb); error != 0) {
+        return error;
+    }
+    if (context_of(qp.qp_base).dead) {
+        return EIO;
+    }
+    const ibv_qp_state state = qp.state();
+    return state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ? EINVAL : 0;
+}
+
+bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept {
+    const unsigned opcodes = qp.type() == IBV_QPT_RC   ? reliable_opcodes
+                             : qp.type() == IBV_QPT_UC ? unreliable_opcodes
+                                                       : datagram_opcodes;
+    return is_one_of(opcode, opcodes) &&
+           (!is_one_of(opcode, atomic_opcodes) ||
+            device_of(qp.qp_base).attributes.orig_attr.atomic_cap != IBV_ATOMIC_NONE);
+}
+
+bool can_be_inline(ibv_wr_opcode opcode) noexcept {
+    return is_one_of(opcode, inline_opcodes);
+}
+
+int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_t remote_qpn,
+                    std::uint32_t remote_qkey) noexcept {
+    constexpr std::uint32_t controlled = 0x80000000;
+    if (ah == nullptr || ah->pd != qp.qp_base.pd || remote_qpn > 0xffffff) {
+        return EINVAL;
+    }
+    request.destination = static_cast<Ah*>(ah)->attributes;
+    request.remote_qpn = remote_qpn;
+    // With its highest bit set a key means that of the queue pair, which a program may not forge.
+    request.remote_qkey = (remote_qkey & controlled) != 0 ? qp.attributes.qkey : remote_qkey;
+    return 0;
+}
+
+void added(Qp& qp) {
+    if (qp.state() == IBV_QPS_ERR || qp.state() == IBV_QPS_SQE) {
+        flush_sends(qp);
+    } else if (qp.state() == IBV_QPS_RTS) {
+        process().engine.posted(qp);
+    }
+}
+
+int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
+    Qp& qp = Qp::of(native);
+    const auto batch = lock_batch(qp);
+    const Guard guard;
+    int error = check_sendable(qp, "ibv_post_send");
+    if (error == 0) {
+        error = allocate_sends(qp);
+    }
+    const std::uint64_t before = qp.sends.end();
+    while (error == 0 && request != nullptr) {
+        error = append(qp, *request);
+        if (error == 0) {
+            request = request->next;
+        }
+    }
+    if (qp.sends.end() != before) {
+        added(qp);
+    }
+    if (error != 0) {
+        *bad = request;
+    }
+    return error;
+}
+
+int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
+    Qp& qp = Qp::of(native);
+    const Guard guard;
+    int error = process().faults.enter("ibv_post_recv");
+    if (error == 0 && context_of(*native).dead) {
+        error = EIO;
+    }
+    if (error == 0 && (qp.state() == IBV_QPS_RESET || qp.shared_queue != nullptr)) {
+        error = EINVAL;
+    }
+    if (error == 0) {
+        error = append_list(qp.receives, qp.init.cap.max_recv_sge, request);
+    }
+    if (qp.state() == IBV_QPS_ERR) {
+        flush_receives(qp);
+    }
+    if (error != 0) {
+        *bad = request;
+    }
+    return error;
+}
+
+int post_srq_recv(ibv_srq* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
+    Srq& srq = *static_cast<Srq*>(native);
+    const Guard guard;
+    int error = process().faults.enter("ibv_post_srq_recv");
+    if (error == 0 && context_of(*native).dead) {
+        error = EIO;
+    }
+    if (error == 0) {
+        error = append_list(srq.requests, srq.max_sge, request);
+    }
+    if (error != 0) {
+        *bad = request;
+    }
+    return error;
+}
+
+int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
+    Qp& qp = Qp::of(native);
+    const auto batch = lock_batch(qp);
+    const Guard guard;
+    if (const int error = check_sendable(qp, "ibv_bind_mw"); error != 0) {
+        return error;
+    }
+    if (mw->type != IBV_MW_TYPE_1 || !has_opcode(qp, IBV_WR_BIND_MW) ||
+        (bind->send_flags & ~known_flags) != 0) {
+        return EINVAL;
+    }
+    if (const int error = allocate_sends(qp); error != 0) {
+        return error;
+    }
+    if (qp.sends.full()) {
+        return ENOMEM;
+    }
+    SendRequest& request = qp.sends.push();
+    request = SendRequest{};
+    request.wr_id = bind->wr_id;
+    request.opcode = IBV_WR_BIND_MW;
+    request.flags = bind->send_flags;
+    request.window = static_cast<Mw*>(mw);
+    request.bind = bind->bind_info;
+    mw->rkey = request.rkey = reserve_window_key(*request.window);
+    added(qp);
+    return 0;
+}
+
+int poll_cq(ibv_cq* native, int entries, ibv_wc* completions) {
+    Cq& cq = Cq::of(native);
+    if (entries < 0) {
+        return -1;
+    }
+    const Guard guard;
+    if (cq.taken == cq.pushed) {
+        process().engine.progress();
+    }
+    return take(cq, {completions, static_cast<std::size_t>(entries)});
+}
+
+int req_notify_cq(ibv_cq* native, int solicited_only) {
+    const Guard guard;
+    if (const int error = process().faults.enter("ibv_req_notify_cq"); error != 0) {
+        return error;
+    }
+    if (context_of(*native).dead) {
+        return EIO;
+    }
+    const int error = request_notification(Cq::of(native), solicited_only != 0);
+    // Whoever asks is about to sleep, in ibv_get_cq_event() or in poll(2), of which nothing is
+    // seen.
+    process().engine.program_sleeps();
+    return error;
+}
+
+} // namespace softverbs

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/queue_pair.hpp"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "objects/acknowledgements.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constexpr std::uint64_t datagram_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr std::uint64_t unreliable_ops =
+    datagram_ops | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+    IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
+constexpr std::uint64_t reliable_ops = unreliable_ops | IBV_QP_EX_WITH_RDMA_READ |
+                                       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+
+std::uint64_t supported_ops(const Device& device, ibv_qp_type type) {
+    std::uint64_t ops = type == IBV_QPT_RC   ? reliable_ops
+                        : type == IBV_QPT_UC ? unreliable_ops
+                                             : datagram_ops;
+    if (!device.has(SOFTVERBS_FEATURE_MW)) {
+        ops &= ~std::uint64_t{IBV_QP_EX_WITH_BIND_MW};
+    }
+    if (device.attributes.orig_attr.atomic_cap == IBV_ATOMIC_NONE) {
+        ops &=
+            ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
+    }
+    return ops;
+}
+
+bool within(std::uint32_t value, int most) {
+    return value <= static_cast<std::uint32_t>(most);
+}
+
+int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes) {
+    const ibv_device_attr& limits = device.attributes.orig_attr;
+    const ibv_qp_cap& cap = attributes.cap;
+    const int entries = std::min(limits.max_sge, static_cast<int>(max_sge));
+    const bool receives = attributes.srq == nullptr;
+    if (!within(cap.max_send_wr, limits.max_qp_wr) || !within(cap.max_send_sge, entries) ||
+        cap.max_inline_data > max_inline ||
+        (receives &&
+         (!within(cap.max_recv_wr, limits.max_qp_wr) || !within(cap.max_recv_sge, entries)))) {
+        return EINVAL;
+    }
+    return 0;
+}
+
+int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
+    constexpr unsigned known = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS * 2 - 1;
+    constexpr unsigned supported =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const auto has = [&attributes](unsigned bit) { return (attributes.comp_mask & bit) != 0; };
+    const auto is_here = [&context](const auto* object) {
+        return object != nullptr && object->context == &context.context;
+    };
+    if (has(~known) || !has(IBV_QP_INIT_ATTR_PD)) {
+        return EINVAL;
+    }
+    if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
+        return EOPNOTSUPP;
+    }
+    const ibv_qp_type type = attributes.qp_type;
+    if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD) {
+        return EOPNOTSUPP;
+    }
+    if (!is_here(attributes.pd) || !is_here(attributes.send_cq) || !is_here(attributes.recv_cq) ||
+        (attributes.srq != nullptr && !is_here(attributes.srq))) {
+        return EINVAL;
+    }
+    if (has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+        (attributes.send_ops_flags & ~supported_ops(*context.device, type)) != 0) {
+        return EOPNOTSUPP;
+    }
+    if (process().live[SOFTVERBS_QP] >=
+        static_cast<std::size_t>(context.device->attributes.orig_attr.max_qp)) {
+        return ENOMEM;
+    }
+    return check_capacities(*context.device, attributes);
+}
+
+/// What an object has of its parents, added (1) or taken away (-1).
+void count(Qp& qp, int change) {
+    const auto add = [change](unsigned& users) {
+        users = static_cast<unsigned>(static_cast<int>(users) + change);
+    };
+    add(context_of(qp.qp_base).users);
+    add(qp.pd().users);
+    add(qp.send_queue->users);
+    add(qp.recv_queue->users);
+    if (qp.shared_queue != nullptr) {
+        add(qp.shared_queue->users);
+    }
+    process().live[SOFTVERBS_QP] += static_cast<std::size_t>(change);
+}
+
+} // namespace
+
+Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes) {
+    if (const int error = check(context, attributes); error != 0) {
+        return fail(error);
+    }
+    if (const int error = process().engine.start(); error != 0) {
+        return fail(error);
+    }
+    if (attributes.srq != nullptr) {
+        attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+    }
+    std::unique_ptr<Qp> qp;
+    std::uint32_t number = 0;
+    try {
+        qp = std::make_unique<Qp>();
+        number = process().qps.insert(*qp, process().engine.slot());
+    } catch (const std::bad_alloc&) {
+    }
+    if (number == 0) {
+        return fail(ENOMEM);
+    }
+    ibv_qp& base = qp->qp_base;
+    base.context = &context.context;
+    base.qp_context = attributes.qp_context;
+    base.pd = attributes.pd;
+    base.send_cq = attributes.send_cq;
+    base.recv_cq = attributes.recv_cq;
+    base.srq = attributes.srq;
+    base.handle = number;
+    base.qp_num = number;
+    base.state = IBV_QPS_RESET;
+    base.qp_type = attributes.qp_type;
+    pthread_mutex_init(&base.mutex, nullptr);
+    pthread_cond_init(&base.cond, nullptr);
+    qp->init = attributes;
+    qp->attributes.cap = attributes.cap;
+    qp->attributes.path_mig_state = IBV_MIG_MIGRATED;
+    qp->signal_all = attributes.sq_sig_all != 0;
+    qp->extended = (attributes.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+    qp->send_queue = &Cq::of(attributes.send_cq);
+    qp->recv_queue = &Cq::of(attributes.recv_cq);
+    qp->shared_queue = static_cast<Srq*>(attributes.srq);
+    qp->sends = Ring<SendRequest>(attributes.cap.max_send_wr);
+    qp->receives = Ring<RecvRequest>(attributes.cap.max_recv_wr);
+    if (qp->extended) {
+        set_work_request_functions(*qp);
+    }
+    count(*qp, 1);
+    return qp.release();
+}
+
+void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
+    attributes = qp.attributes;
+    attributes.qp_state = attributes.cur_qp_state = qp.state();
+    init = {};
+    init.qp_context = qp.qp_base.qp_context;
+    init.send_cq = qp.qp_base.send_cq;
+    init.recv_cq = qp.qp_base.recv_cq;
+    init.srq = qp.qp_base.srq;
+    init.cap = qp.init.cap;
+    init.qp_type = qp.type();
+    init.sq_sig_all = qp.init.sq_sig_all;
+}
+
+int destroy_qp(Qp& qp) {
+    std::unique_lock lock(process().lock);
+    process().engine.destroyed(qp);
+    invalidate_all(qp);
+    process().qps.erase(qp.number());
+    qp.qp_base.state = IBV_QPS_RESET;
+    forget(*qp.send_queue, qp.number());
+    forget(*qp.recv_queue, qp.number());
+    forget_events(context_of(qp.qp_base), qp.native());
+    wait_for_acknowledgements(qp, lock);
+    count(qp, -1);
+    pthread_cond_destroy(&qp.qp_base.cond);
+    pthread_mutex_destroy(&qp.qp_base.mutex);
+    delete &qp;
+    return 0;
+}
+
+} // namespace softverbs

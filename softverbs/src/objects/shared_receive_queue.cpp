@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "objects/acknowledgements.hpp"
+#include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constexpr unsigned known_comp_mask = IBV_SRQ_INIT_ATTR_RESERVED - 1;
+
+int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
+    const ibv_device_attr& device = context.device->attributes.orig_attr;
+    if ((attributes.comp_mask & ~known_comp_mask) != 0) {
+        return EINVAL;
+    }
+    if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
+        attributes.srq_type != IBV_SRQT_BASIC) {
+        return EOPNOTSUPP;
+    }
+    if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes.pd == nullptr ||
+        attributes.pd->context != &context.context) {
+        return EINVAL;
+    }
+    const ibv_srq_attr& wanted = attributes.attr;
+    if (wanted.max_wr < 1 || wanted.max_wr > static_cast<std::uint32_t>(device.max_srq_wr) ||
+        wanted.max_sge > max_sge ||
+        wanted.max_sge > static_cast<std::uint32_t>(device.max_srq_sge)) {
+        return EINVAL;
+    }
+    if (process().live[SOFTVERBS_SRQ] >= static_cast<std::size_t>(device.max_srq)) {
+        return ENOMEM;
+    }
+    return 0;
+}
+
+/// Gives the queue another capacity, with what is in it.
+int resize(Srq& srq, std::uint32_t max_wr) {
+    Ring<RecvRequest> resized(max_wr);
+    if (srq.requests.allocated()) {
+        try {
+            resized.allocate();
+        } catch (const std::bad_alloc&) {
+            return ENOMEM;
+        }
+        for (; !srq.requests.empty(); srq.requests.pop()) {
+            resized.push() = srq.requests.front();
+        }
+    }
+    srq.requests = std::move(resized);
+    return 0;
+}
+
+} // namespace
+
+Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes) {
+    if (const int error = check(context, attributes); error != 0) {
+        return fail(error);
+    }
+    auto* srq = new (std::nothrow) Srq;
+    if (srq == nullptr) {
+        return fail(ENOMEM);
+    }
+    static std::uint32_t handles = 0;
+    srq->context = &context.context;
+    srq->srq_context = attributes.srq_context;
+    srq->pd = attributes.pd;
+    srq->handle = ++handles;
+    pthread_mutex_init(&srq->mutex, nullptr);
+    pthread_cond_init(&srq->cond, nullptr);
+    srq->requests = Ring<RecvRequest>(attributes.attr.max_wr);
+    srq->max_sge = attributes.attr.max_sge;
+    ++context.users;
+    ++static_cast<Pd*>(srq->pd)->users;
+    ++process().live[SOFTVERBS_SRQ];
+    return srq;
+}
+
+int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask) {
+    if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) {
+        return EINVAL;
+    }
+    auto max_wr = static_cast<std::uint32_t>(srq.requests.capacity());
+    if ((mask & IBV_SRQ_MAX_WR) != 0) {
+        max_wr = attributes.max_wr;
+        const auto max = device_of(srq).attributes.orig_attr.max_srq_wr;
+        if (max_wr < 1 || max_wr > static_cast<std::uint32_t>(max) ||
+            max_wr < srq.requests.size()) {
+            return EINVAL;
+        }
+    }
+    if ((mask & IBV_SRQ_LIMIT) != 0 && attributes.srq_limit > max_wr) {
+        return EINVAL;
+    }
+    if ((mask & IBV_SRQ_MAX_WR) != 0) {
+        if (const int error = resize(srq, max_wr); error != 0) {
+            return error;
+        }
+    }
+    if ((mask & IBV_SRQ_LIMIT) != 0) {
+        srq.limit = attributes.srq_limit;
+    }
+    return 0;
+}
+
+void query_srq(const Srq& srq, ibv_srq_attr& attributes) {
+    attributes = {};
+    attributes.max_wr = static_cast<std::uint32_t>(srq.requests.capacity());
+    attributes.max_sge = srq.max_sge;
+    attributes.srq_limit = srq.limit;
+}
+
+int destroy_srq(Srq& srq) {
+    std::unique_lock lock(process().lock);
+    if (srq.users != 0) {
+        return busy();
+    }
+    forget_events(context_of(srq), static_cast<ibv_srq*>(&srq));
+    wait_for_acknowledgements(srq, lock);
+    --context_of(srq).users;
+    --static_cast<Pd*>(srq.pd)->users;
+    --process().live[SOFTVERBS_SRQ];
+    pthread_cond_destroy(&srq.cond);
+    pthread_mutex_destroy(&srq.mutex);
+    delete &srq;
+    return 0;
+}
+
+} // namespace softverbs

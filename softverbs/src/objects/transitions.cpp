@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/transitions.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// Attributes by type of queue pair.
+struct Masks {
+    int rc = 0;
+    int uc = 0;
+    int ud = 0;
+
+    [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
+        return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : ud;
+    }
+};
+
+constexpr Masks same(int mask) noexcept {
+    return {mask, mask, mask};
+}
+
+struct Rule {
+    ibv_qp_state from = IBV_QPS_RESET;
+    ibv_qp_state to = IBV_QPS_RESET;
+    Masks required;
+    Masks optional;
+};
+
+constexpr int connected_place = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int datagram_place = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+constexpr Masks place = {connected_place, connected_place, datagram_place};
+
+constexpr int peer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int tuning = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+
+constexpr int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+
+/// What may change whenever the queue pair goes, or goes on, sending.
+constexpr int unreliable_running =
+    IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
+constexpr Masks running = {unreliable_running | IBV_QP_MIN_RNR_TIMER, unreliable_running,
+                           IBV_QP_CUR_STATE | IBV_QP_QKEY};
+
+constexpr int unreliable_drained = IBV_QP_AV | tuning | IBV_QP_PATH_MIG_STATE;
+constexpr Masks drained = {unreliable_drained | retries | IBV_QP_PORT | IBV_QP_MAX_QP_RD_ATOMIC |
+                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                           unreliable_drained, IBV_QP_PKEY_INDEX | IBV_QP_QKEY};
+
+constexpr Rule rules[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, place, {}},
+    {IBV_QPS_INIT, IBV_QPS_INIT, {}, place},
+    {IBV_QPS_INIT,
+     IBV_QPS_RTR,
+     {peer | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, peer, 0},
+     {tuning, tuning, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+    {IBV_QPS_RTR,
+     IBV_QPS_RTS,
+     {retries | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_SQ_PSN, IBV_QP_SQ_PSN},
+     running},
+    {IBV_QPS_RTS, IBV_QPS_RTS, {}, running},
+    {IBV_QPS_RTS, IBV_QPS_SQD, {}, same(IBV_QP_EN_SQD_ASYNC_NOTIFY)},
+    {IBV_QPS_SQD, IBV_QPS_RTS, {}, running},
+    {IBV_QPS_SQD, IBV_QPS_SQD, {}, drained},
+    // Only unreliable queue pairs get into this state.
+    {IBV_QPS_SQE,
+     IBV_QPS_RTS,
+     {},
+     {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, IBV_QP_CUR_STATE | IBV_QP_QKEY}},
+};
+
+} // namespace
+
+Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noexcept {
+    // From everywhere, though what does nothing yet cannot fail.
+    if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) {
+        return {true, 0, 0};
+    }
+    for (const Rule& rule : rules) {
+        if (rule.from == from && rule.to == to) {
+            return {true, rule.required.of(type), rule.optional.of(type)};
+        }
+    }
+    return {};
+}
+
+} // namespace softverbs

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <span>
+
+#include "objects/posting.hpp"
+#include "objects/process.hpp"
+
+// As providers do, the builders report nothing themselves: the first error is kept, what comes
+// after it is ignored, and wr_complete() returns it and posts nothing of the batch.
+
+namespace softverbs {
+
+namespace {
+
+void fail_batch(Qp& qp, int error) {
+    if (qp.batch_error == 0) {
+        qp.batch_error = error;
+    }
+}
+
+/// The slot after the last request of the batch is there and free.
+int find_room(Qp& qp) {
+    if (qp.batch_end < qp.batch_limit) {
+        return 0;
+    }
+    const Guard guard;
+    if (const int error = allocate_sends(qp); error != 0) {
+        return error;
+    }
+    qp.batch_limit = qp.sends.first() + qp.sends.capacity();
+    return qp.batch_end < qp.batch_limit ? 0 : ENOMEM;
+}
+
+/// Begins a request; null when the batch has failed.
+SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
+    Qp& qp = Qp::of(native);
+    if (qp.batch_error != 0) {
+        return nullptr;
+    }
+    if ((qp.init.send_ops_flags & op) == 0) {
+        fail_batch(qp, EINVAL);
+        return nullptr;
+    }
+    if (const int error = find_room(qp); error != 0) {
+        fail_batch(qp, error);
+        return nullptr;
+    }
+    SendRequest& request = qp.sends[qp.batch_end++];
+    request = SendRequest{};
+    request.wr_id = native->wr_id;
+    // Inline data has a function of its own.
+    request.flags = native->wr_flags & ~unsigned{IBV_SEND_INLINE};
+    request.opcode = opcode;
+    return &request;
+}
+
+/// The request that the batch is at; null when the batch has failed, or has none.
+SendRequest* latest(Qp& qp) {
+    if (qp.batch_error == 0 && qp.batch_end == qp.sends.end()) {
+        fail_batch(qp, EINVAL);
+    }
+    return qp.batch_error == 0 ? &qp.sends[qp.batch_end - 1] : nullptr;
+}
+
+void wr_send(ibv_qp_ex* qp) {
+    begin(qp, IBV_WR_SEND, IBV_QP_EX_WITH_SEND);
+}
+
+void wr_send_imm(ibv_qp_ex* qp, __be32 imm_data) {
+    if (SendRequest* request = begin(qp, IBV_WR_SEND_WITH_IMM, IBV_QP_EX_WITH_SEND_WITH_IMM)) {
+        request->imm_data = imm_data;
+    }
+}
+
+void wr_send_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
+    if (SendRequest* request = begin(qp, IBV_WR_SEND_WITH_INV, IBV_QP_EX_WITH_SEND_WITH_INV)) {
+        request->invalidate_rkey = invalidate_rkey;
+    }
+}
+
+/// A request about remote memory.
+SendRequest* begin_remote(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t op, std::uint32_t rkey,
+                          std::uint64_t remote_address) {
+    SendRequest* request = begin(qp, opcode, op);
+    if (request != nullptr) {
+        request->rkey = rkey;
+        request->remote_address = remote_address;
+    }
+    return request;
+}
+
+void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address) {
+    begin_remote(qp, IBV_WR_RDMA_WRITE, IBV_QP_EX_WITH_RDMA_WRITE, rkey, remote_address);
+}
+
+void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
+                       __be32 imm_data) {
+    if (SendRequest* request =
+            begin_remote(qp, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, rkey,
+                         remote_address)) {
+        request->imm_data = imm_data;
+    }
+}
+
+void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address) {
+    begin_remote(qp, IBV_WR_RDMA_READ, IBV_QP_EX_WITH_RDMA_READ, rkey, remote_address);
+}
+
+void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
+                       std::uint64_t compare, std::uint64_t swap) {
+    if (SendRequest* request =
+            begin_remote(qp, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, rkey,
+                         remote_address)) {
+        request->compare_add = compare;
+        request->swap = swap;
+    }
+}
+
+void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_address,
+                         std::uint64_t add) {
+    if (SendRequest* request =
+            begin_remote(qp, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, rkey,
+                         remote_address)) {
+        request->compare_add = add;
+    }
+}
+
+void wr_local_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
+    if (SendRequest* request = begin(qp, IBV_WR_LOCAL_INV, IBV_QP_EX_WITH_LOCAL_INV)) {
+        request->invalidate_rkey = invalidate_rkey;
+    }
+}
+
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+    SendRequest* request = begin(qp, IBV_WR_BIND_MW, IBV_QP_EX_WITH_BIND_MW);
+    if (request == nullptr) {
+        return;
+    }
+    if (mw->type != IBV_MW_TYPE_2) {
+        fail_batch(Qp::of(qp), EINVAL);
+        return;
+    }
+    request->window = static_cast<Mw*>(mw);
+    request->rkey = rkey;
+    request->bind = *info;
+}
+
+void wr_set_ud_addr(ibv_qp_ex* native, ibv_ah* ah, std::uint32_t remote_qpn,
+                    std::uint32_t remote_qkey) {
+    Qp& qp = Qp::of(native);
+    if (SendRequest* request = latest(qp)) {
+        if (const int error = set_destination(qp, *request, ah, remote_qpn, remote_qkey);
+            error != 0) {
+            fail_batch(qp, error);
+        }
+    }
+}
+
+void wr_set_sge_list(ibv_qp_ex* native, std::size_t count, const ibv_sge* list) {
+    Qp& qp = Qp::of(native);
+    SendRequest* request = latest(qp);
+    if (request == nullptr) {
+        return;
+    }
+    if (count > qp.init.cap.max_send_sge) {
+        fail_batch(qp, EINVAL);
+        return;
+    }
+    request->entries = static_cast<std::uint32_t>(count);
+    request->is_inline = false;
+    request->length = 0;
+    const std::span to = qp.entries(qp.batch_end - 1);
+    for (std::size_t i = 0; i < count; ++i) {
+        to[i] = list[i];
+        request->length += list[i].length;
+    }
+}
+
+void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
+    const ibv_sge entry{address, length, lkey};
+    wr_set_sge_list(qp, 1, &entry);
+}
+
+void wr_set_inline_data_list(ibv_qp_ex* native, std::size_t count, const ibv_data_buf* list) {
+    Qp& qp = Qp::of(native);
+    SendRequest* request = latest(qp);
+    if (request == nullptr) {
+        return;
+    }
+    const std::span buffers(list, count);
+    std::uint64_t length = 0;
+    for (const ibv_data_buf& buffer : buffers) {
+        // Not the sum, which could wrap around.
+        length += std::min<std::uint64_t>(buffer.length, max_inline + 1);
+    }
+    if (length > qp.init.cap.max_inline_data || !can_be_inline(request->opcode)) {
+        fail_batch(qp, EINVAL);
+        return;
+    }
+    request->entries = 0;
+    request->is_inline = true;
+    request->length = length;
+    if (length == 0) {
+        return;
+    }
+    if (qp.inline_bytes.empty()) {
+        const Guard guard;
+        if (const int error = allocate_inline(qp); error != 0) {
+            fail_batch(qp, error);
+            return;
+        }
+    }
+    std::byte* to = qp.inline_data(qp.batch_end - 1);
+    for (const ibv_data_buf& buffer : buffers) {
+        if (buffer.length != 0) {
+            memcpy(to, buffer.addr, buffer.length);
+            to += buffer.length;
+        }
+    }
+}
+
+void wr_set_inline_data(ibv_qp_ex* qp, void* address, std::size_t length) {
+    const ibv_data_buf buffer{address, length};
+    wr_set_inline_data_list(qp, 1, &buffer);
+}
+
+void wr_start(ibv_qp_ex* native) {
+    Qp& qp = Qp::of(native);
+    qp.batch_lock.lock();
+    qp.batch_end = qp.sends.end();
+    qp.batch_error = 0;
+}
+
+/// Datagrams need a destination.
+bool all_addressed(Qp& qp) {
+    if (qp.type() != IBV_QPT_UD) {
+        return true;
+    }
+    for (std::uint64_t position = qp.sends.end(); position != qp.batch_end; ++position) {
+        if (qp.sends[position].destination.port_num == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int wr_complete(ibv_qp_ex* native) {
+    Qp& qp = Qp::of(native);
+    const std::unique_lock batch(qp.batch_lock, std::adopt_lock);
+    const Guard guard;
+    if (const int error = check_sendable(qp, "ibv_wr_complete"); error != 0) {
+        return error;
+    }
+    if (qp.batch_error != 0) {
+        return qp.batch_error;
+    }
+    if (!all_addressed(qp)) {
+        return EINVAL;
+    }
+    if (qp.batch_end != qp.sends.end()) {
+        qp.sends.publish(qp.batch_end);
+        added(qp);
+    }
+    return 0;
+}
+
+void wr_abort(ibv_qp_ex* qp) {
+    Qp::of(qp).batch_lock.unlock();
+}
+
+} // namespace
+
+void set_work_request_functions(Qp& qp) {
+    // Those that were not asked for as well: they make wr_complete() fail, where a null pointer
+    // would end the program.
+    qp.wr_send = wr_send;
+    qp.wr_send_imm = wr_send_imm;
+    qp.wr_send_inv = wr_send_inv;
+    qp.wr_rdma_write = wr_rdma_write;
+    qp.wr_rdma_write_imm = wr_rdma_write_imm;
+    qp.wr_rdma_read = wr_rdma_read;
+    qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+    qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+    qp.wr_local_inv = wr_local_inv;
+    qp.wr_bind_mw = wr_bind_mw;
+    qp.wr_set_ud_addr = wr_set_ud_addr;
+    qp.wr_set_sge = wr_set_sge;
+    qp.wr_set_sge_list = wr_set_sge_list;
+    qp.wr_set_inline_data = wr_set_inline_data;
+    qp.wr_set_inline_data_list = wr_set_inline_data_list;
+    qp.wr_start = wr_start;
+    qp.wr_complete = wr_complete;
+    qp.wr_abort = wr_abort;
+}
+
+} // namespace softverbs
