@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The functions of libc that take a path, for the paths of abi/paths.hpp. For every other path they
+// call the next definition, which is libc's unless another library is preloaded as well. glibc
+// calls its own functions directly (fopen(3) does not call open(2) through a symbol), so each of
+// them is defined here.
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <type_traits>
+
+#include "abi/paths.hpp"
+
+#define SOFTVERBS_FILE extern "C" __attribute__((visibility("default")))
+
+namespace softverbs {
+
+namespace {
+
+/// The next definition of a function. It needs no initialisation, since a library that is loaded
+/// before this one may open files in its constructor.
+template <class Function>
+class Next {
+  public:
+    explicit constexpr Next(const char* name) noexcept : name_(name) {}
+
+    template <class... Arguments>
+    auto operator()(Arguments... arguments) {
+        Function* found = function_.load(std::memory_order_relaxed);
+        if (found == nullptr) {
+            found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+            if (found == nullptr) {
+                errno = ENOSYS;
+                return failed<decltype(found(arguments...))>();
+            }
+            function_.store(found, std::memory_order_relaxed);
+        }
+        return found(arguments...);
+    }
+
+  private:
+    template <class Result>
+    static Result failed() noexcept {
+        if constexpr (std::is_pointer_v<Result>) {
+            return nullptr;
+        } else {
+            return Result{-1};
+        }
+    }
+
+    const char* name_;
+    std::atomic<Function*> function_{nullptr};
+};
+
+/// hwloc opens "sys/class/infiniband" relative to a descriptor of "/".
+bool is_root(int directory) noexcept {
+    struct stat of_directory {};
+    struct stat of_root {};
+    const int saved_errno = errno;
+    const bool same = ::syscall(SYS_newfstatat, directory, "", &of_directory, AT_EMPTY_PATH) == 0 &&
+                      ::syscall(SYS_newfstatat, AT_FDCWD, "/", &of_root, 0) == 0 &&
+                      of_directory.st_ino == of_root.st_ino &&
+                      of_directory.st_dev == of_root.st_dev;
+    errno = saved_errno;
+    return same;
+}
+
+bool may_be_served_at(int directory, const char* path) noexcept {
+    return directory != AT_FDCWD && path != nullptr &&
+           (std::strncmp(path, "sys/", 4) == 0 || std::strncmp(path, "dev/infiniband", 14) == 0) &&
+           is_root(directory);
+}
+
+/// Calls @p function with the path to use instead of a served one.
+template <class Function>
+__attribute__((noinline)) auto call_redirected(const char* path, const Function& function) {
+    PathBuffer target;
+    return function(redirect(path, target));
+}
+
+/// The same for a path below a descriptor of "/".
+template <class Function>
+__attribute__((noinline)) auto call_redirected_below_root(const char* path,
+                                                          const Function& function) {
+    PathBuffer absolute;
+    const int length = std::snprintf(absolute, sizeof absolute, "/%s", path);
+    if (length < 0 || static_cast<std::size_t>(length) >= sizeof absolute) {
+        return function(Redirection{path, nullptr});
+    }
+    PathBuffer target;
+    const Redirection found = redirect(absolute, target);
+    return function(found.path == absolute ? Redirection{path, found.open} : found);
+}
+
+template <class Function>
+auto with_path(const char* path, const Function& function) {
+    return may_be_served(path) ? call_redirected(path, function)
+                               : function(Redirection{path, nullptr});
+}
+
+template <class Function>
+auto with_path_at(int directory, const char* path, const Function& function) {
+    return may_be_served_at(directory, path) ? call_redirected_below_root(path, function)
+                                             : with_path(path, function);
+}
+
+/// open(2) with the next definition, or by the row of the path.
+template <class Open>
+int open_redirected(const Redirection& to, int flags, const Open& open) {
+    return to.open != nullptr ? to.open(to.path, flags) : open(to.path);
+}
+
+/// The third argument of open(2) is there with these flags only.
+bool takes_mode(int flags) noexcept {
+    return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+FILE* open_stream(const Redirection& to, const char* mode,
+                  FILE* (*open)(const char*, const char*)) {
+    if (to.open == nullptr) {
+        return open(to.path, mode);
+    }
+    const bool update = std::strchr(mode, '+') != nullptr;
+    const int access = update ? O_RDWR : *mode == 'r' ? O_RDONLY : O_WRONLY;
+    const int fd = to.open(to.path, access | (std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0));
+    if (fd < 0) {
+        return nullptr;
+    }
+    FILE* const stream = ::fdopen(fd, mode);
+    if (stream == nullptr) {
+        const int error = errno;
+        ::close(fd);
+        errno = error;
+    }
+    return stream;
+}
+
+constinit Next<int(const char*, int, mode_t)> next_open("open");
+constinit Next<int(const char*, int, mode_t)> next_open64("open64");
+constinit Next<int(int, const char*, int, mode_t)> next_openat("openat");
+constinit Next<int(int, const char*, int, mode_t)> next_openat64("openat64");
+constinit Next<FILE*(const char*, const char*)> next_fopen("fopen");
+constinit Next<FILE*(const char*, const char*)> next_fopen64("fopen64");
+constinit Next<DIR*(const char*)> next_opendir("opendir");
+constinit Next<ssize_t(const char*, char*, std::size_t)> next_readlink("readlink");
+constinit Next<ssize_t(int, const char*, char*, std::size_t)> next_readlinkat("readlinkat");
+constinit Next<int(const char*, int)> next_access("access");
+constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
+constinit Next<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
+constinit Next<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
+
+/// The functions that report a file's status, all by fstatat(2), which the others are defined with
+/// in libc.
+int status_of(int directory, const char* path, struct stat* status, int flags) {
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return next_fstatat(directory, to.path, status, flags);
+    });
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+// Names of glibc. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+
+SOFTVERBS_FILE int open(const char* path, int flags, ...) {
+    mode_t mode = 0;
+    if (takes_mode(flags)) {
+        va_list arguments;
+        va_start(arguments, flags);
+        mode = va_arg(arguments, mode_t);
+        va_end(arguments);
+    }
+    return with_path(path, [&](const Redirection& to) {
+        return open_redirected(to, flags,
+                               [&](const char* file) { return next_open(file, flags, mode); });
+    });
+}
+
+SOFTVERBS_FILE int open64(const char* path, int flags, ...) {
+    mode_t mode = 0;
+    if (takes_mode(flags)) {
+        va_list arguments;
+        va_start(arguments, flags);
+        mode = va_arg(arguments, mode_t);
+        va_end(arguments);
+    }
+    return with_path(path, [&](const Redirection& to) {
+        return open_redirected(to, flags,
+                               [&](const char* file) { return next_open64(file, flags, mode); });
+    });
+}
+
+SOFTVERBS_FILE int openat(int directory, const char* path, int flags, ...) {
+    mode_t mode = 0;
+    if (takes_mode(flags)) {
+        va_list arguments;
+        va_start(arguments, flags);
+        mode = va_arg(arguments, mode_t);
+        va_end(arguments);
+    }
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return open_redirected(
+            to, flags, [&](const char* file) { return next_openat(directory, file, flags, mode); });
+    });
+}
+
+SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
+    mode_t mode = 0;
+    if (takes_mode(flags)) {
+        va_list arguments;
+        va_start(arguments, flags);
+        mode = va_arg(arguments, mode_t);
+        va_end(arguments);
+    }
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return open_redirected(to, flags, [&](const char* file) {
+            return next_openat64(directory, file, flags, mode);
+        });
+    });
+}
+
+// The forms of _FORTIFY_SOURCE, which have checked that no mode is needed.
+SOFTVERBS_FILE int __open_2(const char* path, int flags) {
+    return ::open(path, flags);
+}
+SOFTVERBS_FILE int __open64_2(const char* path, int flags) {
+    return ::open64(path, flags);
+}
+SOFTVERBS_FILE int __openat_2(int directory, const char* path, int flags) {
+    return ::openat(directory, path, flags);
+}
+SOFTVERBS_FILE int __openat64_2(int directory, const char* path, int flags) {
+    return ::openat64(directory, path, flags);
+}
+
+SOFTVERBS_FILE FILE* fopen(const char* path, const char* mode) {
+    return with_path(path, [&](const Redirection& to) {
+        return open_stream(to, mode,
+                           [](const char* file, const char* how) { return next_fopen(file, how); });
+    });
+}
+
+SOFTVERBS_FILE FILE* fopen64(const char* path, const char* mode) {
+    return with_path(path, [&](const Redirection& to) {
+        return open_stream(
+            to, mode, [](const char* file, const char* how) { return next_fopen64(file, how); });
+    });
+}
+
+SOFTVERBS_FILE DIR* opendir(const char* path) {
+    return with_path(path, [](const Redirection& to) { return next_opendir(to.path); });
+}
+
+SOFTVERBS_FILE ssize_t readlink(const char* path, char* target, std::size_t size) noexcept {
+    return with_path(path,
+                     [&](const Redirection& to) { return next_readlink(to.path, target, size); });
+}
+
+SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
+                                  std::size_t size) noexcept {
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return next_readlinkat(directory, to.path, target, size);
+    });
+}
+
+SOFTVERBS_FILE int access(const char* path, int mode) noexcept {
+    return with_path(path, [&](const Redirection& to) { return next_access(to.path, mode); });
+}
+
+SOFTVERBS_FILE int faccessat(int directory, const char* path, int mode, int flags) noexcept {
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return next_faccessat(directory, to.path, mode, flags);
+    });
+}
+
+SOFTVERBS_FILE int stat(const char* path, struct stat* status) noexcept {
+    return status_of(AT_FDCWD, path, status, 0);
+}
+SOFTVERBS_FILE int lstat(const char* path, struct stat* status) noexcept {
+    return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
+}
+SOFTVERBS_FILE int fstatat(int directory, const char* path, struct stat* status,
+                           int flags) noexcept {
+    return status_of(directory, path, status, flags);
+}
+
+// On 64-bit machines both structures are the same.
+static_assert(sizeof(struct stat) == sizeof(struct stat64));
+SOFTVERBS_FILE int stat64(const char* path, struct stat64* status) noexcept {
+    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), 0);
+}
+SOFTVERBS_FILE int lstat64(const char* path, struct stat64* status) noexcept {
+    return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), AT_SYMLINK_NOFOLLOW);
+}
+SOFTVERBS_FILE int fstatat64(int directory, const char* path, struct stat64* status,
+                             int flags) noexcept {
+    return status_of(directory, path, reinterpret_cast<struct stat*>(status), flags);
+}
+
+// The forms of programs that were built with a glibc before 2.33, with a version of the structure.
+SOFTVERBS_FILE int __xstat(int, const char* path, struct stat* status) noexcept {
+    return status_of(AT_FDCWD, path, status, 0);
+}
+SOFTVERBS_FILE int __lxstat(int, const char* path, struct stat* status) noexcept {
+    return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
+}
+SOFTVERBS_FILE int __xstat64(int, const char* path, struct stat* status) noexcept {
+    return status_of(AT_FDCWD, path, status, 0);
+}
+SOFTVERBS_FILE int __lxstat64(int, const char* path, struct stat* status) noexcept {
+    return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
+}
+
+SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat* status,
+                              int flags) noexcept {
+    return status_of(directory, path, status, flags);
+}
+SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct stat* status,
+                                int flags) noexcept {
+    return status_of(directory, path, status, flags);
+}
+
+SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned mask,
+                         struct statx* status) noexcept {
+    return with_path_at(directory, path, [&](const Redirection& to) {
+        return next_statx(directory, to.path, flags, mask, status);
+    });
+}
+
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

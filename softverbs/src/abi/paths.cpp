@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "abi/paths.hpp"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <array>
+
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// Nesting depth of KernelPaths in this thread.
+thread_local unsigned kernel_paths = 0;
+
+bool copy_path(std::string_view path, PathBuffer& target) {
+    if (path.size() >= sizeof target) {
+        return false;
+    }
+    std::memcpy(target, path.data(), path.size());
+    target[path.size()] = '\0';
+    return true;
+}
+
+/// The device file of a software device is a character device that may be read and written, since
+/// UCX ignores a device whose file it may not read and write. Nothing can be done with it.
+bool translate_device_file(std::string_view path, PathBuffer& target) {
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    const Guard guard;
+    const auto& devices = process().devices;
+    return std::ranges::any_of(devices,
+                               [name](const auto& device) { return name == device->dev_name; }) &&
+           copy_path("/dev/null", target);
+}
+
+/// The first row that serves a path decides.
+constexpr std::array<ServedPath, 1> served_paths{{
+    {"/dev/infiniband/", translate_device_file, nullptr},
+}};
+
+} // namespace
+
+Redirection redirect(const char* path, PathBuffer& target) {
+    if (kernel_paths != 0) {
+        return {path, nullptr};
+    }
+    // Nothing that a row does may be redirected again.
+    const KernelPaths kernel;
+    const int saved_errno = errno;
+    Redirection found{path, nullptr};
+    const std::string_view wanted = path;
+    for (const ServedPath& row : served_paths) {
+        if (!wanted.starts_with(row.prefix)) {
+            continue;
+        }
+        if (row.translate != nullptr && row.translate(wanted, target)) {
+            found = {target, row.open};
+            break;
+        }
+        if (row.translate == nullptr) {
+            found = {path, row.open};
+            break;
+        }
+    }
+    errno = saved_errno;
+    return found;
+}
+
+KernelPaths::KernelPaths() noexcept {
+    ++kernel_paths;
+}
+
+KernelPaths::~KernelPaths() {
+    --kernel_paths;
+}
+
+} // namespace softverbs
