@@ -18,8 +18,13 @@
 
 namespace {
 
+using softverbs_test::UniqueAh;
 using softverbs_test::UniqueContext;
+using softverbs_test::UniqueCq;
+using softverbs_test::UniqueMr;
 using softverbs_test::UniquePd;
+using softverbs_test::UniqueQp;
+using softverbs_test::UniqueSrq;
 using softverbs_test::VerbsTest;
 
 std::ptrdiff_t open_descriptors() {
@@ -366,6 +371,60 @@ TEST(Ethernet, AnswersAMessageWithAnIpv4HeaderByTheAddressOfRoceV2) {
     EXPECT_EQ(address.grh.sgid_index, 3);
     EXPECT_EQ(address.grh.dgid.raw[11], 0xff);
     EXPECT_EQ(address.grh.dgid.raw[15], 77);
+}
+
+TEST_F(DeviceTest, HasNoMoreObjectsOfAKindThanItSays) {
+    const UniqueCq cq = make_cq(1);
+    ibv_device_attr_ex attributes{};
+    ASSERT_EQ(softverbs_get_device_attr(0, &attributes), 0);
+    ibv_device_attr& most = attributes.orig_attr;
+    most.max_pd = most.max_cq = 2;
+    most.max_ah = most.max_mr = most.max_mw = most.max_srq = most.max_qp = 1;
+    ASSERT_EQ(softverbs_set_device_attr(0, &attributes), 0);
+    const auto expect_full = [](const void* object) {
+        EXPECT_EQ(object, nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        errno = 0;
+    };
+    std::array<std::byte, 8> memory{};
+    ibv_ah_attr address = own_address();
+    ibv_srq_init_attr srq_init{};
+    srq_init.attr.max_wr = 1;
+    ibv_qp_init_attr_ex qp_init = qp_attributes(IBV_QPT_RC, cq.get());
+    const UniquePd second(ibv_alloc_pd(context.get()));
+    const UniqueCq second_cq = make_cq(1);
+    const UniqueAh ah(ibv_create_ah(pd.get(), &address));
+    const UniqueMr mr = make_mr(memory.data(), memory.size());
+    ibv_mw* const mw = ibv_alloc_mw(pd.get(), IBV_MW_TYPE_1);
+    const UniqueSrq srq(ibv_create_srq(pd.get(), &srq_init));
+    const UniqueQp qp = make_qp(qp_init);
+    ASSERT_TRUE(second && ah && mw != nullptr && srq);
+    expect_full(ibv_alloc_pd(context.get()));
+    expect_full(ibv_create_cq(context.get(), 1, nullptr, nullptr, 0));
+    expect_full(ibv_create_ah(pd.get(), &address));
+    expect_full(ibv_reg_mr(pd.get(), memory.data(), memory.size(), 0));
+    expect_full(ibv_alloc_mw(pd.get(), IBV_MW_TYPE_1));
+    expect_full(ibv_create_srq(pd.get(), &srq_init));
+    expect_full(ibv_create_qp_ex(context.get(), &qp_init));
+    EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+}
+
+TEST_F(DeviceTest, SetsErrnoAsWellWhereAVerbReturnsIt) {
+    const UniqueCq cq = make_cq(1);
+    const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
+    errno = 0;
+    EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+    EXPECT_EQ(errno, EBUSY);
+    errno = 0;
+    EXPECT_EQ(ibv_destroy_cq(cq.get()), EBUSY);
+    EXPECT_EQ(errno, EBUSY);
+    errno = 0;
+    EXPECT_EQ(modify(qp.get(), {}, IBV_QPS_RTS, 0), EINVAL);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(ibv_resize_cq(cq.get(), 0), EINVAL);
+    EXPECT_EQ(errno, EINVAL);
+    expected_violations = 2;
 }
 
 TEST_F(DeviceTest, RefusesWhatItDoesNotHave) {

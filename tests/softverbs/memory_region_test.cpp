@@ -46,8 +46,20 @@ TEST_F(MRTest, RegMrTakesAllFlagsThatMayBeIgnored) {
     EXPECT_EQ(nak_code(0), 0);
 }
 
-TEST_F(MRTest, OfNoBytesIsRefused) {
-    EXPECT_EQ(nak_code(memory_.data(), 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+TEST_F(MRTest, OfNoBytesIsAcceptedWithinAPageThatIsMapped) {
+    EXPECT_EQ(nak_code(memory_.data(), 0, IBV_ACCESS_LOCAL_WRITE), EINVAL) << "it has no page";
+    EXPECT_EQ(nak_code(nullptr, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(nak_code(memory_.data() + 1, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(nak_code(memory_.data() + memory_.length() + 1, 0, 0), EFAULT);
+    ibv_mr* const mr = reg(memory_.data() + 1, 0, full_access);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(mr->length, 0U);
+    EXPECT_NE(mr->lkey, 0U);
+    errno = 0;
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory_.data() + 1, 0, 0),
+              IBV_REREG_MR_ERR_INPUT);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
 TEST_F(MRTest, AroundTheEndOfTheAddressSpaceIsRefused) {

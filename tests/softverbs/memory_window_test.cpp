@@ -206,14 +206,120 @@ TEST_F(MemoryWindowTest, IsNotBoundToARegionOfAnotherDomain) {
 
 TEST_F(MemoryWindowTest, OfType2HasTheKeyThatTheProgramChose) {
     const UniqueMw mw = window(IBV_MW_TYPE_2);
-    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    const std::uint32_t before = mw->rkey;
+    const std::uint32_t rkey = ibv_inc_rkey(before);
     ASSERT_EQ(bind_2(mw.get(), rkey, part(100, 32)), IBV_WC_SUCCESS);
     EXPECT_EQ(write(rkey, 100), IBV_WC_SUCCESS);
-    expect_denied(write(mw->rkey, 100));
-    // But of its own entry: another is somebody else's.
-    const UniqueMw another = window(IBV_MW_TYPE_2);
-    expect_unbound(bind_2(another.get(), another->rkey + 0x100, part(0, 64)));
-    expect_unbound(bind_2(another.get(), ibv_inc_rkey(rkey), part(0, 64)));
+    expect_denied(write(before, 100));
+}
+
+TEST_F(MemoryWindowTest, OfType2TakesOnlyTheLow8BitsOfTheKeyThatTheProgramChose) {
+    const UniqueMw first = window(IBV_MW_TYPE_2);
+    const UniqueMw second = window(IBV_MW_TYPE_2);
+    const std::uint32_t index = second->rkey & ~0xffU;
+    ASSERT_NE(index, first->rkey & ~0xffU);
+    ASSERT_EQ(bind_2(second.get(), first->rkey ^ 0x55, part(0, 32)), IBV_WC_SUCCESS);
+    const std::uint32_t key = index | ((first->rkey ^ 0x55) & 0xff);
+    EXPECT_EQ(second->rkey, key);
+    EXPECT_EQ(write(key, 0), IBV_WC_SUCCESS);
+    EXPECT_EQ(invalidate(key), IBV_WC_SUCCESS);
+    ASSERT_EQ(bind_2(second.get(), 0x77, part(0, 32)), IBV_WC_SUCCESS);
+    EXPECT_EQ(second->rkey, index | 0x77);
+    EXPECT_EQ(write(index | 0x77, 0), IBV_WC_SUCCESS);
+}
+
+TEST_F(MemoryWindowTest, OfType2HasItsNewKeyOnceTheBindIsPosted) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    const std::uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    ASSERT_EQ(modify(responder_.get(), {}, IBV_QPS_SQD, 0), 0);
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_BIND_MW;
+    request.bind_mw = {mw.get(), rkey, part(0, 64)};
+    request.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(responder_.get(), &request, &bad), 0);
+    EXPECT_EQ(mw->rkey, rkey);
+    EXPECT_TRUE(is_empty(cq_.get()));
+    ASSERT_EQ(modify(responder_.get(), {}, IBV_QPS_RTS, 0), 0);
+    EXPECT_EQ(completion(), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(rkey, 0), IBV_WC_SUCCESS);
+}
+
+TEST_F(MemoryWindowTest, MayBeBoundWithLocalWriteAmongItsAccess) {
+    constexpr unsigned access = remote_all | IBV_ACCESS_LOCAL_WRITE;
+    const UniqueMw first = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(first.get(), part(0, 64, access)), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(first->rkey, 0), IBV_WC_SUCCESS);
+    const UniqueMw second = window(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind_2(second.get(), ibv_inc_rkey(second->rkey), part(0, 64, access)),
+              IBV_WC_SUCCESS);
+    EXPECT_EQ(write(second->rkey, 0), IBV_WC_SUCCESS);
+    const UniqueMw third = window(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind_2(third.get(), ibv_inc_rkey(third->rkey), part(0, 64, IBV_ACCESS_LOCAL_WRITE)),
+              IBV_WC_SUCCESS);
+    expect_denied(write(third->rkey, 0));
+}
+
+TEST_F(MemoryWindowTest, OfType1IsUnboundByABindOfNoBytes) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 64)), IBV_WC_SUCCESS);
+    ASSERT_EQ(bind_1(mw.get(), part(0, 0)), IBV_WC_SUCCESS);
+    expect_denied(write(mw->rkey, 0, 1));
+    EXPECT_EQ(ibv_dereg_mr(mr_.release()), 0);
+}
+
+TEST_F(MemoryWindowTest, OfType1IsCheckedWhenTheBindIsPosted) {
+    const UniqueMw mw = window(IBV_MW_TYPE_1);
+    const std::uint32_t rkey = mw->rkey;
+    const auto error_of = [&](const ibv_mw_bind_info& info) {
+        ibv_mw_bind bind{1, IBV_SEND_SIGNALED, info};
+        return ibv_bind_mw(responder_.get(), mw.get(), &bind);
+    };
+    EXPECT_EQ(error_of({nullptr, 0, 16, 0}), EINVAL);
+    EXPECT_EQ(error_of({nullptr, 16, 0, 0}), EINVAL);
+    EXPECT_EQ(error_of(part(0, 64, remote_all | IBV_ACCESS_ZERO_BASED)), EINVAL);
+    const UniqueMr zero_based = region(full_access | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED);
+    EXPECT_EQ(error_of({zero_based.get(), 0, 64, remote_all}), EINVAL);
+    const UniqueMr null(ibv_alloc_null_mr(pd.get()));
+    ASSERT_NE(null, nullptr);
+    EXPECT_EQ(error_of({null.get(), 0, 64, remote_all}), ENOTSUP);
+    const UniqueMw type_2 = window(IBV_MW_TYPE_2);
+    ibv_mw_bind bind{1, IBV_SEND_SIGNALED, part(0, 64)};
+    EXPECT_EQ(ibv_bind_mw(responder_.get(), type_2.get(), &bind), EINVAL);
+    EXPECT_EQ(mw->rkey, rkey);
+    EXPECT_TRUE(is_empty(cq_.get()));
+    EXPECT_EQ(bind_1(mw.get(), part(0, 64)), IBV_WC_SUCCESS) << "the queue pair still works";
+}
+
+TEST_F(MemoryWindowTest, OfType2IsNotBoundToARegionThatCountsFromZero) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    mr_ = region(full_access | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED);
+    expect_unbound(bind_2(mw.get(), ibv_inc_rkey(mw->rkey), {mr_.get(), 0, 64, remote_all}));
+}
+
+TEST_F(MemoryWindowTest, OfAnotherDomainIsNotBoundByTheQueuePair) {
+    const UniquePd other(ibv_alloc_pd(context.get()));
+    const UniqueMw first(ibv_alloc_mw(other.get(), IBV_MW_TYPE_1));
+    const UniqueMw second(ibv_alloc_mw(other.get(), IBV_MW_TYPE_2));
+    ASSERT_TRUE(first && second);
+    ibv_mw_bind bind{1, IBV_SEND_SIGNALED, part(0, 64)};
+    EXPECT_EQ(ibv_bind_mw(responder_.get(), first.get(), &bind), EPERM);
+    expect_unbound(bind_2(second.get(), ibv_inc_rkey(second->rkey), part(0, 64)));
+}
+
+TEST_F(MemoryWindowTest, KeepsItsRegionAsItIs) {
+    const UniqueMw mw = window(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind_2(mw.get(), ibv_inc_rkey(mw->rkey), part(0, 64)), IBV_WC_SUCCESS);
+    errno = 0;
+    EXPECT_EQ(ibv_rereg_mr(mr_.get(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                           IBV_ACCESS_LOCAL_WRITE),
+              IBV_REREG_MR_ERR_CMD);
+    EXPECT_EQ(errno, EBUSY);
+    errno = 0;
+    EXPECT_EQ(ibv_dereg_mr(mr_.get()), EBUSY);
+    EXPECT_EQ(errno, EBUSY);
+    expected_violations = 1;
+    EXPECT_EQ(write(mw->rkey, 0), IBV_WC_SUCCESS);
 }
 
 TEST_F(MemoryWindowTest, OfType2IsBoundOnceUntilItIsInvalidated) {

@@ -108,6 +108,20 @@ TEST_F(Protection, LocalRegionThatWasRevoked) {
     expect_local_failure(wrong, IBV_WC_LOC_PROT_ERR);
 }
 
+TEST_F(Protection, RegionOfNoBytesGivesNoByte) {
+    const UniqueMr local = make_mr(a.memory.data() + 1, 0);
+    Request wrong = request(IBV_WR_RDMA_WRITE, 1);
+    wrong.sge = {a.address(1), 1, local->lkey};
+    expect_local_failure(wrong, IBV_WC_LOC_PROT_ERR);
+    restart();
+    b.fill(std::byte{0xbb});
+    const UniqueMr remote = make_mr(b.memory.data() + 1, 0, full_access);
+    wrong = request(IBV_WR_RDMA_WRITE, 1);
+    wrong.wr.wr.rdma.remote_addr = b.address(1);
+    wrong.wr.wr.rdma.rkey = remote->rkey;
+    expect_remote_failure(wrong, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
 TEST_F(Protection, MessageLongerThanAnyPermitted) {
     expect_local_failure(request(IBV_WR_RDMA_WRITE, 0xffffffff), IBV_WC_LOC_LEN_ERR);
 }

@@ -166,9 +166,14 @@ TEST_F(QueuePair, numbersRunOut) {
             error = errno;
             break;
         }
+        // Reserved by the InfiniBand specification: management, and multicast.
+        ASSERT_NE(qp->qp_num, 0U);
+        ASSERT_NE(qp->qp_num, 1U);
+        ASSERT_NE(qp->qp_num, 0xffffffU);
         qps.push_back(std::move(qp));
     }
     EXPECT_EQ(error, ENOMEM);
+    EXPECT_EQ(qps.size(), static_cast<std::size_t>(attributes().max_qp));
     EXPECT_GE(qps.size(), 10'000U);
     qps.pop_back();
     EXPECT_EQ(error_of(init()), 0);

@@ -120,6 +120,51 @@ TEST_F(SharedReceiveQueue, isHeldByItsQueuePairs) {
     EXPECT_EQ(ibv_post_recv(qp.get(), &wr, &bad), EINVAL) << "it has no queue of its own";
 }
 
+TEST_F(SharedReceiveQueue, checksItsReceivesAgainstItsOwnProtectionDomain) {
+    const UniquePd other(ibv_alloc_pd(context.get()));
+    ibv_srq_init_attr init{};
+    init.attr.max_wr = 4;
+    init.attr.max_sge = 1;
+    const UniqueSrq srq(ibv_create_srq(other.get(), &init));
+    ASSERT_NE(srq, nullptr);
+    std::array<char, 8> target{};
+    std::array<char, 8> source{'s', 'o', 'u', 'r', 'c', 'e'};
+    const UniqueMr of_srq(
+        ibv_reg_mr(other.get(), target.data(), target.size(), IBV_ACCESS_LOCAL_WRITE));
+    const UniqueMr of_qp = make_mr(target.data(), target.size());
+    const UniqueMr from = make_mr(source.data(), source.size());
+    const UniqueQp receiver = make_qp_with(srq.get());
+    const UniqueQp sender = make_qp(IBV_QPT_RC, cq.get());
+    connect(receiver.get(), sender->qp_num);
+    connect(sender.get(), receiver->qp_num);
+    std::array<ibv_sge, 2> entries{
+        ibv_sge{reinterpret_cast<std::uintptr_t>(target.data()), 8, of_srq->lkey},
+        ibv_sge{reinterpret_cast<std::uintptr_t>(target.data()), 8, of_qp->lkey}};
+    for (std::uint64_t i = 0; i < 2; ++i) {
+        ibv_recv_wr wr{10 + i, nullptr, &entries.at(i), 1};
+        ibv_recv_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_srq_recv(srq.get(), &wr, &bad), 0);
+    }
+    ibv_sge entry{reinterpret_cast<std::uintptr_t>(source.data()), 8, from->lkey};
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND;
+    wr.sg_list = &entry;
+    wr.num_sge = 1;
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(sender.get(), &wr, &bad), 0);
+    const auto received = poll(cq.get(), 1);
+    ASSERT_EQ(received.size(), 1U);
+    EXPECT_EQ(received[0].wr_id, 10U);
+    EXPECT_EQ(received[0].status, IBV_WC_SUCCESS);
+    EXPECT_EQ(target, source);
+    wr.wr_id = 1;
+    ASSERT_EQ(ibv_post_send(sender.get(), &wr, &bad), 0);
+    for (const ibv_wc& failed : poll(cq.get(), 2)) {
+        EXPECT_EQ(failed.status, failed.wr_id == 11 ? IBV_WC_LOC_PROT_ERR : IBV_WC_REM_OP_ERR);
+    }
+    EXPECT_EQ(next_event()->event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
 TEST_F(SharedReceiveQueue, isResizedWithWhatIsInIt) {
     const UniqueSrq srq = make_srq(5);
     const UniqueQp receiver = make_qp_with(srq.get());

@@ -70,6 +70,10 @@ int close_device(Context& context) {
 }
 
 Pd* alloc_pd(Context& context) {
+    const int most = context.device->attributes.orig_attr.max_pd;
+    if (process().live[SOFTVERBS_PD] >= static_cast<std::size_t>(most)) {
+        return fail(ENOMEM);
+    }
     auto made = std::make_unique<Pd>();
     static std::uint32_t handles = 0;
     made->context = &context.context;

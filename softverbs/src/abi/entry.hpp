@@ -59,7 +59,19 @@ auto forward(const char* name, Arguments... arguments) {
     return planned == 0 && context.dead ? EIO : planned;
 }
 
-/// Does what a verb is for with the lock held, unless it is to fail.
+/// Returns the result of a verb. A verb that returns an errno sets errno to it as well, as
+/// libibverbs does for every call that the kernel fails.
+template <class Result>
+[[nodiscard]] Result with_errno(Result result) noexcept {
+    if constexpr (std::is_same_v<Result, int>) {
+        if (result != 0) {
+            errno = result;
+        }
+    }
+    return result;
+}
+
+/// Calls the function that implements a verb, with the lock held, unless the call is to fail.
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
     -> decltype(function()) {
@@ -67,25 +79,25 @@ template <class Function>
     try {
         const Guard guard;
         const int error = enter(verb, context);
-        return error != 0 ? failure<Result>(error) : function();
+        return error != 0 ? failure<Result>(error) : with_errno<Result>(function());
     } catch (const std::bad_alloc&) {
         return failure<Result>(ENOMEM);
     }
 }
 
-/// For what destroys: only a fault for this very verb makes it fail, and not that the device is
-/// dead.
+/// The same for a verb that destroys an object. Only a fault planned for this very verb makes it
+/// fail: a dead device does not.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const Guard guard;
     const int planned = process().faults.enter(verb);
-    return planned != 0 ? planned : function();
+    return with_errno<int>(planned != 0 ? planned : function());
 }
-/// The same for what takes the lock itself.
+/// The same for a function that takes the lock itself.
 template <class Function>
 [[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
     const int planned = destroy(verb, [] { return 0; });
-    return planned != 0 ? planned : function();
+    return planned != 0 ? planned : with_errno<int>(function());
 }
 
 /// The object of a verb's result that is a part of ours.

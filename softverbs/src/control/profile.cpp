@@ -30,7 +30,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     basic.vendor_id = 0;
     basic.vendor_part_id = 0;
     basic.hw_ver = 1;
-    basic.max_qp = (1 << qp_index_bits) - 1;
+    basic.max_qp = max_queue_pairs;
     basic.max_qp_wr = max_depth;
     basic.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD |
                              IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT |

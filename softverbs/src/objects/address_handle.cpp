@@ -24,7 +24,7 @@ int check_address(Device& device, const ibv_ah_attr& address) {
         return EINVAL;
     }
     if (address.is_global == 0) {
-        // A LID is all there is then: Ethernet has none, and 0 is nobody's.
+        // The LID is the whole address then. Ethernet ports have no LID, and LID 0 is reserved.
         return port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET || address.dlid == 0 ? EINVAL
                                                                                            : 0;
     }
@@ -38,6 +38,10 @@ int check_address(Device& device, const ibv_ah_attr& address) {
 Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes) {
     if (const int error = check_address(device_of(pd), attributes); error != 0) {
         return fail(error);
+    }
+    const int most = device_of(pd).attributes.orig_attr.max_ah;
+    if (process().live[SOFTVERBS_AH] >= static_cast<std::size_t>(most)) {
+        return fail(ENOMEM);
     }
     auto* ah = new (std::nothrow) Ah;
     if (ah == nullptr) {

@@ -106,16 +106,23 @@ void revoke(Mr& mr);
 
 [[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
 [[nodiscard]] int dealloc_mw(Mw& mw);
-/// What a bind request of a queue pair does when its turn comes: a new rkey for @p mw. For type 2
-/// the program has chosen it (@p rkey). False: not permitted (IBV_WC_MW_BIND_ERR).
-/// It may be that the window or region has gone since the request was posted.
+/// Executes a bind request of a queue pair: @p mw gets the key @p rkey. Returns false when the bind
+/// is not permitted (IBV_WC_MW_BIND_ERR). The window and the region may have been deallocated since
+/// the request was posted.
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
-/// The key a type 1 window will have once ibv_bind_mw()'s request is done: given out at once, and
-/// put into the ibv_mw. Only when nothing can fail any more, as what the window is bound to until
-/// then keeps its key.
-[[nodiscard]] std::uint32_t reserve_window_key(Mw& mw);
-/// Local invalidation, or that by a send with invalidation: of a type 2 window. False: no such
-/// window of this queue pair.
+/// The checks of ibv_bind_mw() that providers add to those in verbs.h: 0, EINVAL (zero-based), or
+/// ENOTSUP (a kind of region that has no windows).
+[[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
+/// The next key of a type 1 window.
+[[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
+/// The key of a type 2 window for which the program chose @p rkey: only the low 8 bits count, and
+/// the index bits are the window's.
+[[nodiscard]] std::uint32_t chosen_window_key(const Mw& mw, std::uint32_t rkey);
+/// Stores the key of a bind request in ibv_mw::rkey, when the request is posted. The window keeps
+/// its former binding and key until the request is executed.
+void set_window_key(Mw& mw, std::uint32_t rkey);
+/// Invalidates a type 2 window, for a local invalidate or a send with invalidate. Returns false
+/// when no such window is bound to this queue pair.
 [[nodiscard]] bool invalidate(const Qp& qp, std::uint32_t rkey);
 /// Of all type 2 windows bound to a queue pair, when it is reset or destroyed.
 void invalidate_all(const Qp& qp);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "objects/memory_region.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <new>
@@ -50,7 +51,14 @@ int check_host_access(const Device& device, unsigned access) {
     return (access & IBV_ACCESS_ON_DEMAND) == 0 || on_demand ? 0 : EOPNOTSUPP;
 }
 
-/// 0, or an errno; pins the memory.
+/// Returns whether a range contains no page: its length is 0 and its start is page-aligned. The
+/// kernel pins the page of a range of length 0 that starts within a page, and returns EINVAL
+/// without a page (ib_umem_get(), ib_umem_dmabuf_get()).
+bool has_no_page(std::uint64_t start, std::size_t length) {
+    return length == 0 && start % page_size() == 0;
+}
+
+/// Checks and pins the memory of a region: 0, or an errno.
 int check_host_memory(const Device& device, const void* address, std::size_t length,
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
@@ -58,14 +66,15 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
         return EOPNOTSUPP; // the whole address space: none of the devices here has it
     }
     const auto start = reinterpret_cast<std::uintptr_t>(address);
-    if (length == 0 || length > device.attributes.orig_attr.max_mr_size ||
+    if (has_no_page(start, length) || length > device.attributes.orig_attr.max_mr_size ||
         !lies_within(start, length, no_end - page_size() + 1)) {
         return EINVAL;
     }
     if (on_demand) {
         return 0;
     }
-    return populate(address, length, (access & writing_access) != 0) ? 0 : EFAULT;
+    const bool write = (access & writing_access) != 0;
+    return populate(address, std::max<std::size_t>(length, 1), write) ? 0 : EFAULT;
 }
 
 /// Where the memory of a dma-buf is, for the CPU or the driver of a GPU. False and errno.
@@ -170,7 +179,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
     if ((access & device.rules.dmabuf_refused_access) != 0) {
         return fail(EOPNOTSUPP);
     }
-    if (length == 0 || length > device.attributes.orig_attr.max_mr_size ||
+    if (has_no_page(offset, length) || length > device.attributes.orig_attr.max_mr_size ||
         !lies_within(iova, length, no_end)) {
         return fail(EINVAL);
     }

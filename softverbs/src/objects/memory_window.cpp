@@ -10,15 +10,18 @@
 namespace softverbs {
 namespace {
 
-constexpr unsigned window_access = remote_access | IBV_ACCESS_ZERO_BASED;
+/// IBV_ACCESS_LOCAL_WRITE is accepted and has no effect, as with libmlx5: a window has no lkey.
+constexpr unsigned window_access = remote_access | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
+/// The variant bits of a key: ibv_inc_rkey() changes no others.
+constexpr std::uint32_t variant_mask = 0xff;
 
-/// Of type 2 windows: the queue pair that they are bound to.
+/// Returns the queue pair that a type 2 window is bound to, or null.
 Qp* queue_pair_of(const Grant& grant) {
     Qp* const qp = grant.qp_number != 0 ? process().qps.find(grant.qp_number) : nullptr;
     return qp != nullptr && qp->number() == grant.qp_number ? qp : nullptr;
 }
 
-/// A window's key opens nothing afterwards.
+/// Unbinds a window: its key gives no access afterwards.
 void unbind(Grant& grant) {
     if (grant.mr == nullptr) {
         return;
@@ -30,13 +33,13 @@ void unbind(Grant& grant) {
     grant = {.pd = grant.pd, .is_window = true};
 }
 
-/// Whether a region lets a window be bound to a part of it.
+/// Returns whether a window may be bound to this part of a region.
 bool permits(const Mr& mr, const ibv_mw_bind_info& info) {
     const Grant& grant = mr.grant;
     const unsigned access = info.mw_access_flags;
     const bool writes = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
     return (grant.access & IBV_ACCESS_MW_BIND) != 0 && !grant.revoked &&
-           (access & ~window_access) == 0 &&
+           (grant.access & IBV_ACCESS_ZERO_BASED) == 0 && (access & ~window_access) == 0 &&
            (!writes || (grant.access & IBV_ACCESS_LOCAL_WRITE) != 0) && info.addr >= grant.iova &&
            lies_within(info.addr - grant.iova, info.length, grant.length);
 }
@@ -81,8 +84,8 @@ int dealloc_mw(Mw& mw) {
 }
 
 bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey) {
-    // The program may change the variant of its key only. And a window that has gone since does not
-    // own that entry any more, so it is not touched before this.
+    // The window may have been deallocated since the request was posted. Then the entry of its key
+    // belongs to no window or to another one, and @p mw must not be accessed.
     if (process().keys.owner(rkey) != &mw.grant) {
         return false;
     }
@@ -125,10 +128,30 @@ bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t r
     return true;
 }
 
-std::uint32_t reserve_window_key(Mw& mw) {
-    mw.last_key = ibv_inc_rkey(mw.last_key);
-    mw.rkey = mw.last_key;
-    return mw.rkey;
+int check_type_1_bind(const ibv_mw_bind_info& info) {
+    if ((info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0) {
+        return EINVAL;
+    }
+    if (info.mr == nullptr || !is_alive(info.mr)) {
+        return 0; // an unbind, or a request that fails with IBV_WC_MW_BIND_ERR
+    }
+    const Mr& mr = *static_cast<Mr*>(info.mr);
+    if (mr.kind != Mr::Kind::host && mr.kind != Mr::Kind::dmabuf) {
+        return ENOTSUP;
+    }
+    return (mr.grant.access & IBV_ACCESS_ZERO_BASED) != 0 ? EINVAL : 0;
+}
+
+std::uint32_t next_window_key(const Mw& mw) {
+    return ibv_inc_rkey(mw.last_key);
+}
+
+std::uint32_t chosen_window_key(const Mw& mw, std::uint32_t rkey) {
+    return (mw.last_key & ~variant_mask) | (rkey & variant_mask);
+}
+
+void set_window_key(Mw& mw, std::uint32_t rkey) {
+    mw.rkey = mw.last_key = rkey;
 }
 
 bool invalidate(const Qp& qp, std::uint32_t rkey) {

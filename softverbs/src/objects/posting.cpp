@@ -61,12 +61,13 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
             request.swap = wanted.wr.atomic.swap;
             break;
         case IBV_WR_BIND_MW:
-            // Windows of type 1 have ibv_bind_mw() instead.
+            // Windows of type 1 are bound by ibv_bind_mw() only.
             if (wanted.bind_mw.mw == nullptr || wanted.bind_mw.mw->type != IBV_MW_TYPE_2) {
                 return EINVAL;
             }
             request.window = static_cast<Mw*>(wanted.bind_mw.mw);
-            request.rkey = wanted.bind_mw.rkey;
+            request.rkey = chosen_window_key(*request.window, wanted.bind_mw.rkey);
+            set_window_key(*request.window, request.rkey);
             request.bind = wanted.bind_mw.bind_info;
             break;
         default:
@@ -313,15 +314,23 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
     if (const int error = check_sendable(qp, "ibv_bind_mw"); error != 0) {
         return error;
     }
+    int error = 0;
     if (mw->type != IBV_MW_TYPE_1 || !has_opcode(qp, IBV_WR_BIND_MW) ||
         (bind->send_flags & ~known_flags) != 0) {
-        return EINVAL;
+        error = EINVAL;
     }
-    if (const int error = allocate_sends(qp); error != 0) {
+    if (error == 0) {
+        error = check_type_1_bind(bind->bind_info);
+    }
+    if (error == 0) {
+        error = allocate_sends(qp);
+    }
+    if (error == 0 && qp.sends.full()) {
+        error = ENOMEM;
+    }
+    if (error != 0) {
+        errno = error;
         return error;
-    }
-    if (qp.sends.full()) {
-        return ENOMEM;
     }
     SendRequest& request = qp.sends.push();
     request = SendRequest{};
@@ -330,7 +339,8 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
     request.flags = bind->send_flags;
     request.window = static_cast<Mw*>(mw);
     request.bind = bind->bind_info;
-    mw->rkey = request.rkey = reserve_window_key(*request.window);
+    request.rkey = next_window_key(*request.window);
+    set_window_key(*request.window, request.rkey);
     added(qp);
     return 0;
 }

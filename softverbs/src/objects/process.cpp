@@ -63,6 +63,7 @@ std::nullptr_t fail(int error) noexcept {
 
 int busy() noexcept {
     ++process().violations;
+    errno = EBUSY;
     return EBUSY;
 }
 

@@ -57,7 +57,7 @@ class Guard {
 
 /// For calls that return null and set errno.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
-/// For something that is still in use: counts a violation.
+/// For an object that is still in use: counts a violation, sets errno, and returns EBUSY.
 [[nodiscard]] int busy() noexcept;
 
 } // namespace softverbs

@@ -3,16 +3,11 @@
 
 namespace softverbs {
 
-namespace {
-
-constexpr std::size_t max_indices = std::size_t{1} << qp_index_bits;
-
-} // namespace
-
 std::uint32_t QpTable::insert(Qp& qp, unsigned slot) {
     std::uint32_t index = 0;
-    // New numbers come first: one that was used could still be meant by a packet under way.
-    if (qps_.size() < max_indices) {
+    // Unused numbers come first: a packet in flight could still carry the number of a destroyed
+    // queue pair.
+    if (qps_.size() < qp_index_limit) {
         index = static_cast<std::uint32_t>(qps_.size());
         qps_.push_back(&qp);
     } else if (!free_.empty()) {
@@ -26,7 +21,7 @@ std::uint32_t QpTable::insert(Qp& qp, unsigned slot) {
 }
 
 void QpTable::erase(std::uint32_t number) {
-    const std::uint32_t index = number & (max_indices - 1);
+    const std::uint32_t index = number & ((1U << qp_index_bits) - 1);
     qps_[index] = nullptr;
     free_.push_back(index);
 }

@@ -10,21 +10,28 @@ namespace softverbs {
 
 struct Qp;
 
-/// Queue pair numbers, 24 bits: whose process it is (its slot), and which one in it. So any process
-/// can be reached by a number, and no two have the same.
+/// A queue pair number has 24 bits: the slot of the process, and the index of the queue pair in
+/// that process. So a number finds the process, and no two queue pairs have the same number.
 inline constexpr unsigned qp_index_bits = 14;
 inline constexpr unsigned qp_slot_bits = 10;
 [[nodiscard]] constexpr unsigned slot_of(std::uint32_t qp_number) noexcept {
     return qp_number >> qp_index_bits;
 }
 
-/// Numbers are reused late: the one free for longest is next. Index 0 is not used.
+/// The InfiniBand specification reserves the queue pair numbers 0 and 1 (management) and 0xffffff
+/// (multicast). The indices 0, 1 and the last one are unused in every slot, so no slot has a
+/// reserved number.
+inline constexpr std::uint32_t first_qp_index = 2;
+inline constexpr std::uint32_t qp_index_limit = (1U << qp_index_bits) - 1;
+inline constexpr int max_queue_pairs = static_cast<int>(qp_index_limit - first_qp_index);
+
+/// The queue pairs of this process by number. A freed number is reused as late as possible.
 class QpTable {
   public:
-    /// The number of @p qp; 0: all are in use.
+    /// Returns the number of @p qp, or 0 when all numbers are in use.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
-    /// Null: there is none.
+    /// Returns null when no queue pair has this index. The caller compares the whole number.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
         const std::size_t index = number & ((1U << qp_index_bits) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;
@@ -32,7 +39,7 @@ class QpTable {
     [[nodiscard]] const std::vector<Qp*>& all() const noexcept { return qps_; }
 
   private:
-    std::vector<Qp*> qps_ = {nullptr};
+    std::vector<Qp*> qps_ = std::vector<Qp*>(first_qp_index);
     std::deque<std::uint32_t> free_;
 };
 

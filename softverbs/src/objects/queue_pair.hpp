@@ -229,6 +229,11 @@ struct Qp : ibv_qp_ex { // an ibv_qp* to it is its qp_base
     [[nodiscard]] ibv_qp_state state() const noexcept { return qp_base.state; }
     [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
     [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd); }
+    /// The protection domain of receive requests: that of the shared receive queue, if there is
+    /// one.
+    [[nodiscard]] Pd& receive_pd() const noexcept {
+        return shared_queue != nullptr ? *static_cast<Pd*>(shared_queue->pd) : pd();
+    }
     [[nodiscard]] std::span<ibv_sge> entries(std::uint64_t position) noexcept {
         return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
                 sends[position].entries};
