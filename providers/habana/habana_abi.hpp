@@ -5,7 +5,7 @@
 
 /// What is used of Habana's two libraries, so that building needs neither. Values are those of
 /// <hlthunk.h>, and of <synapse_api.h> and <synapse_common_types.h>; where these are installed,
-/// tests/providers/habana_abi_check.cpp compares them.
+/// tests/build/abi/habana.cpp compares them.
 namespace rdmabuf::detail::habana {
 
 /// hlthunk_device_name

@@ -7,7 +7,7 @@
 
 /// What is used of the Level Zero interface, so that building needs none of it. Values and layouts
 /// are those of <level_zero/ze_api.h>; where that is installed,
-/// tests/abi/level_zero.cpp compares the two.
+/// tests/build/abi/level_zero.cpp compares the two.
 namespace rdmabuf::detail::level_zero {
 
 using Result = std::uint32_t; // ze_result_t

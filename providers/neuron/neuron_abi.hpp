@@ -7,7 +7,7 @@
 
 /// What is used of the Neuron runtime's interface, so that building needs no Neuron SDK. Values are
 /// those of <nrt/nrt.h>, <nrt/nrt_status.h> and <nrt/nrt_version.h>; where these are installed,
-/// tests/providers/neuron_abi_check.cpp compares the two.
+/// tests/build/abi/neuron.cpp compares the two.
 namespace rdmabuf::detail::neuron {
 
 using Status = int; // NRT_STATUS

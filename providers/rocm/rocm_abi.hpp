@@ -6,7 +6,7 @@
 
 /// What is used of the HSA runtime's interface, so that building needs no ROCm. Values are those of
 /// <hsa/hsa.h> and <hsa/hsa_ext_amd.h>; where those are installed,
-/// tests/providers/rocm_abi_check.cpp compares the two.
+/// tests/build/abi/rocm.cpp compares the two.
 namespace rdmabuf::detail::rocm {
 
 using Status = int; // hsa_status_t

@@ -7,7 +7,7 @@
 #include "providers/cuda/cuda_abi.hpp"
 
 /// What a CUDA program calls to have memory of every kind, besides what rdmabuf itself calls;
-/// tests/abi compares it with <cuda.h> where that is installed.
+/// tests/build/abi compares it with <cuda.h> where that is installed.
 namespace cuda_program {
 
 using rdmabuf::detail::cuda::DevicePointer;

@@ -3,7 +3,7 @@
 
 #include "loopback.hpp"
 
-// A GPU's, for every verb of tests/loopback, where there is one.
+// A GPU's, for every verb of tests/support, where there is one.
 std::vector<std::string> rdmabuf::testing::memory_kinds() {
     return make_cuda_exporter()->availability() ? std::vector<std::string>{"cuda"}
                                                 : std::vector<std::string>{};

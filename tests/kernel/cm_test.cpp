@@ -20,8 +20,8 @@
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/work_completion.hpp>
 
-#include "../providers/support.hpp"
-#include "../unit/fails_with.hpp"
+#include "fails_with.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -12,9 +12,9 @@
 
 #include <rdmabuf/device_memory.hpp>
 
-#include "../providers/support.hpp"
-#include "../unit/fails_with.hpp"
+#include "fails_with.hpp"
 #include "loopback.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {

@@ -13,9 +13,9 @@
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/resolver.hpp>
 
-#include "../providers/support.hpp"
-#include "../unit/fails_with.hpp"
+#include "fails_with.hpp"
 #include "loopback.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {

@@ -21,9 +21,9 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/registration.hpp>
 
-#include "../providers/support.hpp"
-#include "../unit/fails_with.hpp"
+#include "fails_with.hpp"
 #include "loopback.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {

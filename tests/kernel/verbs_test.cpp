@@ -9,9 +9,9 @@
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/memory_region.hpp>
 
-#include "../providers/support.hpp"
-#include "../unit/fails_with.hpp"
+#include "fails_with.hpp"
 #include "loopback.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {

@@ -22,8 +22,8 @@
 #include <rdmabuf/providers/vfio.hpp>
 #include <rdmabuf/registration.hpp>
 
-#include "../providers/support.hpp"
-#include "../unit/fails_with.hpp"
+#include "fails_with.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {

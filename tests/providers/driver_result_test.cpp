@@ -3,8 +3,8 @@
 
 #include <cerrno>
 
-#include "../unit/fails_with.hpp"
 #include "common/refusal.hpp"
+#include "fails_with.hpp"
 #include "support.hpp"
 
 namespace rdmabuf::detail {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <random>
 
-#include "../unit/raw_peer.hpp"
+#include "raw_peer.hpp"
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {

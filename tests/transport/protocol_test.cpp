@@ -10,7 +10,7 @@
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
-#include "../unit/raw_peer.hpp"
+#include "raw_peer.hpp"
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {

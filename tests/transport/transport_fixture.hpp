@@ -18,7 +18,7 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/transport.hpp>
 
-#include "../unit/softverbs_fixture.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace rdmabuf::testing {
 

@@ -13,9 +13,9 @@
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 
-#include "../providers/support.hpp"
 #include "foreign_types.hpp"
 #include "loopback.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -21,10 +21,10 @@
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
-#include "../providers/support.hpp"
 #include "failing_calls.hpp"
 #include "fails_with.hpp"
 #include "raw_peer.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -11,9 +11,9 @@
 
 #include <rdmabuf/bootstrap.hpp>
 
-#include "../providers/support.hpp"
 #include "fails_with.hpp"
 #include "raw_peer.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Mirrors DMTest and DeviceMemoryAPITest of rdma-core's pyverbs by name and intent;
-// DeviceMemoryTest, which moves data, is in tests/loopback.
+// DeviceMemoryTest, which moves data, is in tests/support.
 #include <array>
 #include <cstddef>
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The first part mirrors DmaBufMRTest of rdma-core's pyverbs by name and intent; DmaBufTestCase,
-// which moves data, is in tests/loopback.
+// which moves data, is in tests/support.
 #include <sys/eventfd.h>
 #include <unistd.h>
 

@@ -12,7 +12,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/status.hpp>
 
-#include "../providers/support.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

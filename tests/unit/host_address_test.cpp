@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "../providers/support.hpp"
 #include "fails_with.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::detail {
 namespace {

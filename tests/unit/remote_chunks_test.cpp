@@ -8,8 +8,8 @@
 
 #include <rdmabuf/remote_chunks.hpp>
 
-#include "../providers/support.hpp"
 #include "fails_with.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

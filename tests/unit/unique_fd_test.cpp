@@ -12,7 +12,7 @@
 
 #include <rdmabuf/unique_fd.hpp>
 
-#include "../providers/support.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

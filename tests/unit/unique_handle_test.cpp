@@ -11,7 +11,7 @@
 
 #include <rdmabuf/detail/unique_handle.hpp>
 
-#include "../providers/support.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

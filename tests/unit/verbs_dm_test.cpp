@@ -3,7 +3,7 @@
 
 #include <rdmabuf/providers/verbs_dm.hpp>
 
-#include "../providers/exporter_suite.hpp"
+#include "exporter_suite.hpp"
 #include "softverbs_fixture.hpp"
 
 namespace rdmabuf::testing {

@@ -12,7 +12,7 @@
 #include <rdmabuf/queue_pair_address.hpp>
 #include <rdmabuf/remote_region.hpp>
 
-#include "../providers/support.hpp"
+#include "support.hpp"
 
 namespace rdmabuf {
 namespace {

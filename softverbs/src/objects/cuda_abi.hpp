@@ -5,7 +5,7 @@
 #include <cstdint>
 
 /// What is used of the CUDA driver's interface. Values are those of <cuda.h>; where that is
-/// installed, tests/abi compares the two. Functions are called as the
+/// installed, tests/build/abi compares the two. Functions are called as the
 /// library exports them, which is with the _v2 that <cuda.h> hides.
 namespace softverbs::cuda {
 

@@ -22,9 +22,9 @@
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
-#include "../providers/support.hpp"
 #include "fails_with.hpp"
 #include "recorder/verbs_recorder.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 

@@ -14,7 +14,7 @@
 #include <rdmabuf/providers/verbs_dm.hpp>
 #include <rdmabuf/resolver.hpp>
 
-#include "../providers/support.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::testing {
 namespace {

@@ -14,8 +14,8 @@
 
 #include <rdmabuf/unique_fd.hpp>
 
-#include "../unit/softverbs_fixture.hpp"
 #include "net.hpp"
+#include "softverbs_fixture.hpp"
 
 namespace nccl_net_test {
 
