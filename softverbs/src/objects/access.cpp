@@ -23,7 +23,8 @@ Denied open(const Grant& grant, const Pd& pd, std::uint64_t address, std::uint64
     if (grant.pd != &pd) {
         return Denied::domain;
     }
-    // One after the other: neither the address nor the length has to be anything sensible.
+    // The address and the length come from a request and may have any value. Each is checked
+    // separately, so that their sum cannot overflow.
     if (address < grant.iova || !lies_within(address - grant.iova, length, grant.length)) {
         return Denied::bounds;
     }
@@ -33,8 +34,8 @@ Denied open(const Grant& grant, const Pd& pd, std::uint64_t address, std::uint64
     window.data = grant.base != nullptr ? grant.base + (address - grant.iova) : nullptr;
     window.length = length;
     window.mr = grant.mr;
-    // Memory that was not pinned is brought in now, or the program would be hit by what is not
-    // there instead of the request.
+    // The pages of an on-demand region are not pinned. They are faulted in here: if that fails, the
+    // request fails, and the process does not get SIGSEGV in the copy.
     const bool on_demand = (grant.mr->grant.access & IBV_ACCESS_ON_DEMAND) != 0;
     constexpr unsigned writing =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

@@ -13,9 +13,10 @@
 
 namespace softverbs {
 
-/// A completion queue, queue pair or shared receive queue is not freed before the program has
-/// acknowledged all events of it that it took. They are counted under the lock; whoever waits for
-/// them waits on the condition that verbs.h has in the object.
+/// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() block until the program has
+/// acknowledged every event of the object that it has received. Process::lock protects the
+/// counters. The destroying thread waits on the condition variable that verbs.h declares in the
+/// object.
 
 [[nodiscard]] inline pthread_cond_t& condition_of(Cq& cq) noexcept {
     return cq.cond;
@@ -33,7 +34,7 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// More than were taken is counted as a violation.
+/// Acknowledging more events than were received counts as a violation.
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {
@@ -45,7 +46,7 @@ void event_acknowledged(Object& object, std::uint32_t count = 1) {
     pthread_cond_broadcast(&condition_of(object));
 }
 
-/// @param lock  of Process::lock; not held while it waits
+/// @param lock  holds Process::lock; it is released while this function waits
 template <class Object>
 void wait_for_acknowledgements(Object& object, std::unique_lock<std::mutex>& lock) {
     while (object.unacknowledged != 0) {
@@ -53,7 +54,8 @@ void wait_for_acknowledgements(Object& object, std::unique_lock<std::mutex>& loc
     }
 }
 
-/// Removes asynchronous events of an object that goes, which nobody has taken.
+/// Removes the queued asynchronous events of an object that is being destroyed. Events that the
+/// program has already received are not affected.
 /// @param native  the ibv_cq, ibv_qp or ibv_srq
 void forget_events(Context& context, const void* native);
 

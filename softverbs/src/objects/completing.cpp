@@ -33,7 +33,7 @@ void raise(Qp& qp, ibv_event_type type) {
     raise_event(context_of(qp.qp_base), event);
 }
 
-/// The oldest request is in flight, is to be sent again, or went out in part.
+/// Whether the oldest send request is in flight, partly sent, or about to be sent again.
 bool is_sending(const Qp& qp) noexcept {
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
@@ -62,7 +62,8 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     const bool wanted =
         status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
-    // Away before it is completed: a queue that overruns flushes this one.
+    // The request is removed before its completion is pushed: if the completion queue overruns,
+    // push() flushes the whole send queue.
     qp.sends.pop();
     if (wanted) {
         push(*qp.send_queue, completion);
@@ -133,7 +134,8 @@ void enter_error(Qp& qp, int event) {
     }
     flush_sends(qp);
     flush_receives(qp);
-    // What other requests of the shared queue become is not this queue pair's business any more.
+    // Receive requests of a shared receive queue are not flushed: other queue pairs use them. The
+    // event says that this queue pair will take no more of them.
     if (qp.shared_queue != nullptr && !qp.last_receive_flushed) {
         qp.last_receive_flushed = true;
         raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -48,7 +48,8 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context) {
             return -1;
         }
         const Guard guard;
-        // Its queue may have gone since, and with it this event.
+        // The queue is empty when the completion queue of this event was destroyed after take()
+        // returned.
         if (!channel.queue.empty()) {
             Cq& source = *channel.queue.front();
             channel.queue.pop_front();

@@ -17,7 +17,7 @@ namespace softverbs {
 
 namespace {
 
-/// Rings grow from this many entries.
+/// Initial size of the ring, in entries.
 constexpr std::size_t first_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
@@ -53,7 +53,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     return 0;
 }
 
-/// Moves what is in the ring into one of @p entries, a power of two.
+/// Moves the completions to a new ring with @p entries entries, a power of two.
 void move_to(Cq& cq, std::size_t entries) {
     std::vector<Completion> ring(entries);
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
@@ -69,7 +69,7 @@ std::uint64_t now(clockid_t clock) noexcept {
            static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-/// Room in the ring for one more; false: overrun.
+/// Makes room in the ring for one completion. False: the queue overruns.
 bool make_room(Cq& cq) {
     const std::size_t there = cq.pushed - cq.taken;
     if (there == static_cast<std::size_t>(cq.cqe)) {
@@ -87,7 +87,7 @@ bool make_room(Cq& cq) {
     return true;
 }
 
-/// For a queue that an event was asked of.
+/// Whether a completion raises an event on an armed queue.
 bool is_worth_an_event(const Cq& cq, const Completion& completion) noexcept {
     return !cq.armed_solicited_only || completion.solicited ||
            completion.wc.status != IBV_WC_SUCCESS;
@@ -146,7 +146,8 @@ int resize_cq(Cq& cq, int entries) {
 }
 
 int modify_cq(Cq& /*cq*/, const ibv_modify_cq_attr& attributes) {
-    // Events are not moderated: a program has to do with one for each completion anyway.
+    // Event moderation is accepted and has no effect: programs must accept an event for each
+    // completion anyway.
     return attributes.attr_mask == IBV_CQ_ATTR_MODERATE ? 0 : EOPNOTSUPP;
 }
 
@@ -176,15 +177,16 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // NICs know how far the program has polled and up to where an event has told of it, and
-    // raise one at once for what is beyond both. UCX relies on it: it does not poll between asking
-    // and sleeping. perftest relies on no second event for the same completion.
+    // A NIC keeps the consumer index and the position of the last event. When the queue is armed
+    // and holds completions behind both positions, the NIC raises an event at once. UCX needs that
+    // event, since it does not poll between arming and sleeping. perftest must not get a second
+    // event for the same completion.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
     }
     cq.before_arming.clear();
-    // Asking for fewer events does not take back what was asked for before.
+    // Arming for solicited completions does not narrow an earlier request for all completions.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {

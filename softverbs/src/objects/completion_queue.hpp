@@ -17,7 +17,7 @@ namespace softverbs {
 struct Qp;
 struct Cq;
 
-struct Channel : ibv_comp_channel { // refcnt counts its CQs
+struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
     EventDescriptor events;
     std::deque<Cq*> queue;
 };
@@ -25,35 +25,39 @@ struct Channel : ibv_comp_channel { // refcnt counts its CQs
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
-    /// Of CLOCK_MONOTONIC and CLOCK_REALTIME, in nanoseconds; only in queues made to have them.
+    /// Time of the completion in nanoseconds, by CLOCK_MONOTONIC and CLOCK_REALTIME. 0 unless the
+    /// queue was created with the timestamp flags.
     std::uint64_t timestamp_ns = 0;
     std::uint64_t wallclock_ns = 0;
 };
 
-struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
-    /// A ring that grows until it has room for cqe entries, always a power of two: those from taken
-    /// to pushed are there to be polled.
+// An ibv_cq* of this queue points to the same address.
+struct Cq : ibv_cq_ex {
+    /// Ring of completions. Its size is a power of two and grows until it holds cqe entries. The
+    /// completions from position taken up to position pushed wait to be polled.
     std::vector<Completion> ring;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
-    /// Overran, or the device is dead: polling fails.
+    /// The queue has overrun: polling fails.
     bool broken = false;
     bool armed = false;
     bool armed_solicited_only = false;
-    /// Those pushed before this one have been told of by an event.
+    /// Events were raised for all completions before this position.
     std::uint64_t notified = 0;
-    /// Pushed before the next arming takes effect.
+    /// Test completions, pushed by the next ibv_req_notify_cq() before it arms the queue.
     std::vector<Completion> before_arming;
-    /// Events of both kinds; see acknowledgements.hpp.
+    /// Completion events and asynchronous events together; see acknowledgements.hpp.
     std::uint32_t unacknowledged = 0;
-    /// Queue pairs that use it, each counted for both of its sides.
+    /// Number of references from queue pairs. A queue pair that uses this queue for sending and for
+    /// receiving counts twice.
     unsigned users = 0;
     std::uint32_t wc_flags = 0;
     bool single_threaded = false;
     bool ignore_overrun = false;
-    /// Extended polling: what the read functions speak of.
+    /// Extended polling: the completion that the ibv_wc_read_*() functions return.
     Completion current{};
-    /// Held from start_poll() to end_poll(), unless single_threaded. Taken before Process::lock.
+    /// Held from start_poll() to end_poll(), unless single_threaded. It is locked before
+    /// Process::lock.
     std::mutex poll_lock;
 
     [[nodiscard]] ibv_cq* native() noexcept { return reinterpret_cast<ibv_cq*>(this); }
@@ -61,33 +65,35 @@ struct Cq : ibv_cq_ex { // an ibv_cq* to it is one of its own
     [[nodiscard]] static Cq& of(ibv_cq_ex* cq) noexcept { return static_cast<Cq&>(*cq); }
 };
 
-// The verbs, with the lock held; see memory.hpp.
+// These functions implement the verbs of the same name. The caller holds Process::lock; see
+// memory.hpp.
 [[nodiscard]] Channel* create_channel(Context& context);
 [[nodiscard]] int destroy_channel(Channel& channel);
 [[nodiscard]] Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes);
 [[nodiscard]] int resize_cq(Cq& cq, int entries);
 [[nodiscard]] int modify_cq(Cq& cq, const ibv_modify_cq_attr& attributes);
-/// Waits until all events are acknowledged, so it takes the lock itself.
+/// Locks Process::lock itself, because it waits until all events are acknowledged.
 [[nodiscard]] int destroy_cq(Cq& cq);
 [[nodiscard]] int request_notification(Cq& cq, bool solicited_only);
-/// 0, or -1 and errno, as the verb. Waits, so it takes the lock itself.
+/// Implements ibv_get_cq_event(): 0, or -1 and errno. Locks Process::lock itself, because it waits.
 [[nodiscard]] int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(Cq& cq, unsigned count);
 
-/// Fills in start_poll, the read functions, and their like.
+/// Sets the function pointers of ibv_start_poll() and ibv_wc_read_*().
 void set_polling_functions(Cq& cq);
 
-/// Takes up to @p out.size() completions: how many; negative when the queue is broken. Does not
-/// look for new ones: Engine::progress() does.
+/// Removes up to @p out.size() completions and returns their number; -1 when the queue has overrun.
+/// Does not receive packets first: Engine::progress() does that.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
-/// Adds a completion and raises the event that was asked for. A queue that is full breaks
-/// (IBV_EVENT_CQ_ERR), takes no more, and with it the queue pairs that use it (IBV_EVENT_QP_FATAL).
+/// Adds a completion, and raises an event if the queue is armed. If the queue is full, it overruns:
+/// it raises IBV_EVENT_CQ_ERR and takes no more completions, and its queue pairs enter the error
+/// state (IBV_EVENT_QP_FATAL).
 void push(Cq& cq, const Completion& completion);
 void break_cq(Cq& cq);
-/// Raises the event that was asked for, if one was.
+/// Raises a completion event if the queue is armed, and disarms it.
 void notify(Cq& cq);
-/// Removes what is there of a queue pair that goes.
+/// Removes the completions of a queue pair that is reset or destroyed.
 void forget(Cq& cq, std::uint32_t qp_number);
 
 } // namespace softverbs

@@ -34,7 +34,7 @@ bool look_up(void* library, const char* name, Function*& function) noexcept {
 }
 
 std::optional<Driver> find_driver() noexcept {
-    // A program with memory of CUDA has loaded it; for others there is nothing to look for.
+    // RTLD_NOLOAD: a program that has CUDA memory has already loaded the driver.
     void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) {
         return std::nullopt;
@@ -53,7 +53,7 @@ std::optional<Driver> find_driver() noexcept {
     return complete ? std::optional(driver) : std::nullopt;
 }
 
-/// Null until the program uses CUDA.
+/// The CUDA driver. Null until the program has loaded it.
 const Driver* driver() noexcept {
     static std::optional<Driver> found;
     if (!found) {
@@ -91,8 +91,8 @@ bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
            type == memory_type_device && managed == 0;
 }
 
-/// The one that the memory belongs to. Memory of cuMemMap() belongs to none: the primary one of its
-/// device, which then stays, as the deregistration must not ask a driver for anything.
+/// The CUDA context that owns the memory. Memory of cuMemMap() has no context; for it, the device's
+/// primary context is retained and never released, because deregistration must not call the driver.
 Context context_of(const Driver& driver, DevicePointer address) noexcept {
     Context context = nullptr;
     int device = 0;
@@ -123,8 +123,8 @@ struct CudaMemory {
 
 namespace {
 
-/// Whether the stream is still one: a context may have been destroyed, and another one made where
-/// it was.
+/// Whether the stream still exists. The program may have destroyed its context and created another
+/// one at the same address.
 bool is_usable(const CudaMemory& memory) noexcept {
     const Result result = memory.driver->stream_query(memory.stream);
     return result == success || result == not_ready;
@@ -144,7 +144,7 @@ const CudaMemory* memory_of(const Driver& driver, Context context) {
     return driver.stream_create(&memory.stream, stream_non_blocking) == success ? &memory : nullptr;
 }
 
-/// A copy that @p start begins, to its end.
+/// Starts an asynchronous copy by calling @p start, and waits until it has finished.
 template <class Start>
 bool copy(const CudaMemory& memory, Start&& start) noexcept {
     const Current current(*memory.driver, memory.context);

@@ -7,20 +7,21 @@
 
 namespace softverbs {
 
-/// Memory of a CUDA device, that the CPU cannot reach and the CUDA driver of this process copies:
-/// stands in for the mapping of a dma-buf whose exporter has no mmap(2), as NVIDIA's has none.
-/// There is one of these for each CUDA context, and it stays.
+/// CUDA device memory that the CPU cannot access. Every copy goes through the CUDA driver of this
+/// process. It replaces the mapping of a dma-buf whose exporter does not implement mmap(2), such as
+/// NVIDIA's. There is one object per CUDA context, and it is never freed.
 ///
-/// The copies are in a stream of their own, which waits for none of the program's: a NIC does not,
-/// either.
-struct CudaMemory; // cuda_memory.cpp
+/// The copies run in a stream of their own and do not wait for the program's streams. A NIC does
+/// not wait for them either.
+struct CudaMemory; // defined in cuda_memory.cpp
 
-/// That of @p length bytes at a device address. Null, when these are not memory of a CUDA device,
-/// the program does not use CUDA, or its driver refuses. Loads no driver.
+/// Finds the object for @p length bytes at a device address. Null when the range is not CUDA device
+/// memory, when the program does not use CUDA, or when the driver reports an error. Does not load
+/// the driver.
 [[nodiscard]] const CudaMemory* find_cuda_memory(std::uint64_t address,
                                                  std::size_t length) noexcept;
 
-/// False: the driver refused, since the memory was freed or the context destroyed.
+/// False: the driver reported an error, because the memory was freed or the context destroyed.
 [[nodiscard]] bool read_cuda_memory(const CudaMemory& memory, const std::byte* from,
                                     std::span<std::byte> into) noexcept;
 [[nodiscard]] bool write_cuda_memory(const CudaMemory& memory, std::byte* to,

@@ -25,7 +25,7 @@ int EventDescriptor::open() noexcept {
 
 void EventDescriptor::raise() noexcept {
     const std::uint64_t one = 1;
-    // It fails only when 2^64 - 2 events wait.
+    // write(2) fails only when the counter has reached 2^64 - 2 events.
     static_cast<void>(::write(fd_, &one, sizeof one));
 }
 
@@ -35,8 +35,9 @@ int EventDescriptor::take() const noexcept {
 }
 
 void EventDescriptor::retract() const noexcept {
-    // A thread in take() may be about to read the same event, so a plain read(2) could wait for the
-    // next one. Where there is no such flag the event stays, and whoever takes it finds nothing.
+    // A thread in take() may read the event first, and a plain read(2) would then block. If the
+    // kernel does not support RWF_NOWAIT, the counter stays too high; the thread that reads it then
+    // finds an empty event queue and waits again.
     std::uint64_t value = 0;
     const iovec buffer{&value, sizeof value};
     [[maybe_unused]] const ssize_t read = preadv2(fd_, &buffer, 1, -1, RWF_NOWAIT);

@@ -20,39 +20,41 @@ struct Port {
     std::vector<std::uint16_t> pkeys{0xffff};
 };
 
-/// How a kind of device differs from the default one, beyond its attributes.
+/// Behaviour of a device profile that is not a part of the device attributes.
 struct Rules {
-    /// ibv_reg_dmabuf_mr fails with it before the descriptor is looked at; 0: not.
+    /// ibv_reg_dmabuf_mr() fails with this errno before it checks the descriptor; 0: it does not.
     int dmabuf_error = 0;
-    /// And after; 0: not.
+    /// ibv_reg_dmabuf_mr() fails with this errno after it has mapped the descriptor; 0: it does
+    /// not.
     int dmabuf_attach_error = 0;
     bool dmabuf_unchecked = false;
-    /// Access flags a dma-buf region cannot have (EOPNOTSUPP).
+    /// Access flags that ibv_reg_dmabuf_mr() does not support (EOPNOTSUPP).
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
-    /// Device memory: sizes are rounded up to it.
+    /// Sizes of device memory are rounded up to a multiple of this many bytes.
     std::size_t dm_granule = 64;
-    /// What an allocation takes of max_dm_size is a multiple of this.
+    /// An allocation consumes a multiple of this many bytes of max_dm_size.
     std::size_t dm_consumed = 64;
-    /// Offsets and lengths of copies are multiples of it (EINVAL).
+    /// Offsets and lengths of ibv_memcpy_to_dm() and ibv_memcpy_from_dm() must be multiples of this
+    /// many bytes (EINVAL).
     std::size_t dm_copy_granule = 1;
     unsigned dm_max_log_align = 12;
 };
 
-/// A device as ibv_get_device_list() gives it out. It is never freed: lists and contexts point to
-/// it.
+/// A device in the list of ibv_get_device_list(). Only softverbs_reset() frees it, and only while
+/// no device list or context points to it.
 struct Device : ibv_device {
     unsigned index = 0;
-    /// In network byte order.
+    /// Node GUID, in network byte order.
     __be64 guid = 0;
     ibv_device_attr_ex attributes{};
-    std::vector<Port> ports; // ports[0] is port 1
+    std::vector<Port> ports; // ports[0] is port number 1
     int completion_vectors = 4;
     unsigned features = ~0U;
     Rules rules;
-    /// Bytes of max_dm_size in use.
+    /// Bytes of max_dm_size that are allocated.
     std::size_t dm_used = 0;
-    /// Lists and contexts alive.
+    /// Number of device lists and contexts that point to this device.
     unsigned holders = 0;
 
     [[nodiscard]] bool has(softverbs_feature feature) const { return (features & feature) != 0; }
@@ -61,7 +63,7 @@ struct Device : ibv_device {
     }
 };
 
-/// Events in a descriptor that poll(2) can wait for.
+/// A counting eventfd(2): the program can wait for its events with poll(2).
 class EventDescriptor {
   public:
     EventDescriptor() = default;
@@ -69,15 +71,15 @@ class EventDescriptor {
     EventDescriptor(const EventDescriptor&) = delete;
     EventDescriptor& operator=(const EventDescriptor&) = delete;
 
-    /// 0, or EMFILE and its like.
+    /// Creates the descriptor: 0, or an errno such as EMFILE.
     [[nodiscard]] int open() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_; }
-    /// One more event is to be had.
+    /// Adds one event.
     void raise() noexcept;
-    /// Takes one: 0, or EAGAIN (none, and the program made the descriptor non-blocking), EINTR.
-    /// Waits, so without the lock.
+    /// Removes one event, and blocks until there is one. 0, or an errno: EAGAIN (there is no event
+    /// and the program made the descriptor non-blocking), EINTR. Call it without Process::lock.
     [[nodiscard]] int take() const noexcept;
-    /// Takes one back, if there is one that nobody has taken. Never waits.
+    /// Removes one event if the program has not read it yet. Never blocks.
     void retract() const noexcept;
 
   private:
@@ -88,17 +90,17 @@ struct Context : verbs_context {
     Device* device = nullptr;
     EventDescriptor async;
     std::deque<ibv_async_event> async_events;
-    /// Objects made with it that are alive.
+    /// Number of objects of this context that are not destroyed.
     unsigned users = 0;
-    /// Of IBV_EVENT_DEVICE_FATAL: calls fail with EIO.
+    /// The device has failed (IBV_EVENT_DEVICE_FATAL): calls fail with EIO.
     bool dead = false;
 };
 
-/// Null when it is another library's.
+/// The softverbs object behind a handle. Null when the handle belongs to the real libibverbs.
 [[nodiscard]] Device* ours(ibv_device* device) noexcept;
 [[nodiscard]] Context* ours(ibv_context* context) noexcept;
 
-/// Queues an asynchronous event and raises it.
+/// Queues an asynchronous event and makes async_fd readable.
 void raise_event(Context& context, const ibv_async_event& event);
 
 struct Pd : ibv_pd {
@@ -106,7 +108,7 @@ struct Pd : ibv_pd {
     unsigned users = 0;
 };
 
-/// For what is known to be ours.
+/// For handles that are known to belong to softverbs. Does not check that.
 [[nodiscard]] inline Context& context_of(ibv_context* context) noexcept {
     return *static_cast<Context*>(verbs_get_ctx(context));
 }

@@ -15,27 +15,27 @@ namespace {
 
 constexpr unsigned region_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_ZERO_BASED;
 
-/// What can be imported.
+/// All allocations that ibv_import_dm() can find.
 std::vector<DeviceMemory*>& allocations() {
     static auto* const all = new std::vector<DeviceMemory*>;
     return *all;
 }
 
-/// 0: more than can be said.
+/// Rounds a length up to a multiple of @p granule. 0: the result would overflow.
 std::size_t round_up(std::size_t length, std::size_t granule) {
     const std::size_t rest = granule > 1 ? length % granule : 0;
     const std::size_t rounded = rest == 0 ? length : length + (granule - rest);
     return rounded < length ? 0 : rounded;
 }
 
-/// Gives back what an allocation took of its device.
+/// Returns the bytes of an allocation to the device, and makes it impossible to import.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
     memory.device->dm_used -= memory.consumed;
     std::erase(allocations(), &memory);
 }
 
-/// Nobody could free it any more once its last holder is gone.
+/// Frees the allocation when no handle and no memory region refers to it any more.
 void let_go(DeviceMemory& memory) noexcept {
     if (memory.holders != 0 || memory.regions != 0) {
         return;
@@ -47,7 +47,8 @@ void let_go(DeviceMemory& memory) noexcept {
     delete &memory;
 }
 
-/// 0, or why a copy cannot be made.
+/// Checks the arguments of a copy: 0, or EIO (the device has failed), EFAULT (out of bounds),
+/// EINVAL (not aligned).
 int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
     const std::size_t granule = std::max<std::size_t>(device_of(dm).rules.dm_copy_granule, 1);
     if (context_of(dm).dead) {
@@ -87,7 +88,8 @@ int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t lengt
 
 void set_copy_functions(Dm& dm, const Device& device) {
     if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
-        // What stands in memory that nobody filled in: no address that could be called.
+        // Simulates function pointers that a provider has not initialised: not null, and not
+        // callable.
         dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
         dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
     } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {
@@ -96,7 +98,7 @@ void set_copy_functions(Dm& dm, const Device& device) {
     }
 }
 
-/// Null: there is no memory for it.
+/// Creates an ibv_dm for an allocation. Null: out of memory.
 Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
     std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
     if (!dm) {
@@ -123,7 +125,8 @@ void drop_handle(Dm& dm) {
     let_go(memory);
 }
 
-/// 0, or an errno; what the allocation will take of the device is in @p consumed.
+/// 0, or an errno. @p consumed receives the number of bytes that the allocation takes of
+/// max_dm_size.
 int check_allocation(const Device& device, const ibv_alloc_dm_attr& attributes,
                      std::size_t& consumed) {
     const std::size_t most = device.attributes.max_dm_size;
@@ -152,7 +155,7 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
     if (!memory) {
         return fail(ENOMEM);
     }
-    // Whole pages, as an exported descriptor has them.
+    // The size is a whole number of pages, as for every dma-buf.
     memory->mapping = make_memory("softverbs-dm", round_up(attributes.length, page_size()));
     if (memory->mapping == nullptr) {
         return nullptr;

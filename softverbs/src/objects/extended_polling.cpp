@@ -8,7 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// Takes the next completion as the current one.
+/// Removes the next completion from the queue and makes it the current one.
 int advance(Cq& cq) {
     if (cq.broken) {
         return EIO;
@@ -38,7 +38,7 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
         }
         error = advance(cq);
     }
-    // A poll that finds nothing is over, without end_poll().
+    // After a failed start_poll(), the program does not call end_poll().
     if (error != 0 && !cq.single_threaded) {
         cq.poll_lock.unlock();
     }
@@ -66,7 +66,8 @@ void set_polling_functions(Cq& cq) {
     cq.start_poll = start_poll;
     cq.next_poll = next_poll;
     cq.end_poll = end_poll;
-    // All of them, whatever was asked for when the queue was made: each has an answer.
+    // All read functions are set, also those that wc_flags did not request: each has a valid
+    // result.
     cq.read_opcode = [](ibv_cq_ex* from) { return current(from).opcode; };
     cq.read_vendor_err = [](ibv_cq_ex* from) { return current(from).vendor_err; };
     cq.read_byte_len = [](ibv_cq_ex* from) { return current(from).byte_len; };

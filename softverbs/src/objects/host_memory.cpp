@@ -25,7 +25,8 @@ bool can_populate() noexcept {
     return answer;
 }
 
-/// Before Linux 5.14 no more can be found out without touching it than whether it is mapped.
+/// Fallback for kernels before Linux 5.14, which have no MADV_POPULATE_*: checks only that the
+/// range is mapped, without touching its pages.
 bool is_mapped(std::uintptr_t first, std::uintptr_t end) noexcept {
     std::array<unsigned char, 4096> present{};
     const std::uintptr_t step = present.size() * page_size();
@@ -53,7 +54,8 @@ bool populate(const void* address, std::size_t length, bool write) noexcept {
     if (length == 0) {
         return true;
     }
-    if (end <= start) { // around the end of the address space
+    // The range wraps around the end of the address space.
+    if (end <= start) {
         return false;
     }
     if (!can_populate()) {

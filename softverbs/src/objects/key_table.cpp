@@ -13,7 +13,7 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned variant_bits = 8;
-constexpr unsigned half_bits = 12; // of a name
+constexpr unsigned half_bits = 12; // half the width of an entry's name
 constexpr std::uint32_t half_mask = (1U << half_bits) - 1;
 constexpr std::uint32_t name_mask = (1U << (2 * half_bits)) - 1;
 constexpr std::size_t max_used = std::size_t{1} << (2 * half_bits - 1);
@@ -28,7 +28,7 @@ std::uint32_t mix(std::uint32_t value) {
 
 KeyTable::KeyTable() : entries_(64) {
     if (::getrandom(secrets_, sizeof secrets_, GRND_NONBLOCK) != sizeof secrets_) {
-        // Keys protect from mistakes; being unpredictable is a courtesy.
+        // A predictable seed is acceptable: keys detect mistakes and are not a security boundary.
         timespec now{};
         ::clock_gettime(CLOCK_REALTIME, &now);
         std::uint32_t seed = mix(static_cast<std::uint32_t>(::getpid()));
@@ -72,8 +72,7 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // Entries further on that could stand in the hole move up, so that none is cut off from the
-    // place it is looked for first.
+    // Linear probing: later entries that would no longer be found move into the hole.
     for (std::size_t next = (hole + 1) & mask; entries_[next].name != 0; next = (next + 1) & mask) {
         const std::size_t home = entries_[next].name & mask;
         if (((next - home) & mask) >= ((next - hole) & mask)) {
@@ -95,7 +94,8 @@ Grant* KeyTable::find(std::uint32_t key) const noexcept {
 
 std::uint32_t KeyTable::next_key() noexcept {
     const std::uint32_t number = counter_++;
-    // Every name comes once before one comes again, and then with another variant.
+    // The counter visits every name once before it repeats one. A repeated name usually has
+    // another variant.
     const std::uint32_t variant = mix(number ^ secrets_[0]) >> (32U - variant_bits);
     return permute(number & name_mask) << variant_bits | variant;
 }
@@ -103,7 +103,8 @@ std::uint32_t KeyTable::next_key() noexcept {
 std::uint32_t KeyTable::permute(std::uint32_t number) const noexcept {
     std::uint32_t left = number >> half_bits;
     std::uint32_t right = number & half_mask;
-    for (const std::uint32_t secret : secrets_) { // a Feistel network: one to one
+    // A Feistel network permutes the names.
+    for (const std::uint32_t secret : secrets_) {
         const std::uint32_t next = left ^ (mix(right + secret) & half_mask);
         left = right;
         right = next;

@@ -9,21 +9,21 @@ namespace softverbs {
 
 struct Grant;
 
-/// Finds what a key opens. Keys look random, differ from one process to the next, and are not given
-/// out again for a long time, so that a stale one opens nothing.
+/// Maps an lkey or rkey to its memory region or window. Keys look random and differ between
+/// processes. A key is not reused for a long time, so a stale key matches nothing.
 ///
-/// As in hardware, the upper 24 bits of a key name an entry, and the lower 8 bits are a variant of
-/// it: those of a memory window change each time that it is bound.
+/// As in hardware, the upper 24 bits of a key name an entry and the lower 8 bits are a variant. A
+/// memory window gets another variant each time it is bound.
 class KeyTable {
   public:
     KeyTable();
-    /// A new key for @p grant, which is to be put into its key for find() to find it; 0: there is
-    /// no memory, or all are in use.
+    /// Allocates a key for @p grant. The caller stores the key in grant.key; find() does not return
+    /// the grant before that. 0: out of memory, or all keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
-    /// Null: it opens nothing.
+    /// The grant with exactly this key; null: there is none.
     [[nodiscard]] Grant* find(std::uint32_t key) const noexcept;
-    /// Whose entry it is in, whatever the variant.
+    /// The grant whose entry this key names, whatever the variant; null: there is none.
     [[nodiscard]] Grant* owner(std::uint32_t key) const noexcept;
     template <class Function>
     void for_each(const Function& function) const {
@@ -36,17 +36,17 @@ class KeyTable {
 
   private:
     struct Entry {
-        std::uint32_t name = 0; // 0: free
+        std::uint32_t name = 0; // 0: the entry is free
         Grant* grant = nullptr;
     };
     [[nodiscard]] std::uint32_t next_key() noexcept;
     [[nodiscard]] std::uint32_t permute(std::uint32_t number) const noexcept;
-    /// Where the entry of that name is, or would be.
+    /// Index of the entry with this name, or of the free entry where it would be inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
 
-    /// Open addressing: a power of two of them, at most half of them used. Names are random, so
-    /// they serve as their own hashes.
+    /// Open addressing with linear probing. The size is a power of two, and at most half of the
+    /// entries are used. Names are random, so a name is its own hash.
     std::vector<Entry> entries_;
     std::size_t used_ = 0;
     std::uint32_t counter_ = 0;

@@ -23,7 +23,7 @@
 namespace softverbs {
 namespace {
 
-/// What tells one piece of memory from another.
+/// Identifies the memory behind a descriptor: device and inode number.
 using Identity = std::pair<dev_t, ino_t>;
 
 struct Entry : Mapping {
@@ -44,7 +44,7 @@ struct Entry : Mapping {
 
 using Registry = std::multimap<Identity, std::unique_ptr<Entry>>;
 
-/// Never destroyed: programs that end without cleaning up do not unmap what a thread still uses.
+/// The registry is never destroyed: threads may still use the mappings while the process exits.
 Registry& registry() {
     static auto* const mappings = new Registry;
     return *mappings;
@@ -66,7 +66,7 @@ struct Descriptor {
     bool open_for_writing;
 };
 
-/// Where /proc is not mounted nothing can be said against it.
+/// Whether /proc names the descriptor a memfd. True when /proc is not mounted.
 bool is_named_as_memfd(int fd) {
     std::array<char, 32> path{};
     std::array<char, 16> target{};
@@ -76,11 +76,11 @@ bool is_named_as_memfd(int fd) {
            std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with("/memfd:");
 }
 
-/// 0, or an errno.
+/// Fills in @p out: 0, or an errno.
 int describe_descriptor(int fd, Descriptor& out) {
     struct stat status {};
     struct statfs system {};
-    // With O_PATH it is none for the kernel's importers either.
+    // The kernel's dma-buf importers reject O_PATH descriptors as well.
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || (flags & O_PATH) != 0) {
         return EBADF;
@@ -94,11 +94,12 @@ int describe_descriptor(int fd, Descriptor& out) {
            .is_dmabuf = system.f_type == DMA_BUF_MAGIC,
            .open_for_writing = (flags & O_ACCMODE) == O_RDWR};
     if (out.is_dmabuf) {
-        const off_t end = ::lseek(fd, 0, SEEK_END); // which moves nothing in a dma-buf
+        const off_t end = ::lseek(fd, 0, SEEK_END); // does not move the file position of a dma-buf
         out.length = end > 0 ? static_cast<std::size_t>(end) : 0;
         return end > 0 ? 0 : EINVAL;
     }
-    // Files of tmpfs have seals as well, but also a name.
+    // Files of tmpfs have seals as well. Unlike memfds they have a directory entry, or, when
+    // deleted, another name in /proc.
     if (!S_ISREG(status.st_mode) || status.st_nlink != 0 || ::fcntl(fd, F_GET_SEALS) < 0 ||
         !is_named_as_memfd(fd)) {
         return EINVAL;
@@ -113,7 +114,7 @@ int describe_descriptor(int fd, Descriptor& out) {
 Mapping* find(const Descriptor& descriptor, bool writable) {
     const auto [first, last] = registry().equal_range(descriptor.identity);
     for (auto entry = first; entry != last; ++entry) {
-        // One of a memfd that has grown since is too short.
+        // A mapping made before a memfd grew is too short.
         if (entry->second->writable == writable && entry->second->length == descriptor.length) {
             return entry->second.get();
         }
@@ -121,7 +122,7 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
     return nullptr;
 }
 
-/// Maps the descriptor that @p entry has, and enters it for one user; null and errno.
+/// Maps entry->fd and adds it to the registry with one user. Null and errno on failure.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     void* const data = ::mmap(nullptr, entry->length, protection, MAP_SHARED, entry->fd, 0);
@@ -138,7 +139,8 @@ Mapping* enter(std::unique_ptr<Entry> entry) {
     }
 }
 
-/// A mapping for one user; null and errno.
+/// Returns a mapping with one more user: an existing one of the same memory, or a new one. Null and
+/// errno on failure.
 Mapping* map(const Descriptor& descriptor, bool writable) {
     if (Mapping* const mapping = find(descriptor, writable)) {
         retain(*mapping);
@@ -178,9 +180,11 @@ Mapping* map_descriptor(int fd, bool write) {
     if (process().faults.dmabufs_unmappable()) {
         return fail(EINVAL);
     }
-    // Writable whenever it can be, so that regions with and without write access share a mapping.
+    // The mapping is writable whenever the descriptor permits it, so that regions with and without
+    // write access share one mapping.
     Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;
-    if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) { // F_SEAL_WRITE
+    // EPERM: the memfd has F_SEAL_WRITE.
+    if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) {
         mapping = map(descriptor, false);
     }
     if (mapping == nullptr) {

@@ -6,35 +6,39 @@
 
 namespace softverbs {
 
-/// Memory behind a descriptor, mapped here: shared by the regions in it, gone with the last.
+/// A mapping of the memory behind a descriptor. The memory regions in it share it, and the last one
+/// unmaps it.
 struct Mapping {
-    std::uint32_t id = 0; // not 0, not used twice
-    int fd = -1;          // its own duplicate
+    std::uint32_t id = 0; // not 0, unique in this process
+    int fd = -1;          // a duplicate that the mapping owns
     std::byte* data = nullptr;
-    std::size_t length = 0; // of the descriptor's memory
+    std::size_t length = 0; // of the whole memory, in bytes
     bool writable = true;
-    /// A real dma-buf, and no memfd: the CPU's accesses are bracketed.
+    /// A real dma-buf, not a memfd: CPU accesses must be bracketed with DMA_BUF_IOCTL_SYNC.
     bool is_dmabuf = false;
     unsigned users = 0;
 };
 
-/// Maps a dma-buf or memfd for one user: a new mapping, or one that there is of the same memory.
-/// Null and errno: EBADF (no descriptor), EINVAL (neither a dma-buf nor a memfd, or one that cannot
-/// be mapped), ENOMEM, EMFILE, EACCES (@p write, and it is open for reading only or sealed).
+/// Maps a dma-buf or memfd and adds one user. Reuses an existing mapping of the same memory. The
+/// caller keeps @p fd. Null and errno on failure: EBADF (not an open descriptor), EINVAL (neither a
+/// dma-buf nor a memfd, or mmap(2) is not possible), EACCES (@p write is set and the descriptor is
+/// read-only or sealed, or the memfd is write-only), ENOMEM, EMFILE.
 ///
-/// A dma-buf cannot shrink, and a memfd must not while it is mapped: F_SEAL_SHRINK is added to it
-/// where it permits that. One that does not, and is cut short nevertheless, ends the process with
-/// SIGBUS at the next access.
+/// A dma-buf cannot shrink. A memfd must not shrink while it is mapped, so F_SEAL_SHRINK is added
+/// to it if its seals permit that. If they do not and the memfd shrinks, the next access ends the
+/// process with SIGBUS.
 [[nodiscard]] Mapping* map_descriptor(int fd, bool write);
-/// New memory in a memfd named @p name, for one user. Null and errno.
+/// Allocates memory in a new memfd named @p name, with one user. Null and errno on failure.
 [[nodiscard]] Mapping* make_memory(const char* name, std::size_t length);
-/// How long the memory of a real dma-buf or memfd is. 0 and errno: EBADF, EINVAL, EACCES, as above.
+/// Size in bytes of the memory of a dma-buf or memfd. 0 and errno on failure: EBADF, EINVAL or
+/// EACCES, as for map_descriptor().
 [[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
 void retain(Mapping& mapping) noexcept;
-/// The last user's frees it. Nothing for null.
+/// Removes one user; the last one unmaps the memory. Does nothing for null.
 void release(Mapping* mapping) noexcept;
 
-/// Another descriptor for the same memory, closed by exec(2), the caller's: -1 and errno.
+/// Duplicates a descriptor, with FD_CLOEXEC set. The caller owns the result. -1 and errno on
+/// failure.
 [[nodiscard]] int duplicate(int fd) noexcept;
 
 } // namespace softverbs

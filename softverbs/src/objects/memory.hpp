@@ -13,38 +13,39 @@ namespace softverbs {
 
 struct Qp;
 struct Mr;
-struct CudaMemory; // cuda_memory.hpp
+struct CudaMemory; // defined in cuda_memory.hpp
 
-/// A mapping of a dma-buf, of a memfd that stands in for one, or of device memory.
-struct Mapping; // mapping.hpp
+/// A mapping of a dma-buf, of a memfd that replaces one, or of device memory.
+struct Mapping; // defined in mapping.hpp
 
-/// What ibv_alloc_dm() took of a device: the ibv_dm of who took it and of all who imported it are
-/// handles of it.
+/// An allocation made by ibv_alloc_dm(). Several ibv_dm handles can refer to it: the one of
+/// ibv_alloc_dm() and those of ibv_import_dm().
 struct DeviceMemory {
     Device* device = nullptr;
     std::uint32_t handle = 0;
     Mapping* mapping = nullptr;
-    std::size_t length = 0;   // asked for
-    std::size_t consumed = 0; // of the device's
+    std::size_t length = 0;   // as the program requested
+    std::size_t consumed = 0; // of the device's max_dm_size
     unsigned regions = 0;
     unsigned holders = 0;
-    /// By ibv_free_dm(): whoever holds it still can only let go.
+    /// ibv_free_dm() was called: the remaining handles can only be unimported.
     bool freed = false;
 };
 
-/// What an lkey or rkey opens: a memory region, or a memory window in one.
+/// The memory and access rights behind an lkey or rkey: a memory region, or a memory window.
 struct Grant {
     Pd* pd = nullptr;
-    Mr* mr = nullptr; // the region itself, or the one the window is bound to
+    Mr* mr = nullptr; // the region itself, or the region that the window is bound to
     std::uint32_t key = 0;
     unsigned access = 0;
-    /// The first address that verbs know it by, and how far it goes.
+    /// First address of the region as work requests name it, and length in bytes.
     std::uint64_t iova = 0;
     std::size_t length = 0;
-    /// Where iova is in this process. Null in null regions, which read as zeros and swallow writes.
-    /// Of memory that is not mapped, an address of the device.
+    /// Address of the first byte in this process. Null in null memory regions, which read as zeros
+    /// and discard writes. If the CPU cannot map the memory, this is its CUDA device address.
     std::byte* base = nullptr;
-    /// Type 2B windows: the queue pair they belong to, and no other; 0: any.
+    /// Type 2B window: the only queue pair that may use it. 0: any queue pair of the protection
+    /// domain.
     std::uint32_t qp_number = 0;
     bool is_window = false;
     bool revoked = false;
@@ -56,23 +57,24 @@ struct Mr : ibv_mr {
     enum class Kind : std::uint8_t { host, dmabuf, device_memory, null, imported };
     Kind kind = Kind::host;
     Grant grant;
-    /// Windows bound to it.
+    /// Number of memory windows bound to this region.
     unsigned users = 0;
-    /// Of dma-bufs and device memory; null for private memory. Owned with the other regions in it.
+    /// Mapping of dma-buf and device memory; null for ordinary memory. The regions in a mapping
+    /// share its ownership.
     Mapping* mapping = nullptr;
-    /// Of dma-bufs that cannot be mapped.
+    /// Set for dma-bufs that the CPU cannot map.
     const CudaMemory* cuda = nullptr;
-    /// Where the region starts in the mapping.
+    /// Offset of the region in the mapping, in bytes.
     std::uint64_t mapping_offset = 0;
-    /// Of device memory.
+    /// Set for regions of device memory.
     DeviceMemory* device_memory = nullptr;
 };
 
 struct Mw : ibv_mw {
     Mw() : ibv_mw{} {}
 
-    Grant grant; // key 0 while it is not bound
-    /// Given out last; the program could have written to rkey.
+    Grant grant; // its key is 0 while the window is not bound
+    /// The latest key of this window. A copy, since the program can overwrite ibv_mw::rkey.
     std::uint32_t last_key = 0;
 };
 
@@ -83,8 +85,9 @@ struct Dm : ibv_dm {
     bool imported = false;
 };
 
-// What the entry points of these verbs do, with the lock held. Null and errno, or an errno, as the
-// verbs have it. Faults and forwarding are the entry points' business; arguments are checked here.
+// These functions implement the verbs of the same name. The caller holds Process::lock. They check
+// their arguments and fail as the verb does: with null and errno, or with an errno. The entry
+// points in abi/ inject faults, and call the real libibverbs for handles that belong to it.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);
@@ -93,15 +96,17 @@ struct Dm : ibv_dm {
 [[nodiscard]] Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length,
                             unsigned access);
 [[nodiscard]] Mr* alloc_null_mr(Pd& pd);
-/// As ibv_rereg_mr(3): 0 or IBV_REREG_MR_ERR_*, with errno.
+/// Like ibv_rereg_mr(3): 0, or an IBV_REREG_MR_ERR_* code with errno set.
 [[nodiscard]] int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length,
                            int access);
 [[nodiscard]] int dereg_mr(Mr& mr);
-/// Whether there is such a region, as there may not be when a request that names it is executed.
+/// Whether the region still exists. A work request may be executed after its region was
+/// deregistered.
 [[nodiscard]] bool is_alive(const ibv_mr* mr);
 [[nodiscard]] int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
                             std::span<const ibv_sge> entries);
-/// Nothing can be accessed any more by it and the windows in it.
+/// Makes the region and the windows bound to it inaccessible, as when a dma-buf exporter revokes
+/// the memory.
 void revoke(Mr& mr);
 
 [[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
@@ -124,24 +129,26 @@ void set_window_key(Mw& mw, std::uint32_t rkey);
 /// Invalidates a type 2 window, for a local invalidate or a send with invalidate. Returns false
 /// when no such window is bound to this queue pair.
 [[nodiscard]] bool invalidate(const Qp& qp, std::uint32_t rkey);
-/// Of all type 2 windows bound to a queue pair, when it is reset or destroyed.
+/// Unbinds all type 2 windows of a queue pair that is reset or destroyed.
 void invalidate_all(const Qp& qp);
 
 [[nodiscard]] Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes);
 [[nodiscard]] int free_dm(Dm& dm);
-/// A descriptor of the device memory that can be registered as a dma-buf; -1 and errno.
+/// Returns a descriptor of the device memory, which the caller owns and can register as a dma-buf.
+/// -1 and errno on failure.
 [[nodiscard]] int export_dm(Dm& dm);
-/// Of the same device and this process, by ibv_dm::handle: another process would need the
-/// descriptor of the memory, which verbs have no way to hand over. Null and ENOENT.
+/// Finds an allocation of this process by ibv_dm::handle. Another process would need the memory's
+/// descriptor, which verbs cannot pass. Null and errno on failure: ENOENT (no such handle on this
+/// device), ENOMEM.
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
-// For the engine
+// The engine uses what follows.
 
 enum class Denied : std::uint8_t {
     no,
-    /// No such key, another protection domain, out of bounds, or access it does not give: what
-    /// these are in a completion depends on whose memory it is.
+    /// The reason why access is denied: unknown key, other protection domain, out of bounds,
+    /// missing access flag. The completion status depends on whether the memory is local or remote.
     key,
     domain,
     bounds,
@@ -149,44 +156,47 @@ enum class Denied : std::uint8_t {
     revoked,
 };
 
-/// Memory that may be used, for as long as the lock is held.
+/// A range of memory that may be accessed while Process::lock is held.
 struct Window {
-    /// Null in null regions.
+    /// Null in null memory regions.
     std::byte* data;
     std::size_t length;
     Mr* mr;
 };
 
-/// Whether the CPU cannot reach it, and a driver copies instead.
+/// Whether the CPU cannot access the memory, so that the CUDA driver must copy.
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }
-/// Copies out of a window, and into one. False: the driver refused, and the region is revoked, as
-/// when an exporter takes its memory back.
+/// Copy out of a window and into one. False: the CUDA driver reported an error. The region is then
+/// revoked, as when a dma-buf exporter revokes its memory.
 [[nodiscard]] bool copy_from(const Window& window, std::uint64_t offset,
                              std::span<std::byte> into) noexcept;
 [[nodiscard]] bool copy_to(const Window& window, std::uint64_t offset,
                            std::span<const std::byte> bytes) noexcept;
 
-/// An entry of a request. @param write  whether the device is going to write to it
+/// Checks a scatter/gather entry of a local work request.
+/// @param write  whether the device will write to the memory
 [[nodiscard]] Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);
-/// What a peer asks for. @param access  the IBV_ACCESS_REMOTE_* needed
+/// Checks the memory that a peer's request names.
+/// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                  std::uint64_t length, unsigned access, Window& window);
-/// Around the use of windows by the CPU: does what a real dma-buf needs for it
-/// (DMA_BUF_IOCTL_SYNC), which is nothing for all others.
+/// Call these before and after the CPU accesses a window. On a real dma-buf they issue
+/// DMA_BUF_IOCTL_SYNC; otherwise they do nothing.
 void begin_cpu_access(const Window& window, bool write) noexcept;
 void end_cpu_access(const Window& window, bool write) noexcept;
 
-/// A mapping that other processes can have as well: its descriptor, length, and name (not 0, unique
-/// in this process); false for private memory.
+/// Memory that other processes can map: the mapping's id, which is unique in this process and not
+/// 0, its descriptor and its length.
 struct Shareable {
     std::uint32_t id;
     int fd;
     std::size_t length;
-    /// Of the window's first byte.
+    /// Offset of the window in the mapping, in bytes.
     std::uint64_t offset;
 };
+/// Fills in @p out; false for ordinary private memory.
 [[nodiscard]] bool shareable(const Window& window, Shareable& out) noexcept;
 
 } // namespace softverbs

@@ -19,7 +19,7 @@ constexpr unsigned host_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_AC
                                  IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 constexpr unsigned dmabuf_access =
     IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_RELAXED_ORDERING;
-/// What memory has to be writable for: ib_access_writable() of the kernel.
+/// Access flags that require writable memory, as in the kernel's ib_access_writable().
 constexpr unsigned writing_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
@@ -63,7 +63,8 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
     if (on_demand && address == nullptr && length == SIZE_MAX) {
-        return EOPNOTSUPP; // the whole address space: none of the devices here has it
+        // Implicit on-demand paging of the whole address space: no profile supports it.
+        return EOPNOTSUPP;
     }
     const auto start = reinterpret_cast<std::uintptr_t>(address);
     if (has_no_page(start, length) || length > device.attributes.orig_attr.max_mr_size ||
@@ -77,7 +78,8 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
     return populate(address, std::max<std::size_t>(length, 1), write) ? 0 : EFAULT;
 }
 
-/// Where the memory of a dma-buf is, for the CPU or the driver of a GPU. False and errno.
+/// Finds the memory of a dma-buf: maps it for the CPU, or finds the CUDA memory at @p iova. False
+/// and errno on failure.
 bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                  bool write) {
     mr.mapping = map_descriptor(fd, write);
@@ -90,7 +92,8 @@ bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t
         errno = EINVAL;
         return false;
     }
-    // It may have no mmap(2), but be what this process knows by the address that is asked for.
+    // The exporter may not implement mmap(2). The memory may still be CUDA memory at the address
+    // iova.
     if (errno == EINVAL && lies_within(offset, length, length_of_descriptor(fd))) {
         mr.cuda = find_cuda_memory(iova, length);
         mr.grant.base = mr.cuda != nullptr ? reinterpret_cast<std::byte*>(iova) : nullptr;
@@ -132,7 +135,7 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
 
 Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
     const Device& device = device_of(pd);
-    // Even of a region that counts from zero the kernel wants it.
+    // The kernel checks this for zero-based regions as well.
     if (!has_same_page_offset(reinterpret_cast<std::uintptr_t>(address), iova)) {
         return fail(EINVAL);
     }
@@ -175,7 +178,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         !has_same_page_offset(offset, iova)) {
         return fail(EINVAL);
     }
-    // Drivers that cannot do all of it say so without a look at the descriptor.
+    // A driver rejects access flags that it does not support before it checks the descriptor.
     if ((access & device.rules.dmabuf_refused_access) != 0) {
         return fail(EOPNOTSUPP);
     }
@@ -195,7 +198,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         release(mr->mapping);
         return fail(device.rules.dmabuf_attach_error);
     }
-    // As in libibverbs, though it is no address.
+    // libibverbs also stores the offset in ibv_mr::addr.
     mr->addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
     mr->length = length;
     mr->mapping_offset = offset;
@@ -210,14 +213,14 @@ Mr* alloc_null_mr(Pd& pd) {
     if (!mr) {
         return fail(ENOMEM);
     }
-    // For the device itself only: any address is in it, and it has no rkey.
+    // A null region has no rkey, and every local address is valid in it.
     mr->grant.access = IBV_ACCESS_LOCAL_WRITE;
     mr->grant.length = SIZE_MAX;
     return enlist(std::move(mr), pd);
 }
 
 int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int access) {
-    // libibverbs looks at these before the device's driver does.
+    // libibverbs checks these arguments before it calls the driver.
     const bool new_translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -233,7 +236,7 @@ int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int a
     const std::size_t length_after = new_translation ? length : mr.length;
     int error = flags == 0 || (new_pd && pd->context != mr.context) ? EINVAL : 0;
     if (error == 0 && mr.users != 0) {
-        error = EBUSY; // windows are bound to it
+        error = EBUSY; // memory windows are bound to the region
     }
     if (error == 0) {
         error = check_host_access(device, flags_after);
@@ -297,7 +300,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
     }
     for (const ibv_sge& entry : entries) {
         const Grant* const grant = process().keys.find(entry.lkey);
-        // Memory that is pinned is not among the regions this is about.
+        // The advice applies to dma-buf and on-demand regions only, not to pinned memory.
         if (grant == nullptr || grant->is_window ||
             (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
             return ENOENT;

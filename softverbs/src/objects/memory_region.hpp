@@ -12,25 +12,28 @@ namespace softverbs {
 inline constexpr unsigned remote_access =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// Peers write only where the device itself may: ib_check_mr_access() of the kernel.
+/// Remote write and remote atomic access require local write access, as in the kernel's
+/// ib_check_mr_access().
 [[nodiscard]] constexpr bool is_consistent(unsigned access) noexcept {
     return (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) == 0 ||
            (access & IBV_ACCESS_LOCAL_WRITE) != 0;
 }
-/// Whether @p length units from @p start on lie within @p size.
+/// Whether the range of @p length bytes at @p start is within the first @p size bytes. Cannot
+/// overflow.
 [[nodiscard]] constexpr bool lies_within(std::uint64_t start, std::uint64_t length,
                                          std::uint64_t size) noexcept {
     return start <= size && length <= size - start;
 }
 
-/// Gives a region that is complete otherwise its key, and counts it; null and ENOMEM. Its mapping
-/// is released when that fails.
+/// Allocates the key of a new region and adds the region to all counters. Takes ownership. Null and
+/// ENOMEM on failure; the region's mapping is then released.
 [[nodiscard]] Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd);
-/// Lets go of device memory for a region that is gone.
+/// Removes a deregistered region from its device memory, and frees that memory if it has no other
+/// user.
 void end_region(DeviceMemory& memory) noexcept;
 
-/// Brings the pages of a range in, as the device would to pin them or on demand. False: some are
-/// not mapped, or cannot be used in this way, or are special mappings of a device.
+/// Faults the pages of a range in, as pinning or on-demand paging would. False: a page is not
+/// mapped, does not permit this access, or belongs to a device mapping.
 [[nodiscard]] bool populate(const void* address, std::size_t length, bool write) noexcept;
 [[nodiscard]] std::uint64_t page_size() noexcept;
 

@@ -9,11 +9,11 @@ namespace softverbs {
 
 namespace {
 
-constexpr unsigned max_timer = 31;  // 5 bits
-constexpr unsigned max_retries = 7; // 3 bits
+constexpr unsigned max_timer = 31;  // a 5-bit field
+constexpr unsigned max_retries = 7; // a 3-bit field
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
-/// Checks the values that a mask says are there: 0, or EINVAL.
+/// Checks the values of all attributes that the mask names.
 class Checker {
   public:
     Checker(Qp& qp, const ibv_qp_attr& attributes, int mask)
@@ -108,7 +108,8 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_DEST_QPN, to.dest_qp_num, from.dest_qp_num);
 }
 
-/// As new: nothing of what was posted, received or set is left, and nothing completes.
+/// Returns the queue pair to the state after creation: removes all posted work requests without
+/// completions, and its completions that were not polled.
 void reset(Qp& qp) {
     qp.qp_base.state = IBV_QPS_RESET;
     qp.sends.clear();

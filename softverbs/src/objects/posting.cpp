@@ -25,7 +25,7 @@ constexpr unsigned unreliable_opcodes =
 constexpr unsigned atomic_opcodes =
     bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
 constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) | atomic_opcodes;
-/// Those that move no data of this side.
+/// Opcodes that do not transfer data.
 constexpr unsigned local_opcodes = bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 
 constexpr unsigned known_flags =
@@ -35,7 +35,7 @@ bool is_one_of(ibv_wr_opcode opcode, unsigned set) noexcept {
     return opcode >= 0 && opcode <= IBV_WR_ATOMIC_WRITE && (bit(opcode) & set) != 0;
 }
 
-/// What depends on the opcode.
+/// Copies the fields of the work request that its opcode uses.
 int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted) {
     switch (wanted.opcode) {
         case IBV_WR_SEND_WITH_INV:
@@ -79,7 +79,7 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
                : 0;
 }
 
-/// The data, at @p position.
+/// Copies the scatter/gather list or the inline data into the slot at @p position.
 int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     SendRequest& request = qp.sends[position];
     if (is_one_of(wanted.opcode, local_opcodes)) {
@@ -110,7 +110,7 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     }
     std::byte* to = qp.inline_data(position);
     for (const ibv_sge& entry : entries) {
-        // A caller may leave the address of nothing undefined.
+        // The address of an empty entry may be undefined.
         if (entry.length != 0) {
             memcpy(to, reinterpret_cast<const void*>(entry.addr), entry.length);
             to += entry.length;
@@ -156,7 +156,7 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
     return 0;
 }
 
-/// Appends a list up to its end or the first request that does not fit.
+/// Appends the requests of a list until one fails. @p request then points to the one that failed.
 int append_list(Ring<RecvRequest>& requests, std::uint32_t most_entries, ibv_recv_wr*& request) {
     if (!requests.allocated()) {
         try {
@@ -232,7 +232,8 @@ int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_
     }
     request.destination = static_cast<Ah*>(ah)->attributes;
     request.remote_qpn = remote_qpn;
-    // With its highest bit set a key means that of the queue pair, which a program may not forge.
+    // If the highest bit of the Q_Key is set, the queue pair's own Q_Key is used: this range is
+    // reserved for privileged programs.
     request.remote_qkey = (remote_qkey & controlled) != 0 ? qp.attributes.qkey : remote_qkey;
     return 0;
 }
@@ -366,8 +367,8 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
         return EIO;
     }
     const int error = request_notification(Cq::of(native), solicited_only != 0);
-    // Whoever asks is about to sleep, in ibv_get_cq_event() or in poll(2), of which nothing is
-    // seen.
+    // The program is going to block in ibv_get_cq_event() or in poll(2), and a call of poll(2)
+    // cannot be detected.
     process().engine.program_sleeps();
     return error;
 }

@@ -11,30 +11,34 @@
 
 namespace softverbs {
 
-// What ibv_post_send() and ibv_wr_*() have in common.
+// Functions that ibv_post_send() and ibv_wr_*() share.
 
-/// Keeps others from posting; in queue pairs that have no ibv_wr_*, Process::lock is enough.
+/// Locks out other threads that post. A queue pair without ibv_wr_*() needs no second lock:
+/// Process::lock is enough.
 [[nodiscard]] inline std::unique_lock<std::mutex> lock_batch(Qp& qp) {
     return qp.extended ? std::unique_lock(qp.batch_lock) : std::unique_lock<std::mutex>();
 }
 
-/// Gives the send queue its memory: 0, or ENOMEM. With Process::lock held.
+/// Allocates the slots of the send queue, unless they exist: 0, or ENOMEM. The caller holds
+/// Process::lock.
 [[nodiscard]] int allocate_sends(Qp& qp) noexcept;
-/// And the memory for inline data.
+/// Allocates the buffers for inline data, unless they exist: 0, or ENOMEM. The caller holds
+/// Process::lock.
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
-/// Whether a verb can post to the send queue now: 0, or EIO (the device is dead), EINVAL (not
-/// connected), or the fault that was asked for.
+/// Whether a verb may post to the send queue: 0, or EIO (the device has failed), EINVAL (the state
+/// is RESET, INIT or RTR), or the errno of an injected fault.
 [[nodiscard]] int check_sendable(const Qp& qp, std::string_view verb);
-/// Whether its kind of queue pair can do this.
+/// Whether this type of queue pair supports the opcode, and the device has atomics if it is one.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(ibv_wr_opcode opcode) noexcept;
 
-/// Gives a datagram its destination: 0, or EINVAL.
+/// Stores the destination of a datagram: 0, or EINVAL.
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 
-/// After requests were added: they are sent, or flushed when the queue is in error.
+/// Call this after requests were added to the send queue. Sends them, or flushes them if the queue
+/// is in an error state.
 void added(Qp& qp);
 
 } // namespace softverbs

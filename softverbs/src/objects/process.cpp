@@ -16,7 +16,8 @@ namespace softverbs {
 
 namespace {
 
-// A child has the lock in a known state, and no part in what its parent is to the others.
+// Handlers of pthread_atfork(). The child starts with Process::lock unlocked, and leaves the
+// connections to the parent.
 void before_fork() {
     process().lock.lock();
 }
@@ -33,7 +34,7 @@ void at_exit() {
 }
 
 Process* make_process() {
-    // Never freed: threads may still poll while the program ends.
+    // Never freed: other threads may poll while the process exits.
     auto* const made = new Process;
     const Settings settings = settings_from_environment();
     made->devices = describe_devices(settings);

@@ -20,33 +20,34 @@
 
 namespace softverbs {
 
-/// All that this process has of softverbs, under one lock: an entry point takes it and everything
-/// below expects it held. What waits (for events) waits without it.
+/// The state of softverbs in this process. One lock protects all of it: entry points take the lock,
+/// and the functions that they call expect it to be held. A function that waits for events releases
+/// the lock first.
 struct Process {
     std::mutex lock;
     std::vector<std::unique_ptr<Device>> devices;
-    std::vector<Context*> contexts;          // that are open
-    std::vector<Context*> orphaned_contexts; // closed before what was made with them
+    std::vector<Context*> contexts;          // open contexts
+    std::vector<Context*> orphaned_contexts; // closed while objects of theirs existed
     KeyTable keys;
     QpTable qps;
     Faults faults;
-    /// Lists have only our own devices.
+    /// ibv_get_device_list() omits the devices of the real libibverbs.
     bool real_devices_hidden = false;
     softverbs_counters counters{};
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
     unsigned violations = 0;
     unsigned unacknowledged_events = 0;
-    /// Those of them that are a port's or a device's.
+    /// The part of unacknowledged_events that belongs to ports and devices.
     unsigned unacknowledged_device_events = 0;
-    /// The last so that it goes first: its thread uses the others.
+    /// Last member, so that it is destroyed first: its thread uses the other members.
     Engine engine;
 };
 
-/// The one there is. Made, with its devices, at the first call; wrong environment variables end the
-/// process there with a text on stderr.
+/// The only Process object. The first call creates it and its devices. An invalid environment
+/// variable ends the process then, with a message on stderr.
 [[nodiscard]] Process& process();
 
-/// The lock, for entry points.
+/// Holds Process::lock in an entry point.
 class Guard {
   public:
     Guard() : lock_(process().lock) {}
@@ -55,7 +56,7 @@ class Guard {
     std::scoped_lock<std::mutex> lock_;
 };
 
-/// For calls that return null and set errno.
+/// Sets errno and returns null.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
 /// For an object that is still in use: counts a violation, sets errno, and returns EBUSY.
 [[nodiscard]] int busy() noexcept;

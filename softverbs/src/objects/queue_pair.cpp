@@ -87,7 +87,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     return check_capacities(*context.device, attributes);
 }
 
-/// What an object has of its parents, added (1) or taken away (-1).
+/// Adds (1) or removes (-1) the references of a queue pair to its context, PD, CQs and SRQ.
 void count(Qp& qp, int change) {
     const auto add = [change](unsigned& users) {
         users = static_cast<unsigned>(static_cast<int>(users) + change);

@@ -41,7 +41,7 @@ int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
     return 0;
 }
 
-/// Gives the queue another capacity, with what is in it.
+/// Changes the capacity and keeps the posted requests: 0, or ENOMEM.
 int resize(Srq& srq, std::uint32_t max_wr) {
     Ring<RecvRequest> resized(max_wr);
     if (srq.requests.allocated()) {

@@ -5,7 +5,7 @@ namespace softverbs {
 
 namespace {
 
-/// Attributes by type of queue pair.
+/// Attribute masks for each type of queue pair.
 struct Masks {
     int rc = 0;
     int uc = 0;
@@ -36,7 +36,7 @@ constexpr int tuning = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX
 
 constexpr int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 
-/// What may change whenever the queue pair goes, or goes on, sending.
+/// Optional attributes of the transitions from RTR, RTS and SQD to RTS.
 constexpr int unreliable_running =
     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
 constexpr Masks running = {unreliable_running | IBV_QP_MIN_RNR_TIMER, unreliable_running,
@@ -62,7 +62,7 @@ constexpr Rule rules[] = {
     {IBV_QPS_RTS, IBV_QPS_SQD, {}, same(IBV_QP_EN_SQD_ASYNC_NOTIFY)},
     {IBV_QPS_SQD, IBV_QPS_RTS, {}, running},
     {IBV_QPS_SQD, IBV_QPS_SQD, {}, drained},
-    // Only unreliable queue pairs get into this state.
+    // An RC queue pair never enters this state.
     {IBV_QPS_SQE,
      IBV_QPS_RTS,
      {},
@@ -72,7 +72,7 @@ constexpr Rule rules[] = {
 } // namespace
 
 Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noexcept {
-    // From everywhere, though what does nothing yet cannot fail.
+    // RESET is permitted from every state. ERR is permitted from every state except RESET.
     if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) {
         return {true, 0, 0};
     }

@@ -8,8 +8,8 @@
 #include "objects/posting.hpp"
 #include "objects/process.hpp"
 
-// As providers do, the builders report nothing themselves: the first error is kept, what comes
-// after it is ignored, and wr_complete() returns it and posts nothing of the batch.
+// As in hardware providers, the builder functions return no error. The first error is stored and
+// the rest of the batch is ignored. wr_complete() then returns that error and posts nothing.
 
 namespace softverbs {
 
@@ -21,7 +21,7 @@ void fail_batch(Qp& qp, int error) {
     }
 }
 
-/// The slot after the last request of the batch is there and free.
+/// Checks that the slot after the last request of the batch is free: 0, or ENOMEM.
 int find_room(Qp& qp) {
     if (qp.batch_end < qp.batch_limit) {
         return 0;
@@ -34,7 +34,7 @@ int find_room(Qp& qp) {
     return qp.batch_end < qp.batch_limit ? 0 : ENOMEM;
 }
 
-/// Begins a request; null when the batch has failed.
+/// Starts a new request; null when the batch has failed.
 SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     Qp& qp = Qp::of(native);
     if (qp.batch_error != 0) {
@@ -51,13 +51,13 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     SendRequest& request = qp.sends[qp.batch_end++];
     request = SendRequest{};
     request.wr_id = native->wr_id;
-    // Inline data has a function of its own.
+    // ibv_wr_set_inline_data() sets inline data, not this flag.
     request.flags = native->wr_flags & ~unsigned{IBV_SEND_INLINE};
     request.opcode = opcode;
     return &request;
 }
 
-/// The request that the batch is at; null when the batch has failed, or has none.
+/// The latest request of the batch; null when the batch has failed or is empty.
 SendRequest* latest(Qp& qp) {
     if (qp.batch_error == 0 && qp.batch_end == qp.sends.end()) {
         fail_batch(qp, EINVAL);
@@ -81,7 +81,7 @@ void wr_send_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
     }
 }
 
-/// A request about remote memory.
+/// Starts a request that accesses remote memory; null when the batch has failed.
 SendRequest* begin_remote(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t op, std::uint32_t rkey,
                           std::uint64_t remote_address) {
     SendRequest* request = begin(qp, opcode, op);
@@ -193,7 +193,7 @@ void wr_set_inline_data_list(ibv_qp_ex* native, std::size_t count, const ibv_dat
     const std::span buffers(list, count);
     std::uint64_t length = 0;
     for (const ibv_data_buf& buffer : buffers) {
-        // Not the sum, which could wrap around.
+        // Each length is capped before it is added, so that the sum cannot wrap around.
         length += std::min<std::uint64_t>(buffer.length, max_inline + 1);
     }
     if (length > qp.init.cap.max_inline_data || !can_be_inline(request->opcode)) {
@@ -234,7 +234,7 @@ void wr_start(ibv_qp_ex* native) {
     qp.batch_error = 0;
 }
 
-/// Datagrams need a destination.
+/// Whether every datagram of the batch has a destination.
 bool all_addressed(Qp& qp) {
     if (qp.type() != IBV_QPT_UD) {
         return true;
@@ -287,8 +287,8 @@ void wr_abort(ibv_qp_ex* qp) {
 } // namespace
 
 void set_work_request_functions(Qp& qp) {
-    // Those that were not asked for as well: they make wr_complete() fail, where a null pointer
-    // would end the program.
+    // All functions are set, also those for opcodes that send_ops_flags did not request: these make
+    // wr_complete() fail, whereas a null pointer would crash the program.
     qp.wr_send = wr_send;
     qp.wr_send_imm = wr_send_imm;
     qp.wr_send_inv = wr_send_inv;
