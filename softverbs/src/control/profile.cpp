@@ -78,6 +78,27 @@ ibv_gid_entry make_gid(const char* address, std::uint32_t index, std::uint32_t t
     return entry;
 }
 
+std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
+    std::vector<ibv_gid_entry> gids;
+    for (const std::uint32_t type : {IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2}) {
+        ibv_gid_entry entry{};
+        std::memcpy(&entry.gid, address.bytes.data(), sizeof entry.gid);
+        entry.gid_index = static_cast<std::uint32_t>(gids.size());
+        entry.port_num = 1;
+        entry.gid_type = type;
+        gids.push_back(entry);
+    }
+    return gids;
+}
+
+/// A number that other hosts do not have, made of the last bytes of the address.
+__be64 guid_of(const fabric::HostAddress& address) {
+    __be64 guid = 0;
+    std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);
+    // As in a locally administered EUI-64.
+    return guid ^ htobe64(first_guid & ~std::uint64_t{0xffff'ffff});
+}
+
 Port make_port(unsigned index, __be64 guid, bool ethernet) {
     Port port;
     ibv_port_attr& attributes = port.attributes;
@@ -194,7 +215,8 @@ std::string profile_names() {
     return names;
 }
 
-void describe(Device& device, unsigned index, std::string_view profile, bool ethernet) {
+void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
+              const fabric::HostAddress& address) {
     const std::string number = std::to_string(index);
     // Programs look for more below these paths, and are to find nothing.
     std::snprintf(device.name, sizeof device.name, "soft%s", number.c_str());
@@ -207,8 +229,17 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     device.transport_type = IBV_TRANSPORT_IB;
     device.index = index;
     device.attributes = default_attributes(index);
+    device.address = address;
+    if (address) {
+        device.attributes.orig_attr.node_guid = guid_of(address);
+        device.attributes.orig_attr.sys_image_guid = guid_of(address);
+    }
     device.guid = device.attributes.orig_attr.node_guid;
     device.ports = {make_port(index, device.guid, ethernet)};
+    if (address) {
+        // Each GID says the host, so that programs may choose any of them.
+        device.ports[0].gids = gids_of(address);
+    }
     device.completion_vectors = 4;
     device.features = ~unsigned{SOFTVERBS_FEATURE_DM_COPY_GARBAGE};
     device.rules = {};

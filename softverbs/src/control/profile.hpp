@@ -13,6 +13,8 @@ namespace softverbs {
 [[nodiscard]] std::string profile_names();
 
 /// Makes @p device number @p index of the kind that the profile is. The profile has to be one.
-void describe(Device& device, unsigned index, std::string_view profile, bool ethernet);
+/// @param address  of this host, for a network between hosts; zeros: there is no such network
+void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
+              const fabric::HostAddress& address);
 
 } // namespace softverbs

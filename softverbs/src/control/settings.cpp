@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <system_error>
 
 #include "control/profile.hpp"
 
@@ -17,6 +19,75 @@ std::string_view variable(const char* name) {
     // A program with more privileges than its user does not take the user's word.
     const char* const value = ::secure_getenv(name);
     return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+[[noreturn]] void refuse(const std::string& text) {
+    std::fprintf(stderr, "softverbs: %s\n", text.c_str());
+    std::fflush(stderr);
+    ::_exit(2);
+}
+
+std::uint16_t first_port() {
+    const auto port = variable("SOFTVERBS_PORT");
+    if (port.empty()) {
+        return fabric::default_first_port;
+    }
+    std::uint16_t number = 0;
+    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (error != std::errc() || end != port.data() + port.size() || number < 1024 ||
+        number > fabric::highest_first_port) {
+        refuse_setting("SOFTVERBS_PORT", port,
+                       "a number from 1024 to " + std::to_string(fabric::highest_first_port) +
+                           ", the first of 1024 TCP ports");
+    }
+    return number;
+}
+
+/// One address for each device.
+std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
+    const auto there_are = fabric::addresses_of_this_host();
+    const auto list = variable("SOFTVERBS_ADDRESS");
+    std::vector<fabric::HostAddress> addresses = list.empty() ? there_are : decltype(there_are){};
+    for (std::size_t at = 0; at < list.size();) {
+        const std::size_t end = std::min(list.find(',', at), list.size());
+        const auto address = fabric::parse_host_address(std::string(list.substr(at, end - at)));
+        if (!address || std::ranges::find(there_are, *address) == there_are.end() ||
+            std::ranges::find(addresses, *address) != addresses.end()) {
+            std::string possible;
+            for (const auto& one : there_are) {
+                possible += (possible.empty() ? "" : ", ") + to_string(one);
+            }
+            refuse_setting("SOFTVERBS_ADDRESS", list,
+                           possible.empty() ? "an address of a network interface that is up; this "
+                                              "host has none but loopback"
+                                            : "out of: " + possible);
+        }
+        addresses.push_back(*address);
+        at = end + 1;
+    }
+    if (addresses.size() < devices) {
+        refuse("SOFTVERBS_NETWORK=tcp needs an address of this host for each device; there are " +
+               std::to_string(addresses.size()) + " addresses and " + std::to_string(devices) +
+               " devices; add an address to a network interface that is up" +
+               (list.empty() ? "" : ", or list more in SOFTVERBS_ADDRESS"));
+    }
+    addresses.resize(devices);
+    return addresses;
+}
+
+fabric::NetworkSettings network_from_environment(unsigned devices) {
+    const std::string secret_file(variable("SOFTVERBS_SECRET_FILE"));
+    if (secret_file.empty()) {
+        refuse(
+            "SOFTVERBS_NETWORK=tcp needs a secret that all hosts share; make a file with: "
+            "(umask 077; head -c 32 /dev/urandom >FILE), copy it to all hosts, and set "
+            "SOFTVERBS_SECRET_FILE to its path");
+    }
+    try {
+        return {own_addresses(devices), first_port(), fabric::read_secret(secret_file)};
+    } catch (const std::system_error& error) {
+        refuse(error.what());
+    }
 }
 
 } // namespace
@@ -53,6 +124,17 @@ Settings settings_from_environment() {
         settings.ethernet = layer == "ethernet";
     }
     settings.faults = variable("SOFTVERBS_FAULTS");
+    if (const auto network = variable("SOFTVERBS_NETWORK"); !network.empty()) {
+        if (network != "tcp") {
+            refuse_setting("SOFTVERBS_NETWORK", network, "tcp, or not set");
+        }
+        if (variable("SOFTVERBS_LINK_LAYER") == "infiniband") {
+            refuse_setting("SOFTVERBS_LINK_LAYER", "infiniband",
+                           "ethernet, or not set, with SOFTVERBS_NETWORK=tcp");
+        }
+        settings.ethernet = true;
+        settings.network = network_from_environment(settings.devices);
+    }
     return settings;
 }
 
@@ -60,7 +142,9 @@ std::vector<std::unique_ptr<Device>> describe_devices(const Settings& settings) 
     std::vector<std::unique_ptr<Device>> devices;
     for (unsigned i = 0; i < settings.devices; ++i) {
         devices.push_back(std::make_unique<Device>());
-        describe(*devices.back(), i, settings.profile, settings.ethernet);
+        const bool has_address = i < settings.network.addresses.size();
+        describe(*devices.back(), i, settings.profile, settings.ethernet,
+                 has_address ? settings.network.addresses[i] : fabric::HostAddress{});
     }
     return devices;
 }

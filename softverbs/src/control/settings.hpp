@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/network_settings.hpp"
 #include "objects/device.hpp"
 
 namespace softverbs {
@@ -18,10 +19,14 @@ struct Settings {
     unsigned devices = 1;
     bool ethernet = false;
     std::string faults;
+    /// The network between hosts; without addresses there is none.
+    fabric::NetworkSettings network;
 };
 
-/// SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS. Ends the process
-/// when one of them says what cannot be: running something else would mislead.
+/// Reads SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS, and those of
+/// the network between hosts: SOFTVERBS_NETWORK, SOFTVERBS_SECRET_FILE, SOFTVERBS_PORT and
+/// SOFTVERBS_ADDRESS. Ends the process with a line on stderr when one of them has a value that is
+/// not possible: a run with other settings would mislead.
 [[nodiscard]] Settings settings_from_environment();
 
 /// Says on stderr what the variable can be, and ends the process.

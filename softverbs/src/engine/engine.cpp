@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
@@ -49,6 +50,7 @@ int Engine::start() {
     try {
         fabric::NodeOptions options;
         options.slots = 1U << qp_slot_bits;
+        options.network = process().network;
         engine.node = fabric::Node::open(options);
         engine.slot = engine.node->slot();
         engine.thread = start_thread(engine);
@@ -101,7 +103,12 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             break;
         case IBV_QPS_RTR:
             qp.responder.expected_psn = qp.attributes.rq_psn;
-            requester.device = Implementation::device_of_peer(qp);
+            if (qp.type() != IBV_QPT_UD) {
+                const Destination peer =
+                    destination_of(device_of(qp.qp_base), qp.attributes.ah_attr);
+                requester.device = peer.device;
+                requester.route = peer.route;
+            }
             break;
         case IBV_QPS_RTS:
             if (from == IBV_QPS_RTR) {

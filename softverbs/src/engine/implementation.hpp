@@ -56,11 +56,10 @@ struct Peer {
 struct Engine::Implementation : fabric::Handler {
     // sending.cpp: to a queue pair in this process or another.
 
-    /// Index of the device that the address of a connected queue pair leads to; -1: there is none.
-    [[nodiscard]] static int device_of_peer(const Qp& qp);
-    /// The connection to the process that has queue pair @p number, or null for this one. False:
-    /// there is nobody.
-    [[nodiscard]] bool reach(std::uint32_t number, fabric::Connection*& connection);
+    /// The connection to the process that has queue pair @p number, on the host that @p route leads
+    /// to, or null for this process. False: no process has it.
+    [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
+                             fabric::Connection*& connection);
     /// Lets the packet go, or have what becomes of it by a fault. Null: to this process.
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);

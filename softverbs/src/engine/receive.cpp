@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
@@ -117,12 +119,16 @@ void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
             return;
         }
     }
-    // Nobody speaks for another process.
+    // A process cannot send in the name of another one, nor of another host.
     const unsigned sender = from == nullptr ? slot : from->slot();
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
-        header.service != qp->type() || header.device != device_of(qp->qp_base).index ||
+        header.service != qp->type() || !is_addressed_to(*qp, from, header.device) ||
         !port_is_up(*qp)) {
+        return;
+    }
+    if (from != nullptr && from->between_hosts() && (header.flags & PacketHeader::has_grh) != 0 &&
+        std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
         return;
     }
     ++process().counters.received;

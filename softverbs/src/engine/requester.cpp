@@ -50,10 +50,6 @@ void retire(Qp& qp) {
     }
 }
 
-int Engine::Implementation::device_of_peer(const Qp& qp) {
-    return device_at(qp.attributes.ah_attr);
-}
-
 void Engine::Implementation::run(Qp& qp) {
     Requester& requester = qp.requester;
     const auto may_send = [&] {

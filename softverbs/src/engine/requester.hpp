@@ -37,9 +37,6 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// Completes what is done, in order.
 void retire(Qp& qp);
 
-/// Index of the device that an address leads to; -1: none.
-[[nodiscard]] int device_at(const ibv_ah_attr& address);
-
 /// What a request becomes when its turn has come.
 enum class Step : std::uint8_t { sent, wait, again, failed };
 

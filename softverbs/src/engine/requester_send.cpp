@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/addressing.hpp"
 #include "engine/requester.hpp"
 #include "objects/process.hpp"
 
@@ -32,21 +33,6 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 }
 
 } // namespace
-
-int device_at(const ibv_ah_attr& address) {
-    for (const auto& device : process().devices) {
-        for (const Port& port : device->ports) {
-            const auto has_gid = [&](const ibv_gid_entry& entry) {
-                return std::memcmp(&entry.gid, &address.grh.dgid, sizeof(ibv_gid)) == 0;
-            };
-            if (address.is_global != 0 ? std::ranges::any_of(port.gids, has_gid)
-                                       : port.attributes.lid == address.dlid) {
-                return static_cast<int>(device->index);
-            }
-        }
-    }
-    return -1;
-}
 
 Step OutboundRequest::operator()() {
     if (is_local(request_.opcode)) {
@@ -139,7 +125,7 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
         Device& device = device_of(qp_.qp_base);
         header.destination = request_.remote_qpn;
         header.qkey = request_.remote_qkey;
-        header.device = static_cast<std::uint8_t>(device_at(address));
+        header.device = static_cast<std::uint8_t>(destination_of(device, address).device);
         header.service_level = address.sl;
         const Port& port = *device.port(qp_.attributes.port_num);
         header.source_lid = port.attributes.lid;
@@ -175,7 +161,8 @@ Step OutboundRequest::datagram() {
     }
     // Nobody there, or no room there: datagrams may get lost.
     requester_.connection = nullptr;
-    if (device_at(address) >= 0 && engine_.reach(request_.remote_qpn, to_) &&
+    const Destination destination = destination_of(device, address);
+    if (destination.device >= 0 && engine_.reach(request_.remote_qpn, destination.route, to_) &&
         port.attributes.state == IBV_PORT_ACTIVE) {
         requester_.connection = to_;
         const auto sent = send_fragment(entries, request_.length, true);
@@ -223,7 +210,7 @@ Step OutboundRequest::connected() {
     const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
     const bool reachable = requester_.device >= 0 && port != nullptr &&
                            port->attributes.state == IBV_PORT_ACTIVE &&
-                           engine_.reach(qp_.attributes.dest_qp_num, connection);
+                           engine_.reach(qp_.attributes.dest_qp_num, requester_.route, connection);
     if (!reachable) {
         // It goes out, and nobody answers.
         request_.offset = data_length();
@@ -334,7 +321,8 @@ Step OutboundRequest::send_read() {
     header.flags |= PacketHeader::ack_request;
     header.offset = request_.offset;
     std::uint64_t length = request_.length - request_.offset;
-    if (length > small_message && position_ >= requester_.records_until) {
+    const bool can_fetch = to_ == nullptr || !to_->between_hosts();
+    if (can_fetch && length > small_message && position_ >= requester_.records_until) {
         header.flags |= PacketHeader::to_fetch;
     } else {
         length = std::min<std::uint64_t>(length, record_payload);

@@ -121,13 +121,16 @@ void Engine::Implementation::expired(Qp& qp) {
     if (oldest == nullptr) {
         return; // until something is sent again
     }
-    // What the other process has not looked at it cannot have answered: it is stopped, or busy.
-    const bool unseen =
-        requester.connection != nullptr && requester.connection->taken() < oldest->record;
-    const bool for_ever =
-        qp.type() == IBV_QPT_RC && qp.attributes.timeout == 0 &&
-        (requester.connection != nullptr || slot_of(qp.attributes.dest_qp_num) == slot);
-    if (requester.progressed || unseen || requester.stalled || for_ever) {
+    // A request that the other process has not read yet cannot have been answered: that process is
+    // stopped or busy. This holds only while records reach its host.
+    const bool delivers = requester.connection != nullptr && requester.connection->delivers();
+    const bool unread =
+        delivers && (requester.stalled || requester.connection->taken() < oldest->record);
+    const bool to_this_process =
+        !requester.route.remote && slot_of(qp.attributes.dest_qp_num) == slot;
+    const bool for_ever = qp.type() == IBV_QPT_RC && qp.attributes.timeout == 0 &&
+                          (requester.connection != nullptr || to_this_process);
+    if (requester.progressed || unread || for_ever) {
         start_timer(qp);
         return;
     }

@@ -16,14 +16,15 @@ void Outgoing::set_segments(std::size_t number) {
     count = 2;
 }
 
-bool Engine::Implementation::reach(std::uint32_t number, fabric::Connection*& connection) {
+bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& route,
+                                   fabric::Connection*& connection) {
     const unsigned wanted = slot_of(number);
-    if (wanted == slot) {
+    if (!route.remote && wanted == slot) {
         connection = nullptr;
         return true;
     }
     if (connection == nullptr && node != nullptr) {
-        connection = node->connect(wanted);
+        connection = route.remote ? node->connect(route, wanted) : node->connect(wanted);
         if (connection != nullptr) {
             last_peer = connection;
             peers.try_emplace(connection);
@@ -132,6 +133,9 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                                              std::span<const Window> windows,
                                              std::span<fabric::Segment> segments) {
     std::size_t count = 0;
+    if (to != nullptr && to->between_hosts()) {
+        return 0;
+    }
     for (const Window& window : windows) {
         if (window.data == nullptr || is_unmapped(window)) {
             return 0;

@@ -42,7 +42,10 @@ LocalNode::LocalNode(const NodeOptions& options)
     : rendezvous_(options.directory.empty() ? default_directory() : options.directory),
       ring_sizes_(checked_sizes(options)),
       slots_(options.slots),
-      slot_(rendezvous_, slots_),
+      network_(options.network.addresses.empty() ? nullptr
+                                                 : std::make_unique<TcpNetwork>(options.network)),
+      slot_(rendezvous_, slots_,
+            [this](unsigned slot) { return network_ == nullptr || network_->listen(slot); }),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       doorbell_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a doorbell")),
       wake_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a doorbell")),
@@ -51,7 +54,8 @@ LocalNode::LocalNode(const NodeOptions& options)
     context_.epoll = epoll_.get();
     context_.doorbell = doorbell_.get();
     rendezvous_.sweep();
-    if (!watch(slot_.listener(), Source::listener) || !watch(doorbell_.get(), Source::doorbell)) {
+    if (!watch(slot_.listener(), Source::listener) || !watch(doorbell_.get(), Source::doorbell) ||
+        (network_ && !watch(network_->descriptor(), Source::network))) {
         throw std::system_error(errno, std::system_category(), "softverbs cannot wait for events");
     }
 }
@@ -69,6 +73,9 @@ void LocalNode::abandon() noexcept {
     // epoll, or unlinked.
     links_.clear();
     clients_.clear();
+    if (network_) {
+        network_->abandon();
+    }
     epoll_.reset();
     doorbell_.reset();
     wake_.reset();
@@ -90,6 +97,19 @@ Connection* LocalNode::connect(unsigned slot) noexcept {
     }
     try {
         return make_link(slot);
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+}
+
+Connection* LocalNode::connect(const Route& route, unsigned slot) noexcept {
+    if (!network_ || slot >= slots_) {
+        errno = network_ ? ENOENT : ENETUNREACH;
+        return nullptr;
+    }
+    try {
+        return network_->connect(route, slot);
     } catch (const std::bad_alloc&) {
         errno = ENOMEM;
         return nullptr;
@@ -141,6 +161,9 @@ unsigned LocalNode::progress(Handler& handler, unsigned budget) {
         at = at + 1 < count ? at + 1 : 0;
     }
     first_ = at + 1;
+    if (network_) {
+        done += network_->progress(handler, budget - std::min(budget, done));
+    }
     if (over) [[unlikely]] {
         reap(handler);
     }
@@ -168,7 +191,9 @@ bool LocalNode::arm() noexcept {
     for (const auto& link : links_) {
         link->arm();
     }
-    if (std::any_of(links_.begin(), links_.end(), [](auto& link) { return link->pending(); })) {
+    const bool network_is_idle = !network_ || network_->arm();
+    if (!network_is_idle ||
+        std::any_of(links_.begin(), links_.end(), [](auto& link) { return link->pending(); })) {
         disarm();
         return false;
     }
@@ -180,6 +205,9 @@ void LocalNode::disarm() noexcept {
         return;
     }
     context_.armed = false;
+    if (network_) {
+        network_->disarm();
+    }
     for (const auto& link : links_) {
         link->disarm();
     }

@@ -10,6 +10,7 @@
 #include "fabric/link.hpp"
 #include "fabric/node.hpp"
 #include "fabric/rendezvous.hpp"
+#include "fabric/tcp_network.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::fabric {
@@ -26,6 +27,7 @@ class LocalNode final : public Node {
         return rendezvous_.path();
     }
     [[nodiscard]] Connection* connect(unsigned slot) noexcept override;
+    [[nodiscard]] Connection* connect(const Route& route, unsigned slot) noexcept override;
     unsigned progress(Handler& handler, unsigned budget) override;
     void service(Handler& handler) override;
     [[nodiscard]] bool arm() noexcept override;
@@ -42,7 +44,7 @@ class LocalNode final : public Node {
     };
     using Links = std::vector<std::unique_ptr<Link>>;
     /// What an event is about.
-    enum class Source : std::uint32_t { listener, doorbell, client, link };
+    enum class Source : std::uint32_t { listener, doorbell, client, link, network };
 
     [[nodiscard]] static constexpr std::uint64_t tag_of(Source source, int fd) noexcept {
         return std::uint64_t{static_cast<std::uint32_t>(source)} << 32U |
@@ -65,6 +67,8 @@ class LocalNode final : public Node {
     Rendezvous rendezvous_;
     RingSizes ring_sizes_;
     unsigned slots_;
+    /// Null: there is no network between hosts.
+    std::unique_ptr<TcpNetwork> network_;
     Slot slot_;
     UniqueFd epoll_;
     UniqueFd doorbell_;

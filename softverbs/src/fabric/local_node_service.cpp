@@ -41,6 +41,9 @@ void LocalNode::service(Handler& handler) {
             break;
         }
     }
+    if (network_) {
+        network_->acknowledge();
+    }
     reap(handler);
 }
 
@@ -56,6 +59,8 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
         case Source::client:
             read_client(fd, handler);
             break;
+        case Source::network:
+            break; // progress() follows
         case Source::link: {
             const auto found = std::find_if(links_.begin(), links_.end(), [fd](const auto& link) {
                 return link->socket() == fd;

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
+#include "fabric/host_address.hpp"
+#include "fabric/network_settings.hpp"
+
 namespace softverbs::fabric {
 
-/// What reaches the other processes of this user on this machine. Each process is a node with a
-/// slot, its number among them. Two nodes that talk share a connection: rings in shared memory for
-/// records, a doorbell for a consumer that sleeps, and a socket that tells when the other one is
-/// gone.
+/// The fabric carries records between the processes of one user, on this host and on others. Each
+/// process is a node and has a slot: its number among the nodes of its host. Two nodes that
+/// communicate have a connection. Within a host a connection is a pair of rings in shared memory, a
+/// doorbell for a consumer that sleeps, and a socket that shows when the other process has ended.
+/// Between hosts it is a TCP connection.
 ///
-/// Nothing here locks: all calls but wait() and wake() are made under the caller's one lock.
+/// No class of the fabric locks: all calls but wait() and wake() are made with the caller's one
+/// lock held.
 
 class Connection;
 
@@ -75,9 +81,22 @@ enum class PullMethod : std::uint8_t {
 class Connection {
   public:
     Connection() = default;
+    /// A connection between hosts.
+    explicit Connection(const Route& route) noexcept
+        : route_(route), between_hosts_(static_cast<bool>(route.remote)) {}
     virtual ~Connection() = default;
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
+
+    /// Whether the other process runs on another host. Memory cannot be fetched from it: all bytes
+    /// travel in records.
+    [[nodiscard]] bool between_hosts() const noexcept { return between_hosts_; }
+    /// The addresses of both hosts; zeros for a connection within this host.
+    [[nodiscard]] const Route& route() const noexcept { return route_; }
+    /// Whether records still reach the other host. False while a connection between hosts is being
+    /// made, and while the other host acknowledges nothing, as after a cable was pulled. A process
+    /// that is stopped or busy does not make it false.
+    [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
     /// The other node's slot.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
@@ -123,6 +142,10 @@ class Connection {
     [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
     /// The other side may unmap it.
     virtual void unshare(std::uint32_t id) noexcept = 0;
+
+  private:
+    Route route_;
+    bool between_hosts_ = false;
 };
 
 struct NodeOptions {
@@ -133,6 +156,8 @@ struct NodeOptions {
     unsigned slots = 1024;
     /// Bytes of each ring, in the order of Lane; powers of two.
     std::size_t ring_bytes[lanes] = {std::size_t{256} * 1024, std::size_t{128} * 1024};
+    /// The network between hosts; without addresses there is none.
+    NetworkSettings network;
 };
 
 class Node {
@@ -153,6 +178,15 @@ class Node {
     /// and errno: ENOENT (nobody has the slot), EACCES (another user has it), EMFILE, ENOMEM,
     /// EAGAIN (it does not accept just now).
     [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
+    /// The connection to a node of another host; records may be sent at once and travel when the
+    /// connection is made. Null and errno: ENETUNREACH (there is no network between hosts, or no
+    /// way to that host), ENOENT, EMFILE, ENOMEM.
+    [[nodiscard]] virtual Connection* connect(const Route& route, unsigned slot) noexcept {
+        static_cast<void>(route);
+        static_cast<void>(slot);
+        errno = ENETUNREACH;
+        return nullptr;
+    }
 
     /// Hands out what has arrived in the rings, at most about @p budget records; how many it was.
     virtual unsigned progress(Handler& handler, unsigned budget) = 0;

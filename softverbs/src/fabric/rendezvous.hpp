@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -63,8 +64,10 @@ class Slot {
   public:
     /// Takes any slot that is free, not always the same one: what was addressed to a process that
     /// is gone should not reach the next one.
+    /// @param is_usable  called with the number of a slot that is free; false: another one is tried
     /// @throws std::system_error ENOSPC: all are taken; what the system calls say.
-    Slot(const Rendezvous& rendezvous, unsigned slots);
+    Slot(const Rendezvous& rendezvous, unsigned slots,
+         const std::function<bool(unsigned)>& is_usable);
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
     ~Slot();
@@ -77,7 +80,7 @@ class Slot {
     void abandon() noexcept;
 
   private:
-    [[nodiscard]] bool take(unsigned slot);
+    [[nodiscard]] bool take(unsigned slot, const std::function<bool(unsigned)>& is_usable);
 
     const Rendezvous& rendezvous_;
     unsigned number_ = 0;

@@ -21,14 +21,15 @@ unsigned some_slot(unsigned slots) noexcept {
 
 } // namespace
 
-Slot::Slot(const Rendezvous& rendezvous, unsigned slots)
+Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
+           const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
     const unsigned first = some_slot(slots);
     // A free slot looks taken while somebody else clears it away, so look again before giving up.
     constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round) {
         for (unsigned step = 0; step < slots; ++step) {
-            if (take((first + step) % slots)) {
+            if (take((first + step) % slots, is_usable)) {
                 return;
             }
         }
@@ -37,12 +38,17 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots)
     throw std::system_error(ENOSPC, std::system_category(),
                             "softverbs has processes in all " + std::to_string(slots) +
                                 " slots in " + rendezvous.path() +
-                                "; end some, or use another SOFTVERBS_DIR");
+                                ", or other programs have their TCP ports; end some, or use "
+                                "another SOFTVERBS_DIR or SOFTVERBS_PORT");
 }
 
-bool Slot::take(unsigned slot) {
+bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
     UniqueFd lock = rendezvous_.lock(slot, true);
     if (!lock) {
+        return false;
+    }
+    if (!is_usable(slot)) {
+        rendezvous_.remove(slot);
         return false;
     }
     socklen_t length = 0;

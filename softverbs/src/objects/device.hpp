@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/host_address.hpp"
+
 namespace softverbs {
 
 struct Port {
@@ -52,6 +54,8 @@ struct Device : ibv_device {
     int completion_vectors = 4;
     unsigned features = ~0U;
     Rules rules;
+    /// The address of this host that the device uses between hosts; zeros without such a network.
+    fabric::HostAddress address;
     /// Bytes of max_dm_size that are allocated.
     std::size_t dm_used = 0;
     /// Number of device lists and contexts that point to this device.

@@ -37,6 +37,7 @@ Process* make_process() {
     // Never freed: other threads may poll while the process exits.
     auto* const made = new Process;
     const Settings settings = settings_from_environment();
+    made->network = settings.network;
     made->devices = describe_devices(settings);
     if (made->faults.set(settings.faults) != 0) {
         refuse_setting("SOFTVERBS_FAULTS", settings.faults,

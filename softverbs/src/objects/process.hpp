@@ -14,6 +14,7 @@
 
 #include "control/faults.hpp"
 #include "engine/engine.hpp"
+#include "fabric/network_settings.hpp"
 #include "objects/device.hpp"
 #include "objects/key_table.hpp"
 #include "objects/qp_table.hpp"
@@ -28,6 +29,8 @@ struct Process {
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts;          // open contexts
     std::vector<Context*> orphaned_contexts; // closed while objects of theirs existed
+    /// How processes reach other hosts; without addresses they do not.
+    fabric::NetworkSettings network;
     KeyTable keys;
     QpTable qps;
     Faults faults;

@@ -164,6 +164,8 @@ struct Requester {
     std::uint64_t ack_requested_until = 0;
     /// Connected queue pairs: index of the device that has the destination address, or -1.
     int device = -1;
+    /// And the addresses of both hosts; zeros: the peer is on this host.
+    fabric::Route route;
     fabric::Connection* connection = nullptr;
     /// A direct copy of data has failed: requests before this position send their data in packets.
     /// failed_fetches counts the failures.

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/addressing.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// The index of the device of this host that has the address; -1: none.
+int device_of_this_host(const ibv_ah_attr& address) {
+    for (const auto& device : process().devices) {
+        for (const Port& port : device->ports) {
+            const auto has_gid = [&](const ibv_gid_entry& entry) {
+                return std::memcmp(&entry.gid, &address.grh.dgid, sizeof(ibv_gid)) == 0;
+            };
+            if (address.is_global != 0 ? std::ranges::any_of(port.gids, has_gid)
+                                       : port.attributes.lid == address.dlid) {
+                return static_cast<int>(device->index);
+            }
+        }
+    }
+    return -1;
+}
+
+} // namespace
+
+Destination destination_of(const Device& from, const ibv_ah_attr& address) {
+    Destination destination{device_of_this_host(address), {}};
+    if (destination.device >= 0 || address.is_global == 0 || !from.address) {
+        return destination;
+    }
+    fabric::HostAddress host;
+    std::memcpy(host.bytes.data(), &address.grh.dgid, host.bytes.size());
+    // An IPv4 address cannot send to an IPv6 address, nor the reverse.
+    if (is_global(host) && is_ipv4(host) == is_ipv4(from.address)) {
+        destination.device = device_by_address;
+        destination.route = {from.address, host};
+    }
+    return destination;
+}
+
+bool is_addressed_to(const Qp& qp, const fabric::Connection* from, std::uint8_t index) {
+    const Device& device = device_of(qp.qp_base);
+    const bool connected = qp.type() != IBV_QPT_UD;
+    if (from == nullptr || !from->between_hosts()) {
+        return index == device.index && (!connected || !qp.requester.route.remote);
+    }
+    return from->route().local == device.address &&
+           (!connected || from->route() == qp.requester.route);
+}
+
+} // namespace softverbs

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <span>
+
+namespace softverbs::fabric {
+
+/// Everything that travels between hosts is little-endian.
+
+/// Writes a number at @p offset.
+template <std::unsigned_integral Value>
+void store_little_endian(std::span<std::byte> to, std::size_t offset, Value value) noexcept {
+    for (std::size_t i = 0; i < sizeof value; ++i) {
+        to[offset + i] = static_cast<std::byte>(value >> 8U * i & 0xffU);
+    }
+}
+
+/// Reads the number at @p offset.
+template <std::unsigned_integral Value>
+[[nodiscard]] Value load_little_endian(std::span<const std::byte> from,
+                                       std::size_t offset) noexcept {
+    Value value = 0;
+    for (std::size_t i = 0; i < sizeof value; ++i) {
+        value = static_cast<Value>(value | std::to_integer<Value>(from[offset + i]) << 8U * i);
+    }
+    return value;
+}
+
+} // namespace softverbs::fabric

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/tcp_link.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace softverbs::fabric {
+namespace {
+
+constexpr std::size_t input_bytes = std::size_t{256} * 1024;
+static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
+/// Parts of a record, its header and its padding.
+constexpr std::size_t most_parts = 32;
+/// After this much the other side is informed, so that it does not run out of window.
+constexpr std::uint32_t announced_after = window_bytes / 4;
+
+} // namespace
+
+TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsigned slot,
+                 std::unique_ptr<TcpHandshake> handshake)
+    : Connection(route),
+      context_(context),
+      socket_(std::move(socket)),
+      slot_(slot),
+      state_(handshake ? State::connecting : State::open),
+      handshake_(std::move(handshake)) {
+    // The end of connect(2) is announced as room to send.
+    watch_room(handshake_ != nullptr);
+}
+
+int TcpLink::pull(std::uint64_t address, std::uint32_t share, std::span<std::byte> into) noexcept {
+    static_cast<void>(address);
+    static_cast<void>(share);
+    static_cast<void>(into);
+    return EPERM;
+}
+
+int TcpLink::share(std::uint32_t id, int fd, std::size_t length) noexcept {
+    static_cast<void>(id);
+    static_cast<void>(fd);
+    static_cast<void>(length);
+    return EOPNOTSUPP;
+}
+
+// Sending
+
+bool TcpLink::has_room(Lane lane, std::size_t length) noexcept {
+    const std::size_t at = index(lane);
+    const std::uint32_t needed = frame_bytes(length);
+    if (!open() || outstanding_[at] + needed <= window_bytes) {
+        return true;
+    }
+    wanted_[at] = starved_[at] ? std::min(wanted_[at], needed) : needed;
+    starved_[at] = true;
+    return false;
+}
+
+Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts) noexcept {
+    if (!open()) [[unlikely]] {
+        return Sent::gone;
+    }
+    std::size_t length = 0;
+    for (const auto part : parts) {
+        length += part.size();
+    }
+    assert(length <= longest_frame_record);
+    if (!has_room(lane, length)) {
+        return Sent::full;
+    }
+    if (!transmit(lane == Lane::requests ? FrameKind::request : FrameKind::response, parts)) {
+        return Sent::gone;
+    }
+    outstanding_[index(lane)] += frame_bytes(length);
+    requests_sent_ += lane == Lane::requests ? 1 : 0;
+    return Sent::sent;
+}
+
+bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte>> parts) noexcept {
+    std::array<iovec, most_parts> vectors{};
+    std::size_t count = 1;
+    std::size_t length = 0;
+    assert(parts.size() + 2 <= vectors.size());
+    for (const auto part : parts) {
+        if (!part.empty()) {
+            vectors[count++] = {const_cast<std::byte*>(part.data()), part.size()};
+            length += part.size();
+        }
+    }
+    FrameHeader header = consumed_;
+    header.kind = kind;
+    header.length = static_cast<std::uint32_t>(length);
+    FrameHeaderBytes header_bytes = encode(header);
+    announced_ = consumed_;
+    vectors[0] = {header_bytes.data(), header_bytes.size()};
+    static std::array<std::byte, 8> zeros{};
+    const std::size_t total = frame_bytes(length);
+    if (const std::size_t padding = total - frame_header_bytes - length; padding != 0) {
+        vectors[count++] = {zeros.data(), padding};
+    }
+    std::size_t sent = 0;
+    if (state_ == State::open && output_.empty()) {
+        msghdr message{};
+        message.msg_iov = vectors.data();
+        message.msg_iovlen = count;
+        ssize_t result = 0;
+        do {
+            result = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        } while (result < 0 && errno == EINTR);
+        if (result < 0 && errno != EAGAIN) {
+            hang_up();
+            return false;
+        }
+        sent = result < 0 ? 0 : static_cast<std::size_t>(result);
+    }
+    if (sent == total) {
+        return true;
+    }
+    // The rest waits in a buffer, whose size the windows limit.
+    try {
+        output_.reserve(output_.size() + total - sent);
+    } catch (const std::bad_alloc&) {
+        hang_up();
+        return false;
+    }
+    for (const iovec& vector : std::span(vectors).first(count)) {
+        const std::size_t skipped = std::min(sent, vector.iov_len);
+        const auto* const bytes = static_cast<const std::byte*>(vector.iov_base);
+        output_.insert(output_.end(), bytes + skipped, bytes + vector.iov_len);
+        sent -= skipped;
+    }
+    watch_room(true);
+    return true;
+}
+
+void TcpLink::flush() noexcept {
+    while (output_sent_ < output_.size()) {
+        const ssize_t sent = ::send(socket_.get(), output_.data() + output_sent_,
+                                    output_.size() - output_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) {
+            continue;
+        }
+        if (sent < 0 && errno == EAGAIN) {
+            watch_room(true);
+            return;
+        }
+        if (sent < 0) {
+            hang_up();
+            return;
+        }
+        output_sent_ += static_cast<std::size_t>(sent);
+    }
+    output_.clear();
+    output_sent_ = 0;
+    watch_room(false);
+}
+
+void TcpLink::watch_room(bool wanted) noexcept {
+    if (watches_room_ == wanted) {
+        return;
+    }
+    watches_room_ = wanted;
+    epoll_event event{};
+    event.events = EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0);
+    event.data.fd = socket_.get();
+    ::epoll_ctl(context_.epoll, EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+void TcpLink::acknowledge() noexcept {
+    const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
+                       announced_.bytes_consumed == consumed_.bytes_consumed;
+    // What waits in the buffer is followed by a credit later.
+    if (state_ == State::open && !known && output_.empty()) {
+        static_cast<void>(transmit(FrameKind::credit, {}));
+    }
+}
+
+bool TcpLink::delivers() noexcept {
+    if (state_ != State::open) {
+        return false;
+    }
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        return false;
+    }
+    // The host of a process that is stopped acknowledges. A host without a cable does not, and the
+    // retransmission timer of this host runs out.
+    return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
+}
+
+// Receiving
+
+bool TcpLink::receive() noexcept {
+    if (input_.empty()) {
+        try {
+            input_.resize(input_bytes / sizeof(std::uint64_t));
+        } catch (const std::bad_alloc&) {
+            hang_up();
+            return false;
+        }
+    }
+    auto* const bytes = reinterpret_cast<std::byte*>(input_.data());
+    if (input_begin_ != 0) {
+        std::memmove(bytes, bytes + input_begin_, input_end_ - input_begin_);
+        input_end_ -= input_begin_;
+        input_begin_ = 0;
+    }
+    ssize_t got = 0;
+    do {
+        got = ::recv(socket_.get(), bytes + input_end_, input_bytes - input_end_, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EAGAIN) {
+        return false;
+    }
+    if (got <= 0) {
+        end_of_input_ = true;
+        hang_up();
+        return false;
+    }
+    input_end_ += static_cast<std::size_t>(got);
+    return true;
+}
+
+bool TcpLink::next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept {
+    const std::size_t available = input_end_ - input_begin_;
+    if (available < frame_header_bytes) {
+        return false;
+    }
+    const auto* const bytes = reinterpret_cast<const std::byte*>(input_.data()) + input_begin_;
+    const auto decoded =
+        decode(std::span<const std::byte, frame_header_bytes>(bytes, frame_header_bytes));
+    if (!decoded) {
+        fail("the process at the other end sent a frame that is none");
+        return false;
+    }
+    if (available < frame_bytes(decoded->length)) {
+        return false;
+    }
+    header = *decoded;
+    record = {bytes + frame_header_bytes, header.length};
+    input_begin_ += frame_bytes(header.length);
+    if (!account(header)) {
+        fail("the process at the other end broke the network protocol");
+        return false;
+    }
+    return true;
+}
+
+bool TcpLink::account(const FrameHeader& header) noexcept {
+    const std::uint32_t requests =
+        header.requests_consumed - static_cast<std::uint32_t>(requests_taken_);
+    if (requests > requests_sent_ - requests_taken_) {
+        return false;
+    }
+    requests_taken_ += requests;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        const std::uint32_t bytes = header.bytes_consumed[lane] - bytes_taken_[lane];
+        if (bytes > outstanding_[lane]) {
+            return false;
+        }
+        outstanding_[lane] -= bytes;
+        bytes_taken_[lane] = header.bytes_consumed[lane];
+    }
+    return true;
+}
+
+void TcpLink::consumed(Lane lane, std::size_t length) noexcept {
+    const std::size_t at = index(lane);
+    consumed_.bytes_consumed[at] += frame_bytes(length);
+    consumed_.requests_consumed += lane == Lane::requests ? 1 : 0;
+    ++context_.deliveries;
+    if (consumed_.bytes_consumed[at] - announced_.bytes_consumed[at] >= announced_after) {
+        static_cast<void>(transmit(FrameKind::credit, {}));
+    }
+}
+
+bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> record) {
+    if (held_.empty() && handler.on_request(*this, record)) {
+        consumed(Lane::requests, record.size());
+        return true;
+    }
+    if (held_.empty()) {
+        refused_at_ = context_.deliveries;
+    }
+    // Responses behind it must not wait for it, so it leaves the buffer. The window bounds what is
+    // held.
+    held_lengths_.push_back(record.size());
+    held_.emplace_back((record.size() + 7) / 8);
+    std::memcpy(held_.back().data(), record.data(), record.size());
+    return false;
+}
+
+unsigned TcpLink::deliver_held(Handler& handler, unsigned budget) {
+    unsigned done = 0;
+    while (done < budget && !held_.empty() && state_ != State::over) {
+        const std::span<const std::byte> record{
+            reinterpret_cast<const std::byte*>(held_.front().data()), held_lengths_.front()};
+        if (!handler.on_request(*this, record)) {
+            refused_at_ = context_.deliveries;
+            break;
+        }
+        consumed(Lane::requests, record.size());
+        held_.pop_front();
+        held_lengths_.pop_front();
+        ++done;
+    }
+    return done;
+}
+
+unsigned TcpLink::progress(Handler& handler, unsigned budget) {
+    if (state_ == State::connecting || state_ == State::over) {
+        return 0;
+    }
+    if (starved_[0] || starved_[1]) {
+        offer_room(handler);
+    }
+    unsigned done = deliver_held(handler, budget);
+    FrameHeader header;
+    std::span<const std::byte> record;
+    bool drained = false;
+    while (done < budget && state_ != State::over) {
+        if (!next_frame(header, record)) {
+            // After a failed send the socket may still have what the other side sent before.
+            if (end_of_input_ || !receive()) {
+                drained = true;
+                break;
+            }
+            continue;
+        }
+        switch (header.kind) {
+            case FrameKind::request:
+                done += deliver_request(handler, record) ? 1 : 0;
+                break;
+            case FrameKind::response:
+                ++done;
+                handler.on_response(*this, record);
+                consumed(Lane::responses, record.size());
+                break;
+            case FrameKind::credit:
+                break;
+        }
+        if (starved_[0] || starved_[1]) {
+            offer_room(handler);
+        }
+    }
+    if (context_.armed && done != 0) {
+        // The agent sleeps, so that nothing else may inform the other side.
+        acknowledge();
+    }
+    if (state_ == State::closing && held_.empty() && drained) {
+        state_ = State::over;
+    }
+    return done;
+}
+
+void TcpLink::offer_room(Handler& handler) {
+    bool found = false;
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        if (starved_[lane] && outstanding_[lane] + wanted_[lane] <= window_bytes) {
+            starved_[lane] = false;
+            found = true;
+        }
+    }
+    if (found) {
+        ++context_.deliveries;
+        handler.on_room(*this);
+    }
+}
+
+bool TcpLink::pending() const noexcept {
+    if (state_ == State::over || state_ == State::closing) {
+        return true;
+    }
+    if (!held_.empty() && refused_at_ != context_.deliveries) {
+        return true;
+    }
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+        if (starved_[lane] && outstanding_[lane] + wanted_[lane] <= window_bytes) {
+            return true;
+        }
+    }
+    const std::size_t available = input_end_ - input_begin_;
+    if (available < frame_header_bytes) {
+        return false;
+    }
+    const auto* const bytes = reinterpret_cast<const std::byte*>(input_.data()) + input_begin_;
+    const auto header =
+        decode(std::span<const std::byte, frame_header_bytes>(bytes, frame_header_bytes));
+    return !header || available >= frame_bytes(header->length);
+}
+
+// The life of a connection
+
+void TcpLink::service() {
+    if (state_ == State::connecting) {
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
+            // Refused or unreachable, as when no process has the slot: a packet that is lost.
+            state_ = State::over;
+            return;
+        }
+        switch (handshake_->advance(socket_.get())) {
+            case TcpHandshake::Progress::waiting:
+                watch_room(handshake_->sends());
+                return;
+            case TcpHandshake::Progress::failed:
+                fail(handshake_->failure());
+                return;
+            case TcpHandshake::Progress::done:
+                handshake_.reset();
+                state_ = State::open;
+                break;
+        }
+    }
+    if (state_ == State::open) {
+        flush();
+    }
+}
+
+void TcpLink::hang_up() noexcept {
+    if (open()) {
+        state_ = State::closing;
+        starved_ = {};
+        // What the handler refused because of the other side may be taken now.
+        ++context_.deliveries;
+        ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    }
+}
+
+void TcpLink::fail(std::string why) {
+    failure_ = std::move(why);
+    state_ = State::over;
+}
+
+void TcpLink::part() noexcept {
+    if (state_ == State::open) {
+        flush();
+    }
+    ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    ::shutdown(socket_.get(), SHUT_WR);
+    // Bytes that were not read would turn the end of the connection into a reset, which could
+    // overtake what was sent.
+    std::array<std::byte, 4096> unread{};
+    while (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
+    }
+}
+
+} // namespace softverbs::fabric

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/tcp_network.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace softverbs::fabric {
+namespace {
+
+constexpr std::int64_t second_ns = 1'000'000'000;
+/// A handshake that takes longer is given up.
+constexpr std::int64_t handshake_ns = 3 * second_ns;
+/// More peers than this that have not proven the secret push out the oldest of them.
+constexpr std::size_t most_unproven = 64;
+constexpr unsigned most_accepted = 64;
+/// The same line is not printed again within this time.
+constexpr std::int64_t quiet_ns = 10 * second_ns;
+/// A host that acknowledges nothing for this long has lost its connections.
+constexpr unsigned user_timeout_ms = 15'000;
+
+#ifndef TCP_RTO_MAX_MS // Linux 6.15
+#define TCP_RTO_MAX_MS 44
+#endif
+
+[[noreturn]] void fail(int error, const std::string& what) {
+    throw std::system_error(error, std::system_category(), what);
+}
+
+UniqueFd checked(int fd, const char* what) {
+    if (fd < 0) {
+        fail(errno, std::string("softverbs cannot open ") + what);
+    }
+    return UniqueFd(fd);
+}
+
+std::int64_t now_ns() noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * second_ns + now.tv_nsec;
+}
+
+UniqueFd tcp_socket(const HostAddress& address) noexcept {
+    const int family = is_ipv4(address) ? AF_INET : AF_INET6;
+    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+    const int on = 1;
+    if (socket && family == AF_INET6) {
+        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    }
+    return socket;
+}
+
+/// Records are sent at once. A dead connection ends within seconds, and a cable that comes back
+/// is noticed within one second where the kernel can limit its retransmission timer.
+void set_options(int socket) noexcept {
+    const auto set = [socket](int level, int option, int value) {
+        ::setsockopt(socket, level, option, &value, sizeof value);
+    };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
+    set(IPPROTO_TCP, TCP_RTO_MAX_MS, 1000);
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+} // namespace
+
+TcpNetwork::TcpNetwork(const NetworkSettings& settings)
+    : settings_(settings),
+      epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
+      timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
+    // Records travel as they are in memory.
+    if constexpr (std::endian::native != std::endian::little) {
+        fail(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
+    }
+    context_.epoll = epoll_.get();
+    if (!watch(timer_.get())) {
+        fail(errno, "softverbs cannot wait for events");
+    }
+}
+
+TcpNetwork::~TcpNetwork() {
+    for (const auto& link : links_) {
+        link->part();
+    }
+}
+
+void TcpNetwork::abandon() noexcept {
+    links_.clear();
+    unproven_.clear();
+    listeners_.clear();
+    timer_.reset();
+    epoll_.reset();
+}
+
+bool TcpNetwork::watch(int socket) noexcept {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = socket;
+    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) == 0;
+}
+
+bool TcpNetwork::listen(unsigned slot) {
+    const auto port = static_cast<std::uint16_t>(settings_.first_port + slot);
+    std::vector<Listener> listeners;
+    for (const HostAddress& address : settings_.addresses) {
+        const std::string where = "port " + std::to_string(port) + " of " + to_string(address);
+        UniqueFd socket = tcp_socket(address);
+        if (!socket) {
+            fail(errno, "softverbs cannot make a TCP socket");
+        }
+        const int on = 1;
+        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        const SocketAddress name(address, port);
+        if (::bind(socket.get(), name.get(), name.length) != 0 ||
+            ::listen(socket.get(), SOMAXCONN) != 0) {
+            if (errno == EADDRINUSE) {
+                return false;
+            }
+            fail(errno, "softverbs cannot listen on " + where +
+                            (errno == EADDRNOTAVAIL
+                                 ? "; set SOFTVERBS_ADDRESS to an address of this host"
+                                 : "; set SOFTVERBS_PORT to the first of 1024 ports that are free "
+                                   "on all hosts"));
+        }
+        listeners.push_back({address, std::move(socket)});
+    }
+    for (const Listener& listener : listeners) {
+        if (!watch(listener.socket.get())) {
+            fail(errno, "softverbs cannot wait for events");
+        }
+    }
+    listeners_ = std::move(listeners);
+    slot_ = slot;
+    return true;
+}
+
+Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
+    for (const auto& link : links_) {
+        if (link->slot() == slot && link->open() && link->route() == route) {
+            return link.get();
+        }
+    }
+    UniqueFd socket = tcp_socket(route.remote);
+    if (!socket) {
+        errno = errno == EMFILE || errno == ENFILE ? EMFILE : ENOMEM;
+        return nullptr;
+    }
+    set_options(socket.get());
+    const SocketAddress from(route.local, 0);
+    const SocketAddress to(route.remote, static_cast<std::uint16_t>(settings_.first_port + slot));
+    if (::bind(socket.get(), from.get(), from.length) != 0 ||
+        (::connect(socket.get(), to.get(), to.length) != 0 && errno != EINPROGRESS)) {
+        errno = errno == EADDRINUSE ? EMFILE : ENETUNREACH;
+        return nullptr;
+    }
+    const int number = socket.get();
+    if (!watch(number)) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    auto handshake = std::make_unique<TcpHandshake>(TcpHandshake::Side::connector, settings_.secret,
+                                                    route, slot_, slot);
+    links_.reserve(links_.size() + 1);
+    attempts_.push_back({number, now_ns() + handshake_ns});
+    links_.push_back(
+        std::make_unique<TcpLink>(context_, std::move(socket), route, slot, std::move(handshake)));
+    set_timer();
+    return links_.back().get();
+}
+
+unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
+    constexpr int most_events = 32;
+    std::array<epoll_event, most_events> events{};
+    unsigned done = 0;
+    // Data that is in this process already announces no event.
+    for (std::size_t at = 0; at < links_.size(); ++at) {
+        if (links_[at]->pending()) {
+            done += links_[at]->progress(handler, budget - std::min(budget, done));
+        }
+    }
+    const int ready = ::epoll_wait(epoll_.get(), events.data(), most_events, 0);
+    for (int event = 0; event < ready; ++event) {
+        handle(events[static_cast<std::size_t>(event)].data.fd, handler, budget, done);
+    }
+    reap(handler);
+    return done;
+}
+
+void TcpNetwork::handle(int socket, Handler& handler, unsigned budget, unsigned& done) {
+    const auto has_socket = [socket](const auto& entry) { return entry->socket() == socket; };
+    if (const auto link = std::ranges::find_if(links_, has_socket); link != links_.end()) {
+        TcpLink& found = **link;
+        found.service();
+        done += found.progress(handler, budget - std::min(budget, done));
+        return;
+    }
+    if (socket == timer_.get()) {
+        end_overdue_handshakes();
+        return;
+    }
+    for (const Listener& listener : listeners_) {
+        if (listener.socket.get() == socket) {
+            accept_peers(listener);
+            return;
+        }
+    }
+    const auto peer = std::ranges::find_if(
+        unproven_, [socket](const auto& it) { return it.socket.get() == socket; });
+    if (peer != unproven_.end()) {
+        continue_handshake(static_cast<std::size_t>(peer - unproven_.begin()));
+    }
+}
+
+void TcpNetwork::accept_peers(const Listener& listener) {
+    for (unsigned count = 0; count < most_accepted; ++count) {
+        sockaddr_storage address{};
+        socklen_t length = sizeof address;
+        UniqueFd socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&address),
+                                  &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!socket) {
+            if (errno == ECONNABORTED || errno == EINTR) {
+                continue;
+            }
+            if (errno == EMFILE || errno == ENFILE) {
+                report(listener.address,
+                       "a connection is not accepted: this process has as many "
+                       "descriptors as it may; raise ulimit -n");
+                // Only the oldest unproven peer can be given up for it.
+                if (!unproven_.empty()) {
+                    drop_peer(0, "");
+                    continue;
+                }
+            }
+            return;
+        }
+        const auto peer = host_of(reinterpret_cast<const sockaddr&>(address));
+        if (!peer) {
+            continue;
+        }
+        set_options(socket.get());
+        if (unproven_.size() >= most_unproven) {
+            drop_peer(0, "");
+        }
+        const int number = socket.get();
+        const Route route{listener.address, *peer};
+        auto handshake = std::make_unique<TcpHandshake>(TcpHandshake::Side::acceptor,
+                                                        settings_.secret, route, slot_);
+        if (!watch(number)) {
+            continue;
+        }
+        unproven_.push_back(
+            {std::move(socket), route, std::move(handshake), now_ns() + handshake_ns});
+        set_timer();
+    }
+}
+
+void TcpNetwork::continue_handshake(std::size_t position) {
+    UnprovenPeer& peer = unproven_[position];
+    switch (peer.handshake->advance(peer.socket.get())) {
+        case TcpHandshake::Progress::waiting:
+            return;
+        case TcpHandshake::Progress::failed:
+            drop_peer(position, peer.handshake->failure());
+            return;
+        case TcpHandshake::Progress::done:
+            break;
+    }
+    links_.reserve(links_.size() + 1);
+    links_.push_back(std::make_unique<TcpLink>(context_, std::move(peer.socket), peer.route,
+                                               peer.handshake->peer_slot(), nullptr));
+    unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(position));
+}
+
+void TcpNetwork::drop_peer(std::size_t position, const std::string& why) {
+    const auto peer = unproven_.begin() + static_cast<std::ptrdiff_t>(position);
+    if (!why.empty()) {
+        report(peer->route.remote, why);
+    }
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->socket.get(), nullptr);
+    unproven_.erase(peer);
+}
+
+void TcpNetwork::end_overdue_handshakes() {
+    std::uint64_t expirations = 0;
+    static_cast<void>(::read(timer_.get(), &expirations, sizeof expirations));
+    const std::int64_t now = now_ns();
+    for (std::size_t at = unproven_.size(); at-- > 0;) {
+        if (unproven_[at].deadline_ns <= now) {
+            drop_peer(at, "the handshake took too long");
+        }
+    }
+    std::erase_if(attempts_, [&](const Attempt& attempt) {
+        if (attempt.deadline_ns > now) {
+            return false;
+        }
+        for (const auto& link : links_) {
+            if (link->socket() == attempt.socket && link->connecting()) {
+                link->fail(
+                    "there is no answer within 3 s; the host or its network is down, or a "
+                    "firewall drops the ports from " +
+                    std::to_string(settings_.first_port) + " on");
+            }
+        }
+        return true;
+    });
+    set_timer();
+}
+
+void TcpNetwork::set_timer() noexcept {
+    std::int64_t earliest = 0;
+    const auto consider = [&earliest](std::int64_t deadline) {
+        earliest = earliest == 0 ? deadline : std::min(earliest, deadline);
+    };
+    for (const UnprovenPeer& peer : unproven_) {
+        consider(peer.deadline_ns);
+    }
+    for (const Attempt& attempt : attempts_) {
+        consider(attempt.deadline_ns);
+    }
+    itimerspec when{};
+    when.it_value = {.tv_sec = earliest / second_ns, .tv_nsec = earliest % second_ns};
+    ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+void TcpNetwork::reap(Handler& handler) {
+    for (std::size_t at = 0; at < links_.size();) {
+        if (!links_[at]->over()) {
+            ++at;
+            continue;
+        }
+        // Out of the list first: the handler may connect again.
+        const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
+        links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
+        std::erase_if(attempts_,
+                      [&](const Attempt& attempt) { return attempt.socket == ended->socket(); });
+        if (!ended->failure().empty()) {
+            report(ended->route().remote, ended->failure());
+        }
+        ++context_.deliveries;
+        handler.on_gone(*ended);
+        ended->part();
+    }
+}
+
+void TcpNetwork::acknowledge() noexcept {
+    for (const auto& link : links_) {
+        link->acknowledge();
+    }
+}
+
+bool TcpNetwork::arm() noexcept {
+    acknowledge();
+    context_.armed = true;
+    if (std::ranges::any_of(links_, [](const auto& link) { return link->pending(); })) {
+        disarm();
+        return false;
+    }
+    return true;
+}
+
+void TcpNetwork::report(const HostAddress& peer, const std::string& why) {
+    const std::string line = to_string(peer) + ": " + why;
+    const std::int64_t now = now_ns();
+    if (line == reported_ && now - reported_at_ns_ < quiet_ns) {
+        return;
+    }
+    std::fprintf(stderr, "softverbs: %s\n", line.c_str());
+    reported_ = line;
+    reported_at_ns_ = now;
+}
+
+} // namespace softverbs::fabric

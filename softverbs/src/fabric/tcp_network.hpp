@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/network_settings.hpp"
+#include "fabric/node.hpp"
+#include "fabric/tcp_handshake.hpp"
+#include "fabric/tcp_link.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace softverbs::fabric {
+
+/// The connections of a node to the nodes of other hosts, and the sockets on which it listens.
+class TcpNetwork {
+  public:
+    explicit TcpNetwork(const NetworkSettings& settings);
+    TcpNetwork(const TcpNetwork&) = delete;
+    TcpNetwork& operator=(const TcpNetwork&) = delete;
+    ~TcpNetwork();
+
+    /// Listens at all addresses on the port of @p slot. False: another program has the port, so
+    /// that the node needs another slot.
+    /// @throws std::system_error for every other failure, with a text that says what to do
+    [[nodiscard]] bool listen(unsigned slot);
+
+    /// Readable when progress() or service() has something to do.
+    [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
+
+    /// As Node::connect().
+    [[nodiscard]] Connection* connect(const Route& route, unsigned slot);
+    /// Accepts, continues handshakes, and delivers at most about @p budget records. How many.
+    unsigned progress(Handler& handler, unsigned budget);
+    /// Informs the other sides of what this one has consumed.
+    void acknowledge() noexcept;
+    /// As Node::arm() and Node::disarm().
+    [[nodiscard]] bool arm() noexcept;
+    void disarm() noexcept { context_.armed = false; }
+    /// For the child after fork(2).
+    void abandon() noexcept;
+
+  private:
+    struct Listener {
+        HostAddress address;
+        UniqueFd socket;
+    };
+    /// A peer that has connected and not yet proven the secret.
+    struct UnprovenPeer {
+        UniqueFd socket;
+        Route route;
+        std::unique_ptr<TcpHandshake> handshake;
+        std::int64_t deadline_ns;
+    };
+    /// A link whose connector has not finished the handshake.
+    struct Attempt {
+        int socket;
+        std::int64_t deadline_ns;
+    };
+
+    [[nodiscard]] bool watch(int socket) noexcept;
+    void handle(int socket, Handler& handler, unsigned budget, unsigned& done);
+    void accept_peers(const Listener& listener);
+    void continue_handshake(std::size_t position);
+    void drop_peer(std::size_t position, const std::string& why);
+    void end_overdue_handshakes();
+    void set_timer() noexcept;
+    void reap(Handler& handler);
+    /// One line on stderr, unless the same line came within the last seconds.
+    void report(const HostAddress& peer, const std::string& why);
+
+    NetworkSettings settings_;
+    unsigned slot_ = 0;
+    TcpContext context_;
+    UniqueFd epoll_;
+    UniqueFd timer_;
+    std::vector<Listener> listeners_;
+    std::vector<UnprovenPeer> unproven_;
+    std::vector<Attempt> attempts_;
+    std::vector<std::unique_ptr<TcpLink>> links_;
+    std::string reported_;
+    std::int64_t reported_at_ns_ = 0;
+};
+
+} // namespace softverbs::fabric
