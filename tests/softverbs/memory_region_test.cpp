@@ -85,7 +85,16 @@ TEST_F(MRTest, OfReadOnlyMemoryIsForReadingOnly) {
 TEST_F(MRTest, OnDemandIsNotLookedAtBefore) {
     const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
     EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, access), 0);
-    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, access), EOPNOTSUPP);
+    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, access), 0);
+}
+
+TEST_F(MRTest, ofTheWholeAddressSpaceNeedsADeviceThatCan) {
+    const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
+    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    change_device([](ibv_device_attr_ex& device) {
+        device.odp_caps.general_caps &= ~std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
+    });
+    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, access), EINVAL);
 }
 
 TEST_F(MRTest, OnDemandNeedsADeviceThatCan) {

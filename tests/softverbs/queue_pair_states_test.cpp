@@ -218,10 +218,31 @@ TEST_P(QueuePairStates, haveToBeTheOneTheProgramThinksItIs) {
     EXPECT_EQ(modify(qp.get(), attr, IBV_QPS_RTS, IBV_QP_CUR_STATE), 0);
 }
 
-TEST_P(QueuePairStates, haveNoRateLimit) {
+TEST_P(QueuePairStates, keepTheRateLimit) {
+    const auto limit = [this] {
+        ibv_qp_attr attr{};
+        ibv_qp_init_attr init{};
+        EXPECT_EQ(ibv_query_qp(qp.get(), &attr, IBV_QP_RATE_LIMIT, &init), 0);
+        return attr.rate_limit;
+    };
     bring_to(IBV_QPS_RTR);
-    EXPECT_EQ(modify(qp.get(), good_attributes(), IBV_QPS_RTS, IBV_QP_SQ_PSN | IBV_QP_RATE_LIMIT),
-              EOPNOTSUPP);
+    ibv_qp_attr attr = good_attributes();
+    attr.rate_limit = 1000;
+    EXPECT_EQ(modify(qp.get(), attr, IBV_QPS_RTR, IBV_QP_RATE_LIMIT), EINVAL);
+    bring_to(IBV_QPS_RTS);
+    EXPECT_EQ(modify(qp.get(), attr, IBV_QPS_RTS, IBV_QP_RATE_LIMIT), 0);
+    EXPECT_EQ(limit(), 1000U);
+
+    ibv_qp_rate_limit_attr burst{5000, 4096, 1024, 0};
+    EXPECT_EQ(ibv_modify_qp_rate_limit(qp.get(), &burst), 0);
+    EXPECT_EQ(limit(), 5000U);
+    burst.rate_limit = 0; // no limit, and so no bursts
+    EXPECT_EQ(ibv_modify_qp_rate_limit(qp.get(), &burst), EINVAL);
+    ibv_qp_rate_limit_attr too_fast{200'000'000, 0, 0, 0};
+    EXPECT_EQ(ibv_modify_qp_rate_limit(qp.get(), &too_fast), EINVAL);
+    ibv_qp_rate_limit_attr extended{5000, 0, 0, 1};
+    EXPECT_EQ(ibv_modify_qp_rate_limit(qp.get(), &extended), EINVAL);
+    EXPECT_EQ(limit(), 5000U);
 }
 
 TEST_P(QueuePairStates, changeOnlyWithAttributesInRange) {

@@ -115,6 +115,8 @@ enum softverbs_kind {
     SOFTVERBS_MW,
     SOFTVERBS_DM,
     SOFTVERBS_QP,
+    SOFTVERBS_TD,
+    SOFTVERBS_XRCD,
     SOFTVERBS_KINDS, /* how many there are; as an argument: all of them */
 };
 /* How many objects of a kind this process has. */

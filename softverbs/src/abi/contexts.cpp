@@ -8,6 +8,7 @@
 
 #include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "objects/parent_domain.hpp"
 
 namespace softverbs {
 
@@ -84,6 +85,9 @@ Pd* alloc_pd(Context& context) {
 }
 
 int dealloc_pd(Pd& pd) {
+    if (ParentDomain* const parent = ParentDomain::of(&pd); parent != nullptr) {
+        return dealloc_parent_domain(*parent);
+    }
     if (pd.users != 0) {
         return busy();
     }

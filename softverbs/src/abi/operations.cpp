@@ -25,6 +25,11 @@ void set_operations(Context& context) {
     context.advise_mr = advise_mr_op;
     context.create_cq_ex = when(device.has(SOFTVERBS_FEATURE_CREATE_CQ_EX), create_cq_ex_op);
     context.modify_cq = modify_cq_op;
+    context.modify_qp_rate_limit =
+        when(device.attributes.packet_pacing_caps.qp_rate_limit_max != 0, modify_qp_rate_limit_op);
+    context.alloc_td = alloc_td_op;
+    context.dealloc_td = dealloc_td_op;
+    context.alloc_parent_domain = alloc_parent_domain_op;
     context.create_qp_ex = when(device.has(SOFTVERBS_FEATURE_CREATE_QP_EX), create_qp_ex_op);
     context.create_srq_ex = create_srq_ex_op;
     // A test may take a feature away from objects that have to be freed still.

@@ -31,8 +31,13 @@ ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t l
 ibv_mw* alloc_mw_op(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw_op(ibv_mw* mw);
 
+ibv_td* alloc_td_op(ibv_context* native, ibv_td_init_attr* attributes);
+int dealloc_td_op(ibv_td* td);
+ibv_pd* alloc_parent_domain_op(ibv_context* native, ibv_parent_domain_init_attr* attributes);
+
 ibv_cq_ex* create_cq_ex_op(ibv_context* native, ibv_cq_init_attr_ex* attributes);
 int modify_cq_op(ibv_cq* cq, ibv_modify_cq_attr* attributes);
+int modify_qp_rate_limit_op(ibv_qp* qp, ibv_qp_rate_limit_attr* attributes);
 ibv_qp* create_qp_ex_op(ibv_context* native, ibv_qp_init_attr_ex* attributes);
 ibv_srq* create_srq_ex_op(ibv_context* native, ibv_srq_init_attr_ex* attributes);
 

@@ -9,14 +9,27 @@ namespace softverbs {
 
 ibv_qp* create_qp_ex_op(ibv_context* native, ibv_qp_init_attr_ex* attributes) {
     Context& context = context_of(native);
+    QueueMemory memory;
+    if (const int error = obtain_memory(context, *attributes, memory); error != 0) {
+        return fail(error);
+    }
     return call("ibv_create_qp_ex", context,
-                [&] { return native_of<ibv_qp>(create_qp(context, *attributes)); });
+                [&] { return native_of<ibv_qp>(create_qp(context, *attributes, memory)); });
+}
+
+int modify_qp_rate_limit_op(ibv_qp* qp, ibv_qp_rate_limit_attr* attributes) {
+    return call("ibv_modify_qp_rate_limit", context_of(*qp),
+                [&] { return modify_rate_limit(Qp::of(qp), *attributes); });
 }
 
 ibv_srq* create_srq_ex_op(ibv_context* native, ibv_srq_init_attr_ex* attributes) {
     Context& context = context_of(native);
+    QueueMemory memory;
+    if (const int error = obtain_memory(context, *attributes, memory); error != 0) {
+        return fail(error);
+    }
     return call("ibv_create_srq_ex", context,
-                [&]() -> ibv_srq* { return create_srq(context, *attributes); });
+                [&]() -> ibv_srq* { return create_srq(context, *attributes, memory); });
 }
 
 } // namespace softverbs
@@ -28,18 +41,22 @@ SOFTVERBS_ENTRY ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
     if (context == nullptr) {
         return forward<ibv_create_qp>("ibv_create_qp", pd, init);
     }
+    ibv_qp_init_attr_ex extended{};
+    extended.qp_context = init->qp_context;
+    extended.send_cq = init->send_cq;
+    extended.recv_cq = init->recv_cq;
+    extended.srq = init->srq;
+    extended.cap = init->cap;
+    extended.qp_type = init->qp_type;
+    extended.sq_sig_all = init->sq_sig_all;
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+    extended.pd = pd;
+    QueueMemory memory;
+    if (const int error = obtain_memory(*context, extended, memory); error != 0) {
+        return fail(error);
+    }
     return call("ibv_create_qp", *context, [&] {
-        ibv_qp_init_attr_ex extended{};
-        extended.qp_context = init->qp_context;
-        extended.send_cq = init->send_cq;
-        extended.recv_cq = init->recv_cq;
-        extended.srq = init->srq;
-        extended.cap = init->cap;
-        extended.qp_type = init->qp_type;
-        extended.sq_sig_all = init->sq_sig_all;
-        extended.comp_mask = IBV_QP_INIT_ATTR_PD;
-        extended.pd = pd;
-        Qp* const made = create_qp(*context, extended);
+        Qp* const made = create_qp(*context, extended, memory);
         if (made != nullptr) {
             init->cap = extended.cap;
         }
@@ -113,14 +130,17 @@ SOFTVERBS_ENTRY ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
     if (context == nullptr) {
         return forward<ibv_create_srq>("ibv_create_srq", pd, init);
     }
-    return call("ibv_create_srq", *context, [&]() -> ibv_srq* {
-        ibv_srq_init_attr_ex extended{};
-        extended.srq_context = init->srq_context;
-        extended.attr = init->attr;
-        extended.comp_mask = IBV_SRQ_INIT_ATTR_PD;
-        extended.pd = pd;
-        return create_srq(*context, extended);
-    });
+    ibv_srq_init_attr_ex extended{};
+    extended.srq_context = init->srq_context;
+    extended.attr = init->attr;
+    extended.comp_mask = IBV_SRQ_INIT_ATTR_PD;
+    extended.pd = pd;
+    QueueMemory memory;
+    if (const int error = obtain_memory(*context, extended, memory); error != 0) {
+        return fail(error);
+    }
+    return call("ibv_create_srq", *context,
+                [&]() -> ibv_srq* { return create_srq(*context, extended, memory); });
 }
 
 SOFTVERBS_ENTRY int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {

@@ -60,12 +60,17 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     constexpr std::uint32_t unreliable =
         IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
     constexpr std::uint32_t datagram = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
-    attributes.odp_caps = {IBV_ODP_SUPPORT, {reliable, unreliable, datagram}};
+    attributes.odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+                           {reliable, unreliable, datagram}};
     attributes.completion_timestamp_mask = std::numeric_limits<std::uint64_t>::max();
     attributes.hca_core_clock = 1'000'000; // kHz: a tick is a nanosecond
     attributes.device_cap_flags_ex = basic.device_cap_flags;
     attributes.max_dm_size = std::uint64_t{8} << 20;
     attributes.phys_port_cnt_ex = 1;
+    attributes.packet_pacing_caps = {1, 100'000'000,
+                                     1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
+    // Fields of 16 and 12 bits in the NICs that have it.
+    attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
 }
 
@@ -154,6 +159,8 @@ void as_mlx5(Device& device) {
     device.rules.dm_consumed = 4096;
     device.rules.dm_copy_granule = 4;
     device.attributes.max_dm_size = 128 << 10;
+    // The kernel's driver limits the rate of raw packet queue pairs only.
+    device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
     // Not GLOB: what the CPU does to the memory is no atomic to these NICs.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
     // Of a ConnectX-5: there are programs that know by these what a device can do.

@@ -10,12 +10,14 @@ namespace {
 
 /// Those that make, change or ask for something, and whose entry points ask Faults::enter().
 /// Sorted.
-constexpr std::array<std::string_view, 46> verbs{
+constexpr std::array<std::string_view, 51> verbs{
     "ibv_advise_mr",
     "ibv_alloc_dm",
     "ibv_alloc_mw",
     "ibv_alloc_null_mr",
+    "ibv_alloc_parent_domain",
     "ibv_alloc_pd",
+    "ibv_alloc_td",
     "ibv_attach_mcast",
     "ibv_bind_mw",
     "ibv_create_ah",
@@ -35,8 +37,11 @@ constexpr std::array<std::string_view, 46> verbs{
     "ibv_memcpy_to_dm",
     "ibv_modify_cq",
     "ibv_modify_qp",
+    "ibv_modify_qp_rate_limit",
     "ibv_modify_srq",
     "ibv_open_device",
+    "ibv_open_qp",
+    "ibv_open_xrcd",
     "ibv_post_recv",
     "ibv_post_send",
     "ibv_post_srq_recv",
@@ -60,11 +65,10 @@ constexpr std::array<std::string_view, 46> verbs{
 };
 
 /// Those that destroy. Sorted.
-constexpr std::array<std::string_view, 10> destroying_verbs{
-    "ibv_close_device", "ibv_dealloc_mw", "ibv_dealloc_pd",
-    "ibv_dereg_mr",     "ibv_destroy_ah", "ibv_destroy_comp_channel",
-    "ibv_destroy_cq",   "ibv_destroy_qp", "ibv_destroy_srq",
-    "ibv_free_dm",
+constexpr std::array<std::string_view, 12> destroying_verbs{
+    "ibv_close_device", "ibv_close_xrcd", "ibv_dealloc_td",  "ibv_dealloc_mw",
+    "ibv_dealloc_pd",   "ibv_dereg_mr",   "ibv_destroy_ah",  "ibv_destroy_comp_channel",
+    "ibv_destroy_cq",   "ibv_destroy_qp", "ibv_destroy_srq", "ibv_free_dm",
 };
 
 } // namespace

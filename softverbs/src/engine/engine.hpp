@@ -8,6 +8,7 @@
 
 namespace softverbs {
 
+struct Cq;
 struct Qp;
 namespace fabric {
 class Node;
@@ -36,6 +37,8 @@ class Engine {
     /// The program is going to wait for an event and will not poll: the agent takes over at once.
     void program_sleeps();
 
+    /// The event of a completion queue is due after @p period_ns, or not at all any more (0).
+    void moderated(Cq& cq, std::uint64_t period_ns);
     /// After modify_qp() changed the state.
     void state_changed(Qp& qp, ibv_qp_state from);
     /// Its requests were flushed: nothing of it waits for time, room or an answer any more.

@@ -122,6 +122,7 @@ struct Engine::Implementation : fabric::Handler {
     void run_timers(std::uint64_t now);
     void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
+    void raise_moderated(std::uint64_t now);
     /// Whether a datagram waits for room in a full lane: as long as the other process takes some
     /// out, so that a burst does not get lost. Sets a timer.
     [[nodiscard]] bool worth_waiting(Qp& qp);
@@ -170,6 +171,13 @@ struct Engine::Implementation : fabric::Handler {
         std::vector<std::byte> record;
     };
     std::vector<Delayed> delayed;
+
+    /// An event that moderation of a completion queue holds back.
+    struct ModeratedEvent {
+        std::uint64_t due;
+        Cq* cq;
+    };
+    std::vector<ModeratedEvent> moderated;
 
     std::unordered_map<fabric::Connection*, Peer> peers;
     fabric::Connection* last_peer = nullptr;

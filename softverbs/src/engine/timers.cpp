@@ -73,11 +73,15 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
     for (const Delayed& late : delayed) {
         consider(late.due);
     }
+    for (const ModeratedEvent& event : moderated) {
+        consider(event.due);
+    }
     return earliest;
 }
 
 void Engine::Implementation::run_timers(std::uint64_t now) {
     deliver_delayed(now);
+    raise_moderated(now);
     // Those that go on are put back while this looks at the others.
     std::vector<Qp*> due;
     std::erase_if(timed, [&](Qp* qp) {
@@ -153,6 +157,27 @@ void Engine::Implementation::expired(Qp& qp) {
     ++process().counters.retried;
     resend(qp);
     run(qp);
+}
+
+void Engine::moderated(Cq& cq, std::uint64_t period_ns) {
+    Implementation& engine = *implementation_;
+    std::erase_if(engine.moderated, [&cq](const auto& event) { return event.cq == &cq; });
+    if (period_ns != 0) {
+        engine.moderated.push_back({now_ns() + period_ns, &cq});
+        engine.wake_agent_before(engine.moderated.back().due);
+    }
+}
+
+void Engine::Implementation::raise_moderated(std::uint64_t now) {
+    std::vector<Cq*> due;
+    for (const ModeratedEvent& event : moderated) {
+        if (event.due <= now) {
+            due.push_back(event.cq);
+        }
+    }
+    for (Cq* const cq : due) {
+        notify(*cq); // which takes it out of the list
+    }
 }
 
 void Engine::Implementation::deliver_delayed(std::uint64_t now) {

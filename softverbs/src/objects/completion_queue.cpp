@@ -8,8 +8,10 @@
 #include <bit>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "objects/acknowledgements.hpp"
+#include "objects/parent_domain.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -21,9 +23,6 @@ namespace {
 constexpr std::size_t first_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
-constexpr std::uint64_t supported_wc_flags = static_cast<std::uint64_t>(IBV_WC_STANDARD_FLAGS) |
-                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                             IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 constexpr unsigned known_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
@@ -42,9 +41,12 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
-    if ((attributes.wc_flags & ~supported_wc_flags) != 0 ||
-        (attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
-        return EOPNOTSUPP;
+    // Only a parent domain means something to a completion queue.
+    if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
+        (attributes.parent_domain == nullptr ||
+         attributes.parent_domain->context != &context.context ||
+         ParentDomain::of(attributes.parent_domain) == nullptr)) {
+        return EINVAL;
     }
     if (process().live[SOFTVERBS_CQ] >=
         static_cast<std::size_t>(device.attributes.orig_attr.max_cq)) {
@@ -87,6 +89,17 @@ bool make_room(Cq& cq) {
     return true;
 }
 
+/// Raises the event that the program requested. With moderation, only after that many
+/// completions, or when the period since the first of them is over.
+void notify_moderated(Cq& cq) {
+    if (cq.moderation.cq_count <= 1 || cq.moderation.cq_period == 0 ||
+        ++cq.moderated >= cq.moderation.cq_count) {
+        notify(cq);
+    } else if (cq.moderated == 1) {
+        process().engine.moderated(cq, std::uint64_t{cq.moderation.cq_period} * 1000);
+    }
+}
+
 /// Whether a completion raises an event on an armed queue.
 bool is_worth_an_event(const Cq& cq, const Completion& completion) noexcept {
     return !cq.armed_solicited_only || completion.solicited ||
@@ -119,6 +132,10 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
         cq->single_threaded = (attributes.flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
         cq->ignore_overrun = (attributes.flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
     }
+    if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+        cq->parent = static_cast<Pd*>(attributes.parent_domain);
+        ++cq->parent->users;
+    }
     set_polling_functions(*cq);
     if (cq->channel != nullptr) {
         ++cq->channel->refcnt;
@@ -145,10 +162,17 @@ int resize_cq(Cq& cq, int entries) {
     return 0;
 }
 
-int modify_cq(Cq& /*cq*/, const ibv_modify_cq_attr& attributes) {
-    // Event moderation is accepted and has no effect: programs must accept an event for each
-    // completion anyway.
-    return attributes.attr_mask == IBV_CQ_ATTR_MODERATE ? 0 : EOPNOTSUPP;
+int modify_cq(Cq& cq, const ibv_modify_cq_attr& attributes) {
+    const ibv_cq_moderation_caps& most = device_of(cq).attributes.cq_mod_caps;
+    if (attributes.attr_mask != IBV_CQ_ATTR_MODERATE || most.max_cq_count == 0) {
+        return EOPNOTSUPP;
+    }
+    if (attributes.moderate.cq_count > most.max_cq_count ||
+        attributes.moderate.cq_period > most.max_cq_period) {
+        return EINVAL;
+    }
+    cq.moderation = attributes.moderate;
+    return 0;
 }
 
 int destroy_cq(Cq& cq) {
@@ -168,6 +192,10 @@ int destroy_cq(Cq& cq) {
     if (channel != nullptr) {
         --channel->refcnt;
     }
+    if (cq.parent != nullptr) {
+        --cq.parent->users;
+    }
+    process().engine.moderated(cq, 0);
     --context_of(cq).users;
     --process().live[SOFTVERBS_CQ];
     pthread_cond_destroy(&cq.cond);
@@ -226,7 +254,7 @@ void push(Cq& cq, const Completion& completion) {
         slot.wallclock_ns = now(CLOCK_REALTIME);
     }
     if (cq.armed && is_worth_an_event(cq, completion)) {
-        notify(cq);
+        notify_moderated(cq);
     }
 }
 
@@ -253,6 +281,9 @@ void notify(Cq& cq) {
     }
     cq.armed = false;
     cq.notified = cq.pushed;
+    if (std::exchange(cq.moderated, 0) != 0) {
+        process().engine.moderated(cq, 0);
+    }
     if (auto* channel = static_cast<Channel*>(cq.channel); channel != nullptr) {
         channel->queue.push_back(&cq);
         channel->events.raise();

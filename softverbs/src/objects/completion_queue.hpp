@@ -54,6 +54,12 @@ struct Cq : ibv_cq_ex {
     std::uint32_t wc_flags = 0;
     bool single_threaded = false;
     bool ignore_overrun = false;
+    /// The parent domain that it was made with, or null.
+    Pd* parent = nullptr;
+    /// Of events; see ibv_modify_cq(3).
+    ibv_moderate_cq moderation{};
+    /// Completions since the event was requested that moderation holds back.
+    unsigned moderated = 0;
     /// Extended polling: the completion that the ibv_wc_read_*() functions return.
     Completion current{};
     /// Held from start_poll() to end_poll(), unless single_threaded. It is locked before

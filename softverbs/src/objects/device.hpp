@@ -107,9 +107,17 @@ struct Context : verbs_context {
 /// Queues an asynchronous event and makes async_fd readable.
 void raise_event(Context& context, const ibv_async_event& event);
 
+/// A protection domain, or a parent domain (parent_domain.hpp), which verbs use alike.
 struct Pd : ibv_pd {
     Pd() : ibv_pd{} {}
+    Pd(const Pd&) = delete;
+    Pd& operator=(const Pd&) = delete;
     unsigned users = 0;
+    /// The protection domain that access is checked against: of a parent domain, the one it was
+    /// made from; otherwise this object itself.
+    Pd* protection = this;
+
+    [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this; }
 };
 
 /// For handles that are known to belong to softverbs. Does not check that.

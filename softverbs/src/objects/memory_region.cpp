@@ -62,10 +62,6 @@ bool has_no_page(std::uint64_t start, std::size_t length) {
 int check_host_memory(const Device& device, const void* address, std::size_t length,
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
-    if (on_demand && address == nullptr && length == SIZE_MAX) {
-        // Implicit on-demand paging of the whole address space: no profile supports it.
-        return EOPNOTSUPP;
-    }
     const auto start = reinterpret_cast<std::uintptr_t>(address);
     if (has_no_page(start, length) || length > device.attributes.orig_attr.max_mr_size ||
         !lies_within(start, length, no_end - page_size() + 1)) {
@@ -126,15 +122,47 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
     region.handle = ++handles;
     region.lkey = region.grant.key;
     region.rkey = region.kind == Mr::Kind::null ? 0 : region.grant.key;
-    region.grant.pd = &pd;
+    region.grant.pd = pd.protection;
     region.grant.mr = &region;
-    ++pd.users;
+    ++region.grant.pd->users;
     ++process().live[SOFTVERBS_MR];
     return mr.release();
 }
 
+namespace {
+
+/// A region of the whole address space, whose pages are brought in by the requests that use them.
+Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
+    const Device& device = device_of(pd);
+    const bool supported =
+        (device.attributes.odp_caps.general_caps & std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT}) != 0;
+    int error = check_host_access(device, access);
+    if (error == 0 && (!supported || iova != 0)) {
+        error = EINVAL; // as the kernel's mlx5_ib does
+    }
+    if (error != 0) {
+        return fail(error);
+    }
+    std::unique_ptr<Mr> mr = new_region(Mr::Kind::host);
+    if (!mr) {
+        return fail(ENOMEM);
+    }
+    mr->length = SIZE_MAX;
+    mr->grant.access = access;
+    // Without the first page, as a region whose base is null is a null region.
+    mr->grant.iova = page_size();
+    mr->grant.length = SIZE_MAX - page_size();
+    mr->grant.base = reinterpret_cast<std::byte*>(page_size());
+    return enlist(std::move(mr), pd);
+}
+
+} // namespace
+
 Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
     const Device& device = device_of(pd);
+    if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX) {
+        return reg_implicit_mr(pd, iova, access);
+    }
     // The kernel checks this for zero-based regions as well.
     if (!has_same_page_offset(reinterpret_cast<std::uintptr_t>(address), iova)) {
         return fail(EINVAL);
@@ -251,8 +279,9 @@ int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int a
     process().engine.withdraw_responses();
     if (new_pd) {
         --mr.grant.pd->users;
-        ++pd->users;
-        mr.pd = mr.grant.pd = pd;
+        mr.pd = pd;
+        mr.grant.pd = pd->protection;
+        ++mr.grant.pd->users;
     }
     if (new_translation) {
         mr.addr = address;
@@ -305,7 +334,8 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
             (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
             return ENOENT;
         }
-        if (grant->pd != &pd || (write && (grant->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+        if (grant->pd != pd.protection ||
+            (write && (grant->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
             return EPERM;
         }
         if (grant->revoked || entry.addr < grant->iova ||

@@ -67,9 +67,9 @@ Mw* alloc_mw(Pd& pd, ibv_mw_type type) {
     mw->pd = &pd;
     mw->handle = ++handles;
     mw->type = type;
-    mw->grant.pd = &pd;
+    mw->grant.pd = pd.protection;
     mw->grant.is_window = true;
-    ++pd.users;
+    ++mw->grant.pd->users;
     ++process().live[SOFTVERBS_MW];
     return mw.release();
 }

@@ -13,6 +13,18 @@ constexpr unsigned max_timer = 31;  // a 5-bit field
 constexpr unsigned max_retries = 7; // a 3-bit field
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
+/// Whether the device can limit the rate of this type of queue pair.
+bool can_be_limited(const Qp& qp) {
+    const ibv_packet_pacing_caps& caps = device_of(qp.qp_base).attributes.packet_pacing_caps;
+    return (caps.supported_qpts & (1U << qp.type())) != 0;
+}
+
+/// 0 stands for no limit.
+bool is_rate(const Device& device, std::uint32_t rate) {
+    const ibv_packet_pacing_caps& caps = device.attributes.packet_pacing_caps;
+    return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
+}
+
 /// Checks the values of all attributes that the mask names.
 class Checker {
   public:
@@ -67,6 +79,7 @@ class Checker {
                at_most(IBV_QP_RQ_PSN, attributes_.rq_psn, max_24_bits) &&
                at_most(IBV_QP_SQ_PSN, attributes_.sq_psn, max_24_bits) &&
                at_most(IBV_QP_DEST_QPN, attributes_.dest_qp_num, max_24_bits) &&
+               (!has(IBV_QP_RATE_LIMIT) || is_rate(device_, attributes_.rate_limit)) &&
                at_most(IBV_QP_MAX_QP_RD_ATOMIC, attributes_.max_rd_atomic,
                        static_cast<std::uint32_t>(limits.max_qp_init_rd_atom)) &&
                at_most(IBV_QP_MAX_DEST_RD_ATOMIC, attributes_.max_dest_rd_atomic,
@@ -106,6 +119,7 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_MAX_DEST_RD_ATOMIC, to.max_dest_rd_atomic, from.max_dest_rd_atomic);
     copy(IBV_QP_PATH_MIG_STATE, to.path_mig_state, from.path_mig_state);
     copy(IBV_QP_DEST_QPN, to.dest_qp_num, from.dest_qp_num);
+    copy(IBV_QP_RATE_LIMIT, to.rate_limit, from.rate_limit);
 }
 
 /// Returns the queue pair to the state after creation: removes all posted work requests without
@@ -127,15 +141,26 @@ void reset(Qp& qp) {
 
 } // namespace
 
+int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
+    // libmlx5 refuses burst parameters of a queue pair without a limit.
+    if (limit.comp_mask != 0 ||
+        ((limit.max_burst_sz != 0 || limit.typical_pkt_sz != 0) && limit.rate_limit == 0)) {
+        return EINVAL;
+    }
+    ibv_qp_attr attributes{};
+    attributes.rate_limit = limit.rate_limit;
+    return modify_qp(qp, attributes, IBV_QP_RATE_LIMIT);
+}
+
 int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
     const ibv_qp_state from = qp.state();
     const bool changes_state = (mask & IBV_QP_STATE) != 0;
     const ibv_qp_state to = changes_state ? attributes.qp_state : from;
-    if ((mask & IBV_QP_RATE_LIMIT) != 0) {
-        return EOPNOTSUPP;
-    }
     const Transition rule = transition(qp.type(), from, to);
-    const int given = mask & ~static_cast<int>(IBV_QP_STATE);
+    int given = mask & ~static_cast<int>(IBV_QP_STATE);
+    if (to == IBV_QPS_RTS && can_be_limited(qp)) {
+        given &= ~static_cast<int>(IBV_QP_RATE_LIMIT);
+    }
     if (!rule.allowed || (given & rule.required) != rule.required ||
         (given & ~(rule.required | rule.optional)) != 0 ||
         ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != from) ||

@@ -157,10 +157,11 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
 }
 
 /// Appends the requests of a list until one fails. @p request then points to the one that failed.
-int append_list(Ring<RecvRequest>& requests, std::uint32_t most_entries, ibv_recv_wr*& request) {
+int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
+                ibv_recv_wr*& request) {
     if (!requests.allocated()) {
         try {
-            requests.allocate();
+            requests.allocate(memory.take(requests.bytes()));
         } catch (const std::bad_alloc&) {
             return ENOMEM;
         }
@@ -181,7 +182,7 @@ int allocate_sends(Qp& qp) noexcept {
     }
     try {
         qp.send_entries.resize(qp.sends.places() * qp.init.cap.max_send_sge);
-        qp.sends.allocate();
+        qp.sends.allocate(qp.memory.take(qp.sends.bytes()));
     } catch (const std::bad_alloc&) {
         return ENOMEM;
     }
@@ -227,7 +228,8 @@ bool can_be_inline(ibv_wr_opcode opcode) noexcept {
 int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_t remote_qpn,
                     std::uint32_t remote_qkey) noexcept {
     constexpr std::uint32_t controlled = 0x80000000;
-    if (ah == nullptr || ah->pd != qp.qp_base.pd || remote_qpn > 0xffffff) {
+    if (ah == nullptr || static_cast<Pd*>(ah->pd)->protection != &qp.pd() ||
+        remote_qpn > 0xffffff) {
         return EINVAL;
     }
     request.destination = static_cast<Ah*>(ah)->attributes;
@@ -281,7 +283,7 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
         error = EINVAL;
     }
     if (error == 0) {
-        error = append_list(qp.receives, qp.init.cap.max_recv_sge, request);
+        error = append_list(qp.receives, qp.memory, qp.init.cap.max_recv_sge, request);
     }
     if (qp.state() == IBV_QPS_ERR) {
         flush_receives(qp);
@@ -300,7 +302,7 @@ int post_srq_recv(ibv_srq* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
         error = EIO;
     }
     if (error == 0) {
-        error = append_list(srq.requests, srq.max_sge, request);
+        error = append_list(srq.requests, srq.memory, srq.max_sge, request);
     }
     if (error != 0) {
         *bad = request;

@@ -2,10 +2,12 @@
 #include "objects/queue_pair.hpp"
 
 #include <errno.h>
+#include <infiniband/mlx5dv.h>
 
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "objects/acknowledgements.hpp"
 #include "objects/process.hpp"
@@ -93,7 +95,7 @@ void count(Qp& qp, int change) {
         users = static_cast<unsigned>(static_cast<int>(users) + change);
     };
     add(context_of(qp.qp_base).users);
-    add(qp.pd().users);
+    add(static_cast<Pd*>(qp.qp_base.pd)->users);
     add(qp.send_queue->users);
     add(qp.recv_queue->users);
     if (qp.shared_queue != nullptr) {
@@ -104,7 +106,22 @@ void count(Qp& qp, int change) {
 
 } // namespace
 
-Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes) {
+int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
+    const ibv_qp_cap& cap = attributes.cap;
+    const int most = context.device->attributes.orig_attr.max_qp_wr;
+    if (attributes.pd == nullptr || !within(cap.max_send_wr, most) ||
+        !within(cap.max_recv_wr, most)) {
+        return 0; // create_qp() refuses it
+    }
+    const std::size_t receives =
+        attributes.srq == nullptr ? Ring<RecvRequest>(cap.max_recv_wr).bytes() : 0;
+    return memory.obtain(
+        attributes.pd,
+        aligned_size(Ring<SendRequest>(cap.max_send_wr).bytes()) + aligned_size(receives),
+        MLX5DV_RES_TYPE_QP);
+}
+
+Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
     if (const int error = check(context, attributes); error != 0) {
         return fail(error);
     }
@@ -141,6 +158,7 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes) {
     qp->attributes.cap = attributes.cap;
     qp->attributes.path_mig_state = IBV_MIG_MIGRATED;
     qp->signal_all = attributes.sq_sig_all != 0;
+    qp->memory = std::move(memory);
     qp->extended = (attributes.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     qp->send_queue = &Cq::of(attributes.send_cq);
     qp->recv_queue = &Cq::of(attributes.recv_cq);
@@ -168,6 +186,7 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 }
 
 int destroy_qp(Qp& qp) {
+    QueueMemory memory; // given back when the lock is released
     std::unique_lock lock(process().lock);
     process().engine.destroyed(qp);
     invalidate_all(qp);
@@ -180,6 +199,7 @@ int destroy_qp(Qp& qp) {
     count(qp, -1);
     pthread_cond_destroy(&qp.qp_base.cond);
     pthread_mutex_destroy(&qp.qp_base.mutex);
+    memory = std::move(qp.memory);
     delete &qp;
     return 0;
 }

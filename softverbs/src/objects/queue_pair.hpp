@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "objects/completion_queue.hpp"
 #include "objects/device.hpp"
 #include "objects/memory.hpp"
+#include "objects/parent_domain.hpp"
 
 namespace softverbs {
 
@@ -109,8 +111,21 @@ class Ring {
         return slots_[place(position)];
     }
     [[nodiscard]] Request& front() noexcept { return (*this)[first_]; }
-    /// Allocates the slots, before any of them is used. Throws std::bad_alloc.
-    void allocate() { slots_.resize(places()); }
+    /// Allocates the slots, before any of them is used. Throws std::bad_alloc. @param memory  holds
+    /// the slots if it is large enough; otherwise the ring allocates its own memory
+    void allocate(std::span<std::byte> memory = {}) {
+        if (memory.size() < places() * sizeof(Request)) {
+            own_.resize(places());
+            slots_ = own_;
+        } else {
+            slots_ = {reinterpret_cast<Request*>(memory.data()), places()};
+            std::uninitialized_value_construct(slots_.begin(), slots_.end());
+        }
+    }
+    /// Bytes that allocate() needs.
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        return capacity_ == 0 ? 0 : places() * sizeof(Request);
+    }
     [[nodiscard]] bool allocated() const noexcept { return !slots_.empty(); }
     /// Adds a request and returns its slot, which still has its old content. The ring must not be
     /// full.
@@ -122,7 +137,8 @@ class Ring {
 
   private:
     std::size_t capacity_;
-    std::vector<Request> slots_;
+    std::vector<Request> own_;
+    std::span<Request> slots_;
     std::uint64_t first_ = 0;
     std::uint64_t end_ = 0;
 };
@@ -136,12 +152,13 @@ struct Srq : ibv_srq {
     std::uint32_t limit = 0;
     unsigned users = 0;
     std::uint32_t unacknowledged = 0; // see acknowledgements.hpp
+    QueueMemory memory;
 };
 
 /// Requester state of a queue pair. The engine maintains it.
 struct Requester {
-    /// Position of the first request that was not sent completely. Requests from sends.first() up to
-    /// here were sent and wait for their completion.
+    /// Position of the first request that was not sent completely. Requests from sends.first() up
+    /// to here were sent and wait for their completion.
     std::uint64_t next = 0;
     std::uint32_t next_psn = 0;
     unsigned reads_in_flight = 0; // including atomics
@@ -211,6 +228,8 @@ struct Qp : ibv_qp_ex {
     Cq* recv_queue = nullptr;
     Srq* shared_queue = nullptr;
 
+    /// Holds the rings, if a parent domain's allocator provided it.
+    QueueMemory memory;
     /// Allocated when first used.
     Ring<SendRequest> sends;
     std::vector<ibv_sge> send_entries;   // cap.max_send_sge entries for each slot
@@ -239,11 +258,12 @@ struct Qp : ibv_qp_ex {
     [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
     [[nodiscard]] ibv_qp_state state() const noexcept { return qp_base.state; }
     [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
-    [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd); }
+    /// The protection domain that its requests are checked against.
+    [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd)->protection; }
     /// The protection domain of receive requests: that of the shared receive queue, if there is
     /// one.
     [[nodiscard]] Pd& receive_pd() const noexcept {
-        return shared_queue != nullptr ? *static_cast<Pd*>(shared_queue->pd) : pd();
+        return shared_queue != nullptr ? *static_cast<Pd*>(shared_queue->pd)->protection : pd();
     }
     [[nodiscard]] std::span<ibv_sge> entries(std::uint64_t position) noexcept {
         return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
@@ -257,13 +277,21 @@ struct Qp : ibv_qp_ex {
 // These functions implement the verbs of the same name. The caller holds Process::lock; see
 // memory.hpp.
 
-[[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes);
+/// Obtains the memory that a parent domain's allocator has for a queue pair. Without the lock.
+[[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
+                                QueueMemory& memory);
+[[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
+/// The rate is kept for ibv_query_qp(). Nothing is sent more slowly because of it.
+[[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 /// Locks Process::lock itself, because it waits until all events are acknowledged.
 [[nodiscard]] int destroy_qp(Qp& qp);
 
-[[nodiscard]] Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes);
+[[nodiscard]] int obtain_memory(Context& context, const ibv_srq_init_attr_ex& attributes,
+                                QueueMemory& memory);
+[[nodiscard]] Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes,
+                              QueueMemory& memory);
 [[nodiscard]] int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask);
 void query_srq(const Srq& srq, ibv_srq_attr& attributes);
 /// Locks Process::lock itself, because it waits until all events are acknowledged.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
+#include <infiniband/mlx5dv.h>
 
 #include <algorithm>
 #include <memory>
@@ -60,7 +61,17 @@ int resize(Srq& srq, std::uint32_t max_wr) {
 
 } // namespace
 
-Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes) {
+int obtain_memory(Context& context, const ibv_srq_init_attr_ex& attributes, QueueMemory& memory) {
+    const auto most = static_cast<std::uint32_t>(context.device->attributes.orig_attr.max_srq_wr);
+    if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes.attr.max_wr > most) {
+        return 0; // create_srq() refuses it
+    }
+    return memory.obtain(attributes.pd,
+                         aligned_size(Ring<RecvRequest>(attributes.attr.max_wr).bytes()),
+                         MLX5DV_RES_TYPE_SRQ);
+}
+
+Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes, QueueMemory& memory) {
     if (const int error = check(context, attributes); error != 0) {
         return fail(error);
     }
@@ -77,6 +88,7 @@ Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes) {
     pthread_cond_init(&srq->cond, nullptr);
     srq->requests = Ring<RecvRequest>(attributes.attr.max_wr);
     srq->max_sge = attributes.attr.max_sge;
+    srq->memory = std::move(memory);
     ++context.users;
     ++static_cast<Pd*>(srq->pd)->users;
     ++process().live[SOFTVERBS_SRQ];
@@ -118,6 +130,7 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes) {
 }
 
 int destroy_srq(Srq& srq) {
+    QueueMemory memory; // given back when the lock is released
     std::unique_lock lock(process().lock);
     if (srq.users != 0) {
         return busy();
@@ -129,6 +142,7 @@ int destroy_srq(Srq& srq) {
     --process().live[SOFTVERBS_SRQ];
     pthread_cond_destroy(&srq.cond);
     pthread_mutex_destroy(&srq.mutex);
+    memory = std::move(srq.memory);
     delete &srq;
     return 0;
 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "objects/parent_domain.hpp"
+
+#include <errno.h>
+
+#include <memory>
+#include <new>
+
+#include "objects/memory_region.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs {
+
+Td* alloc_td(Context& context, const ibv_td_init_attr& attributes) {
+    if (attributes.comp_mask != 0) {
+        return fail(EINVAL);
+    }
+    auto made = std::make_unique<Td>();
+    made->context = &context.context;
+    ++context.users;
+    ++process().live[SOFTVERBS_TD];
+    return made.release();
+}
+
+int dealloc_td(Td& td) {
+    if (td.users != 0) {
+        return busy();
+    }
+    --context_of(td).users;
+    --process().live[SOFTVERBS_TD];
+    delete &td;
+    return 0;
+}
+
+ParentDomain* alloc_parent_domain(Context& context, const ibv_parent_domain_init_attr& attributes) {
+    constexpr std::uint32_t known =
+        IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+    if (attributes.pd == nullptr || attributes.pd->context != &context.context ||
+        (attributes.comp_mask & ~known) != 0 ||
+        (attributes.td != nullptr && attributes.td->context != &context.context)) {
+        return fail(EINVAL);
+    }
+    auto made = std::make_unique<ParentDomain>();
+    made->context = &context.context;
+    // As ibv_initialize_parent_domain() of libibverbs does.
+    made->handle = attributes.pd->handle;
+    made->protection = static_cast<Pd*>(attributes.pd)->protection;
+    made->td = static_cast<Td*>(attributes.td);
+    if ((attributes.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) {
+        made->alloc = attributes.alloc;
+        made->free = attributes.free;
+    }
+    if ((attributes.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) != 0) {
+        made->program_context = attributes.pd_context;
+    }
+    if (made->td != nullptr) {
+        ++made->td->users;
+    }
+    ++made->protection->users;
+    ++context.users;
+    ++process().live[SOFTVERBS_PD];
+    return made.release();
+}
+
+int dealloc_parent_domain(ParentDomain& domain) {
+    if (domain.users != 0) {
+        return busy();
+    }
+    if (domain.td != nullptr) {
+        --domain.td->users;
+    }
+    --domain.protection->users;
+    --context_of(domain).users;
+    --process().live[SOFTVERBS_PD];
+    delete &domain;
+    return 0;
+}
+
+QueueMemory::~QueueMemory() {
+    if (!memory_.empty() && domain_->free != nullptr) {
+        domain_->free(domain_, domain_->program_context, memory_.data(), type_);
+    }
+}
+
+int QueueMemory::obtain(ibv_pd* pd, std::size_t size, std::uint64_t type) {
+    ParentDomain* const domain = pd != nullptr ? ParentDomain::of(pd) : nullptr;
+    if (domain == nullptr || domain->alloc == nullptr || size == 0) {
+        return 0;
+    }
+    void* const given = domain->alloc(domain, domain->program_context, size, page_size(), type);
+    if (given == nullptr) {
+        return ENOMEM;
+    }
+    if (given != IBV_ALLOCATOR_USE_DEFAULT) {
+        domain_ = domain;
+        type_ = type;
+        memory_ = {static_cast<std::byte*>(given), size};
+    }
+    return 0;
+}
+
+std::span<std::byte> QueueMemory::take(std::size_t size) noexcept {
+    const std::size_t needed = aligned_size(size);
+    if (needed > memory_.size() - used_) {
+        return {};
+    }
+    const auto taken = memory_.subspan(used_, size);
+    used_ += needed;
+    return taken;
+}
+
+} // namespace softverbs

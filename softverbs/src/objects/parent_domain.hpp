@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "objects/device.hpp"
+
+namespace softverbs {
+
+/// A thread domain. The program promises to use the objects in it from one thread at a time, which
+/// softverbs has no use for: it only counts the parent domains that hold it.
+struct Td : ibv_td {
+    Td() : ibv_td{} {}
+    unsigned users = 0;
+};
+
+/// A parent domain: a protection domain with a thread domain and with allocators for the memory of
+/// queues. Both are optional.
+struct ParentDomain : Pd {
+    Td* td = nullptr;
+    decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
+    decltype(ibv_parent_domain_init_attr::free) free = nullptr;
+    void* program_context = nullptr;
+
+    [[nodiscard]] static ParentDomain* of(ibv_pd* pd) noexcept {
+        return static_cast<Pd*>(pd)->is_parent_domain() ? static_cast<ParentDomain*>(pd) : nullptr;
+    }
+};
+
+// The verbs, with the lock held; see memory.hpp.
+[[nodiscard]] Td* alloc_td(Context& context, const ibv_td_init_attr& attributes);
+[[nodiscard]] int dealloc_td(Td& td);
+[[nodiscard]] ParentDomain* alloc_parent_domain(Context& context,
+                                                const ibv_parent_domain_init_attr& attributes);
+/// EBUSY: queues use it.
+[[nodiscard]] int dealloc_parent_domain(ParentDomain& domain);
+
+/// Memory for the rings of one queue, from the allocator of a parent domain. Empty when the queue
+/// has no such domain or the allocator answers IBV_ALLOCATOR_USE_DEFAULT.
+///
+/// The allocator is the program's code and may call verbs, so obtain() and the destructor run
+/// without Process::lock.
+class QueueMemory {
+  public:
+    QueueMemory() = default;
+    ~QueueMemory();
+    QueueMemory(QueueMemory&& other) noexcept { *this = std::move(other); }
+    QueueMemory& operator=(QueueMemory&& other) noexcept {
+        std::swap(domain_, other.domain_);
+        std::swap(type_, other.type_);
+        std::swap(memory_, other.memory_);
+        std::swap(used_, other.used_);
+        return *this;
+    }
+
+    /// 0, or ENOMEM when the allocator has no memory. @param type  a MLX5DV_RES_TYPE_*, the only
+    /// resource types that a provider defines
+    [[nodiscard]] int obtain(ibv_pd* pd, std::size_t size, std::uint64_t type);
+    /// The next @p size bytes, aligned for any type; empty when there are not as many left.
+    [[nodiscard]] std::span<std::byte> take(std::size_t size) noexcept;
+
+  private:
+    ParentDomain* domain_ = nullptr;
+    std::uint64_t type_ = 0;
+    std::span<std::byte> memory_;
+    std::size_t used_ = 0;
+};
+
+/// Bytes that take() needs for an object of @p size bytes.
+[[nodiscard]] constexpr std::size_t aligned_size(std::size_t size) noexcept {
+    constexpr std::size_t alignment = alignof(std::max_align_t);
+    return (size + alignment - 1) / alignment * alignment;
+}
+
+} // namespace softverbs
