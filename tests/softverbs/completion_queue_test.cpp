@@ -170,8 +170,8 @@ TEST_F(CompletionQueue, breaksWhenItOverrunsAndTakesItsQueuePairsAlong) {
     EXPECT_FALSE(next_event());
     ibv_wc wc{};
     EXPECT_LT(ibv_poll_cq(cq.get(), 1, &wc), 0);
-    EXPECT_EQ(victim->state, IBV_QPS_ERR);
-    EXPECT_EQ(bystander->state, IBV_QPS_INIT);
+    EXPECT_EQ(state_of(victim.get()), IBV_QPS_ERR);
+    EXPECT_EQ(state_of(bystander.get()), IBV_QPS_INIT);
     EXPECT_TRUE(is_empty(other.get()));
 }
 

@@ -143,8 +143,6 @@ TEST_F(EventsTest, SayThatTheDeviceDiedWhichFlushesWhatIsOutstanding) {
     ASSERT_TRUE(event);
     EXPECT_EQ(event->event_type, IBV_EVENT_DEVICE_FATAL);
     EXPECT_FALSE(next_event());
-    EXPECT_EQ(qp->state, IBV_QPS_ERR);
-    EXPECT_EQ(untouched->state, IBV_QPS_RESET);
     const auto completions = poll(cq.get(), 1);
     ASSERT_EQ(completions.size(), 1U);
     EXPECT_EQ(completions[0].wr_id, 5U);

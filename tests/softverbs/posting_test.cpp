@@ -284,7 +284,7 @@ TEST_F(Posting, stopsTheSendQueueOfADatagramThatIsTooLong) {
     const auto failed = poll(cq.get(), 1);
     ASSERT_EQ(failed.size(), 1U);
     EXPECT_EQ(failed[0].status, IBV_WC_LOC_LEN_ERR);
-    EXPECT_EQ(qp->state, IBV_QPS_SQE);
+    EXPECT_EQ(state_of(qp.get()), IBV_QPS_SQE);
     entry.length = 4096;
     wr.wr_id = 2;
     ASSERT_EQ(post(qp.get(), wr), 0);
@@ -320,11 +320,11 @@ TEST_F(Posting, moreThanTheCompletionQueueHoldsIsTheQueuePairsEnd) {
         ASSERT_EQ(post(sender.get(), wr), 0) << "in error as well";
     }
     const auto end = std::chrono::steady_clock::now() + patience;
-    while (sender->state != IBV_QPS_ERR && std::chrono::steady_clock::now() < end) {
+    while (state_of(sender.get()) != IBV_QPS_ERR && std::chrono::steady_clock::now() < end) {
         ibv_wc none{};
         EXPECT_LE(ibv_poll_cq(small.get(), 0, &none), 0);
     }
-    EXPECT_EQ(sender->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(sender.get()), IBV_QPS_ERR);
     const auto first = next_event();
     ASSERT_TRUE(first);
     EXPECT_EQ(first->event_type, IBV_EVENT_CQ_ERR);
@@ -481,10 +481,12 @@ TEST_F(WorkRequests, areForQueuePairsThatWereMadeForThem) {
 
 TEST_F(WorkRequests, ofSeveralThreadsDoNotMix) {
     cq = make_cq(10'000);
-    const UniqueQp qp = make_qp(extended(IBV_QPT_RC, IBV_QP_EX_WITH_SEND));
+    constexpr std::uint64_t rounds = 500;
+    ibv_qp_init_attr_ex init = extended(IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+    init.cap.max_send_wr = rounds * 9;
+    const UniqueQp qp = make_qp(init);
     to_error(qp.get());
     ibv_qp_ex* ex = ibv_qp_to_qp_ex(qp.get());
-    constexpr std::uint64_t rounds = 500;
     const auto build = [&](std::uint64_t thread) {
         for (std::uint64_t i = 0; i < rounds; ++i) {
             ibv_wr_start(ex);

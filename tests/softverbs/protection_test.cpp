@@ -54,6 +54,18 @@ class Protection : public PairTest {
         EXPECT_FALSE(next_event());
         EXPECT_TRUE(is_empty(b.cq.get()));
     }
+    /// By the check of the response: the other side does not learn of it.
+    void expect_denied_response(Request request) {
+        request.wr.wr_id = 2;
+        post_between(request);
+        expect(a, 1, IBV_WC_SUCCESS);
+        expect(a, 2, IBV_WC_LOC_PROT_ERR);
+        expect(a, 3, IBV_WC_WR_FLUSH_ERR);
+        EXPECT_TRUE(is_empty(a.cq.get()));
+        EXPECT_EQ(a.state(), IBV_QPS_ERR);
+        EXPECT_EQ(b.state(), IBV_QPS_RTS);
+        EXPECT_FALSE(next_event());
+    }
     /// By the other side's check, which fails as well: its receive requests are flushed.
     void expect_remote_failure(const Request& request, ibv_wc_status status, ibv_event_type event) {
         receive(b, 10, 64, 4096);
@@ -94,10 +106,126 @@ TEST_F(Protection, LocalBounds) {
 
 TEST_F(Protection, ReadingIntoMemoryThatIsNotToBeWritten) {
     const UniqueMr constant = make_mr(a.memory.data(), 4096, 0);
-    Request wrong = request(IBV_WR_RDMA_READ);
-    wrong.sge.lkey = constant->lkey;
-    expect_local_failure(wrong, IBV_WC_LOC_PROT_ERR);
-    EXPECT_EQ(a.memory[0], std::byte{0xaa});
+    for (const std::uint32_t length : {8U, 4096U, 1'000'000U}) {
+        restart();
+        b.fill(std::byte{0xbb});
+        Request wrong = request(IBV_WR_RDMA_READ, length);
+        wrong.sge.lkey = constant->lkey;
+        expect_denied_response(wrong);
+        EXPECT_EQ(a.memory[0], std::byte{0xaa});
+    }
+}
+
+TEST_F(Protection, AtomicWithoutALocalKeyChangesTheRemoteMemory) {
+    for (const ibv_wr_opcode opcode : {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP}) {
+        restart();
+        b.fill(std::byte{0xbb});
+        b.set_number(0, 1);
+        Request wrong = request(opcode);
+        wrong.wr.wr.atomic.compare_add = 1;
+        wrong.wr.wr.atomic.swap = 2;
+        wrong.sge.lkey ^= 0x5500;
+        expect_denied_response(wrong);
+        EXPECT_EQ(b.number(0), 2U);
+    }
+}
+
+TEST_F(Protection, RemoteErrorOfAReadComesBeforeTheLocalOne) {
+    for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+        restart();
+        b.fill(std::byte{0xbb});
+        Request wrong = request(opcode);
+        wrong.sge.lkey ^= 0x5500;
+        if (opcode == IBV_WR_RDMA_READ) {
+            wrong.wr.wr.rdma.rkey = foreign_->rkey;
+        } else {
+            wrong.wr.wr.atomic.rkey = foreign_->rkey;
+        }
+        expect_remote_failure(wrong, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    }
+}
+
+TEST_F(Protection, ReadWithoutALocalKeyFailsAfterTheReadsBeforeIt) {
+    std::vector<Request> requests;
+    requests.emplace_back(a, b, IBV_WR_RDMA_READ, 1, 100'000);
+    requests.emplace_back(a, b, IBV_WR_RDMA_READ, 2, 8, 200'000);
+    requests.emplace_back(a, b, IBV_WR_RDMA_READ, 3, 8, 300'000);
+    requests[1].sge.lkey ^= 0x5500;
+    ASSERT_EQ(post(a, requests), 0);
+    expect(a, 1, IBV_WC_SUCCESS);
+    expect(a, 2, IBV_WC_LOC_PROT_ERR);
+    expect(a, 3, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(a.memory[99'999], std::byte{0xbb});
+    EXPECT_EQ(a.memory[200'000], std::byte{0xaa});
+}
+
+TEST_F(Protection, WriteWithImmediateAndAWrongKeyIsALocalAccessErrorOfTheReceive) {
+    Request wrong = request(IBV_WR_RDMA_WRITE_WITH_IMM);
+    wrong.wr.wr.rdma.rkey ^= 0x5500;
+    receive(b, 10, 64, 4096);
+    receive(b, 11, 64, 4096);
+    expect_failure(wrong, IBV_WC_REM_ACCESS_ERR);
+    expect(b, 10, IBV_WC_LOC_ACCESS_ERR);
+    expect(b, 11, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(b.state(), IBV_QPS_ERR);
+    expect_event(b, IBV_EVENT_QP_ACCESS_ERR);
+    // Of a message of several packets the first one fails, which takes no receive request.
+    restart();
+    b.fill(std::byte{0xbb});
+    wrong = request(IBV_WR_RDMA_WRITE_WITH_IMM, 1025);
+    wrong.wr.wr.rdma.rkey ^= 0x5500;
+    expect_remote_failure(wrong, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+TEST_F(Protection, WriteWithImmediateWaitsForItsReceiveBeforeItsKeyIsChecked) {
+    Request wrong = request(IBV_WR_RDMA_WRITE_WITH_IMM);
+    wrong.wr.wr.rdma.rkey ^= 0x5500;
+    ASSERT_EQ(post(a, wrong), 0);
+    EXPECT_TRUE(is_empty(a.cq.get()));
+    EXPECT_EQ(b.state(), IBV_QPS_RTS);
+    receive(b, 10, 64, 4096);
+    expect(a, 2, IBV_WC_REM_ACCESS_ERR);
+    expect(b, 10, IBV_WC_LOC_ACCESS_ERR);
+    expect_event(b, IBV_EVENT_QP_ACCESS_ERR);
+}
+
+TEST_F(Protection, MoreReadsThanTheResponderHasResourcesForAreAnInvalidRequest) {
+    for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+        for (const std::uint8_t resources : {std::uint8_t{0}, std::uint8_t{2}}) {
+            restart([&](ibv_qp_attr& attr) { attr.max_dest_rd_atomic = resources; });
+            std::vector<Request> requests;
+            for (std::uint64_t i = 0; i < 3; ++i) {
+                requests.emplace_back(a, b, opcode, i, 8, 8 * i);
+            }
+            ASSERT_EQ(post(a, requests), 0);
+            for (std::uint64_t i = 0; i < resources; ++i) {
+                expect(a, i, IBV_WC_SUCCESS);
+            }
+            expect(a, resources, IBV_WC_REM_INV_REQ_ERR);
+            expect_event(b, IBV_EVENT_QP_REQ_ERR);
+            EXPECT_EQ(b.state(), IBV_QPS_ERR);
+            while (!is_empty(a.cq.get())) {
+            }
+        }
+    }
+}
+
+TEST_F(Protection, ReadsOfAQueuePairThatMayHaveNoneOutstandingFail) {
+    restart([](ibv_qp_attr& attr) { attr.max_rd_atomic = 0; });
+    expect_local_failure(request(IBV_WR_RDMA_READ), IBV_WC_LOC_QP_OP_ERR);
+}
+
+TEST_F(Protection, NoMoreReadsAreOutstandingThanTheRequesterMayHave) {
+    restart([](ibv_qp_attr& attr) { attr.max_rd_atomic = attr.max_dest_rd_atomic = 2; });
+    std::vector<Request> requests;
+    for (std::uint64_t i = 0; i < 64; ++i) {
+        requests.emplace_back(a, b, i % 3 == 0 ? IBV_WR_ATOMIC_FETCH_AND_ADD : IBV_WR_RDMA_READ, i,
+                              8, 8 * i);
+    }
+    ASSERT_EQ(post(a, requests), 0);
+    for (std::uint64_t i = 0; i < 64; ++i) {
+        expect(a, i, IBV_WC_SUCCESS);
+    }
 }
 
 TEST_F(Protection, LocalRegionThatWasRevoked) {
@@ -270,14 +398,23 @@ TEST_F(Protection, ReceiveRequestWhoseMemoryIsNone) {
 TEST_F(Protection, InvalidatingWhatIsNoWindow) {
     Request wrong = request(IBV_WR_SEND_WITH_INV, 0);
     wrong.wr.invalidate_rkey = b.mr->rkey;
-    expect_remote_failure(wrong, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    receive(b, 10, 64, 4096);
+    receive(b, 11, 64, 4096);
+    ASSERT_EQ(post(a, wrong), 0);
+    // The message itself is received, and so acknowledged. The error is the responder's alone.
+    expect(a, 2, IBV_WC_SUCCESS);
+    expect(b, 10, IBV_WC_REM_INV_REQ_ERR);
+    expect(b, 11, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(b.state(), IBV_QPS_ERR);
+    EXPECT_EQ(a.state(), IBV_QPS_RTS);
+    EXPECT_FALSE(next_event());
 }
 
 TEST_F(Protection, InvalidatingWhatIsNoWindowOfOnesOwn) {
     Request wrong = request(IBV_WR_LOCAL_INV);
     wrong.wr.invalidate_rkey = a.mr->rkey;
     wrong.wr.num_sge = 0;
-    expect_local_failure(wrong, IBV_WC_LOC_PROT_ERR);
+    expect_local_failure(wrong, IBV_WC_MW_BIND_ERR);
 }
 
 class UnreliableProtection : public Protection {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "verbs_test.hpp"
+#include "pair_test.hpp"
 
 namespace {
 
@@ -380,6 +380,57 @@ TEST_F(ReliableStates, areTaughtAndToldAllAttributes) {
     EXPECT_EQ(attr.qp_state, IBV_QPS_RESET);
     EXPECT_EQ(attr.dest_qp_num, 0U);
     EXPECT_EQ(attr.cap.max_send_wr, 16U);
+}
+
+using ConnectedStates = PairTest;
+
+TEST_F(ConnectedStates, areShownInTheObjectOnModifyAndQueryOnly) {
+    start();
+    Request wrong(a, b, IBV_WR_RDMA_WRITE, 1, 8);
+    wrong.sge.lkey ^= 0x5500;
+    ASSERT_EQ(post(a, wrong), 0);
+    expect(a, 1, IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(a.qp->state, IBV_QPS_RTS) << "nobody has queried it";
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    ASSERT_EQ(ibv_query_qp(a.qp.get(), &attr, IBV_QP_CAP, &init), 0);
+    EXPECT_EQ(a.qp->state, IBV_QPS_RTS) << "the state was not among what was queried";
+    ASSERT_EQ(ibv_query_qp(a.qp.get(), &attr, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attr.qp_state, IBV_QPS_ERR);
+    EXPECT_EQ(a.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(modify(a.qp.get(), {}, IBV_QPS_RTS, 0), EINVAL);
+    EXPECT_EQ(a.qp->state, IBV_QPS_ERR);
+    ASSERT_EQ(modify(a.qp.get(), {}, IBV_QPS_RESET, 0), 0);
+    EXPECT_EQ(a.qp->state, IBV_QPS_RESET);
+}
+
+TEST_F(ConnectedStates, areEstablishedOnceByAMessageBeforeTheQueuePairCanSend) {
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+        make(type);
+        const ibv_qp_attr attr = quick_attributes(a.qp->qp_num);
+        to_init(b.qp.get());
+        to_rtr(b.qp.get(), attr);
+        connect(a.qp.get(), b.qp->qp_num);
+        receive(b, 10, 8);
+        receive(b, 11, 8);
+        EXPECT_FALSE(next_event());
+        ASSERT_EQ(post(a, Request(a, b, IBV_WR_SEND, 1, 8)), 0);
+        expect(b, 10, IBV_WC_SUCCESS);
+        expect_event(b, IBV_EVENT_COMM_EST);
+        ASSERT_EQ(post(a, Request(a, b, IBV_WR_SEND, 2, 8)), 0);
+        expect(b, 11, IBV_WC_SUCCESS);
+        EXPECT_FALSE(next_event());
+        to_rts(b.qp.get(), attr);
+        EXPECT_EQ(poll(a.cq.get(), 2).size(), 2U);
+        // A queue pair that can send needs no such event.
+        make(type);
+        join();
+        receive(b, 12, 8);
+        ASSERT_EQ(post(a, Request(a, b, IBV_WR_SEND, 3, 8)), 0);
+        expect(b, 12, IBV_WC_SUCCESS);
+        expect(a, 3, IBV_WC_SUCCESS);
+        EXPECT_FALSE(next_event());
+    }
 }
 
 } // namespace

@@ -189,6 +189,13 @@ class VerbsTest : public testing::Test {
         ibv_wc completion{};
         return ibv_poll_cq(cq, 1, &completion) == 0;
     }
+    /// The state that the device reports: ibv_qp::state changes on modify and query only.
+    static ibv_qp_state state_of(ibv_qp* qp) {
+        ibv_qp_attr attr{};
+        ibv_qp_init_attr init{};
+        EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+        return attr.qp_state;
+    }
     /// The next asynchronous event, acknowledged; nothing when there is none now.
     [[nodiscard]] std::optional<ibv_async_event> next_event() const {
         ibv_async_event event{};

@@ -75,7 +75,13 @@ SOFTVERBS_ENTRY ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 SOFTVERBS_ENTRY int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
     return ours(qp->context) != nullptr
                ? call("ibv_modify_qp", context_of(*qp),
-                      [&] { return modify_qp(Qp::of(qp), *attributes, mask); })
+                      [&] {
+                          const int error = modify_qp(Qp::of(qp), *attributes, mask);
+                          if (error == 0 && (mask & IBV_QP_STATE) != 0) {
+                              qp->state = attributes->qp_state;
+                          }
+                          return error;
+                      })
                : forward<ibv_modify_qp>("ibv_modify_qp", qp, attributes, mask);
 }
 
@@ -86,6 +92,9 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
     }
     return call("ibv_query_qp", context_of(*qp), [&] {
         query_qp(Qp::of(qp), *attributes, *init);
+        if ((mask & IBV_QP_STATE) != 0) {
+            qp->state = attributes->qp_state;
+        }
         return 0;
     });
 }

@@ -60,6 +60,7 @@ struct PacketHeader {
     /// Of the whole message, and where in it the data of this packet is.
     std::uint64_t length;
     std::uint64_t offset;
+    /// In datagrams with a global route: a GlobalRoute.
     std::uint64_t compare_add;
     std::uint64_t swap;
     /// Bytes of data, or number of segments.
@@ -70,12 +71,31 @@ struct PacketHeader {
     std::uint8_t service_level;
     std::uint8_t rnr_timer;
     std::uint8_t device; // index of the receiver's
-    std::uint8_t reserved;
+    /// In reads and atomics: how many of them the requester has outstanding, this one included.
+    std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
 };
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
 inline constexpr std::uint32_t packet_magic = 0x73760001; // its last byte is the version
+
+/// The fields of the GRH of a datagram that come from the address handle, besides the GIDs.
+struct GlobalRoute {
+    std::uint32_t flow_label = 0; // 20 bits
+    std::uint8_t traffic_class = 0;
+    std::uint8_t hop_limit = 0;
+    bool is_roce_v2 = false;
+};
+[[nodiscard]] constexpr std::uint64_t pack(const GlobalRoute& route) noexcept {
+    return (route.flow_label & 0xfffffU) | std::uint64_t{route.traffic_class} << 20U |
+           std::uint64_t{route.hop_limit} << 28U | std::uint64_t{route.is_roce_v2} << 36U;
+}
+[[nodiscard]] constexpr GlobalRoute unpack(std::uint64_t packed) noexcept {
+    return {.flow_label = static_cast<std::uint32_t>(packed & 0xfffffU),
+            .traffic_class = static_cast<std::uint8_t>(packed >> 20U),
+            .hop_limit = static_cast<std::uint8_t>(packed >> 28U),
+            .is_roce_v2 = (packed >> 36U & 1U) != 0};
+}
 
 struct Packet {
     PacketHeader header;

@@ -61,7 +61,10 @@ class OutboundRequest {
     /// Not before those that came earlier are done.
     Step fail_in_turn(ibv_wc_status status);
     [[nodiscard]] bool needs_ack_request() const;
-    [[nodiscard]] ibv_wc_status open(EntryList& entries, bool write);
+    /// Checks the request itself: its length, and whether the queue pair may send it at all.
+    [[nodiscard]] ibv_wc_status check_request() const;
+    /// Opens the memory that the request sends.
+    [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;
     /// Sends the whole request, or as much of it as there is room for.
@@ -78,6 +81,8 @@ class OutboundRequest {
     std::uint64_t position_;
     SendRequest& request_;
     fabric::Connection* to_ = nullptr;
+    /// The request is sent for the first time, or again from its beginning.
+    bool begins_ = false;
 };
 
 } // namespace softverbs

@@ -46,38 +46,54 @@ constexpr std::array<std::uint32_t, 32> rnr_delays{
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
-/// Data that an answer to a read brings, or says where to fetch: whether it was what was asked for.
-bool take_data(Qp& qp, std::uint64_t position, fabric::Connection* from, const Packet& packet,
-               bool& could_not_fetch) {
+/// The result of scattering the data of a response.
+enum class Scatter : std::uint8_t {
+    stored,
+    ignored,      // the response does not fit the request, or the memory was revoked meanwhile
+    denied,       // the entries of the request do not permit it: IBV_WC_LOC_PROT_ERR
+    fetch_failed, // the data could not be fetched from the other process
+};
+
+/// Scatters the data of a read response, or fetches it from the other process.
+Scatter scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
+                     const Packet& packet) {
     SendRequest& request = qp.sends[position];
     const PacketHeader& header = packet.header;
     if (header.length != request.length || header.offset != request.offset) {
-        return false;
+        return Scatter::ignored;
     }
     EntryList entries;
     if (entries.open(qp.pd(), qp.entries(position), request.length, true) != Denied::no) {
-        return false;
+        return Scatter::denied;
     }
     if ((header.flags & PacketHeader::to_fetch) == 0) {
-        // More than was asked for is what parse_packet() refuses; less is taken as a part.
+        // parse_packet() refuses more data than was requested; less data is a part of the response.
         if (packet.bytes.empty() && request.length != 0) {
-            return false;
+            return Scatter::ignored;
         }
-        // Memory that was revoked is found out when it is asked for again.
+        // Memory that was revoked meanwhile denies the next response to the same request.
         if (!entries.put(request.offset, packet.bytes)) {
-            return false;
+            return Scatter::ignored;
         }
         request.offset += packet.bytes.size();
         request.awaiting = false;
-        return true;
+        return Scatter::stored;
     }
     if (header.payload != 1 || header.offset != 0 ||
         packet.segments.front().length != request.length) {
-        return false;
+        return Scatter::ignored;
     }
-    could_not_fetch = entries.fetch(0, from, fabric::Lane::responses, packet.segments) != 0;
+    const int error = entries.fetch(0, from, fabric::Lane::responses, packet.segments);
     request.offset = request.length;
-    return true;
+    return error == 0 ? Scatter::stored : Scatter::fetch_failed;
+}
+
+Scatter scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
+    EntryList entries;
+    if (entries.open(qp.pd(), qp.entries(position), sizeof value, true) != Denied::no) {
+        return Scatter::denied;
+    }
+    return entries.put(0, std::as_bytes(std::span(&value, 1))) ? Scatter::stored : Scatter::ignored;
 }
 
 } // namespace
@@ -143,34 +159,23 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     requester.progressed = true;
     const bool all_before = finish_before(qp, position);
+    Scatter scattered = Scatter::ignored;
     switch (header.kind) {
         case Kind::ack:
             if (all_before && !returns_data(request.opcode)) {
                 finish(qp, request);
             }
             break;
-        case Kind::read_data: {
-            bool could_not_fetch = false;
-            if (request.opcode == IBV_WR_RDMA_READ && in_flight(request) &&
-                take_data(qp, position, from, packet, could_not_fetch)) {
-                if (could_not_fetch) {
-                    resend_as_records(qp);
-                } else if (request.offset == request.length) {
-                    finish(qp, request);
-                }
+        case Kind::read_data:
+            if (request.opcode == IBV_WR_RDMA_READ && in_flight(request)) {
+                scattered = scatter_read(qp, position, from, packet);
             }
             break;
-        }
-        case Kind::atomic_result: {
-            EntryList entries;
-            if (is_atomic(request.opcode) && in_flight(request) &&
-                entries.open(qp.pd(), qp.entries(position), sizeof(std::uint64_t), true) ==
-                    Denied::no &&
-                entries.put(0, std::as_bytes(std::span(&header.compare_add, 1)))) {
-                finish(qp, request);
+        case Kind::atomic_result:
+            if (is_atomic(request.opcode) && in_flight(request)) {
+                scattered = scatter_atomic(qp, position, header.compare_add);
             }
             break;
-        }
         case Kind::nak:
             if (!in_flight(request)) {
                 break; // the request was answered since
@@ -185,6 +190,19 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
         default:
             break;
+    }
+    if (scattered == Scatter::denied) {
+        // Without the responses before it, this one will be requested and denied again.
+        if (all_before) {
+            retire(qp);
+            fail_oldest(qp, IBV_WC_LOC_PROT_ERR);
+            return;
+        }
+    } else if (scattered == Scatter::fetch_failed) {
+        resend_as_records(qp);
+    } else if (scattered == Scatter::stored &&
+               (is_atomic(request.opcode) || request.offset == request.length)) {
+        finish(qp, request);
     }
     if (header.kind != Kind::nak) {
         requester.retries_left = qp.attributes.retry_cnt;

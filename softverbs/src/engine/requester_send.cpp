@@ -72,23 +72,31 @@ Step OutboundRequest::local() {
     const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
                            : invalidate(qp_, request_.invalidate_rkey);
     if (!done) {
-        return fail_in_turn(bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
+        // The "memory management operation error" of the InfiniBand specification, for both.
+        return fail_in_turn(IBV_WC_MW_BIND_ERR);
     }
     request_.state = State::done;
     return Step::sent;
 }
 
-ibv_wc_status OutboundRequest::open(EntryList& entries, bool write) {
+ibv_wc_status OutboundRequest::check_request() const {
     if (data_length() > device_of(qp_.qp_base).port(1)->attributes.max_msg_sz) {
         return IBV_WC_LOC_LEN_ERR;
     }
     if (is_atomic(request_.opcode) && request_.length < sizeof(std::uint64_t)) {
         return IBV_WC_LOC_LEN_ERR;
     }
-    if (request_.is_inline) {
+    return returns_data(request_.opcode) && qp_.attributes.max_rd_atomic == 0 ? IBV_WC_LOC_QP_OP_ERR
+                                                                              : IBV_WC_SUCCESS;
+}
+
+ibv_wc_status OutboundRequest::open(EntryList& entries) const {
+    // The memory that a read or an atomic writes to is checked when its response arrives: by then
+    // the request has had its effect at the responder, and an error of the responder comes first.
+    if (request_.is_inline || returns_data(request_.opcode)) {
         return IBV_WC_SUCCESS;
     }
-    return entries.open(qp_.pd(), qp_.entries(position_), data_length(), write) == Denied::no
+    return entries.open(qp_.pd(), qp_.entries(position_), data_length(), false) == Denied::no
                ? IBV_WC_SUCCESS
                : IBV_WC_LOC_PROT_ERR;
 }
@@ -120,6 +128,10 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
     header.rkey = request_.rkey;
     header.compare_add = request_.compare_add;
     header.swap = request_.swap;
+    if (returns_data(request_.opcode)) {
+        header.reads_outstanding =
+            static_cast<std::uint8_t>(requester_.reads_in_flight + (begins_ ? 1 : 0));
+    }
     if (qp_.type() == IBV_QPT_UD) {
         const ibv_ah_attr& address = request_.destination;
         Device& device = device_of(qp_.qp_base);
@@ -132,8 +144,13 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
         header.destination_lid = address.dlid;
         if (address.is_global != 0) {
             header.flags |= PacketHeader::has_grh;
-            header.source_gid = port.gids[address.grh.sgid_index].gid;
+            const ibv_gid_entry& source = port.gids[address.grh.sgid_index];
+            header.source_gid = source.gid;
             header.destination_gid = address.grh.dgid;
+            header.compare_add = pack({.flow_label = address.grh.flow_label,
+                                       .traffic_class = address.grh.traffic_class,
+                                       .hop_limit = address.grh.hop_limit,
+                                       .is_roce_v2 = source.gid_type == IBV_GID_TYPE_ROCE_V2});
         }
     } else {
         header.destination = qp_.attributes.dest_qp_num;
@@ -152,7 +169,7 @@ Step OutboundRequest::datagram() {
     if (request_.length > std::uint64_t{128} << port.attributes.active_mtu) {
         return fail_in_turn(IBV_WC_LOC_LEN_ERR);
     }
-    if (const ibv_wc_status status = open(entries, false); status != IBV_WC_SUCCESS) {
+    if (const ibv_wc_status status = open(entries); status != IBV_WC_SUCCESS) {
         return fail_in_turn(status);
     }
     const ibv_ah_attr& address = request_.destination;
@@ -186,20 +203,22 @@ bool OutboundRequest::has_to_wait() const {
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
-    return returns_data(request_.opcode) &&
-           reads >= std::max<unsigned>(1, qp_.attributes.max_rd_atomic);
+    return returns_data(request_.opcode) && reads >= qp_.attributes.max_rd_atomic;
 }
 
 Step OutboundRequest::connected() {
-    const bool data_comes_back = returns_data(request_.opcode);
-    if (request_.state == State::waiting && has_to_wait()) {
+    if (const ibv_wc_status status = check_request(); status != IBV_WC_SUCCESS) {
+        return fail_in_turn(status);
+    }
+    begins_ = request_.state == State::waiting;
+    if (begins_ && has_to_wait()) {
         return Step::wait;
     }
     EntryList entries;
-    if (const ibv_wc_status status = open(entries, data_comes_back); status != IBV_WC_SUCCESS) {
+    if (const ibv_wc_status status = open(entries); status != IBV_WC_SUCCESS) {
         return fail_in_turn(status);
     }
-    if (request_.state == State::waiting) {
+    if (begins_) {
         request_.psn = requester_.next_psn;
         request_.state = State::sending;
         request_.offset = 0;

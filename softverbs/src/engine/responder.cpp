@@ -16,6 +16,9 @@ void InboundRequest::operator()() {
         return;
     }
     if (header_.source == qp_.attributes.dest_qp_num && in_sequence()) {
+        if (state == IBV_QPS_RTR && !std::exchange(responder_.established, true)) {
+            raise_event(qp_, IBV_EVENT_COMM_EST);
+        }
         execute();
     }
 }
@@ -90,7 +93,12 @@ void InboundRequest::duplicate_atomic() {
 }
 
 void InboundRequest::execute() {
-    if (!reliable() && header_.kind != Kind::send && header_.kind != Kind::write) {
+    const bool returns_data = header_.kind != Kind::send && header_.kind != Kind::write;
+    if (!reliable() && returns_data) {
+        return;
+    }
+    if (returns_data && header_.reads_outstanding > qp_.attributes.max_dest_rd_atomic) {
+        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
     switch (header_.kind) {
@@ -157,7 +165,13 @@ bool InboundRequest::permitted(unsigned access, Window& window) {
             Denied::no) {
         return true;
     }
-    send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+    send_nak(NakCode::remote_access);
+    if (reliable()) {
+        if (responder_.current_taken) { // by a write with immediate data
+            complete(IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_LOC_ACCESS_ERR, 0);
+        }
+        enter_error(qp_, IBV_EVENT_QP_ACCESS_ERR);
+    }
     return false;
 }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <endian.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+
 #include <array>
 #include <atomic>
 #include <cstring>
 
 #include "engine/responder.hpp"
 
-// What a queue pair does for each kind of request.
+// Execution of each kind of request by the responder.
 
 namespace softverbs {
 
@@ -19,16 +23,64 @@ std::uint64_t capacity(const RecvRequest& request) noexcept {
     return sum;
 }
 
-/// What is written before a datagram that came by GID: the beginning of an IPv6 header.
+bool is_ipv4(const ibv_gid& gid) noexcept {
+    constexpr std::array<std::uint8_t, 12> mapped{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;
+}
+
+/// The checksum of an IPv4 header: the complement of the sum of its 16-bit words, in network byte
+/// order. The checksum field of @p header is 0.
+std::uint16_t ipv4_checksum(const iphdr& header) noexcept {
+    std::array<std::uint16_t, sizeof header / 2> words{};
+    std::memcpy(words.data(), &header, sizeof header);
+    std::uint32_t sum = 0;
+    for (const std::uint16_t word : words) {
+        sum += word;
+    }
+    sum = (sum & 0xffffU) + (sum >> 16U);
+    sum = (sum & 0xffffU) + (sum >> 16U);
+    return static_cast<std::uint16_t>(~sum);
+}
+
+/// Returns the 40 bytes that precede a datagram with a global route in its receive buffer: a GRH,
+/// which has the form of an IPv6 header, or for RoCE v2 between IPv4 addresses 20 bytes of 0 and an
+/// IPv4 header.
 std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept {
+    constexpr std::uint32_t bth = 12;
+    constexpr std::uint32_t deth = 8;
+    constexpr std::uint32_t immediate = 4;
+    constexpr std::uint32_t icrc = 4;
+    constexpr std::uint32_t udp = 8;
+    constexpr std::uint8_t next_is_bth = 0x1b;
+    const GlobalRoute route = unpack(header.compare_add);
+    const auto data = static_cast<std::uint32_t>((header.length + 3) & ~std::uint64_t{3});
+    const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
+    const std::uint32_t length =
+        (route.is_roce_v2 ? udp : 0) + bth + deth + (has_immediate ? immediate : 0) + data + icrc;
+    std::array<std::byte, grh_length> bytes{};
+    if (route.is_roce_v2 && is_ipv4(header.source_gid) && is_ipv4(header.destination_gid)) {
+        iphdr ip{};
+        ip.version = 4;
+        ip.ihl = sizeof ip / 4;
+        ip.tos = route.traffic_class;
+        ip.tot_len = htobe16(static_cast<std::uint16_t>(sizeof ip + length));
+        ip.frag_off = htobe16(IP_DF);
+        ip.ttl = route.hop_limit;
+        ip.protocol = IPPROTO_UDP;
+        std::memcpy(&ip.saddr, header.source_gid.raw + 12, sizeof ip.saddr);
+        std::memcpy(&ip.daddr, header.destination_gid.raw + 12, sizeof ip.daddr);
+        ip.check = ipv4_checksum(ip);
+        std::memcpy(bytes.data() + grh_length - sizeof ip, &ip, sizeof ip);
+        return bytes;
+    }
     ibv_grh grh{};
-    grh.version_tclass_flow = htobe32(6U << 28U);
-    grh.paylen = htobe16(static_cast<std::uint16_t>(header.length));
-    grh.next_hdr = 0x1b; // an InfiniBand header follows
-    grh.hop_limit = 1;
+    grh.version_tclass_flow =
+        htobe32(6U << 28U | std::uint32_t{route.traffic_class} << 20U | route.flow_label);
+    grh.paylen = htobe16(static_cast<std::uint16_t>(length));
+    grh.next_hdr = route.is_roce_v2 ? std::uint8_t{IPPROTO_UDP} : next_is_bth;
+    grh.hop_limit = route.hop_limit;
     grh.sgid = header.source_gid;
     grh.dgid = header.destination_gid;
-    std::array<std::byte, grh_length> bytes{};
     static_assert(sizeof grh == grh_length);
     std::memcpy(bytes.data(), &grh, sizeof grh);
     return bytes;
@@ -68,7 +120,11 @@ void InboundRequest::send() {
     }
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
-        send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+        // A class J error: the message is acknowledged, because its data has arrived, and the error
+        // is the responder's alone. The status is that of the kernel's rxe driver.
+        send_ack();
+        complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
+        enter_error(qp_);
         return;
     }
     complete(IBV_WC_RECV, IBV_WC_SUCCESS, header_.length);
@@ -77,10 +133,15 @@ void InboundRequest::send() {
 
 void InboundRequest::write() {
     Window window{};
-    if (!sums_up() || !permitted(IBV_ACCESS_REMOTE_WRITE, window)) {
+    const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
+    // The last packet of a message carries the immediate data and takes a receive request, the
+    // first packet carries the key. With a single packet the receive request comes first, so a
+    // write with a bad key completes it with IBV_WC_LOC_ACCESS_ERR.
+    const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
+    if (!sums_up() || (with_immediate && single_packet && !have_receive()) ||
+        !permitted(IBV_ACCESS_REMOTE_WRITE, window)) {
         return;
     }
-    const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
     if (with_immediate && is_last() && !have_receive()) {
         return;
     }

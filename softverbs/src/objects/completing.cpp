@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <utility>
+
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -26,14 +28,7 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     }
 }
 
-void raise(Qp& qp, ibv_event_type type) {
-    ibv_async_event event{};
-    event.element.qp = qp.native();
-    event.event_type = type;
-    raise_event(context_of(qp.qp_base), event);
-}
-
-/// Whether the oldest send request is in flight, partly sent, or about to be sent again.
+/// Returns whether the oldest send request is in flight, partly sent, or about to be sent again.
 bool is_sending(const Qp& qp) noexcept {
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
@@ -50,6 +45,32 @@ void flush_receive(Qp& qp, std::uint64_t wr_id) {
 
 } // namespace
 
+void raise_event(Qp& qp, ibv_event_type type) {
+    ibv_async_event event{};
+    event.element.qp = qp.native();
+    event.event_type = type;
+    raise_event(context_of(qp.qp_base), event);
+}
+
+void release_slots(const Completion& completion) noexcept {
+    if (completion.qp == nullptr) {
+        return;
+    }
+    if (completion.send_limit != 0) {
+        completion.qp->sends.free_until(completion.send_limit);
+    } else if (completion.srq != nullptr) {
+        completion.srq->requests.free();
+    } else {
+        completion.qp->receives.free();
+    }
+}
+
+void release_current_receive(Qp& qp) noexcept {
+    if (std::exchange(qp.responder.current_taken, false) && qp.shared_queue != nullptr) {
+        qp.shared_queue->requests.free();
+    }
+}
+
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
                    std::uint32_t vendor_error) {
     const SendRequest& request = qp.sends.front();
@@ -62,6 +83,8 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     const bool wanted =
         status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
+    completion.qp = &qp;
+    completion.send_limit = qp.sends.first() + 1;
     // The request is removed before its completion is pushed: if the completion queue overruns,
     // push() flushes the whole send queue.
     qp.sends.pop();
@@ -75,7 +98,7 @@ void end_draining(Qp& qp) {
     if (qp.state() == IBV_QPS_SQD && qp.attributes.sq_draining != 0 && !is_sending(qp)) {
         qp.attributes.sq_draining = 0;
         if (qp.attributes.en_sqd_async_notify != 0) {
-            raise(qp, IBV_EVENT_SQ_DRAINED);
+            raise_event(qp, IBV_EVENT_SQ_DRAINED);
         }
     }
 }
@@ -83,6 +106,8 @@ void end_draining(Qp& qp) {
 void complete_receive(Qp& qp, const Completion& completion) {
     Completion numbered = completion;
     numbered.wc.qp_num = qp.number();
+    numbered.qp = &qp;
+    numbered.srq = qp.shared_queue;
     push(*qp.recv_queue, numbered);
 }
 
@@ -127,10 +152,10 @@ void enter_error(Qp& qp, int event) {
     if (qp.state() == IBV_QPS_ERR) {
         return;
     }
-    qp.qp_base.state = IBV_QPS_ERR;
+    qp.current_state = IBV_QPS_ERR;
     qp.attributes.sq_draining = 0;
     if (event >= 0) {
-        raise(qp, static_cast<ibv_event_type>(event));
+        raise_event(qp, static_cast<ibv_event_type>(event));
     }
     flush_sends(qp);
     flush_receives(qp);
@@ -138,13 +163,13 @@ void enter_error(Qp& qp, int event) {
     // event says that this queue pair will take no more of them.
     if (qp.shared_queue != nullptr && !qp.last_receive_flushed) {
         qp.last_receive_flushed = true;
-        raise(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+        raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
     }
 }
 
 void enter_send_queue_error(Qp& qp) {
     if (qp.state() == IBV_QPS_RTS || qp.state() == IBV_QPS_SQD) {
-        qp.qp_base.state = IBV_QPS_SQE;
+        qp.current_state = IBV_QPS_SQE;
         qp.attributes.sq_draining = 0;
         flush_sends(qp);
     }

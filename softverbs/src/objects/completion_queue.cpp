@@ -232,7 +232,9 @@ int take(Cq& cq, std::span<ibv_wc> out) noexcept {
     const std::size_t count = std::min<std::size_t>(out.size(), cq.pushed - cq.taken);
     const std::size_t mask = cq.ring.size() - 1;
     for (std::size_t i = 0; i < count; ++i) {
-        out[i] = cq.ring[cq.taken++ & mask].wc;
+        const Completion& completion = cq.ring[cq.taken++ & mask];
+        out[i] = completion.wc;
+        release_slots(completion);
     }
     return static_cast<int>(count);
 }
@@ -296,6 +298,8 @@ void forget(Cq& cq, std::uint32_t qp_number) {
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
         if (cq.ring[i & mask].wc.qp_num != qp_number) {
             cq.ring[kept++ & mask] = cq.ring[i & mask];
+        } else if (cq.ring[i & mask].srq != nullptr) {
+            release_slots(cq.ring[i & mask]);
         }
     }
     cq.pushed = kept;

@@ -15,6 +15,7 @@
 namespace softverbs {
 
 struct Qp;
+struct Srq;
 struct Cq;
 
 struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
@@ -25,6 +26,12 @@ struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
+    /// The queue pair whose slots this completion frees when the program polls it: its send queue
+    /// slots before send_limit, or one slot of its receive queue or of @p srq when send_limit is 0.
+    /// Null: none, for completions that a test injected.
+    Qp* qp = nullptr;
+    Srq* srq = nullptr;
+    std::uint64_t send_limit = 0;
     /// Time of the completion in nanoseconds, by CLOCK_MONOTONIC and CLOCK_REALTIME. 0 unless the
     /// queue was created with the timestamp flags.
     std::uint64_t timestamp_ns = 0;
@@ -99,7 +106,8 @@ void push(Cq& cq, const Completion& completion);
 void break_cq(Cq& cq);
 /// Raises a completion event if the queue is armed, and disarms it.
 void notify(Cq& cq);
-/// Removes the completions of a queue pair that is reset or destroyed.
+/// Removes the completions of a queue pair that is reset or destroyed, and frees the slots that its
+/// completions occupy in a shared receive queue.
 void forget(Cq& cq, std::uint32_t qp_number);
 
 } // namespace softverbs

@@ -3,6 +3,7 @@
 
 #include "objects/completion_queue.hpp"
 #include "objects/process.hpp"
+#include "objects/queue_pair.hpp"
 
 namespace softverbs {
 
@@ -17,6 +18,7 @@ int advance(Cq& cq) {
         return ENOENT;
     }
     cq.current = cq.ring[cq.taken++ & (cq.ring.size() - 1)];
+    release_slots(cq.current);
     cq.status = cq.current.wc.status;
     cq.wr_id = cq.current.wc.wr_id;
     return 0;

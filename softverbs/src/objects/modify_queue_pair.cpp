@@ -125,11 +125,11 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
 /// Returns the queue pair to the state after creation: removes all posted work requests without
 /// completions, and its completions that were not polled.
 void reset(Qp& qp) {
-    qp.qp_base.state = IBV_QPS_RESET;
+    qp.current_state = IBV_QPS_RESET;
     qp.sends.clear();
     qp.receives.clear();
     qp.requester.next = qp.sends.end();
-    qp.responder.current_taken = false;
+    release_current_receive(qp);
     invalidate_all(qp);
     forget(*qp.send_queue, qp.number());
     forget(*qp.recv_queue, qp.number());
@@ -173,7 +173,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
     } else if (to == IBV_QPS_ERR) {
         enter_error(qp);
     } else {
-        qp.qp_base.state = to;
+        qp.current_state = to;
     }
     if (to == IBV_QPS_SQD && from != IBV_QPS_SQD) {
         qp.attributes.sq_draining = 1;

@@ -191,7 +191,8 @@ int destroy_qp(Qp& qp) {
     process().engine.destroyed(qp);
     invalidate_all(qp);
     process().qps.erase(qp.number());
-    qp.qp_base.state = IBV_QPS_RESET;
+    qp.current_state = IBV_QPS_RESET;
+    release_current_receive(qp);
     forget(*qp.send_queue, qp.number());
     forget(*qp.recv_queue, qp.number());
     forget_events(context_of(qp.qp_base), qp.native());

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -85,6 +86,11 @@ struct RecvRequest {
 
 /// A fixed-capacity ring of work requests. Its memory is allocated for the first request, because a
 /// program may create thousands of queue pairs and use few.
+///
+/// A request leaves the ring with pop() when it completes, but its slot stays occupied until free()
+/// or free_until(), when the program has polled a completion that covers it. So, as with providers,
+/// a program that does not poll gets ENOMEM once it has posted as many requests as the queue is
+/// deep.
 template <class Request>
 class Ring {
   public:
@@ -92,15 +98,22 @@ class Ring {
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
     /// Number of slots: the capacity rounded up to a power of two, which makes place() cheap.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(capacity_); }
+    /// Number of requests that have not completed.
     [[nodiscard]] std::size_t size() const noexcept {
         return static_cast<std::size_t>(end_ - first_);
     }
     [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
-    [[nodiscard]] bool full() const noexcept { return size() == capacity_; }
-    /// Positions increase without limit: first() is the oldest request, end() is one after the
-    /// newest.
+    /// Number of occupied slots.
+    [[nodiscard]] std::size_t occupied() const noexcept {
+        return static_cast<std::size_t>(end_ - freed_);
+    }
+    [[nodiscard]] bool full() const noexcept { return occupied() == capacity_; }
+    /// Positions increase without limit: first() is the oldest request that has not completed,
+    /// end() is one after the newest.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+    /// The slots from end() up to this position are free.
+    [[nodiscard]] std::uint64_t limit() const noexcept { return freed_ + capacity_; }
     [[nodiscard]] std::size_t place(std::uint64_t position) const noexcept {
         return static_cast<std::size_t>(position) & (slots_.size() - 1);
     }
@@ -133,12 +146,20 @@ class Ring {
     /// Adds the requests that were written to the slots before @p position.
     void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
-    void clear() noexcept { first_ = end_; }
+    /// Frees the slot of one completed request.
+    void free() noexcept { ++freed_; }
+    /// Frees the slots of all completed requests before @p position.
+    void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
+    /// Occupies slots of a new ring with completed requests.
+    void occupy(std::size_t count) noexcept { first_ = end_ = first_ + count; }
+    /// Removes all requests and frees all slots.
+    void clear() noexcept { first_ = freed_ = end_; }
 
   private:
     std::size_t capacity_;
     std::vector<Request> own_;
     std::span<Request> slots_;
+    std::uint64_t freed_ = 0;
     std::uint64_t first_ = 0;
     std::uint64_t end_ = 0;
 };
@@ -209,6 +230,8 @@ struct Responder {
     bool current_taken = false;
     /// A NAK for the current gap in the sequence was sent.
     bool gap_reported = false;
+    /// IBV_EVENT_COMM_EST was raised.
+    bool established = false;
     /// Results of the latest atomics, to answer retransmitted requests.
     struct Atomic {
         std::uint32_t psn = 0;
@@ -222,6 +245,9 @@ struct Responder {
 struct Qp : ibv_qp_ex {
     ibv_qp_init_attr_ex init{};
     ibv_qp_attr attributes{}; // as ibv_query_qp() returns it
+    /// The state of the queue pair. As with libibverbs, ibv_qp::state is a copy of it that only
+    /// ibv_modify_qp() and ibv_query_qp() update.
+    ibv_qp_state current_state = IBV_QPS_RESET;
     bool signal_all = false;
     bool extended = false; // created with send_ops_flags
     Cq* send_queue = nullptr;
@@ -256,7 +282,7 @@ struct Qp : ibv_qp_ex {
     [[nodiscard]] static Qp& of(ibv_qp* qp) noexcept { return *reinterpret_cast<Qp*>(qp); }
     [[nodiscard]] static Qp& of(ibv_qp_ex* qp) noexcept { return static_cast<Qp&>(*qp); }
     [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
-    [[nodiscard]] ibv_qp_state state() const noexcept { return qp_base.state; }
+    [[nodiscard]] ibv_qp_state state() const noexcept { return current_state; }
     [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
     /// The protection domain that its requests are checked against.
     [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd)->protection; }
@@ -337,5 +363,12 @@ void flush_receives(Qp& qp);
 void end_draining(Qp& qp);
 /// Pushes a completion to the receive CQ, with the queue pair number filled in.
 void complete_receive(Qp& qp, const Completion& completion);
+/// Frees the slot of a receive request that a message in progress took from the shared receive
+/// queue, when the queue pair is reset or destroyed.
+void release_current_receive(Qp& qp) noexcept;
+/// Frees the queue slots that a completion covers, when the program has polled it.
+void release_slots(const Completion& completion) noexcept;
+/// Raises an asynchronous event of the queue pair.
+void raise_event(Qp& qp, ibv_event_type type);
 
 } // namespace softverbs

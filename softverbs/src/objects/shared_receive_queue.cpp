@@ -45,6 +45,7 @@ int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
 /// Changes the capacity and keeps the posted requests: 0, or ENOMEM.
 int resize(Srq& srq, std::uint32_t max_wr) {
     Ring<RecvRequest> resized(max_wr);
+    resized.occupy(srq.requests.occupied() - srq.requests.size());
     if (srq.requests.allocated()) {
         try {
             resized.allocate();
@@ -104,7 +105,7 @@ int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask) {
         max_wr = attributes.max_wr;
         const auto max = device_of(srq).attributes.orig_attr.max_srq_wr;
         if (max_wr < 1 || max_wr > static_cast<std::uint32_t>(max) ||
-            max_wr < srq.requests.size()) {
+            max_wr < srq.requests.occupied()) {
             return EINVAL;
         }
     }

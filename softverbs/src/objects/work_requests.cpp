@@ -30,7 +30,7 @@ int find_room(Qp& qp) {
     if (const int error = allocate_sends(qp); error != 0) {
         return error;
     }
-    qp.batch_limit = qp.sends.first() + qp.sends.capacity();
+    qp.batch_limit = qp.sends.limit();
     return qp.batch_end < qp.batch_limit ? 0 : ENOMEM;
 }
 
