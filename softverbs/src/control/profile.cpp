@@ -154,10 +154,9 @@ void as_default(Device& device) {
     static_cast<void>(device);
 }
 void as_mlx5(Device& device) {
-    // MEMIC: sizes are multiples of 64 bytes, take whole pages of the BAR, and are copied by words.
+    // MEMIC: sizes are multiples of 64 bytes and take whole pages of the BAR.
     device.rules.dm_granule = 64;
     device.rules.dm_consumed = 4096;
-    device.rules.dm_copy_granule = 4;
     device.attributes.max_dm_size = 128 << 10;
     // The kernel's driver limits the rate of raw packet queue pairs only.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;

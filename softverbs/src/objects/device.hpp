@@ -37,9 +37,9 @@ struct Rules {
     std::size_t dm_granule = 64;
     /// An allocation consumes a multiple of this many bytes of max_dm_size.
     std::size_t dm_consumed = 64;
-    /// Offsets and lengths of ibv_memcpy_to_dm() and ibv_memcpy_from_dm() must be multiples of this
-    /// many bytes (EINVAL).
-    std::size_t dm_copy_granule = 1;
+    /// Offsets and lengths of copies must be multiples of this (EINVAL): device memory is accessed by
+    /// 32-bit words.
+    std::size_t dm_copy_granule = 4;
     unsigned dm_max_log_align = 12;
 };
 

@@ -214,7 +214,7 @@ void unimport_dm(Dm& dm) {
 Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {
     DeviceMemory& memory = *dm.memory;
     if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & ~region_access) != 0 ||
-        !is_consistent(access) || length == 0 || !lies_within(offset, length, memory.length) ||
+        !is_consistent(access) || !lies_within(offset, length, memory.length) ||
         memory.freed || memory.device != context_of(pd).device) {
         return fail(EINVAL);
     }
