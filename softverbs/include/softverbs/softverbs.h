@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #pragma once
 
-/* What a test can do to softverbs, and see of it, beyond verbs. A program gets these functions by
- * linking softverbs::softverbs, or with dlsym(3) when the library is preloaded. All are
- * thread-safe. Devices are counted from 0, ports from 1. */
+/* Functions with which a test controls softverbs and reads its state. A program gets them by
+ * linking softverbs::softverbs, or by dlsym(3) when the library is preloaded. All are thread-safe.
+ * Device numbers start at 0, port numbers at 1. Functions that return an int without another
+ * description return 0, or an errno: EINVAL (a wrong argument), ENODEV (no such device), ENOMEM. */
 
 #include <infiniband/verbs.h>
 #include <stddef.h>
@@ -13,95 +14,106 @@
 extern "C" {
 #endif
 
-/* A header of C, with names as verbs.h has them. NOLINTBEGIN(readability-identifier-naming) */
+/* A C header whose names follow those of verbs.h. NOLINTBEGIN(readability-identifier-naming) */
 
-/* Devices. What is set here counts for contexts that are open as well, except the number of
- * devices, and begins anew with softverbs_reset(). */
+/* Devices. The settings also apply to contexts that are open already. softverbs_reset() removes
+ * them. */
 
-/* Back to what SOFTVERBS_PROFILE and SOFTVERBS_DEVICES say, or to @profile and @devices when they
- * are given (NULL, 0: not); forgets faults. 0, or an errno: EBUSY (contexts or lists are alive),
- * EINVAL (no such profile). */
+/* Creates the devices anew, with default settings, and removes all planned faults. @profile is the
+ * profile of the devices (NULL: that of SOFTVERBS_PROFILE), @devices their number (0: that of
+ * SOFTVERBS_DEVICES). 0, or an errno: EBUSY (a context is open, or a device list is not freed),
+ * EINVAL (no such profile, or more than 8 devices), ENOMEM. */
 int softverbs_reset(const char* profile, unsigned devices);
-/* As @devices of softverbs_reset(): none at all, as on a machine that has no such hardware. */
+/* Value for @devices of softverbs_reset(): no device, as on a machine without RDMA hardware. */
 #define SOFTVERBS_NO_DEVICES (~0U)
-/* Leaves the devices of the real library, if the machine has any, out of ibv_get_device_list(): for
- * tests of what a program does with those it finds. Stays through softverbs_reset(). */
+/* Removes the devices of the real libibverbs from ibv_get_device_list(), so that a test sees the
+ * same devices on every machine. softverbs_reset() does not change this setting. */
 void softverbs_hide_real_devices(int hide);
-/* 0, or ENODEV, EINVAL. Of the attributes, what softverbs enforces follows them: max_mr_size,
- * max_dm_size, odp_caps, atomic_cap, max_qp_wr and their like. */
+/* Device attributes. softverbs enforces the new limits and capabilities, such as max_mr_size,
+ * max_dm_size, odp_caps, atomic_cap and max_qp_wr. The number of ports does not change. */
 int softverbs_get_device_attr(unsigned device, struct ibv_device_attr_ex* attr);
 int softverbs_set_device_attr(unsigned device, const struct ibv_device_attr_ex* attr);
 int softverbs_set_device_name(unsigned device, const char* name);
 int softverbs_set_completion_vectors(unsigned device, int vectors);
-/* Which optional entry points the device has; all at first. One that is left out answers as in a
- * provider that never had it. */
+/* Optional features of a device, as a bit mask. By default a device has all of them except
+ * SOFTVERBS_FEATURE_DM_COPY_GARBAGE. Without a feature, its verbs fail as with a provider that does
+ * not implement them. */
 enum softverbs_feature {
     SOFTVERBS_FEATURE_CREATE_QP_EX = 1 << 0, /* ibv_create_qp_ex with send_ops_flags: ibv_wr_* */
     SOFTVERBS_FEATURE_CREATE_CQ_EX = 1 << 1,
     SOFTVERBS_FEATURE_DM = 1 << 2,
-    SOFTVERBS_FEATURE_DM_COPY = 1 << 3, /* memcpy_to_dm and memcpy_from_dm of an ibv_dm are set */
-    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* they are not set, and not null either */
+    SOFTVERBS_FEATURE_DM_COPY = 1 << 3, /* ibv_dm::memcpy_to_dm and memcpy_from_dm are set */
+    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* they hold invalid addresses */
     SOFTVERBS_FEATURE_DMABUF = 1 << 5,
     SOFTVERBS_FEATURE_MW = 1 << 6,
     SOFTVERBS_FEATURE_QUERY_DEVICE_EX = 1 << 7,
 };
 int softverbs_set_features(unsigned device, unsigned features);
+/* Returns the bit mask; 0 when there is no such device. */
 unsigned softverbs_features(unsigned device);
-/* What ibv_reg_dmabuf_mr fails with: before the descriptor is looked at, as where the kernel or
- * driver lacks it, and after, as an exporter does. 0: not. With unchecked, descriptors that are not
- * open are registered. */
+/* Makes ibv_reg_dmabuf_mr() fail with an errno. @before: before it checks the descriptor, like a
+ * kernel or driver without dma-buf support. @attach: after it has mapped the descriptor, like an
+ * exporter that rejects the device. 0: no failure. With @unchecked, descriptors that are not open
+ * or cannot be mapped are registered all the same. */
 int softverbs_set_dmabuf_errors(unsigned device, int before, int attach, int unchecked);
-/* Ports are added as needed; count is at most 8. */
+/* Adds or removes ports, @count is 1 to 8. A new port is a copy of port 1 with its own LID and
+ * GIDs. */
 int softverbs_set_port_count(unsigned device, uint8_t count);
 int softverbs_set_port_attr(unsigned device, uint8_t port, const struct ibv_port_attr* attr);
 int softverbs_set_gid_table(unsigned device, uint8_t port, const struct ibv_gid_entry* entries,
                             size_t count);
-/* Active or down, as when a cable is pulled: with IBV_EVENT_PORT_ACTIVE or _ERR to every context;
- * while it is down nothing is sent or received. */
+/* Sets a port to IBV_PORT_ACTIVE or IBV_PORT_DOWN, as when its cable is plugged or pulled. Raises
+ * IBV_EVENT_PORT_ACTIVE or IBV_EVENT_PORT_ERR in every context of the device. A port that is down
+ * neither sends nor receives packets. */
 int softverbs_set_port_state(unsigned device, uint8_t port, enum ibv_port_state state);
 
 /* Faults */
 
-/* The @nth (from 1) call of @verb ("ibv_reg_mr"; without "ibv_" as well; "ibv_reg_mr" means
- * ibv_reg_mr_iova2 too; NULL: any that makes, changes or asks for something, not those that
- * destroy, which have to be named) from now on fails with @error, once. 0, or EINVAL (no such
- * verb). */
+/* Makes the @nth call of @verb from now on fail with @error, once; @nth starts at 1. @verb is a
+ * name such as "ibv_reg_mr" or "reg_mr"; "ibv_reg_mr" includes ibv_reg_mr_iova2(). NULL counts the
+ * calls of all verbs except those that destroy objects, which fail only if they are named. 0, or
+ * EINVAL (no such verb, @nth is 0, or @error is not positive). */
 int softverbs_fail_call(const char* verb, unsigned nth, int error);
 enum softverbs_packet_fault {
     SOFTVERBS_PACKET_DROP,
-    SOFTVERBS_PACKET_DELAY, /* by @delay_ms */
+    SOFTVERBS_PACKET_DELAY, /* by @delay_ms milliseconds */
     SOFTVERBS_PACKET_DUPLICATE,
-    SOFTVERBS_PACKET_CORRUPT, /* the receiver finds out by its checksum, and drops it */
+    SOFTVERBS_PACKET_CORRUPT, /* the receiver detects it by the checksum and drops it */
 };
-/* The @nth packet that this process sends from now on. */
+/* Applies a fault to the @nth packet that this process sends from now on; @nth starts at 1. */
 int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-/* Faults as in SOFTVERBS_FAULTS: a list separated by commas of
+/* Replaces all planned faults by those in @text, which has the format of SOFTVERBS_FAULTS: a list,
+ * separated by commas, of
  *   <verb>[#<n>]=<errno's name>        reg_mr#3=ENOMEM
  *   packet#<n>=drop|duplicate|corrupt|delay:<ms>
  *   dm=exhausted                       no device memory is left
- *   dmabuf=unmappable                  dma-bufs have no mmap(2), as those of GPUs
- * EINVAL, and nothing is changed, when it is not that. */
+ *   dmabuf=unmappable                  dma-bufs do not support mmap(2), like those of GPUs
+ * 0, or EINVAL (@text has another format; the faults do not change). */
 int softverbs_set_faults(const char* text);
-/* How many of the faults asked for have not happened yet. */
+/* Number of planned faults of calls and packets that have not happened yet. */
 unsigned softverbs_pending_faults(void);
 void softverbs_clear_faults(void);
-/* The region's memory is gone, as when a dma-buf's exporter revokes it: whoever uses it gets an
- * error. */
+/* Revokes the memory of a region, as the exporter of a dma-buf can. Later accesses to the region
+ * and to the windows bound to it fail. */
 int softverbs_revoke_mr(struct ibv_mr* mr);
-/* IBV_EVENT_DEVICE_FATAL; from now on what is outstanding is flushed and calls fail with EIO. */
+/* Raises IBV_EVENT_DEVICE_FATAL and flushes all outstanding work requests of the context. Its verbs
+ * then fail with EIO, except those that destroy objects, poll completions or read events. */
 int softverbs_fail_device(struct ibv_context* context);
-/* Any asynchronous event, as if it had happened. */
+/* Raises an asynchronous event in a context. */
 int softverbs_raise_event(struct ibv_context* context, const struct ibv_async_event* event);
-/* A completion, as if it had happened. */
+/* Adds a completion to a completion queue, and raises an event if the queue is armed. */
 int softverbs_complete(struct ibv_cq* cq, const struct ibv_wc* completion);
-/* The same just before the next request for an event takes effect: too early to raise one. */
+/* Adds a completion during the next ibv_req_notify_cq(), just before that call arms the queue, so
+ * that the completion raises no event. */
 int softverbs_complete_before_request(struct ibv_cq* cq, const struct ibv_wc* completion);
-/* The event that was asked for, for a completion that somebody else has taken. */
+/* Raises a completion event without a completion, if the queue is armed. The program sees this when
+ * another thread has polled the completion already. */
 int softverbs_raise_cq_event(struct ibv_cq* cq);
-/* As after an overrun: polling fails. */
+/* Lets a completion queue overrun: polling fails, IBV_EVENT_CQ_ERR is raised, and the queue pairs
+ * that use the queue enter the error state. */
 int softverbs_break_cq(struct ibv_cq* cq);
 
-/* Seeing */
+/* State */
 
 enum softverbs_kind {
     SOFTVERBS_LIST,
@@ -117,21 +129,23 @@ enum softverbs_kind {
     SOFTVERBS_QP,
     SOFTVERBS_TD,
     SOFTVERBS_XRCD,
-    SOFTVERBS_KINDS, /* how many there are; as an argument: all of them */
+    SOFTVERBS_KINDS, /* number of kinds; as an argument, all kinds */
 };
-/* How many objects of a kind this process has. */
+/* Number of objects of a kind that this process has not destroyed. */
 size_t softverbs_live(enum softverbs_kind kind);
-/* How often something that was in use was to be destroyed (EBUSY; a device is closed all the same),
- * or an object was passed that is not there any more. */
+/* Number of errors in the program's use of verbs: destroying an object that is in use (EBUSY),
+ * closing a device while objects of it exist, and acknowledging more events than were received. */
 unsigned softverbs_violations(void);
-/* Events taken and not acknowledged. */
+/* Number of events that the program has received and not acknowledged. */
 unsigned softverbs_unacknowledged_events(void);
-/* Whether an event was asked for and has not been raised. */
+/* 1 when the queue is armed: an event was requested and has not been raised. Otherwise 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
-/* How the last process that this one talked to gets the bytes of private memory: "process_vm",
- * "records", or "none yet". */
+/* How the data of long messages is copied out of the private memory of the process connected last:
+ * "process_vm" (by process_vm_readv(2)), "records" (in packets), or "none yet". The string is
+ * static. */
 const char* softverbs_pull_method(void);
-/* The number of packets sent, received, dropped as corrupt, sent again. */
+/* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
+ * an RNR NAK or a sequence error NAK. */
 struct softverbs_counters {
     uint64_t sent, received, corrupt, retried;
 };

@@ -20,7 +20,7 @@ constexpr std::uint32_t max_gids = 1024;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint8_t link_disabled = 3;
 
-/// Calls @p function with a device: what it returns, or ENODEV.
+/// Calls @p function with a device and returns its result; ENODEV when there is no such device.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
     try {
@@ -32,7 +32,7 @@ int with_device(unsigned index, const Function& function) {
     }
 }
 
-/// The same with one of its ports; EINVAL when it has no such port.
+/// Calls @p function with a device and one of its ports; EINVAL when there is no such port.
 template <class Function>
 int with_port(unsigned index, unsigned number, const Function& function) {
     return with_device(index, [&](Device& device) {
@@ -68,7 +68,8 @@ int reset(const char* profile, unsigned count) {
     if (std::ranges::any_of(devices, [](const auto& device) { return device->holders != 0; })) {
         return EBUSY;
     }
-    // In place, since programs hold on to devices that they were shown.
+    // Device objects are overwritten in place, because programs keep pointers to devices that they
+    // found.
     auto described = describe_devices(settings);
     const std::size_t kept = std::min(devices.size(), described.size());
     for (std::size_t i = 0; i < kept; ++i) {
@@ -82,7 +83,7 @@ int reset(const char* profile, unsigned count) {
     return 0;
 }
 
-/// As port 1, with addresses of its own.
+/// A copy of port 1 with another LID and other GIDs.
 Port make_port(const Port& first, unsigned number) {
     Port port = first;
     const unsigned offset = number - 1;

@@ -12,7 +12,8 @@ namespace softverbs {
 
 namespace {
 
-/// Does something to an object of ours, with the lock held; EINVAL when it is another library's.
+/// Calls @p function with Process::lock held. EINVAL when the handle belongs to the real
+/// libibverbs.
 template <class Native, class Function>
 int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {

@@ -16,7 +16,8 @@ namespace softverbs {
 
 namespace {
 
-/// Takes what is before @p separator off @p text; all of it when there is none.
+/// Removes the part of @p text before @p separator and returns it; the whole text when there is no
+/// separator.
 std::string_view take_until(std::string_view& text, char separator) {
     const std::size_t end = text.find(separator);
     const std::string_view taken = text.substr(0, end);
@@ -33,7 +34,7 @@ std::optional<unsigned> parse_number(std::string_view text) {
     return number;
 }
 
-/// The errno called @p name; nothing when there is none.
+/// The value of the errno macro @p name, such as "ENOMEM"; nullopt when there is none.
 std::optional<int> parse_errno(std::string_view name) {
     for (int error = 1; error < 256; ++error) {
         const char* const known = ::strerrorname_np(error);
@@ -131,8 +132,8 @@ void Faults::clear() {
 int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
     const bool named_only = destroys(verb);
-    // Each counts by itself, so two planned for the same call both count it, and the first one
-    // fails.
+    // Every planned fault counts this call. If several are due at the same call, the first one
+    // decides its errno, and the next one fails the following call.
     for (auto call = calls_.begin(); call != calls_.end();) {
         if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;

@@ -10,18 +10,18 @@
 
 namespace softverbs {
 
-/// The faults that were asked for. See softverbs.h.
+/// The faults that a test has planned and that have not happened yet. See softverbs.h.
 class Faults {
   public:
-    /// 0, or EINVAL.
+    /// These return 0, or EINVAL.
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
     int set(std::string_view text);
     [[nodiscard]] unsigned pending() const;
     void clear();
 
-    /// At the beginning of each entry point that makes, changes, asks for or destroys something: 0,
-    /// or the errno to fail with. @p verb is the public name, "ibv_alloc_pd".
+    /// Entry points that can fail call this first, with their public name, such as "ibv_alloc_pd".
+    /// Returns the errno to fail with, or 0.
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
@@ -29,7 +29,8 @@ class Faults {
         softverbs_packet_fault what;
         unsigned delay_ms;
     };
-    /// At each packet sent: what becomes of it. Null: it is sent.
+    /// The engine calls this for each packet before it sends it. Returns the fault to apply to the
+    /// packet; null: none.
     [[nodiscard]] const PacketFault* packet() {
         return packets_.empty() ? nullptr : packet_slowly();
     }
@@ -38,7 +39,7 @@ class Faults {
 
   private:
     struct Call {
-        std::string verb; // empty: any
+        std::string verb; // empty: any verb
         unsigned left;
         int error;
     };

@@ -25,7 +25,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     ibv_device_attr& basic = attributes.orig_attr;
     std::snprintf(basic.fw_ver, sizeof basic.fw_ver, "1.0.0");
     basic.node_guid = basic.sys_image_guid = htobe64(first_guid + index);
-    basic.max_mr_size = std::uint64_t{1} << 47; // what a process can address
+    basic.max_mr_size = std::uint64_t{1} << 47; // size of the user address space
     basic.page_size_cap = ~std::uint64_t{0xfff};
     basic.vendor_id = 0;
     basic.vendor_part_id = 0;
@@ -63,7 +63,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
                            {reliable, unreliable, datagram}};
     attributes.completion_timestamp_mask = std::numeric_limits<std::uint64_t>::max();
-    attributes.hca_core_clock = 1'000'000; // kHz: a tick is a nanosecond
+    attributes.hca_core_clock = 1'000'000; // kHz: one tick per nanosecond
     attributes.device_cap_flags_ex = basic.device_cap_flags;
     attributes.max_dm_size = std::uint64_t{8} << 20;
     attributes.phys_port_cnt_ex = 1;
@@ -115,7 +115,7 @@ Port make_port(unsigned index, __be64 guid, bool ethernet) {
         link_local.gid_index = 1;
         link_local.gid_type = IBV_GID_TYPE_ROCE_V2;
         port.gids.push_back(link_local);
-        // 192.0.2.0/24 is for documentation: no machine has such an address.
+        // 192.0.2.0/24 is reserved for documentation, so no machine has such an address.
         const std::string address = "::ffff:192.0.2." + std::to_string(10 + index);
         port.gids.push_back(make_gid(address.c_str(), 2, IBV_GID_TYPE_ROCE_V1));
         port.gids.push_back(make_gid(address.c_str(), 3, IBV_GID_TYPE_ROCE_V2));
@@ -129,9 +129,9 @@ Port make_port(unsigned index, __be64 guid, bool ethernet) {
     attributes.lid = static_cast<std::uint16_t>(ethernet ? 0 : 1 + index);
     attributes.sm_lid = static_cast<std::uint16_t>(ethernet ? 0 : 1);
     attributes.max_vl_num = 1;
-    attributes.active_width = 2; // 4x
+    attributes.active_width = 2; // code of a 4x link
     attributes.active_speed = 32;
-    attributes.phys_state = 5; // link up
+    attributes.phys_state = 5; // code of LinkUp
     attributes.link_layer = ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
     return port;
 }
@@ -148,7 +148,7 @@ void without_on_demand(Device& device) {
     device.attributes.odp_caps = {};
 }
 
-// What sets the kinds apart is in the kernel's drivers of the same names.
+// The profiles mlx5, efa and rxe follow the Linux drivers of these names.
 
 void as_default(Device& device) {
     static_cast<void>(device);
@@ -160,14 +160,14 @@ void as_mlx5(Device& device) {
     device.attributes.max_dm_size = 128 << 10;
     // The kernel's driver limits the rate of raw packet queue pairs only.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
-    // Not GLOB: what the CPU does to the memory is no atomic to these NICs.
+    // IBV_ATOMIC_HCA: these NICs' atomics are not atomic with respect to the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
-    // Of a ConnectX-5: there are programs that know by these what a device can do.
+    // IDs of a ConnectX-5. Some programs decide by them which features a device has.
     device.attributes.orig_attr.vendor_id = 0x02c9;
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
 void as_efa(Device& device) {
-    // Pins what it registers; reads and writes at most, on dma-bufs as well.
+    // EFA pins all memory that it registers, and supports reads and writes but no atomics.
     without_on_demand(device);
     without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_MW);
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
@@ -178,7 +178,7 @@ void as_rxe(Device& device) {
     device.rules.dmabuf_error = EOPNOTSUPP;
 }
 void as_old_kernel(Device& device) {
-    // Before Linux 5.12 there is no such ioctl method.
+    // Before Linux 5.12, the kernel has no ioctl for dma-buf registration.
     device.rules.dmabuf_error = EPROTONOSUPPORT;
 }
 void as_small_mr(Device& device) {
@@ -224,7 +224,7 @@ std::string profile_names() {
 void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
               const fabric::HostAddress& address) {
     const std::string number = std::to_string(index);
-    // Programs look for more below these paths, and are to find nothing.
+    // These paths must not exist: programs look for further files in them.
     std::snprintf(device.name, sizeof device.name, "soft%s", number.c_str());
     std::snprintf(device.dev_name, sizeof device.dev_name, "softverbs%s", number.c_str());
     std::snprintf(device.dev_path, sizeof device.dev_path,

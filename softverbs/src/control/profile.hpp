@@ -9,10 +9,12 @@
 namespace softverbs {
 
 [[nodiscard]] bool is_profile(std::string_view name);
-/// "default, mlx5, …", for texts.
+/// The names of all profiles, separated by commas, for messages.
 [[nodiscard]] std::string profile_names();
 
-/// Makes @p device number @p index of the kind that the profile is. The profile has to be one.
+/// Sets all properties of a device to those of a profile.
+/// @param index  number of the device, from 0
+/// @param profile  its name, which must exist
 /// @param address  of this host, for a network between hosts; zeros: there is no such network
 void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
               const fabric::HostAddress& address);

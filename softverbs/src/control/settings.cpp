@@ -16,7 +16,7 @@ namespace softverbs {
 namespace {
 
 std::string_view variable(const char* name) {
-    // A program with more privileges than its user does not take the user's word.
+    // secure_getenv(3) ignores the environment in setuid programs.
     const char* const value = ::secure_getenv(name);
     return value == nullptr ? std::string_view() : std::string_view(value);
 }

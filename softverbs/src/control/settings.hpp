@@ -13,7 +13,7 @@ namespace softverbs {
 
 inline constexpr unsigned max_devices = 8;
 
-/// What the environment asks for.
+/// The settings from the SOFTVERBS_* environment variables.
 struct Settings {
     std::string profile = "default";
     unsigned devices = 1;
@@ -29,11 +29,11 @@ struct Settings {
 /// not possible: a run with other settings would mislead.
 [[nodiscard]] Settings settings_from_environment();
 
-/// Says on stderr what the variable can be, and ends the process.
+/// Prints the valid values of the variable on stderr, and ends the process.
 [[noreturn]] void refuse_setting(const char* variable, std::string_view value,
                                  std::string_view expected);
 
-/// The devices, of a profile that exists.
+/// Creates the devices of a profile, which must exist.
 [[nodiscard]] std::vector<std::unique_ptr<Device>> describe_devices(const Settings& settings);
 
 } // namespace softverbs

@@ -8,8 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// Those that make, change or ask for something, and whose entry points ask Faults::enter().
-/// Sorted.
+/// Verbs that create, modify, query or post, and that call Faults::enter(). Sorted by name.
 constexpr std::array<std::string_view, 51> verbs{
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -64,7 +63,7 @@ constexpr std::array<std::string_view, 51> verbs{
     "ibv_wr_complete",
 };
 
-/// Those that destroy. Sorted.
+/// Verbs that destroy objects. Sorted by name.
 constexpr std::array<std::string_view, 12> destroying_verbs{
     "ibv_close_device", "ibv_close_xrcd", "ibv_dealloc_td",  "ibv_dealloc_mw",
     "ibv_dealloc_pd",   "ibv_dereg_mr",   "ibv_destroy_ah",  "ibv_destroy_comp_channel",

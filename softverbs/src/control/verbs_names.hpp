@@ -5,9 +5,9 @@
 
 namespace softverbs {
 
-/// Whether a fault can be asked for by this name: "ibv_reg_mr".
+/// Whether a fault can be planned for this verb, given as "ibv_reg_mr".
 [[nodiscard]] bool is_verb(std::string_view name) noexcept;
-/// Whether it gives something back, so that it only fails when it is named.
+/// Whether the verb destroys an object. Such a verb fails only when a fault names it.
 [[nodiscard]] bool destroys(std::string_view name) noexcept;
 
 } // namespace softverbs
