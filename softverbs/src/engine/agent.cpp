@@ -10,10 +10,11 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned budget = 64;
-/// How long the agent looks for more after it did something, before it sleeps: what sleeps is woken
-/// by a system call, which takes as long.
+/// After it has done some work, the agent thread spins for this time before it sleeps. Waking a
+/// sleeping thread takes a system call, which costs about as much time.
 constexpr std::uint64_t spin_ns = 20'000;
-/// While the program polls, the agent looks this often whether it still does.
+/// While the program polls, the agent sleeps for this long and then checks whether the program
+/// still polls. The time doubles up to longest_nap_ns.
 constexpr std::uint64_t shortest_nap_ns = 100'000;
 constexpr std::uint64_t longest_nap_ns = 1'000'000;
 

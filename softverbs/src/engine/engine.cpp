@@ -18,7 +18,7 @@ namespace softverbs {
 
 namespace {
 
-/// A thread that takes no signals, which are the program's.
+/// Starts the agent thread with all signals blocked: signals are for the program's threads.
 std::unique_ptr<std::thread> start_thread(Engine::Implementation& engine) {
     sigset_t all{};
     sigset_t before{};
@@ -120,7 +120,8 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // Whoever was sent without asking for an answer is asked now: the queue is to be empty.
+            // The send queue must drain. Requests in flight that did not ask for an ACK are sent
+            // again, now asking for one.
             if (from == IBV_QPS_RTS && qp.type() == IBV_QPT_RC) {
                 engine.resend(qp);
             }
@@ -203,7 +204,8 @@ void Engine::abandon() {
         return;
     }
     engine.node->abandon();
-    // The thread is not in this process, and these stand for what is the parent's: never freed.
+    // The child process does not have this thread, and the node belongs to the parent: both objects
+    // are leaked on purpose.
     static_cast<void>(engine.node.release());
     static_cast<void>(engine.thread.release());
     for (Qp* const qp : process().qps.all()) {
@@ -228,7 +230,7 @@ void Engine::shutdown() {
     lock.unlock();
     engine.thread->join();
     lock.lock();
-    // Other threads may still poll: for them everybody is gone now.
+    // Other threads of the program may still poll. From now on, no other process can be reached.
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             qp->requester.connection = nullptr;

@@ -14,8 +14,9 @@ namespace fabric {
 class Node;
 }
 
-/// Moves the data: executes what is posted, by packets to the other queue pair, in this process or
-/// another. All with the lock held, unless said otherwise.
+/// Executes the posted work requests. It sends packets to the other queue pair, in this process or
+/// in another one, and handles the packets that arrive. The caller holds Process::lock unless a
+/// comment says otherwise.
 class Engine {
   public:
     Engine();
@@ -23,47 +24,52 @@ class Engine {
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    /// Joins the other processes and starts the agent thread, which acts when the program does not
-    /// poll; once is enough. 0, or an errno (with a line on stderr that says what to do).
+    /// Joins the rendezvous of processes and starts the agent thread, which makes progress when the
+    /// program does not poll. Later calls do nothing. 0, or an errno; a message on stderr then says
+    /// what to do.
     [[nodiscard]] int start();
-    /// This process's slot: the upper part of its queue pair numbers. Only once started.
+    /// The slot of this process: the upper bits of its queue pair numbers. Valid after start().
     [[nodiscard]] unsigned slot() const noexcept;
 
-    /// Requests were posted to a queue pair that can send.
+    /// Call this after requests were posted to a queue pair in state RTS.
     void posted(Qp& qp);
-    /// Receives and answers what has arrived, continues what waited for room, runs timers that are
-    /// due. From ibv_poll_cq() and its like.
+    /// Handles arrived packets, continues sends that waited for room in a lane, and runs expired
+    /// timers. ibv_poll_cq() and ibv_start_poll() call this.
     void progress();
-    /// The program is going to wait for an event and will not poll: the agent takes over at once.
+    /// Call this before the program waits for an event: it will not poll, so the agent thread
+    /// starts to make progress at once.
     void program_sleeps();
 
     /// The event of a completion queue is due after @p period_ns, or not at all any more (0).
     void moderated(Cq& cq, std::uint64_t period_ns);
-    /// After modify_qp() changed the state.
+    /// Call this after modify_qp() has changed the state.
     void state_changed(Qp& qp, ibv_qp_state from);
-    /// Its requests were flushed: nothing of it waits for time, room or an answer any more.
+    /// Call this after the send queue was flushed: stops the queue pair's timers and waits.
     void flushed(Qp& qp);
-    /// Before a queue pair is freed: nothing of it is left here afterwards.
+    /// Call this before a queue pair is freed: the engine drops all references to it.
     void destroyed(Qp& qp);
-    /// A port is up again, or down.
+    /// Call this after the state or number of ports has changed: resumes queue pairs that can send
+    /// again.
     void ports_changed();
-    /// Memory that peers may read is not to be read any more: what they fetch as of now is not
-    /// what they were told.
+    /// Call this before memory that peers may read becomes invalid. A direct copy that a peer makes
+    /// of it afterwards fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
-    /// Before a mapping is freed.
+    /// Call this before a mapping is freed: peers are asked to unmap it.
+    /// @param id  Mapping::id
     void unshare(std::uint32_t id);
 
-    /// "process_vm", "records", "none yet": of the connection used last.
+    /// How the process connected last copies data out of private memory: "process_vm", "records" or
+    /// "none yet".
     [[nodiscard]] const char* pull_method() const noexcept;
-    /// For the child after fork(2): it has no part in what its parent is to the others. With the
-    /// lock held.
+    /// Call this in the child after fork(2), with Process::lock held: drops the connections of the
+    /// parent without closing them.
     void abandon();
-    /// At the end of the process: leaves the other processes, and ends the thread. Takes the lock
-    /// itself.
+    /// Call this when the process exits, without Process::lock: closes all connections and joins
+    /// the agent thread.
     void shutdown();
 
     struct Implementation;
-    /// For those who feed it what another process could send.
+    /// For tests that inject packets.
     [[nodiscard]] Implementation& implementation() noexcept { return *implementation_; }
 
   private:

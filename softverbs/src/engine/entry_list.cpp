@@ -10,17 +10,17 @@ namespace softverbs {
 
 namespace {
 
-/// More than a record has.
+/// Larger than the payload of a packet.
 constexpr std::size_t buffer_length = std::size_t{64} * 1024;
 using Buffer = std::array<std::byte, buffer_length>;
 
-/// What null regions read as.
+/// The content of null memory regions.
 std::span<const std::byte> zeros() {
     static const Buffer bytes{};
     return bytes;
 }
 
-/// Where the bytes of unmapped memory are in between; whoever uses it has the lock.
+/// Bounce buffer for memory that the CPU cannot access. Process::lock protects it.
 std::span<std::byte> between() {
     static Buffer bytes{};
     return bytes;
@@ -123,7 +123,8 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
                      std::span<const fabric::Segment> segments) const {
     int error = 0;
     for (const fabric::Segment& in_record : segments) {
-        const fabric::Segment segment = in_record; // the sender could still write to it
+        // a copy, because the sender can still change the record
+        const fabric::Segment segment = in_record;
         const auto stands = [&] { return from == nullptr || from->stands(lane, segment.offer); };
         error = error == 0 && !stands() ? ESTALE : error;
         std::uint64_t done = 0;

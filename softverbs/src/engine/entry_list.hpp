@@ -13,44 +13,49 @@
 
 namespace softverbs {
 
-/// The memory of a request's entries, one after the other, for as long as the lock is held.
+/// The memory of a request's scatter/gather list, as one range of bytes. Valid while Process::lock
+/// is held.
 class EntryList {
   public:
-    EntryList() noexcept {} // NOLINT: windows_ is left as it is
+    EntryList() noexcept {} // NOLINT: windows_ is not initialised, to save time
     ~EntryList();
     EntryList(const EntryList&) = delete;
     EntryList& operator=(const EntryList&) = delete;
 
-    /// Opens the first @p length bytes of the entries. @param write  whether they are written to
+    /// Checks and opens the first @p length bytes of the scatter/gather list.
+    /// @param write  whether the memory will be written
     [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
                               bool write);
-    /// A single window, of a peer's request.
+    /// Opens the memory that a peer's request names.
     void open(const Window& window, bool write);
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
 
-    /// Writes @p bytes from @p offset on. The caller knows that they fit. False: the memory was
+    /// Writes @p bytes at @p offset. The caller has checked that they fit. False: the memory was
     /// revoked.
     [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
-    /// Fetches the bytes of all segments, and writes them from @p offset on: 0, or an errno; ESTALE
-    /// when they were withdrawn meanwhile, EFAULT when the memory here was revoked.
-    /// @param from  null: they are in this process
-    /// @param lane  the one they came in
+    /// Copies the memory of all segments to @p offset: 0, or an errno: ESTALE (the sender has
+    /// withdrawn a segment), EFAULT (the local memory was revoked), or an errno of
+    /// Connection::pull().
+    /// @param from  the sender; null: the segments are in this process
+    /// @param lane  the lane in which the segments arrived
     [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
                             std::span<const fabric::Segment> segments) const;
-    /// Describes @p length bytes from @p offset on as parts to read from, until the next call. How
-    /// many parts; none: the memory was revoked. Those of null regions are zeros, and those of
-    /// unmapped memory copies, of which there are not more than a record has.
+    /// Returns @p length bytes at @p offset as a list of parts to read, and the number of parts.
+    /// The parts are valid until the next call. nullopt: the memory was revoked. Null regions give
+    /// zeros; memory that the CPU cannot access is copied to a bounce buffer, so @p length must not
+    /// exceed record_payload.
     [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
                                                    std::span<std::span<const std::byte>> out) const;
 
   private:
     void add(const Window& window);
-    /// Calls function(window, offset in it, length) for each piece of a range.
+    /// Calls function(window, offset in the window, length) for each window that overlaps the
+    /// range.
     template <class Function>
     void for_each(std::uint64_t offset, std::uint64_t length, Function&& function) const;
 
-    std::array<Window, max_sge> windows_; // only as many as count_ are written, and read
+    std::array<Window, max_sge> windows_; // only the first count_ are initialised
     std::size_t count_ = 0;
     bool write_ = false;
 };

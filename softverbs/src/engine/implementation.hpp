@@ -19,25 +19,27 @@
 
 namespace softverbs {
 
-/// CLOCK_MONOTONIC in nanoseconds.
+/// The current time of CLOCK_MONOTONIC, in nanoseconds.
 [[nodiscard]] std::uint64_t now_ns() noexcept;
 
-/// Data of up to this size travels in the packet: copying it twice takes less time than fetching
-/// it. A round size, and the header that a protocol may have put before it.
+/// Data up to this many bytes is sent in packets, because two copies of it cost less than one
+/// direct copy. A power of two plus room for the header of a protocol above verbs.
+/// A direct copy: a packet names memory, and its receiver copies the data out of the sender's
+/// memory.
 inline constexpr std::size_t small_message = 8192 + 256;
-/// And at most this much of it in one packet, so that a lane has room for several.
+/// Maximum data of one packet in bytes, so that a lane has room for several packets.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 
-/// A packet to be sent: the header, and parts that follow it.
+/// A packet to send: the header and the parts of its payload.
 struct Outgoing {
-    Outgoing() noexcept {} // NOLINT: segments is left as it is
+    Outgoing() noexcept {} // NOLINT: segments is not initialised, to save time
 
     PacketHeader header{};
-    std::array<std::span<const std::byte>, max_sge + 1> parts{}; // the first is the header's
+    std::array<std::span<const std::byte>, max_sge + 1> parts{}; // parts[0] is the header
     std::size_t count = 1;
-    std::array<fabric::Segment, max_sge> segments; // only as many as set_segments() says
+    std::array<fabric::Segment, max_sge> segments; // set by set_segments()
 
-    /// Makes the segments the payload.
+    /// Makes the first @p number segments the payload of the packet.
     void set_segments(std::size_t number);
     [[nodiscard]] std::span<const std::span<const std::byte>> all() {
         parts[0] = std::as_bytes(std::span(&header, 1));
@@ -45,36 +47,38 @@ struct Outgoing {
     }
 };
 
-/// What is known of a process that this one is connected with.
+/// State of the connection to another process.
 struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
-    /// Answers to its reads say where to fetch the data, and it may not have done so yet.
+    /// A read response has named memory for a direct copy, and the peer may not have copied it yet.
     bool may_fetch_responses = false;
 };
 
 struct Engine::Implementation : fabric::Handler {
-    // sending.cpp: to a queue pair in this process or another.
+    // transmit.cpp: sends packets to queue pairs of this process and of others.
 
     /// The connection to the process that has queue pair @p number, on the host that @p route leads
     /// to, or null for this process. False: no process has it.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
-    /// Lets the packet go, or have what becomes of it by a fault. Null: to this process.
+    /// Sends a packet, or applies a planned fault to it.
+    /// @param to  the connection; null: to this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, unsigned milliseconds);
-    /// Whether what a packet that was delayed says to fetch is still what it was.
+    /// Whether the memory that a delayed packet names for a direct copy is still valid.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
-    /// Makes segments of the windows for the other process to fetch. How many; 0: it cannot.
+    /// Describes windows as segments, from which the other process can copy directly. Returns the
+    /// number of segments; 0: the other process cannot access this memory.
     [[nodiscard]] std::size_t describe(fabric::Connection* to, fabric::Lane lane,
                                        std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
-    /// What a queue pair offered to be fetched, and was not yet, is not to be any more: its memory
-    /// is the program's again.
+    /// Withdraws the memory that this queue pair's requests in flight name for direct copies.
+    /// Afterwards the program may change that memory.
     static void withdraw_requests(Qp& qp) noexcept;
 
-    // receiving.cpp: what arrives, from this process (null) or another.
+    // receive.cpp: handles packets that arrive from other processes, and from this one (null).
 
     [[nodiscard]] bool on_request(fabric::Connection& from,
                                   std::span<const std::byte> record) override;
@@ -82,58 +86,60 @@ struct Engine::Implementation : fabric::Handler {
     void on_room(fabric::Connection& to) override;
     void on_gone(fabric::Connection& connection) override;
     void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
-    /// Hands out what queue pairs of this process have sent each other.
+    /// Delivers the packets between queue pairs of this process.
     void drain();
     void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
 
-    // responder.cpp: requests of others.
+    // responder.cpp: handles requests.
 
     void handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
-    // answers.cpp: to requests of this process.
+    // requester_ack.cpp: handles responses to this process's requests.
 
     void handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
-    /// What the request in question becomes; true: nothing is to be sent now.
+    /// Handles a NAK from the responder. True: the queue pair must not send now.
     [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
 
     // requester.cpp
 
-    /// Sends what can be sent.
+    /// Sends requests until the send queue is empty or must wait.
     void run(Qp& qp);
-    /// What is in flight is sent anew, from the oldest request that has not been answered.
+    /// Marks all requests in flight to be sent again, from the oldest unacknowledged one. Call
+    /// run() next.
     void resend(Qp& qp);
-    /// The same, for what could not be fetched.
+    /// Like resend(), and sends the data in packets, because a direct copy has failed.
     void resend_as_records(Qp& qp);
-    /// There is no connection any more, and with it no count of what the other process took.
+    /// Drops a connection that was closed, and the packet counts that refer to it.
     static void disconnect(Qp& qp) noexcept;
-    /// Whether a request with this number waits for its answer.
+    /// Whether a request with this packet sequence number is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
-    /// No answers are going to come to an unreliable queue pair.
+    /// Completes the requests in flight of a UC queue pair: no response will arrive.
     void give_up_responses(Qp& qp);
-    /// The oldest request fails, and with it the queue pair.
+    /// Completes the oldest request with an error status, and moves the queue pair to the error
+    /// state.
     void fail_oldest(Qp& qp, ibv_wc_status status);
 
     // timers.cpp
 
-    /// Sets a deadline @p after_ns from now.
+    /// Sets the queue pair's deadline to @p after_ns nanoseconds from now.
     void set_timer(Qp& qp, std::uint64_t after_ns);
-    /// The one by which an answer has to come.
+    /// Sets the deadline for a response from the queue pair's timeout attribute.
     void start_timer(Qp& qp);
     void run_timers(std::uint64_t now);
     void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
     void raise_moderated(std::uint64_t now);
-    /// Whether a datagram waits for room in a full lane: as long as the other process takes some
-    /// out, so that a burst does not get lost. Sets a timer.
+    /// Whether a datagram should wait for room in a full lane, instead of being dropped: true as
+    /// long as the other process takes packets out of the lane. Sets a timer.
     [[nodiscard]] bool worth_waiting(Qp& qp);
-    /// When something is due next; 0: never.
+    /// Time of the earliest deadline, CLOCK_MONOTONIC in nanoseconds; 0: none.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
 
     // agent.cpp
 
     void agent();
     void wake_agent_before(std::uint64_t deadline);
-    /// All that there is to do without waiting: how much it was.
+    /// Handles everything that can be done without waiting. Returns the number of packets handled.
     unsigned work();
 
     void forget(Qp& qp);
@@ -142,11 +148,11 @@ struct Engine::Implementation : fabric::Handler {
     unsigned slot = 0;
     std::unique_ptr<std::thread> thread;
     bool stopping = false;
-    /// What the agent does now: nothing that can be woken, a short nap while the program polls, or
-    /// sleep until somebody rings.
+    /// State of the agent thread: running, sleeping for a short time while the program polls, or
+    /// sleeping until it is woken.
     enum class Agent : std::uint8_t { awake, napping, asleep };
     Agent agent_state = Agent::awake;
-    std::uint64_t agent_wakes_at = 0; // 0: never
+    std::uint64_t agent_wakes_at = 0; // CLOCK_MONOTONIC in nanoseconds; 0: no deadline
     bool program_sleeps = false;
     std::uint64_t polls = 0;
 
@@ -154,14 +160,14 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Qp*> stalled;
     unsigned waiting_for_receivers = 0;
 
-    /// Packets between queue pairs of this process. Their memory is used again and again.
+    /// Packets between queue pairs of this process. Their buffers are reused.
     struct Local {
         fabric::Lane lane = fabric::Lane::requests;
         std::vector<std::byte> record;
     };
     std::vector<Local> local;
     std::size_t local_first = 0;
-    std::size_t local_end = 0; // those from local_first on are there
+    std::size_t local_end = 0; // one after the last packet; local_first is the first one
     bool draining = false;
 
     struct Delayed {

@@ -7,7 +7,7 @@ namespace softverbs {
 
 namespace {
 
-/// FNV-1a: enough to find a bit that was flipped, which is all that is ever done to a packet.
+/// FNV-1a. It detects the single bit that fault injection flips; packets suffer no other damage.
 std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept {
     for (const std::byte byte : bytes) {
         sum = (sum ^ static_cast<std::uint32_t>(byte)) * 16777619U;
@@ -21,7 +21,7 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     if (record.size() < sizeof(PacketHeader)) {
         return false;
     }
-    // A copy: the sender could still write to the record.
+    // A copy, because the sender can still change the record.
     std::memcpy(&packet.header, record.data(), sizeof(PacketHeader));
     const PacketHeader& header = packet.header;
     if (header.magic != packet_magic || header.kind > PacketHeader::Kind::atomic_result ||
@@ -32,7 +32,7 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     const auto payload = record.subspan(sizeof(PacketHeader));
     packet.bytes = {};
     packet.segments = {};
-    // Requests to read say how many bytes they want, and bring none.
+    // In a read request, payload is the number of bytes to read; no data follows.
     if (header.kind == PacketHeader::Kind::read) {
         return payload.empty() && header.payload <= header.length - header.offset;
     }

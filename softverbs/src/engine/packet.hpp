@@ -11,9 +11,10 @@
 
 namespace softverbs {
 
-/// What queue pairs send each other, between processes as a record of the fabric: this header, and
-/// after it either bytes of data or segments for the receiver to fetch. What comes from another
-/// process is not to be trusted: parse_packet() checks its form, the engine everything else.
+/// Header of a packet between two queue pairs. Between processes, a packet is one record of a
+/// fabric lane. After the header follows the data, or segments that name memory for a direct copy
+/// by the receiver. Packets of other processes are not trusted: parse_packet() checks the format,
+/// and the engine checks everything else.
 struct PacketHeader {
     enum class Kind : std::uint8_t {
         // Requests
@@ -24,40 +25,40 @@ struct PacketHeader {
         fetch_add,
         // Responses
         ack,
-        nak, // the reason is in nak_code
+        nak, // nak_code is the reason
         read_data,
-        atomic_result, // in compare_add
+        atomic_result, // the old value is in compare_add
     };
     enum class NakCode : std::uint8_t {
         none,
-        rnr, // try again after rnr_timer
+        rnr, // send again after the time in rnr_timer
         invalid_request,
         remote_access,
         remote_operation,
-        sequence_error,    // psn is the one that was expected
-        resend_as_records, // what was to be fetched could not be
+        sequence_error,    // psn is the expected one
+        resend_as_records, // the direct copy failed: send the data in packets
     };
     static constexpr std::uint8_t has_immediate = 1;
     static constexpr std::uint8_t has_invalidate = 2;
     static constexpr std::uint8_t solicited = 4;
     static constexpr std::uint8_t ack_request = 8;
-    static constexpr std::uint8_t to_fetch = 16; // segments follow, not bytes
+    static constexpr std::uint8_t to_fetch = 16; // the payload is segments for a direct copy
     static constexpr std::uint8_t has_grh = 32;
     static constexpr std::uint8_t has_checksum = 64;
 
     std::uint32_t magic;
     Kind kind;
-    std::uint8_t service; // ibv_qp_type
+    std::uint8_t service; // an ibv_qp_type
     std::uint8_t flags;
     NakCode nak_code;
-    std::uint32_t destination; // queue pair number
+    std::uint32_t destination; // a queue pair number
     std::uint32_t source;
     std::uint32_t psn;
-    std::uint32_t imm_or_key; // as in ibv_wc
+    std::uint32_t imm_or_key; // imm_data or invalidated rkey, as in ibv_wc
     std::uint64_t remote_address;
     std::uint32_t rkey;
     std::uint32_t qkey;
-    /// Of the whole message, and where in it the data of this packet is.
+    /// Length of the whole message, and offset of this packet's data in it, in bytes.
     std::uint64_t length;
     std::uint64_t offset;
     /// In datagrams with a global route: a GlobalRoute.
@@ -70,14 +71,14 @@ struct PacketHeader {
     std::uint16_t destination_lid;
     std::uint8_t service_level;
     std::uint8_t rnr_timer;
-    std::uint8_t device; // index of the receiver's
+    std::uint8_t device; // device index of the receiving queue pair
     /// In reads and atomics: how many of them the requester has outstanding, this one included.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
 };
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
-inline constexpr std::uint32_t packet_magic = 0x73760001; // its last byte is the version
+inline constexpr std::uint32_t packet_magic = 0x73760001; // the last byte is the protocol version
 
 /// The fields of the GRH of a datagram that come from the address handle, besides the GIDs.
 struct GlobalRoute {
@@ -103,12 +104,13 @@ struct Packet {
     std::span<const fabric::Segment> segments;
 };
 
-/// False: these bytes are no packet. The header is a copy; the spans point into @p record.
+/// Parses a record. False: the record is not a valid packet. The header is copied; bytes and
+/// segments point into @p record.
 [[nodiscard]] bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept;
-/// Over header (with checksum 0) and payload.
+/// Checksum of the header, with its checksum field 0, and of the payload.
 [[nodiscard]] std::uint32_t checksum(const Packet& packet) noexcept;
 
-/// The most segments a packet has.
+/// Maximum number of segments in a packet.
 inline constexpr std::size_t max_segments = 32;
 
 } // namespace softverbs

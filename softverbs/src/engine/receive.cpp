@@ -11,9 +11,9 @@ namespace softverbs {
 
 namespace {
 
-/// The longest answer that a request can have.
+/// Maximum size of a response in bytes.
 constexpr std::size_t longest_response = sizeof(PacketHeader) + record_payload;
-/// What the Infiniband specification permits.
+/// Maximum message size of the InfiniBand specification, in bytes.
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 31U;
 
 bool is_request(PacketHeader::Kind kind) noexcept {
@@ -29,7 +29,7 @@ bool port_is_up(Qp& qp) {
 
 bool Engine::Implementation::on_request(fabric::Connection& from,
                                         std::span<const std::byte> record) {
-    // Only what can be answered is taken.
+    // A request is accepted only when the lane of responses has room for its response.
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
@@ -46,7 +46,7 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     std::vector<Qp*> waiting;
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
-        // It may have been flushed while the others went on.
+        // An earlier run() may have flushed this queue pair.
         if (!qp->requester.stalled) {
             continue;
         }
@@ -88,8 +88,8 @@ void Engine::Implementation::drain() {
         return;
     }
     while (local_first != local_end) {
-        // Out of the list while it is worked on, which adds to it, and back for its memory to be
-        // used again.
+        // The packet is moved out during receive(), which may append to the list, and moved back
+        // afterwards to reuse its buffer.
         const std::size_t index = local_first++;
         Local current = std::move(local[index]);
         receive(nullptr, current.lane, current.record);

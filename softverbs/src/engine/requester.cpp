@@ -57,7 +57,7 @@ void Engine::Implementation::run(Qp& qp) {
             requester.next >= qp.sends.end()) {
             return false;
         }
-        // While it drains, what was sent is sent again, and what was sent in part is completed.
+        // In SQD, only retransmissions and requests that were sent in part may be sent.
         return qp.state() == IBV_QPS_RTS ||
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
@@ -100,7 +100,7 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // Positions in what the connection carried.
+    // These are positions in the packets of the closed connection.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;
@@ -136,7 +136,8 @@ void Engine::Implementation::resend_as_records(Qp& qp) {
     constexpr unsigned most = 20;
     Requester& requester = qp.requester;
     resend(qp);
-    // Later ones are tried again: after a while, and after twice as long each time it fails.
+    // After a failed direct copy, the next 2^n requests send their data in packets; n is the number
+    // of failures.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);
@@ -150,7 +151,7 @@ void Engine::Implementation::give_up_responses(Qp& qp) {
 }
 
 void Engine::Implementation::fail_oldest(Qp& qp, ibv_wc_status status) {
-    // It may have failed already, when its completion queue overran.
+    // The queue pair is already in the error state if its completion queue has overrun.
     if (!qp.sends.empty() && qp.state() != IBV_QPS_ERR) {
         complete_send(qp, status);
         enter_error(qp);

@@ -14,33 +14,33 @@ namespace softverbs {
 [[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-/// Answered with data, one by one.
+/// Whether the response returns data, so that each request needs its own response.
 [[nodiscard]] inline bool returns_data(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
-/// Done by this side alone.
+/// Whether the request is executed without sending a packet.
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
-/// Sent, at least in part, and not answered.
+/// Whether the request was sent, at least in part, and no response has arrived.
 [[nodiscard]] inline bool in_flight(const SendRequest& request) noexcept {
     return request.state == SendRequest::State::sent ||
            request.state == SendRequest::State::sending;
 }
 
-/// The request in flight with a sequence number, or the ring's end.
+/// Position of the sent request with this packet sequence number; sends.end(): there is none.
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
-/// Takes back what was counted of a request when it was sent.
+/// Subtracts a request from the counters of reads in flight.
 void discount(Qp& qp, SendRequest& request) noexcept;
-/// A request in flight is done.
+/// Marks a request as done if it is in flight.
 void finish(Qp& qp, SendRequest& request) noexcept;
-/// Completes what is done, in order.
+/// Completes the requests that are done, in order, up to the first one that is not.
 void retire(Qp& qp);
 
-/// What a request becomes when its turn has come.
+/// Result of an attempt to send a request.
 enum class Step : std::uint8_t { sent, wait, again, failed };
 
-/// One request of a queue pair, being sent.
+/// Sends one request of a send queue.
 class OutboundRequest {
   public:
     OutboundRequest(Engine::Implementation& engine, Qp& qp, std::uint64_t position)
@@ -56,9 +56,9 @@ class OutboundRequest {
     Step local();
     Step datagram();
     Step connected();
-    /// For requests before this one.
+    /// Whether the request must wait for earlier reads and atomics (fence, max_rd_atomic).
     [[nodiscard]] bool has_to_wait() const;
-    /// Not before those that came earlier are done.
+    /// Fails the request when all earlier requests have completed; until then, waits for them.
     Step fail_in_turn(ibv_wc_status status);
     [[nodiscard]] bool needs_ack_request() const;
     /// Checks the request itself: its length, and whether the queue pair may send it at all.
@@ -67,7 +67,7 @@ class OutboundRequest {
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;
-    /// Sends the whole request, or as much of it as there is room for.
+    /// Sends the request, or the part of it for which the lane has room.
     Step send_data(const EntryList& entries);
     Step send_read();
     std::optional<fabric::Sent> send_fragment(const EntryList& entries, std::uint64_t length,

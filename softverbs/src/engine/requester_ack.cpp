@@ -14,8 +14,8 @@ namespace {
 using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
-/// An answer to a later request says that those before were received, unless they have answers of
-/// their own. False: one of these is missing.
+/// Marks all requests before @p position as done: a response acknowledges all earlier requests,
+/// except those that return data. False: the response of an earlier read or atomic is missing.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -27,7 +27,7 @@ bool finish_before(Qp& qp, std::uint64_t position) {
     return true;
 }
 
-/// What a nak_code is in a completion.
+/// The completion status for a NAK code.
 ibv_wc_status status_of(NakCode nak_code) noexcept {
     switch (nak_code) {
         case NakCode::remote_access:
@@ -39,8 +39,7 @@ ibv_wc_status status_of(NakCode nak_code) noexcept {
     }
 }
 
-/// How long a receiver that is not ready asks to be left alone, in units of 10 us: the Infiniband
-/// specification's table for the RNR NAK timer.
+/// Delays of the RNR NAK timer field in units of 10 us, from the InfiniBand specification.
 constexpr std::array<std::uint32_t, 32> rnr_delays{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
@@ -107,7 +106,7 @@ bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
                 fail_oldest(qp, IBV_WC_RNR_RETRY_EXC_ERR);
                 return true;
             }
-            if (qp.attributes.rnr_retry != 7) { // which means for ever
+            if (qp.attributes.rnr_retry != 7) { // 7 means to retry without limit
                 --requester.rnr_retries_left;
             }
             ++process().counters.retried;
@@ -145,11 +144,11 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     const std::uint64_t position = find_request(qp, header.psn);
     if (position == qp.sends.end()) {
-        return; // an answer that came twice
+        return; // a duplicate response
     }
     SendRequest& request = qp.sends[position];
     if (qp.type() == IBV_QPT_UC) {
-        // That it was fetched, or cannot be.
+        // UC: the responder has finished the direct copy of the data, or cannot make it.
         if (header.kind == Kind::ack || header.kind == Kind::nak) {
             finish(qp, request);
             retire(qp);
@@ -178,7 +177,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
         case Kind::nak:
             if (!in_flight(request)) {
-                break; // the request was answered since
+                break; // a response has arrived since
             }
             if (!all_before && header.nak_code != NakCode::sequence_error) {
                 resend(qp);

@@ -13,8 +13,8 @@ namespace {
 using Kind = PacketHeader::Kind;
 using State = SendRequest::State;
 
-/// Requests without a signal are acknowledged with one that comes after them. When none comes the
-/// timer asks.
+/// Every 16th request asks for an ACK even if it is unsignaled. The ACK of a later request also
+/// acknowledges unsignaled ones; if none comes, the timer asks for an ACK.
 constexpr std::uint64_t ack_request_interval = 16;
 Kind kind_of(ibv_wr_opcode opcode) noexcept {
     switch (opcode) {
@@ -47,7 +47,7 @@ std::uint64_t OutboundRequest::data_length() const {
 
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
-        // Those before are asked about, in case that none of them wanted an answer.
+        // Earlier requests may not have asked for an ACK. They are sent again, asking for one.
         if (qp_.type() == IBV_QPT_RC && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);
@@ -163,7 +163,8 @@ Step OutboundRequest::datagram() {
     Device& device = device_of(qp_.qp_base);
     const Port* const found = device.port(qp_.attributes.port_num);
     if (found == nullptr) {
-        return fail_in_turn(IBV_WC_LOC_QP_OP_ERR); // the device had more ports before
+        // The device has fewer ports than when the queue pair was connected.
+        return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
     const Port& port = *found;
     if (request_.length > std::uint64_t{128} << port.attributes.active_mtu) {
@@ -176,7 +177,7 @@ Step OutboundRequest::datagram() {
     if (address.is_global != 0 && address.grh.sgid_index >= port.gids.size()) {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
-    // Nobody there, or no room there: datagrams may get lost.
+    // A datagram is lost without an error if its destination does not exist or has no room.
     requester_.connection = nullptr;
     const Destination destination = destination_of(device, address);
     if (destination.device >= 0 && engine_.reach(request_.remote_qpn, destination.route, to_) &&
@@ -199,7 +200,8 @@ bool OutboundRequest::has_to_wait() const {
     if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
         return true;
     }
-    // A read sees what was there before later requests, so they wait until it has fetched that.
+    // The responder's memory must not change before the direct copy of an earlier read, so requests
+    // that may change it wait.
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
@@ -231,7 +233,7 @@ Step OutboundRequest::connected() {
                            port->attributes.state == IBV_PORT_ACTIVE &&
                            engine_.reach(qp_.attributes.dest_qp_num, requester_.route, connection);
     if (!reachable) {
-        // It goes out, and nobody answers.
+        // The packet is lost: no process can receive it.
         request_.offset = data_length();
         return after(fabric::Sent::gone);
     }
@@ -292,7 +294,8 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     }
     fill_header(packet);
     packet.set_segments(segments);
-    // What is fetched must not change before it was.
+    // The program must not change the data before the direct copy, so the completion waits for an
+    // ACK.
     if (qp_.type() == IBV_QPT_UC || needs_ack_request()) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
@@ -325,8 +328,8 @@ Step OutboundRequest::send_data(const EntryList& entries) {
         }
         request_.offset += length;
     } while (request_.offset < total);
-    // Data that was copied into records has left: what becomes of it there, unreliable queue pairs
-    // do not know.
+    // UC: a request whose data was copied into packets is done. Its sender does not learn what
+    // happens to the packets.
     if (sent == fabric::Sent::sent && qp_.type() == IBV_QPT_UC) {
         request_.state = State::done;
     }
@@ -356,7 +359,7 @@ Step OutboundRequest::send_read() {
         }
     }
     if (sent == fabric::Sent::sent && request_.offset + length < request_.length) {
-        // The rest is asked for when this has come; nothing overtakes it.
+        // The next part is requested when this one has arrived. Later requests wait.
         request_.record = to_ == nullptr ? 0 : to_->sent();
         request_.awaiting = true;
         return Step::wait;
@@ -373,7 +376,8 @@ Step OutboundRequest::after(fabric::Sent sent) {
             }
             return Step::wait;
         case fabric::Sent::gone:
-            // As if the packet were lost, of which unreliable queue pairs know nothing.
+            // The packet is lost. On UC the request is done, because a UC sender does not detect
+            // loss.
             requester_.ack_requested_until = position_ + 1;
             Engine::Implementation::disconnect(qp_);
             to_ = nullptr;

@@ -26,9 +26,10 @@ void InboundRequest::operator()() {
 bool InboundRequest::in_sequence() {
     const std::uint32_t ahead = (header_.psn - responder_.expected_psn) & psn_mask;
     if (!reliable()) {
-        // A message begins anew wherever; one that lost a part is dropped.
+        // UC: a first packet starts a new message. A message with a lost packet is dropped.
         if (header_.offset == 0) {
-            // What was to be fetched is not there any more when it comes again.
+            // A duplicate that names memory for a direct copy is ignored: its sender may have
+            // changed the memory.
             const bool twice = ahead == psn_mask && (header_.flags & PacketHeader::to_fetch) != 0;
             responder_.expected_psn = twice ? responder_.expected_psn : header_.psn;
             responder_.in_message = false;
@@ -49,8 +50,8 @@ bool InboundRequest::in_sequence() {
         responder_.gap_reported = false;
         return true;
     }
-    // Something got lost: everything from there on comes again, whole messages only. Saying so once
-    // is enough, as otherwise it would come again for each packet after the gap.
+    // A packet was lost. The requester sends the message of this packet and all later ones again.
+    // One NAK per gap is enough: further NAKs would cause further retransmissions.
     if (!std::exchange(responder_.gap_reported, true)) {
         Outgoing nak_code = make_response(Kind::nak);
         nak_code.header.psn = responder_.expected_psn;
@@ -78,7 +79,7 @@ void InboundRequest::duplicate() {
 }
 
 void InboundRequest::duplicate_atomic() {
-    // The latest first: numbers wrap around.
+    // The latest result comes first, because packet sequence numbers wrap around.
     const std::size_t kept = std::min(responder_.atomics_done, responder_.atomics.size());
     for (std::size_t age = 1; age <= kept; ++age) {
         const Responder::Atomic& known =
@@ -140,7 +141,7 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // Unreliable queue pairs are told that nothing is going to be fetched, and no more.
+    // A UC requester gets a NAK only when it waits for a direct copy of its data.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;
@@ -177,7 +178,7 @@ bool InboundRequest::permitted(unsigned access, Window& window) {
 
 bool InboundRequest::sums_up() const {
     if ((header_.flags & PacketHeader::to_fetch) == 0) {
-        return true; // parse_packet() saw to it
+        return true; // parse_packet() has checked it
     }
     std::uint64_t left = header_.length;
     for (const fabric::Segment& segment : packet_.segments) {

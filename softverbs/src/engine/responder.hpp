@@ -9,10 +9,10 @@
 
 namespace softverbs {
 
-/// What is written before a datagram, in bytes.
+/// Length of the Global Routing Header before the data of a datagram, in bytes.
 inline constexpr std::size_t grh_length = 40;
 
-/// One packet for a queue pair, being answered.
+/// Handles one request packet for a queue pair.
 class InboundRequest {
   public:
     InboundRequest(Engine::Implementation& engine, Qp& qp, fabric::Connection* from,
@@ -32,7 +32,8 @@ class InboundRequest {
 
     [[nodiscard]] bool reliable() const { return qp_.type() == IBV_QPT_RC; }
     void datagram();
-    /// Whether the packet is the next one; what is not is seen to.
+    /// Whether the packet has the expected sequence number. Otherwise handles a duplicate, or sends
+    /// a NAK for a gap.
     bool in_sequence();
     void duplicate();
     void duplicate_atomic();
@@ -41,27 +42,27 @@ class InboundRequest {
     void write();
     void read();
     void atomic();
-    /// What the memory had before it was changed; none: it was revoked.
+    /// Executes an atomic and returns the old value; nullopt: the memory was revoked.
     [[nodiscard]] std::optional<std::uint64_t> change(const Window& window) const;
 
-    /// The data of a message, to where it goes. False: it was not to be had, and that was said.
+    /// Stores the data of the packet in the target memory. False: that failed, and a NAK was sent.
     bool store(const EntryList& entries);
     [[nodiscard]] bool sums_up() const;
     [[nodiscard]] bool is_last() const {
         return (header_.flags & PacketHeader::to_fetch) != 0 ||
                header_.offset + header_.payload == header_.length;
     }
-    /// A receive request for the message; false: there is none, and that was said.
+    /// Takes a receive request for the message. False: there is none, and an RNR NAK was sent.
     bool have_receive();
     void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length);
-    /// The packet was the last of its message, and is done.
+    /// Ends the message after its last packet: expects the next sequence number and sends an ACK.
     void done();
 
     [[nodiscard]] Outgoing make_response(Kind kind) const;
     void send_response(Outgoing& answer);
     void send_ack();
     void send_nak(NakCode nak_code);
-    /// And the queue pair fails.
+    /// Sends a NAK and moves the queue pair to the error state.
     void send_nak(NakCode nak_code, ibv_event_type event);
     bool permitted(unsigned access, Window& window);
 

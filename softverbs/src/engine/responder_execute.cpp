@@ -240,7 +240,7 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     const bool adds = header_.kind == Kind::fetch_add;
     std::uint64_t before = header_.compare_add;
     if (is_unmapped(window)) {
-        // Atomic for devices of this process, which share its lock.
+        // Atomic only among devices of this process, which share Process::lock.
         if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
             return std::nullopt;
         }
@@ -282,7 +282,8 @@ void InboundRequest::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            static_cast<void>(entries.put(0, make_grh(header_))); // if it fails, the data does
+            // If this fails, store() fails as well.
+            static_cast<void>(entries.put(0, make_grh(header_)));
         }
         if (!store(entries)) {
             return;

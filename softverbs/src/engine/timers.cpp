@@ -11,12 +11,13 @@ namespace softverbs {
 
 namespace {
 
-/// How long unreliable queue pairs wait until what was to be fetched counts as lost.
+/// UC: the time after which a direct copy by the responder counts as lost.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
-/// Without a timeout of its own a queue pair waits for ever, unless the other process is gone.
+/// With timeout 0, a queue pair retries only if the process of the responder has exited. This is
+/// the interval of that check.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
-/// How long a datagram waits for a process that takes nothing.
+/// How long a datagram waits for a process that takes no packets out of the lane.
 constexpr std::uint64_t datagram_wait_ns = 50'000'000;
 
 std::uint64_t timeout_of(const Qp& qp) noexcept {
@@ -67,7 +68,7 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
             earliest = deadline;
         }
     };
-    for (const Qp* const qp : timed) { // whose deadlines are never 0
+    for (const Qp* const qp : timed) { // their deadlines are never 0
         consider(qp->requester.deadline);
     }
     for (const Delayed& late : delayed) {
@@ -82,7 +83,7 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
 void Engine::Implementation::run_timers(std::uint64_t now) {
     deliver_delayed(now);
     raise_moderated(now);
-    // Those that go on are put back while this looks at the others.
+    // expired() may add queue pairs to this list again, so the expired ones are collected first.
     std::vector<Qp*> due;
     std::erase_if(timed, [&](Qp* qp) {
         if (qp->requester.deadline > now) {
@@ -110,7 +111,7 @@ void Engine::Implementation::expired(Qp& qp) {
     }
     if (qp.type() == IBV_QPT_UD) {
         if (requester.stalled && requester.connection->taken() == requester.closed_since) {
-            requester.closed_lane = requester.connection; // until it takes something
+            requester.closed_lane = requester.connection; // until the process takes packets again
         }
         if (std::exchange(requester.stalled, false)) {
             std::erase(stalled, &qp);
@@ -123,7 +124,8 @@ void Engine::Implementation::expired(Qp& qp) {
             ? nullptr
             : &qp.sends.front();
     if (oldest == nullptr) {
-        return; // until something is sent again
+        // The timer starts again when a request is sent.
+        return;
     }
     // A request that the other process has not read yet cannot have been answered: that process is
     // stopped or busy. This holds only while records reach its host.
@@ -144,7 +146,7 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (requester.ack_requested_until <= qp.sends.first()) {
-        // Nobody was asked to answer: now they are.
+        // No request in flight has asked for an ACK. They are sent again, asking for one.
         resend(qp);
         run(qp);
         return;

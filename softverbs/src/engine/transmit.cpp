@@ -51,7 +51,7 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
             static_cast<void>(put(to, lane, packet));
             return put(to, lane, packet);
         case SOFTVERBS_PACKET_CORRUPT: {
-            // The right sum of everything, and then a bit that is not as it was.
+            // Computes the checksum of the packet and flips one bit of it.
             Packet whole{packet.header, {}, {}};
             whole.header.flags |= PacketHeader::has_checksum;
             std::vector<std::byte> payload;
@@ -91,10 +91,11 @@ void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Ou
     const auto add = [&record](std::span<const std::byte> bytes) {
         record.insert(record.end(), bytes.begin(), bytes.end());
     };
-    // Requests to read name no memory of this side yet.
+    // A read request names memory of the responder only.
     if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
         (packet.header.flags & PacketHeader::to_fetch) != 0) {
-        // The bytes themselves: their memory may be gone by then.
+        // The data is copied into the packet now, because its memory may be freed before the delay
+        // is over.
         const std::span segments = std::span(packet.segments).first(packet.header.payload);
         packet.header.flags &= static_cast<std::uint8_t>(~unsigned{PacketHeader::to_fetch});
         packet.header.payload = static_cast<std::uint32_t>(packet.header.length);
@@ -146,7 +147,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
         if (to == nullptr) {
             continue;
         }
-        // Memory that the other process can map costs it a copy and no system call.
+        // Preferred: the other process maps the memory and copies from it without a system call.
         Shareable memory{};
         if (shareable(window, memory)) {
             const auto [share, is_new] =
@@ -154,7 +155,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             if (is_new) {
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
-                    peers[to].shares.erase(share); // another time
+                    // the offer queue is full: try again with the next packet
+                    peers[to].shares.erase(share);
                     return 0;
                 }
                 share->second = error == 0 ? Peer::Share::offered : Peer::Share::refused;
@@ -165,7 +167,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                 continue;
             }
         }
-        // What maps a device's memory is not memory of the process that others could read.
+        // process_vm_readv(2) cannot read the mapping of a dma-buf.
         const bool is_private = window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf;
         if (!is_private || to->pull_method() != fabric::PullMethod::process_vm) {
             return 0;
