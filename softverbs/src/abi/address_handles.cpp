@@ -18,8 +18,8 @@ ibv_gid mapped(const std::byte* address) {
     return gid;
 }
 
-/// Where a message with a global header came from, and which of our addresses it was sent to. In
-/// RoCE v2 over IPv4 the last 20 bytes are an IPv4 header, and the first are not defined.
+/// Source and destination of a received message, from its Global Routing Header. In RoCE v2 over
+/// IPv4, the last 20 bytes of the buffer are an IPv4 header and the first 20 bytes are undefined.
 struct Route {
     ibv_gid from{};
     ibv_gid to{};
@@ -39,14 +39,15 @@ Route route_of(const ibv_grh& grh) {
             true};
 }
 
-/// Negative: not one of the port's.
+/// Index of the message's destination GID in the port's GID table; -1: the table does not have it.
 int gid_index(const Port& port, const Route& route) {
     int found = -1;
     for (std::size_t i = 0; i < port.gids.size(); ++i) {
         const ibv_gid_entry& entry = port.gids[i];
         if (std::memcmp(&entry.gid, &route.to, sizeof route.to) == 0) {
             found = static_cast<int>(i);
-            // The same address can be there as RoCE v1 and v2, and only v2 has IPv4 headers.
+            // RoCE v1 and v2 entries may have the same GID; only a v2 entry can receive an IPv4
+            // header.
             if (!route.ipv4 || entry.gid_type == IBV_GID_TYPE_ROCE_V2) {
                 return found;
             }
@@ -129,7 +130,7 @@ SOFTVERBS_ENTRY int ibv_destroy_ah(ibv_ah* ah) {
 SOFTVERBS_ENTRY int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                                 std::uint8_t mac[ETHERNET_LL_SIZE],
                                                 std::uint16_t* vid) {
-    // There is no Ethernet below, and so nobody has an address in it.
+    // softverbs devices have no Ethernet MAC addresses.
     return ours(context) != nullptr
                ? EOPNOTSUPP
                : forward<ibv_resolve_eth_l2_from_gid>("ibv_resolve_eth_l2_from_gid", context,

@@ -75,7 +75,8 @@ SOFTVERBS_ENTRY int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, voi
     }
     {
         const Guard guard;
-        // Not EIO when the device is dead: what it completed by failing is still announced.
+        // A failed device does not cause EIO here: the program still gets the events of flushed
+        // requests.
         if (const int error = process().faults.enter("ibv_get_cq_event"); error != 0) {
             errno = error;
             return -1;

@@ -20,7 +20,7 @@ void free_context(Context& context) {
     delete &context;
 }
 
-/// Frees contexts that were closed before what was made with them, once that is gone as well.
+/// Frees contexts that the program closed before their objects, if those have been destroyed since.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;
@@ -53,8 +53,8 @@ Context* open_device(Device& device) {
     return made.release();
 }
 
-/// Never busy: libibverbs closes a device whatever is left of it, and there are programs that leave
-/// something. It stays usable, so that destroying it then is no worse.
+/// Never fails with EBUSY. libibverbs closes a device whose objects still exist, and some programs
+/// rely on it. The context then stays valid, so that the program can destroy the objects later.
 int close_device(Context& context) {
     auto& process = softverbs::process();
     if (context.users != 0) {
@@ -139,7 +139,8 @@ SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
                : forward<ibv_dealloc_pd>("ibv_dealloc_pd", pd);
 }
 
-// The kernel shares a device's objects among processes by a descriptor of it, and we have none.
+// The kernel shares objects between processes by a device descriptor, which softverbs devices do
+// not have. Importing them fails with EOPNOTSUPP.
 
 SOFTVERBS_ENTRY ibv_context* ibv_import_device(int cmd_fd) {
     return forward<ibv_import_device>("ibv_import_device", cmd_fd);
@@ -157,7 +158,8 @@ SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {
-    // Nothing here minds a fork(2); the real library refuses where it has no kernel to talk to.
+    // softverbs supports fork(2) without preparation. The real library fails if it has no kernel
+    // support for RDMA.
     const int error = forward<ibv_fork_init>("ibv_fork_init");
     return error == ENOSYS ? 0 : error;
 }

@@ -12,13 +12,15 @@ namespace softverbs {
 
 namespace {
 
-/// A list that a program was given: our devices, and then those of the real one.
+/// A device list returned to the program: the softverbs devices, followed by the devices of the
+/// real libibverbs.
 struct DeviceList {
-    std::vector<ibv_device*> devices; // ends with null
+    std::vector<ibv_device*> devices; // null-terminated
     ibv_device** real = nullptr;
 };
 
-/// Under the lock. Never freed, as programs may free their lists late.
+/// All lists that are not freed. Process::lock protects it. It is never destroyed, because a
+/// program may free its list while it exits.
 std::vector<std::unique_ptr<DeviceList>>& lists() {
     static auto* const all = new std::vector<std::unique_ptr<DeviceList>>;
     return *all;
@@ -44,7 +46,7 @@ ibv_device** make_list(ibv_device** real, int real_count) {
     return lists().back()->devices.data();
 }
 
-/// Null: it is not one of ours.
+/// Removes a list from lists(). Null: softverbs did not create the list.
 std::unique_ptr<DeviceList> take_list(ibv_device** given) {
     const auto found = std::ranges::find_if(
         lists(), [given](const auto& list) { return list->devices.data() == given; });
@@ -72,7 +74,7 @@ SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
         }
         hidden = process().real_devices_hidden;
     }
-    // Without kernel support for RDMA there is no real list, and ours is all there is.
+    // Without kernel support for RDMA, the real library returns no list.
     int count = 0;
     ibv_device** const real =
         hidden ? nullptr : forward<ibv_get_device_list>("ibv_get_device_list", &count);
@@ -97,7 +99,7 @@ SOFTVERBS_ENTRY void ibv_free_device_list(ibv_device** list) {
         const Guard guard;
         taken = take_list(list);
     }
-    // One that the real library gave out before this one was there is its own.
+    // The program may have obtained the list from the real library before softverbs was loaded.
     ibv_device** const real = taken != nullptr ? taken->real : list;
     if (real != nullptr) {
         forward<ibv_free_device_list>("ibv_free_device_list", real);
@@ -119,7 +121,7 @@ SOFTVERBS_ENTRY __be64 ibv_get_device_guid(ibv_device* device) {
 }
 
 SOFTVERBS_ENTRY int ibv_get_device_index(ibv_device* device) {
-    // The kernel counts its own devices, and a number of ours could be one of them.
+    // -1: no index. Any other number could be the index of a kernel device.
     return ours(device) != nullptr ? -1
                                    : forward<ibv_get_device_index>("ibv_get_device_index", device);
 }

@@ -13,18 +13,18 @@
 #include "objects/device.hpp"
 #include "objects/process.hpp"
 
-/// A function that programs find instead of libibverbs's. It has no version: the dynamic linker
-/// takes that for any version.
+/// Defines a function that replaces the one of libibverbs. softverbs.map gives it libibverbs's
+/// symbol versions.
 #define SOFTVERBS_ENTRY extern "C" __attribute__((visibility("default")))
 
-// The functions behind these are what is defined here.
+// verbs.h defines these names as macros. softverbs defines the functions behind them.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
 namespace softverbs {
 
-/// How a call fails that says so by its result: null and errno, or an errno.
+/// The result of a call that fails: null, or the errno. Sets errno.
 template <class Result>
 [[nodiscard]] Result failure(int error) noexcept {
     errno = error;
@@ -35,7 +35,8 @@ template <class Result>
     }
 }
 
-/// Calls the real libibverbs, for an object that is not ours: ENOSYS when it has no such function.
+/// Calls the function of the real libibverbs, for a handle that does not belong to softverbs. Fails
+/// with ENOSYS when the library does not have the function.
 template <auto Self, class... Arguments>
 auto forward(const char* name, Arguments... arguments) {
     using Result = std::invoke_result_t<decltype(Self), Arguments...>;
@@ -53,7 +54,8 @@ auto forward(const char* name, Arguments... arguments) {
     }
 }
 
-/// What calls begin with that make, change or ask for something: 0, or the errno to fail with.
+/// Checks at the start of a verb whether it must fail: 0, the errno of a planned fault, or EIO if
+/// the device has failed.
 [[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
     const int planned = process().faults.enter(verb);
     return planned == 0 && context.dead ? EIO : planned;
@@ -71,7 +73,8 @@ template <class Result>
     return result;
 }
 
-/// Calls the function that implements a verb, with the lock held, unless the call is to fail.
+/// Calls @p function, which implements a verb, with Process::lock held, unless enter() makes the
+/// verb fail. ENOMEM when it throws std::bad_alloc.
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
     -> decltype(function()) {
@@ -85,22 +88,22 @@ template <class Function>
     }
 }
 
-/// The same for a verb that destroys an object. Only a fault planned for this very verb makes it
-/// fail: a dead device does not.
+/// Like call(), for a verb that destroys an object. Only a fault that names this verb makes it
+/// fail; a failed device does not.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const Guard guard;
     const int planned = process().faults.enter(verb);
     return with_errno<int>(planned != 0 ? planned : function());
 }
-/// The same for a function that takes the lock itself.
+/// Like destroy(), for a function that locks Process::lock itself.
 template <class Function>
 [[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
     const int planned = destroy(verb, [] { return 0; });
     return planned != 0 ? planned : with_errno<int>(function());
 }
 
-/// The object of a verb's result that is a part of ours.
+/// The handle of an object, for verbs whose native structure is a member of ours; null for null.
 template <class Native, class Object>
 [[nodiscard]] Native* native_of(Object* object) noexcept {
     return object == nullptr ? nullptr : object->native();

@@ -10,7 +10,8 @@ namespace softverbs {
 
 namespace {
 
-/// Calls @p function with the object that an event is of; false: it is a port's or a device's.
+/// Calls @p function with the CQ, QP or SRQ of an asynchronous event. False: the event belongs to a
+/// port or device.
 template <class Function>
 bool with_object(const ibv_async_event& event, const Function& function) {
     switch (event.event_type) {
@@ -47,7 +48,7 @@ Srq& object_of(ibv_srq* srq) {
 }
 
 bool take_event(Context& context, ibv_async_event& out) {
-    // Its object may have gone since, and with it this event.
+    // The queue is empty when the object of this event was destroyed after take() returned.
     if (context.async_events.empty()) {
         return false;
     }
@@ -63,7 +64,8 @@ bool take_event(Context& context, ibv_async_event& out) {
 int get_async_event(Context& context, ibv_async_event& out) {
     {
         const Guard guard;
-        // Not EIO when the device is dead: that is what the event says.
+        // A failed device does not cause EIO here: the program must be able to read
+        // IBV_EVENT_DEVICE_FATAL.
         if (const int error = process().faults.enter("ibv_get_async_event"); error != 0) {
             return error;
         }
@@ -108,7 +110,8 @@ SOFTVERBS_ENTRY void ibv_ack_async_event(ibv_async_event* event) {
         forward<ibv_ack_async_event>("ibv_ack_async_event", event);
     }
     if (!has_object) {
-        // It does not say which device it is of. For others this is nothing to their library.
+        // The event does not name its device. If it belongs to the real libibverbs, acknowledging
+        // it has no effect there either.
         const Guard guard;
         if (process().unacknowledged_device_events != 0) {
             --process().unacknowledged_device_events;

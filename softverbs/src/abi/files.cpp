@@ -26,8 +26,8 @@ namespace softverbs {
 
 namespace {
 
-/// The next definition of a function. It needs no initialisation, since a library that is loaded
-/// before this one may open files in its constructor.
+/// The next definition of a libc function. Its constructor is constexpr, because a library that is
+/// loaded before this one may open files in its own constructor.
 template <class Function>
 class Next {
   public:
@@ -80,14 +80,14 @@ bool may_be_served_at(int directory, const char* path) noexcept {
            is_root(directory);
 }
 
-/// Calls @p function with the path to use instead of a served one.
+/// Calls @p function with the redirection for a path that may be served.
 template <class Function>
 __attribute__((noinline)) auto call_redirected(const char* path, const Function& function) {
     PathBuffer target;
     return function(redirect(path, target));
 }
 
-/// The same for a path below a descriptor of "/".
+/// Like call_redirected(), for a path relative to a descriptor of "/".
 template <class Function>
 __attribute__((noinline)) auto call_redirected_below_root(const char* path,
                                                           const Function& function) {
@@ -113,13 +113,13 @@ auto with_path_at(int directory, const char* path, const Function& function) {
                                              : with_path(path, function);
 }
 
-/// open(2) with the next definition, or by the row of the path.
+/// Opens a file with the open() function of its row, if the row has one; otherwise with @p open.
 template <class Open>
 int open_redirected(const Redirection& to, int flags, const Open& open) {
     return to.open != nullptr ? to.open(to.path, flags) : open(to.path);
 }
 
-/// The third argument of open(2) is there with these flags only.
+/// Whether a call of open(2) with these flags has a third argument.
 bool takes_mode(int flags) noexcept {
     return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
@@ -158,8 +158,7 @@ constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
 constinit Next<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
 constinit Next<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 
-/// The functions that report a file's status, all by fstatat(2), which the others are defined with
-/// in libc.
+/// Reports a file's status by fstatat(2), which implements the other status functions of libc.
 int status_of(int directory, const char* path, struct stat* status, int flags) {
     return with_path_at(directory, path, [&](const Redirection& to) {
         return next_fstatat(directory, to.path, status, flags);
@@ -172,7 +171,7 @@ int status_of(int directory, const char* path, struct stat* status, int flags) {
 
 using namespace softverbs;
 
-// Names of glibc. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+// Function names of glibc. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
 
 SOFTVERBS_FILE int open(const char* path, int flags, ...) {
     mode_t mode = 0;
@@ -231,7 +230,7 @@ SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
     });
 }
 
-// The forms of _FORTIFY_SOURCE, which have checked that no mode is needed.
+// _FORTIFY_SOURCE calls these when it has checked that no mode is needed.
 SOFTVERBS_FILE int __open_2(const char* path, int flags) {
     return ::open(path, flags);
 }
@@ -309,7 +308,7 @@ SOFTVERBS_FILE int fstatat64(int directory, const char* path, struct stat64* sta
     return status_of(directory, path, reinterpret_cast<struct stat*>(status), flags);
 }
 
-// The forms of programs that were built with a glibc before 2.33, with a version of the structure.
+// Programs built with a glibc before 2.33 call these; the first argument is a structure version.
 SOFTVERBS_FILE int __xstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, 0);
 }

@@ -14,7 +14,7 @@ bool is_empty(const ibv_gid_entry& entry) {
     return std::ranges::all_of(entry.gid.raw, [](std::uint8_t byte) { return byte == 0; });
 }
 
-/// ENODATA: there is such a place in the table, and nothing in it.
+/// 0, or an errno: EINVAL (no such port or index), ENODATA (the table entry is empty).
 int find_gid(const Context& context, std::uint32_t port_number, std::uint32_t index,
              ibv_gid_entry& out) {
     const Port* const port = context.device->port(port_number);
@@ -33,7 +33,7 @@ void copy_entry(void* out, const ibv_gid_entry& entry, std::size_t size) {
     std::memcpy(out, &entry, std::min(size, sizeof entry));
 }
 
-/// How many entries; negative: an errno.
+/// Copies all GIDs of the device and returns their number, or a negative errno.
 ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, std::size_t size) {
     auto* next = static_cast<std::byte*>(out);
     std::size_t count = 0;
@@ -73,7 +73,7 @@ SOFTVERBS_ENTRY int ibv_query_gid(ibv_context* native, std::uint8_t port, int in
         errno = error;
         return -1;
     }
-    *gid = entry.gid; // zeros where there is none
+    *gid = entry.gid; // zero when the entry is empty
     return 0;
 }
 
@@ -112,11 +112,11 @@ SOFTVERBS_ENTRY ssize_t _ibv_query_gid_table(ibv_context* native, ibv_gid_entry*
     if (flags != 0) {
         return -EOPNOTSUPP;
     }
-    // The kernel refuses a table without room, even where there is nothing to put into it.
+    // The kernel rejects a table of size 0 even if the device has no GIDs.
     return max_entries == 0 ? -EINVAL : copy_table(*context, entries, max_entries, size);
 }
 
-// Not in verbs.h: for programs that come with libibverbs, such as ibv_devinfo.
+// A function of libibverbs that verbs.h does not declare; ibv_devinfo uses it.
 enum class GidTypeOfSysfs { ib_or_roce_v1, roce_v2 };
 SOFTVERBS_ENTRY int ibv_query_gid_type(ibv_context* native, std::uint8_t port, unsigned index,
                                        GidTypeOfSysfs* type) {

@@ -106,7 +106,7 @@ SOFTVERBS_ENTRY int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addres
     }
     if (error != 0) {
         errno = error;
-        return IBV_REREG_MR_ERR_INPUT; // the region is as it was
+        return IBV_REREG_MR_ERR_INPUT; // the region has not changed
     }
     return rereg_mr(*static_cast<Mr*>(mr), flags, new_pd ? static_cast<Pd*>(pd) : nullptr, address,
                     length, access);
@@ -149,7 +149,7 @@ SOFTVERBS_ENTRY void ibv_unimport_dm(ibv_dm* dm) {
     unimport_dm(*static_cast<Dm*>(dm));
 }
 
-// Newer than the headers that this is built with may be.
+// The installed verbs.h may be too old to declare this function.
 SOFTVERBS_ENTRY int ibv_dm_export_dmabuf_fd(ibv_dm* dm) {
     if (ours(dm->context) == nullptr) {
         static const auto real = reinterpret_cast<decltype(&ibv_dm_export_dmabuf_fd)>(

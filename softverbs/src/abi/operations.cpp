@@ -7,7 +7,7 @@ namespace softverbs {
 
 namespace {
 
-/// What the device does not have is null, as in a provider that never had it.
+/// Returns null when the device lacks a feature, as in a provider that does not implement it.
 template <class Function>
 Function* when(bool has, Function* function) {
     return has ? function : nullptr;
@@ -32,7 +32,7 @@ void set_operations(Context& context) {
     context.alloc_parent_domain = alloc_parent_domain_op;
     context.create_qp_ex = when(device.has(SOFTVERBS_FEATURE_CREATE_QP_EX), create_qp_ex_op);
     context.create_srq_ex = create_srq_ex_op;
-    // A test may take a feature away from objects that have to be freed still.
+    // Functions that free objects are always set: a test may remove a feature while objects exist.
     context.alloc_dm = when(device.has(SOFTVERBS_FEATURE_DM), alloc_dm_op);
     context.reg_dm_mr = when(device.has(SOFTVERBS_FEATURE_DM), reg_dm_mr_op);
     context.free_dm = free_dm_op;

@@ -10,10 +10,11 @@
 
 namespace softverbs {
 
-/// Fills in the functions that verbs.h calls through the context, as far as the device has them.
+/// Sets the function pointers of the context that the inline functions of verbs.h call. Functions
+/// of features that the device lacks become null.
 void set_operations(Context& context);
 
-// These functions. They are called for what is ours only.
+// The functions that set_operations() sets. They are called for softverbs objects only.
 
 int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
                   std::size_t size);

@@ -35,7 +35,7 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
-/// The first row that serves a path decides.
+/// The first row that serves the path is used.
 constexpr std::array<ServedPath, 1> served_paths{{
     {"/dev/infiniband/", translate_device_file, nullptr},
 }};
@@ -46,7 +46,7 @@ Redirection redirect(const char* path, PathBuffer& target) {
     if (kernel_paths != 0) {
         return {path, nullptr};
     }
-    // Nothing that a row does may be redirected again.
+    // Paths that the functions of a row open are not redirected again.
     const KernelPaths kernel;
     const int saved_errno = errno;
     Redirection found{path, nullptr};

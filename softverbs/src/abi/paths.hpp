@@ -23,16 +23,16 @@ struct ServedPath {
     int (*open)(std::string_view path, int flags);
 };
 
-/// What to do with a path.
+/// The result of a lookup in the table.
 struct Redirection {
-    /// The kernel's file, or the translated path in the buffer.
+    /// The original path, or the translated path in the caller's buffer.
     const char* path;
-    /// Opens the file where it is not null.
+    /// Opens the file. Null: open(2) does.
     int (*open)(std::string_view path, int flags);
 };
 
-/// Whether a path can have a row in the table. Inline, as each file that the program opens passes
-/// here.
+/// Whether a path may have a row in the table. Inline, because every file that the program opens is
+/// checked.
 [[nodiscard]] inline bool may_be_served(const char* path) noexcept {
     return path != nullptr && path[0] == '/' && (path[1] == 's' || path[1] == 'd') &&
            (std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/infiniband", 15) == 0);
@@ -41,7 +41,7 @@ struct Redirection {
 /// Looks a path up in the table. Preserves errno.
 [[nodiscard]] Redirection redirect(const char* path, PathBuffer& target);
 
-/// While it exists, the calling thread finds the kernel's own files under all paths.
+/// While an object of this class exists, paths of the calling thread are not redirected.
 class KernelPaths {
   public:
     KernelPaths() noexcept;

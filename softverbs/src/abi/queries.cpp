@@ -13,7 +13,8 @@ namespace softverbs {
 
 namespace {
 
-/// @p size  what the program's structure has: it may be older or newer than ours
+/// Copies a structure to the program.
+/// @param size  of the program's structure, which may be older or newer than ours
 template <class Structure>
 void copy_out(void* out, const Structure& from, std::size_t size) {
     std::memset(out, 0, size);
@@ -53,8 +54,8 @@ int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* inp
 
 int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
     return call("ibv_query_rt_values_ex", context_of(context), [&] {
-        // Ticks of the clock that completions' timestamps are of, as other providers have it: all
-        // in tv_nsec.
+        // The time of the clock of completion timestamps, in ticks. As in other providers, tv_nsec
+        // has the whole value.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
@@ -83,7 +84,8 @@ SOFTVERBS_ENTRY int ibv_query_device(ibv_context* native, ibv_device_attr* attri
 SOFTVERBS_ENTRY int ibv_query_port(ibv_context* native, std::uint8_t port,
                                    _compat_ibv_port_attr* attributes) {
     Context* const context = ours(native);
-    // Programs built before port_cap_flags2 have no room for it.
+    // This entry point serves programs built before port_cap_flags2 existed: their structure ends
+    // before that field.
     return context != nullptr
                ? query_port(*context, port, attributes, offsetof(ibv_port_attr, port_cap_flags2))
                : forward<ibv_query_port>("ibv_query_port", native, port, attributes);

@@ -101,7 +101,7 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
 
 SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
                                                std::uint32_t flags) {
-    // The CPU copies from the first byte to the last.
+    // 1: the CPU writes the data from the first byte to the last.
     return ours(qp->context) != nullptr ? 1
                                         : forward<ibv_query_qp_data_in_order>(
                                               "ibv_query_qp_data_in_order", qp, opcode, flags);
