@@ -69,7 +69,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // Fields of 16 and 12 bits in the NICs that have it.
+    // NICs with moderation have fields of 16 and 12 bits for these values.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
 }
@@ -96,11 +96,11 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
     return gids;
 }
 
-/// A number that other hosts do not have, made of the last bytes of the address.
+/// A GUID made of the last bytes of the host address, so that it is unique among hosts.
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);
-    // As in a locally administered EUI-64.
+    // The other bytes are those of a locally administered EUI-64.
     return guid ^ htobe64(first_guid & ~std::uint64_t{0xffff'ffff});
 }
 
@@ -158,7 +158,7 @@ void as_mlx5(Device& device) {
     device.rules.dm_granule = 64;
     device.rules.dm_consumed = 4096;
     device.attributes.max_dm_size = 128 << 10;
-    // The kernel's driver limits the rate of raw packet queue pairs only.
+    // The kernel driver supports rate limits for raw packet queue pairs only.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
     // IBV_ATOMIC_HCA: these NICs' atomics are not atomic with respect to the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
@@ -243,7 +243,7 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     device.guid = device.attributes.orig_attr.node_guid;
     device.ports = {make_port(index, device.guid, ethernet)};
     if (address) {
-        // Each GID says the host, so that programs may choose any of them.
+        // All GIDs of the device contain the host address, so that a program may use any of them.
         device.ports[0].gids = gids_of(address);
     }
     device.completion_vectors = 4;

@@ -43,7 +43,7 @@ std::uint16_t first_port() {
     return number;
 }
 
-/// One address for each device.
+/// The host addresses of the devices, one per device.
 std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
     const auto there_are = fabric::addresses_of_this_host();
     const auto list = variable("SOFTVERBS_ADDRESS");

@@ -19,14 +19,14 @@ struct Settings {
     unsigned devices = 1;
     bool ethernet = false;
     std::string faults;
-    /// The network between hosts; without addresses there is none.
+    /// Settings of the network between hosts; without addresses there is no such network.
     fabric::NetworkSettings network;
 };
 
-/// Reads SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS, and those of
-/// the network between hosts: SOFTVERBS_NETWORK, SOFTVERBS_SECRET_FILE, SOFTVERBS_PORT and
-/// SOFTVERBS_ADDRESS. Ends the process with a line on stderr when one of them has a value that is
-/// not possible: a run with other settings would mislead.
+/// Reads SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER and SOFTVERBS_FAULTS, and for
+/// the network between hosts SOFTVERBS_NETWORK, SOFTVERBS_SECRET_FILE, SOFTVERBS_PORT and
+/// SOFTVERBS_ADDRESS. An invalid value ends the process with a message on stderr, because running
+/// with other settings would mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 
 /// Prints the valid values of the variable on stderr, and ends the process.

@@ -11,24 +11,26 @@
 
 namespace softverbs {
 
-/// The index in a packet for a device of another host: the addresses of the connection that carries
-/// the packet decide which device it is.
+/// Device index in a packet to another host. The receiver finds the device by the addresses of the
+/// connection that delivered the packet.
 inline constexpr std::uint8_t device_by_address = 0xff;
 
-/// Where the address of a queue pair or of an address handle leads.
+/// The destination that an address vector leads to.
 struct Destination {
-    /// The index of the device, or device_by_address; -1: no device has the address.
+    /// Index of the device, or device_by_address; -1: no device has this address.
     int device = -1;
-    /// The addresses of the two hosts; zeros: the destination is on this host.
+    /// Addresses of both hosts; zeros: the destination is on this host.
     fabric::Route route;
 };
 
-/// @param from  the device that sends
+/// Finds the destination of an address vector.
+/// @param from  the sending device
 [[nodiscard]] Destination destination_of(const Device& from, const ibv_ah_attr& address);
 
-/// Whether a packet that names the device index @p index and came by @p from (null: from this
-/// process) is for the device of @p qp, and comes from the host that a connected queue pair has as
+/// Whether a packet is for the device of @p qp, and, if @p qp is connected, comes from the host of
 /// its peer.
+/// @param from  connection that delivered the packet; null: from this process
+/// @param index  device index in the packet
 [[nodiscard]] bool is_addressed_to(const Qp& qp, const fabric::Connection* from,
                                    std::uint8_t index);
 

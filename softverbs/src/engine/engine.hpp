@@ -40,7 +40,8 @@ class Engine {
     /// starts to make progress at once.
     void program_sleeps();
 
-    /// The event of a completion queue is due after @p period_ns, or not at all any more (0).
+    /// Sets the time at which the delayed event of a moderated completion queue is raised.
+    /// @param period_ns  nanoseconds from now; 0: cancels the delayed event
     void moderated(Cq& cq, std::uint64_t period_ns);
     /// Call this after modify_qp() has changed the state.
     void state_changed(Qp& qp, ibv_qp_state from);

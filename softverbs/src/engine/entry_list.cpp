@@ -21,7 +21,7 @@ std::span<const std::byte> zeros() {
 }
 
 /// Bounce buffer for memory that the CPU cannot access. Process::lock protects it.
-std::span<std::byte> between() {
+std::span<std::byte> bounce_buffer() {
     static Buffer bytes{};
     return bytes;
 }
@@ -41,7 +41,7 @@ int fetch_piece(fabric::Connection* from, std::uint64_t address, std::uint32_t s
         return fetch_bytes(from, address, share, {window.data + offset, length});
     }
     for (std::size_t done = 0; done < length;) {
-        const auto part = between().first(std::min(length - done, buffer_length));
+        const auto part = bounce_buffer().first(std::min(length - done, buffer_length));
         if (const int error = fetch_bytes(from, address + done, share, part); error != 0) {
             return error;
         }
@@ -151,7 +151,7 @@ std::optional<std::size_t> EntryList::parts(std::uint64_t offset, std::uint64_t 
         if (from.data == nullptr) {
             out[count++] = zeros().first(std::min(here, buffer_length));
         } else if (is_unmapped(from)) {
-            const auto part = between().subspan(copied, here);
+            const auto part = bounce_buffer().subspan(copied, here);
             copies = copy_from(from, at, part) && copies;
             copied += here;
             out[count++] = part;

@@ -58,8 +58,9 @@ struct Peer {
 struct Engine::Implementation : fabric::Handler {
     // transmit.cpp: sends packets to queue pairs of this process and of others.
 
-    /// The connection to the process that has queue pair @p number, on the host that @p route leads
-    /// to, or null for this process. False: no process has it.
+    /// Finds the process of queue pair @p number, on the host of @p route. @p connection becomes
+    /// the connection to it, or null for this process. False: no process has this slot, or it
+    /// cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet, or applies a planned fault to it.
@@ -178,7 +179,7 @@ struct Engine::Implementation : fabric::Handler {
     };
     std::vector<Delayed> delayed;
 
-    /// An event that moderation of a completion queue holds back.
+    /// A completion event that is delayed by moderation.
     struct ModeratedEvent {
         std::uint64_t due;
         Cq* cq;

@@ -119,7 +119,7 @@ void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
             return;
         }
     }
-    // A process cannot send in the name of another one, nor of another host.
+    // The source queue pair must belong to the process and host that sent the packet.
     const unsigned sender = from == nullptr ? slot : from->slot();
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||

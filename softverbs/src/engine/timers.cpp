@@ -178,7 +178,7 @@ void Engine::Implementation::raise_moderated(std::uint64_t now) {
         }
     }
     for (Cq* const cq : due) {
-        notify(*cq); // which takes it out of the list
+        notify(*cq); // removes the queue from the list
     }
 }
 

@@ -20,7 +20,7 @@ namespace softverbs {
 namespace {
 
 /// Initial size of the ring, in entries.
-constexpr std::size_t first_entries = 256;
+constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
 constexpr unsigned known_flags =
@@ -41,7 +41,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
-    // Only a parent domain means something to a completion queue.
+    // A protection domain is accepted only if it is a parent domain: others have no effect on a CQ.
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
         (attributes.parent_domain == nullptr ||
          attributes.parent_domain->context != &context.context ||
@@ -89,8 +89,8 @@ bool make_room(Cq& cq) {
     return true;
 }
 
-/// Raises the event that the program requested. With moderation, only after that many
-/// completions, or when the period since the first of them is over.
+/// Raises the requested event, or delays it if moderation is set: until moderation.cq_count
+/// completions have been added, or until cq_period after the first of them.
 void notify_moderated(Cq& cq) {
     if (cq.moderation.cq_count <= 1 || cq.moderation.cq_period == 0 ||
         ++cq.moderated >= cq.moderation.cq_count) {
@@ -101,7 +101,7 @@ void notify_moderated(Cq& cq) {
 }
 
 /// Whether a completion raises an event on an armed queue.
-bool is_worth_an_event(const Cq& cq, const Completion& completion) noexcept {
+bool raises_event(const Cq& cq, const Completion& completion) noexcept {
     return !cq.armed_solicited_only || completion.solicited ||
            completion.wc.status != IBV_WC_SUCCESS;
 }
@@ -115,7 +115,7 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     std::unique_ptr<Cq> cq;
     try {
         cq = std::make_unique<Cq>();
-        cq->ring.resize(std::min(first_entries, std::bit_ceil(std::size_t{attributes.cqe})));
+        cq->ring.resize(std::min(initial_entries, std::bit_ceil(std::size_t{attributes.cqe})));
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM);
     }
@@ -218,7 +218,7 @@ int request_notification(Cq& cq, bool solicited_only) {
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {
-        if (is_worth_an_event(cq, cq.ring[next & (cq.ring.size() - 1)])) {
+        if (raises_event(cq, cq.ring[next & (cq.ring.size() - 1)])) {
             notify(cq);
         }
     }
@@ -255,7 +255,7 @@ void push(Cq& cq, const Completion& completion) {
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
         slot.wallclock_ns = now(CLOCK_REALTIME);
     }
-    if (cq.armed && is_worth_an_event(cq, completion)) {
+    if (cq.armed && raises_event(cq, completion)) {
         notify_moderated(cq);
     }
 }

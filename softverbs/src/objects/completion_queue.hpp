@@ -61,11 +61,11 @@ struct Cq : ibv_cq_ex {
     std::uint32_t wc_flags = 0;
     bool single_threaded = false;
     bool ignore_overrun = false;
-    /// The parent domain that it was made with, or null.
+    /// Parent domain of the queue, or null.
     Pd* parent = nullptr;
-    /// Of events; see ibv_modify_cq(3).
+    /// Moderation of completion events; see ibv_modify_cq(3).
     ibv_moderate_cq moderation{};
-    /// Completions since the event was requested that moderation holds back.
+    /// Number of completions since the queue was armed whose event is delayed by moderation.
     unsigned moderated = 0;
     /// Extended polling: the completion that the ibv_wc_read_*() functions return.
     Completion current{};

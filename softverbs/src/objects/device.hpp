@@ -54,7 +54,7 @@ struct Device : ibv_device {
     int completion_vectors = 4;
     unsigned features = ~0U;
     Rules rules;
-    /// The address of this host that the device uses between hosts; zeros without such a network.
+    /// Address of this host on the network between hosts; zeros: there is no such network.
     fabric::HostAddress address;
     /// Bytes of max_dm_size that are allocated.
     std::size_t dm_used = 0;
@@ -107,14 +107,14 @@ struct Context : verbs_context {
 /// Queues an asynchronous event and makes async_fd readable.
 void raise_event(Context& context, const ibv_async_event& event);
 
-/// A protection domain, or a parent domain (parent_domain.hpp), which verbs use alike.
+/// A protection domain or a parent domain (parent_domain.hpp).
 struct Pd : ibv_pd {
     Pd() : ibv_pd{} {}
     Pd(const Pd&) = delete;
     Pd& operator=(const Pd&) = delete;
     unsigned users = 0;
-    /// The protection domain that access is checked against: of a parent domain, the one it was
-    /// made from; otherwise this object itself.
+    /// The protection domain that access is checked against. For a parent domain, the protection
+    /// domain that it was created from; otherwise this object.
     Pd* protection = this;
 
     [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this; }

@@ -131,14 +131,15 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
 
 namespace {
 
-/// A region of the whole address space, whose pages are brought in by the requests that use them.
+/// Registers the whole address space for implicit on-demand paging. Each work request faults in the
+/// pages that it uses.
 Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
     const Device& device = device_of(pd);
     const bool supported =
         (device.attributes.odp_caps.general_caps & std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT}) != 0;
     int error = check_host_access(device, access);
     if (error == 0 && (!supported || iova != 0)) {
-        error = EINVAL; // as the kernel's mlx5_ib does
+        error = EINVAL; // as in the kernel's mlx5_ib
     }
     if (error != 0) {
         return fail(error);
@@ -149,7 +150,7 @@ Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
     }
     mr->length = SIZE_MAX;
     mr->grant.access = access;
-    // Without the first page, as a region whose base is null is a null region.
+    // The region omits the first page, because a null base address marks a null region.
     mr->grant.iova = page_size();
     mr->grant.length = SIZE_MAX - page_size();
     mr->grant.base = reinterpret_cast<std::byte*>(page_size());

@@ -13,13 +13,13 @@ constexpr unsigned max_timer = 31;  // a 5-bit field
 constexpr unsigned max_retries = 7; // a 3-bit field
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
-/// Whether the device can limit the rate of this type of queue pair.
+/// Whether the device supports a rate limit for this type of queue pair.
 bool can_be_limited(const Qp& qp) {
     const ibv_packet_pacing_caps& caps = device_of(qp.qp_base).attributes.packet_pacing_caps;
     return (caps.supported_qpts & (1U << qp.type())) != 0;
 }
 
-/// 0 stands for no limit.
+/// Whether the device supports this rate. 0 means no limit.
 bool is_rate(const Device& device, std::uint32_t rate) {
     const ibv_packet_pacing_caps& caps = device.attributes.packet_pacing_caps;
     return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
@@ -142,7 +142,7 @@ void reset(Qp& qp) {
 } // namespace
 
 int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
-    // libmlx5 refuses burst parameters of a queue pair without a limit.
+    // libmlx5 rejects burst parameters for a queue pair without a rate limit.
     if (limit.comp_mask != 0 ||
         ((limit.max_burst_sz != 0 || limit.typical_pkt_sz != 0) && limit.rate_limit == 0)) {
         return EINVAL;

@@ -12,15 +12,16 @@
 
 namespace softverbs {
 
-/// A thread domain. The program promises to use the objects in it from one thread at a time, which
-/// softverbs has no use for: it only counts the parent domains that hold it.
+/// A thread domain. The program promises that only one thread at a time uses the objects in it.
+/// softverbs does not use this promise, and only counts the parent domains that refer to the
+/// object.
 struct Td : ibv_td {
     Td() : ibv_td{} {}
     unsigned users = 0;
 };
 
-/// A parent domain: a protection domain with a thread domain and with allocators for the memory of
-/// queues. Both are optional.
+/// A parent domain: a protection domain with an optional thread domain and an optional allocator
+/// for queue memory.
 struct ParentDomain : Pd {
     Td* td = nullptr;
     decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
@@ -32,19 +33,20 @@ struct ParentDomain : Pd {
     }
 };
 
-// The verbs, with the lock held; see memory.hpp.
+// These functions implement the verbs of the same name. The caller holds Process::lock; see
+// memory.hpp.
 [[nodiscard]] Td* alloc_td(Context& context, const ibv_td_init_attr& attributes);
 [[nodiscard]] int dealloc_td(Td& td);
 [[nodiscard]] ParentDomain* alloc_parent_domain(Context& context,
                                                 const ibv_parent_domain_init_attr& attributes);
-/// EBUSY: queues use it.
+/// 0, or EBUSY (queues use the domain).
 [[nodiscard]] int dealloc_parent_domain(ParentDomain& domain);
 
-/// Memory for the rings of one queue, from the allocator of a parent domain. Empty when the queue
-/// has no such domain or the allocator answers IBV_ALLOCATOR_USE_DEFAULT.
+/// Memory for the rings of one queue, from the allocator of its parent domain. Empty when the queue
+/// has no parent domain with an allocator, or when the allocator returns IBV_ALLOCATOR_USE_DEFAULT.
 ///
-/// The allocator is the program's code and may call verbs, so obtain() and the destructor run
-/// without Process::lock.
+/// The allocator is a callback of the program and may call verbs, so obtain() and the destructor
+/// must run without Process::lock.
 class QueueMemory {
   public:
     QueueMemory() = default;
@@ -58,10 +60,10 @@ class QueueMemory {
         return *this;
     }
 
-    /// 0, or ENOMEM when the allocator has no memory. @param type  a MLX5DV_RES_TYPE_*, the only
-    /// resource types that a provider defines
+    /// Calls the allocator: 0, or ENOMEM.
+    /// @param type  a MLX5DV_RES_TYPE_*; no other provider defines resource types
     [[nodiscard]] int obtain(ibv_pd* pd, std::size_t size, std::uint64_t type);
-    /// The next @p size bytes, aligned for any type; empty when there are not as many left.
+    /// Returns the next @p size bytes, aligned for any type. Empty when fewer bytes are left.
     [[nodiscard]] std::span<std::byte> take(std::size_t size) noexcept;
 
   private:
@@ -71,7 +73,7 @@ class QueueMemory {
     std::size_t used_ = 0;
 };
 
-/// Bytes that take() needs for an object of @p size bytes.
+/// Number of bytes that take() uses for an object of @p size bytes.
 [[nodiscard]] constexpr std::size_t aligned_size(std::size_t size) noexcept {
     constexpr std::size_t alignment = alignof(std::max_align_t);
     return (size + alignment - 1) / alignment * alignment;

@@ -29,7 +29,8 @@ struct Process {
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts;          // open contexts
     std::vector<Context*> orphaned_contexts; // closed while objects of theirs existed
-    /// How processes reach other hosts; without addresses they do not.
+    /// Settings of the network between hosts. Without addresses, only processes on this host can be
+    /// reached.
     fabric::NetworkSettings network;
     KeyTable keys;
     QpTable qps;

@@ -111,7 +111,7 @@ int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, Queue
     const int most = context.device->attributes.orig_attr.max_qp_wr;
     if (attributes.pd == nullptr || !within(cap.max_send_wr, most) ||
         !within(cap.max_recv_wr, most)) {
-        return 0; // create_qp() refuses it
+        return 0; // create_qp() will reject it
     }
     const std::size_t receives =
         attributes.srq == nullptr ? Ring<RecvRequest>(cap.max_recv_wr).bytes() : 0;
@@ -186,7 +186,7 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 }
 
 int destroy_qp(Qp& qp) {
-    QueueMemory memory; // given back when the lock is released
+    QueueMemory memory; // freed when the lock is released
     std::unique_lock lock(process().lock);
     process().engine.destroyed(qp);
     invalidate_all(qp);

@@ -124,8 +124,9 @@ class Ring {
         return slots_[place(position)];
     }
     [[nodiscard]] Request& front() noexcept { return (*this)[first_]; }
-    /// Allocates the slots, before any of them is used. Throws std::bad_alloc. @param memory  holds
-    /// the slots if it is large enough; otherwise the ring allocates its own memory
+    /// Allocates the slots, before any of them is used. Throws std::bad_alloc.
+    /// @param memory  memory for the slots, used if it is large enough; otherwise the ring
+    /// allocates its own
     void allocate(std::span<std::byte> memory = {}) {
         if (memory.size() < places() * sizeof(Request)) {
             own_.resize(places());
@@ -135,7 +136,7 @@ class Ring {
             std::uninitialized_value_construct(slots_.begin(), slots_.end());
         }
     }
-    /// Bytes that allocate() needs.
+    /// Number of bytes that allocate() needs.
     [[nodiscard]] std::size_t bytes() const noexcept {
         return capacity_ == 0 ? 0 : places() * sizeof(Request);
     }
@@ -202,7 +203,7 @@ struct Requester {
     std::uint64_t ack_requested_until = 0;
     /// Connected queue pairs: index of the device that has the destination address, or -1.
     int device = -1;
-    /// And the addresses of both hosts; zeros: the peer is on this host.
+    /// Addresses of this host and the peer's host; zeros: the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
     /// A direct copy of data has failed: requests before this position send their data in packets.
@@ -254,7 +255,7 @@ struct Qp : ibv_qp_ex {
     Cq* recv_queue = nullptr;
     Srq* shared_queue = nullptr;
 
-    /// Holds the rings, if a parent domain's allocator provided it.
+    /// Memory of the rings, if the allocator of a parent domain provided it.
     QueueMemory memory;
     /// Allocated when first used.
     Ring<SendRequest> sends;
@@ -284,7 +285,7 @@ struct Qp : ibv_qp_ex {
     [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
     [[nodiscard]] ibv_qp_state state() const noexcept { return current_state; }
     [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
-    /// The protection domain that its requests are checked against.
+    /// The protection domain that work requests are checked against.
     [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd)->protection; }
     /// The protection domain of receive requests: that of the shared receive queue, if there is
     /// one.
@@ -303,12 +304,13 @@ struct Qp : ibv_qp_ex {
 // These functions implement the verbs of the same name. The caller holds Process::lock; see
 // memory.hpp.
 
-/// Obtains the memory that a parent domain's allocator has for a queue pair. Without the lock.
+/// Allocates the rings of a new queue pair with the allocator of its parent domain. Call it without
+/// Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
-/// The rate is kept for ibv_query_qp(). Nothing is sent more slowly because of it.
+/// Stores the rate limit for ibv_query_qp(). The send rate does not change.
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 /// Locks Process::lock itself, because it waits until all events are acknowledged.

@@ -65,7 +65,7 @@ int resize(Srq& srq, std::uint32_t max_wr) {
 int obtain_memory(Context& context, const ibv_srq_init_attr_ex& attributes, QueueMemory& memory) {
     const auto most = static_cast<std::uint32_t>(context.device->attributes.orig_attr.max_srq_wr);
     if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes.attr.max_wr > most) {
-        return 0; // create_srq() refuses it
+        return 0; // create_srq() will reject it
     }
     return memory.obtain(attributes.pd,
                          aligned_size(Ring<RecvRequest>(attributes.attr.max_wr).bytes()),
@@ -131,7 +131,7 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes) {
 }
 
 int destroy_srq(Srq& srq) {
-    QueueMemory memory; // given back when the lock is released
+    QueueMemory memory; // freed when the lock is released
     std::unique_lock lock(process().lock);
     if (srq.users != 0) {
         return busy();
