@@ -103,7 +103,7 @@ template <class Function>
     return planned != 0 ? planned : with_errno<int>(function());
 }
 
-/// The handle of an object, for verbs whose native structure is a member of ours; null for null.
+/// The native handle of an object whose class has the verbs structure as a member; null for null.
 template <class Native, class Object>
 [[nodiscard]] Native* native_of(Object* object) noexcept {
     return object == nullptr ? nullptr : object->native();

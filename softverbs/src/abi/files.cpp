@@ -61,7 +61,7 @@ class Next {
     std::atomic<Function*> function_{nullptr};
 };
 
-/// hwloc opens "sys/class/infiniband" relative to a descriptor of "/".
+/// Whether a descriptor refers to "/": hwloc opens "sys/class/infiniband" relative to one.
 bool is_root(int directory) noexcept {
     struct stat of_directory {};
     struct stat of_root {};

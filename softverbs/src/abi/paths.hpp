@@ -27,7 +27,7 @@ struct ServedPath {
 struct Redirection {
     /// The original path, or the translated path in the caller's buffer.
     const char* path;
-    /// Opens the file. Null: open(2) does.
+    /// Opens the file; null: call open(2) with path instead.
     int (*open)(std::string_view path, int flags);
 };
 

@@ -54,8 +54,8 @@ struct SendRequest {
     Mw* window = nullptr;
     ibv_mw_bind_info bind{};
 
-    /// Number of scatter/gather entries. They are in Qp::send_entries, and the data of
-    /// IBV_SEND_INLINE is in Qp::inline_bytes, both in the place of this request.
+    /// Number of scatter/gather entries. The entries are in this request's part of
+    /// Qp::send_entries; with IBV_SEND_INLINE, the data is in its part of Qp::inline_bytes.
     std::uint32_t entries = 0;
     bool is_inline = false;
     /// Total length of the data in bytes.
@@ -64,7 +64,8 @@ struct SendRequest {
     // The engine maintains what follows.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    /// Read that is sent in parts: the response to the latest part has not arrived.
+    /// Read in several parts: the response to the latest part has not arrived, and the next part is
+    /// requested after it.
     bool awaiting = false;
     /// Read whose data is copied directly from the responder's memory. The copy happens after the
     /// response has arrived.
