@@ -349,7 +349,26 @@ TEST_F(Protection, QueuePairThatDoesNotGiveTheAccess) {
         ibv_qp_attr attr = good_attributes();
         attr.qp_access_flags &= ~each.missing;
         ASSERT_EQ(modify(b.qp.get(), attr, IBV_QPS_RTS, IBV_QP_ACCESS_FLAGS), 0);
-        expect_remote_failure(request(each.opcode), IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+        expect_remote_failure(request(each.opcode), IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+    }
+}
+
+TEST_F(Protection, QueuePairThatIsNotWrittenTo) {
+    for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM}) {
+        for (const std::uint32_t length : {0U, 8U, 100'000U}) {
+            SCOPED_TRACE(length);
+            restart();
+            b.fill(std::byte{0xbb});
+            receive(b, 10, 64, 4096);
+            ibv_qp_attr attr = good_attributes();
+            attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+            ASSERT_EQ(modify(b.qp.get(), attr, IBV_QPS_RTS, IBV_QP_ACCESS_FLAGS), 0);
+            ASSERT_EQ(post(a, request(opcode, length)), 0);
+            expect(a, 2, IBV_WC_REM_INV_REQ_ERR);
+            expect(b, 10, IBV_WC_WR_FLUSH_ERR);
+            expect_event(b, IBV_EVENT_QP_REQ_ERR);
+            EXPECT_EQ(b.memory[0], std::byte{0xbb});
+        }
     }
 }
 

@@ -18,6 +18,8 @@ namespace softverbs {
 namespace {
 
 constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // a locally administered EUI-64
+/// The OUI of first_guid. It is locally administered, so no vendor has it.
+constexpr std::uint32_t vendor_id = 0x507665;
 constexpr int max_depth = 16384;
 
 ibv_device_attr_ex default_attributes(unsigned index) {
@@ -27,8 +29,8 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     basic.node_guid = basic.sys_image_guid = htobe64(first_guid + index);
     basic.max_mr_size = std::uint64_t{1} << 47; // size of the user address space
     basic.page_size_cap = ~std::uint64_t{0xfff};
-    basic.vendor_id = 0;
-    basic.vendor_part_id = 0;
+    basic.vendor_id = vendor_id;
+    basic.vendor_part_id = 1;
     basic.hw_ver = 1;
     basic.max_qp = max_queue_pairs;
     basic.max_qp_wr = max_depth;

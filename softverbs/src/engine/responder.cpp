@@ -157,12 +157,22 @@ void InboundRequest::send_nak(NakCode nak_code, ibv_event_type event) {
     }
 }
 
+bool InboundRequest::enabled(unsigned access) {
+    if ((qp_.attributes.qp_access_flags & access) != 0) {
+        return true;
+    }
+    send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+    return false;
+}
+
 bool InboundRequest::permitted(unsigned access, Window& window) {
+    if (!enabled(access)) {
+        return false;
+    }
     if (header_.length == 0) {
         return true;
     }
-    if ((qp_.attributes.qp_access_flags & access) != 0 &&
-        open_remote(qp_, header_.rkey, header_.remote_address, header_.length, access, window) ==
+    if (open_remote(qp_, header_.rkey, header_.remote_address, header_.length, access, window) ==
             Denied::no) {
         return true;
     }

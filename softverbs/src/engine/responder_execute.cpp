@@ -138,7 +138,7 @@ void InboundRequest::write() {
     // first packet carries the key. With a single packet the receive request comes first, so a
     // write with a bad key completes it with IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
-    if (!sums_up() || (with_immediate && single_packet && !have_receive()) ||
+    if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) || (with_immediate && single_packet && !have_receive()) ||
         !permitted(IBV_ACCESS_REMOTE_WRITE, window)) {
         return;
     }
