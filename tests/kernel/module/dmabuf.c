@@ -137,7 +137,7 @@ static struct ib_mr *import_register(struct rig_device *rig, struct rig_import *
 }
 
 struct ib_mr *rig_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
-				     int access, RIG_DMAH_PARAM struct uverbs_attr_bundle *attrs)
+				     int access, RIG_DMABUF_PARAMS)
 {
 	struct rig_device *rig = rig_device_of(pd->device);
 	struct rig_import *import;
@@ -145,7 +145,7 @@ struct ib_mr *rig_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u
 	struct ib_mr *mr;
 	u64 end;
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
+#ifdef RIG_DMABUF_TAKES_DMAH
 	if (dmah)
 		return ERR_PTR(-EOPNOTSUPP);
 #endif

@@ -141,8 +141,8 @@ module_exit(rig_exit);
 
 MODULE_DESCRIPTION("dma-buf import and device memory for Soft-RoCE, for tests");
 MODULE_LICENSE("GPL");
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-MODULE_IMPORT_NS("DMA_BUF");
-#else
+#ifdef RIG_NAMESPACE_IS_IDENTIFIER
 MODULE_IMPORT_NS(DMA_BUF);
+#else
+MODULE_IMPORT_NS("DMA_BUF");
 #endif

@@ -8,18 +8,31 @@
 
 #include <linux/atomic.h>
 #include <linux/list.h>
+#include <linux/mm.h>
 #include <linux/mutex.h>
-#include <linux/version.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/uverbs_ioctl.h>
 
-/* 6.17 added a DMA handle (steering hints) to both registrations; rxe has no use for it. */
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 17, 0)
-#define RIG_DMAH_PARAM struct ib_dmah *dmah,
+/*
+ * The last parameters of reg_user_mr_dmabuf; Kbuild finds out which this kernel has. Where it takes a DMA
+ * handle (steering hints), reg_user_mr takes one too; rxe has no use for it.
+ */
+#if defined(RIG_DMABUF_TAKES_DMAH)
+#define RIG_DMABUF_PARAMS struct ib_dmah *dmah, struct uverbs_attr_bundle *attrs
 #define RIG_DMAH_NULL NULL,
-#else
-#define RIG_DMAH_PARAM
+#elif defined(RIG_DMABUF_TAKES_ATTRS)
+#define RIG_DMABUF_PARAMS struct uverbs_attr_bundle *attrs
 #define RIG_DMAH_NULL
+#else
+#define RIG_DMABUF_PARAMS struct ib_udata *udata
+#define RIG_DMAH_NULL
+#endif
+
+#ifndef RIG_HAS_VM_FLAGS_SET
+static inline void vm_flags_set(struct vm_area_struct *vma, vm_flags_t flags)
+{
+	vma->vm_flags |= flags;
+}
 #endif
 
 /* Device memory of one device, in bytes; also reported as max_dm_size. */
@@ -55,7 +68,7 @@ struct ib_mr *rig_reg_pages(struct rig_device *rig, struct ib_pd *pd, struct pag
 
 extern atomic_t rig_imports;
 struct ib_mr *rig_reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
-				     int access, RIG_DMAH_PARAM struct uverbs_attr_bundle *attrs);
+				     int access, RIG_DMABUF_PARAMS);
 int rig_dereg_imported_mr(struct rig_device *rig, struct ib_mr *mr, struct ib_udata *udata);
 
 extern atomic_t rig_device_memories;
