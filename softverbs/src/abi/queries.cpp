@@ -14,7 +14,7 @@ namespace softverbs {
 namespace {
 
 /// Copies a structure to the program.
-/// @param size  of the program's structure, which may be older or newer than ours
+/// @param size  size of the program's structure, which may be older or newer than this library's
 template <class Structure>
 void copy_out(void* out, const Structure& from, std::size_t size) {
     std::memset(out, 0, size);

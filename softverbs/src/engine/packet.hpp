@@ -61,7 +61,7 @@ struct PacketHeader {
     /// Length of the whole message, and offset of this packet's data in it, in bytes.
     std::uint64_t length;
     std::uint64_t offset;
-    /// In datagrams with a global route: a GlobalRoute.
+    /// In a datagram with a global route, this field holds a GlobalRoute.
     std::uint64_t compare_add;
     std::uint64_t swap;
     /// Bytes of data, or number of segments.
@@ -72,7 +72,7 @@ struct PacketHeader {
     std::uint8_t service_level;
     std::uint8_t rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
-    /// In reads and atomics: how many of them the requester has outstanding, this one included.
+    /// Reads and atomics: number of them that the requester has in flight, including this one.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;

@@ -48,7 +48,7 @@ constexpr std::array<std::uint32_t, 32> rnr_delays{
 /// The result of scattering the data of a response.
 enum class Scatter : std::uint8_t {
     stored,
-    ignored,      // the response does not fit the request, or the memory was revoked meanwhile
+    ignored,      // the response does not match the request, or the memory was revoked
     denied,       // the entries of the request do not permit it: IBV_WC_LOC_PROT_ERR
     fetch_failed, // the data could not be fetched from the other process
 };
@@ -66,11 +66,12 @@ Scatter scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
         return Scatter::denied;
     }
     if ((header.flags & PacketHeader::to_fetch) == 0) {
-        // parse_packet() refuses more data than was requested; less data is a part of the response.
+        // parse_packet() has rejected data beyond the message length. Fewer bytes than requested
+        // are accepted, and the rest is requested again.
         if (packet.bytes.empty() && request.length != 0) {
             return Scatter::ignored;
         }
-        // Memory that was revoked meanwhile denies the next response to the same request.
+        // If the memory was revoked, the next response to this request gets the result denied.
         if (!entries.put(request.offset, packet.bytes)) {
             return Scatter::ignored;
         }
@@ -191,7 +192,8 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
     }
     if (scattered == Scatter::denied) {
-        // Without the responses before it, this one will be requested and denied again.
+        // If earlier responses are missing, this request is sent again, and its response is denied
+        // again.
         if (all_before) {
             retire(qp);
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);

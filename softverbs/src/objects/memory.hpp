@@ -143,7 +143,7 @@ void invalidate_all(const Qp& qp);
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
-// The engine uses what follows.
+// Declarations for the engine.
 
 enum class Denied : std::uint8_t {
     no,

@@ -61,7 +61,7 @@ struct SendRequest {
     /// Total length of the data in bytes.
     std::uint64_t length = 0;
 
-    // The engine maintains what follows.
+    // Fields that the engine maintains.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
     /// Read in several parts: the response to the latest part has not arrived, and the next part is
