@@ -59,8 +59,8 @@ class Engine {
     /// @param id  Mapping::id
     void unshare(std::uint32_t id);
 
-    /// How the process connected last copies data out of private memory: "process_vm", "records" or
-    /// "none yet".
+    /// How the process connected last gets data of this process's private memory: "process_vm"
+    /// (by process_vm_readv(2)), "records" (in packets) or "none yet".
     [[nodiscard]] const char* pull_method() const noexcept;
     /// Call this in the child after fork(2), with Process::lock held: drops the connections of the
     /// parent without closing them.

@@ -72,7 +72,8 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // Linear probing: later entries that would no longer be found move into the hole.
+    // Linear probing: an entry behind the hole moves into it, if a search that stops at the hole
+    // would miss the entry.
     for (std::size_t next = (hole + 1) & mask; entries_[next].name != 0; next = (next + 1) & mask) {
         const std::size_t home = entries_[next].name & mask;
         if (((next - home) & mask) >= ((next - hole) & mask)) {

@@ -74,8 +74,9 @@ struct SendRequest {
     std::uint32_t psn = 0;
     /// Number of bytes sent so far; for a read, received so far.
     std::uint64_t offset = 0;
-    /// Value of Connection::sent() after the last packet of this request. The responder cannot have
-    /// answered before Connection::taken() reaches it.
+    /// Number of packets sent on the connection, up to the last one of this request
+    /// (Connection::sent()). The responder cannot have answered before it has taken as many
+    /// packets (Connection::taken()).
     std::uint64_t record = 0;
 };
 
@@ -211,7 +212,8 @@ struct Requester {
     /// failed_fetches counts the failures.
     std::uint64_t records_until = 0;
     unsigned failed_fetches = 0;
-    /// Value of Connection::sent() after the latest packet that named memory for a direct copy.
+    /// Number of packets sent on the connection, up to the latest one that named memory for a
+    /// direct copy (Connection::sent()).
     std::uint64_t offered = 0;
     /// UD: connection whose lane stayed full until the timer expired. Datagrams to it are dropped
     /// until its Connection::taken() differs from closed_since.
