@@ -140,9 +140,9 @@ unsigned softverbs_violations(void);
 unsigned softverbs_unacknowledged_events(void);
 /* 1 when the queue is armed: an event was requested and has not been raised. Otherwise 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
-/* How the data of long messages is copied out of the private memory of the process connected last:
- * "process_vm" (by process_vm_readv(2)), "records" (in packets), or "none yet". The string is
- * static. */
+/* How the process connected last gets the data of long messages out of this process's private
+ * memory: "process_vm" (by process_vm_readv(2)), "records" (in packets), or "none yet". The string
+ * is static. */
 const char* softverbs_pull_method(void);
 /* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
  * an RNR NAK or a sequence error NAK. */
