@@ -19,6 +19,11 @@ extern "C" {
 /* Devices. The settings also apply to contexts that are open already. softverbs_reset() removes
  * them. */
 
+/* The names that SOFTVERBS_PROFILE can have, separated by spaces. */
+const char* softverbs_profile_names(void);
+/* The directory in which the processes of this user find each other: SOFTVERBS_DIR, or its default. It is created
+ * when it does not exist. NULL and errno when it cannot be used; a line on stderr says why. */
+const char* softverbs_directory(void);
 /* Creates the devices anew, with default settings, and removes all planned faults. @profile is the
  * profile of the devices (NULL: that of SOFTVERBS_PROFILE), @devices their number (0: that of
  * SOFTVERBS_DEVICES). 0, or an errno: EBUSY (a context is open, or a device list is not freed),

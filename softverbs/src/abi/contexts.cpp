@@ -108,6 +108,7 @@ SOFTVERBS_ENTRY ibv_context* ibv_open_device(ibv_device* device) {
     if (known == nullptr) {
         return forward<ibv_open_device>("ibv_open_device", device);
     }
+    const fabric::NoCancellation not_cancelled;
     try {
         const Guard guard;
         if (const int error = process().faults.enter("ibv_open_device"); error != 0) {
@@ -166,6 +167,6 @@ SOFTVERBS_ENTRY int ibv_fork_init() {
 
 SOFTVERBS_ENTRY ibv_fork_status ibv_is_fork_initialized() {
     static const auto real =
-        reinterpret_cast<ibv_fork_status (*)()>(::dlsym(RTLD_NEXT, "ibv_is_fork_initialized"));
+        reinterpret_cast<ibv_fork_status (*)()>(real_symbol("ibv_is_fork_initialized"));
     return real != nullptr ? real() : IBV_FORK_UNNEEDED;
 }

@@ -66,6 +66,7 @@ std::unique_ptr<DeviceList> take_list(ibv_device** given) {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
+    const fabric::NoCancellation not_cancelled;
     bool hidden = false;
     {
         const Guard guard;
@@ -94,6 +95,7 @@ SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
 }
 
 SOFTVERBS_ENTRY void ibv_free_device_list(ibv_device** list) {
+    const fabric::NoCancellation not_cancelled;
     std::unique_ptr<DeviceList> taken;
     {
         const Guard guard;

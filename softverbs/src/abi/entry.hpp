@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 
@@ -10,6 +9,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "abi/real_library.hpp"
+#include "fabric/no_cancellation.hpp"
 #include "objects/device.hpp"
 #include "objects/process.hpp"
 
@@ -41,7 +42,7 @@ template <auto Self, class... Arguments>
 auto forward(const char* name, Arguments... arguments) {
     using Result = std::invoke_result_t<decltype(Self), Arguments...>;
     static const auto real = [name]() -> decltype(Self) {
-        void* const found = ::dlsym(RTLD_NEXT, name);
+        void* const found = real_symbol(name);
         return found == reinterpret_cast<void*>(Self) ? nullptr
                                                       : reinterpret_cast<decltype(Self)>(found);
     }();
@@ -75,10 +76,12 @@ template <class Result>
 
 /// Calls @p function, which implements a verb, with Process::lock held, unless enter() makes the
 /// verb fail. ENOMEM when it throws std::bad_alloc.
+/// Not a cancellation point of pthread_cancel(3).
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
     -> decltype(function()) {
     using Result = decltype(function());
+    const fabric::NoCancellation not_cancelled;
     try {
         const Guard guard;
         const int error = enter(verb, context);
@@ -92,6 +95,7 @@ template <class Function>
 /// fail; a failed device does not.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
+    const fabric::NoCancellation not_cancelled;
     const Guard guard;
     const int planned = process().faults.enter(verb);
     return with_errno<int>(planned != 0 ? planned : function());
@@ -99,6 +103,7 @@ template <class Function>
 /// Like destroy(), for a function that locks Process::lock itself.
 template <class Function>
 [[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
+    const fabric::NoCancellation not_cancelled;
     const int planned = destroy(verb, [] { return 0; });
     return planned != 0 ? planned : with_errno<int>(function());
 }

@@ -153,7 +153,7 @@ SOFTVERBS_ENTRY void ibv_unimport_dm(ibv_dm* dm) {
 SOFTVERBS_ENTRY int ibv_dm_export_dmabuf_fd(ibv_dm* dm) {
     if (ours(dm->context) == nullptr) {
         static const auto real = reinterpret_cast<decltype(&ibv_dm_export_dmabuf_fd)>(
-            ::dlsym(RTLD_NEXT, "ibv_dm_export_dmabuf_fd"));
+            real_symbol("ibv_dm_export_dmabuf_fd"));
         if (real == nullptr) {
             errno = ENOSYS;
             return -1;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "control/settings.hpp"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,16 +9,13 @@
 #include <system_error>
 
 #include "control/profile.hpp"
+#include "fabric/environment.hpp"
 
 namespace softverbs {
 
-namespace {
+using fabric::environment_variable;
 
-std::string_view variable(const char* name) {
-    // secure_getenv(3) ignores the environment in setuid programs.
-    const char* const value = ::secure_getenv(name);
-    return value == nullptr ? std::string_view() : std::string_view(value);
-}
+namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
     std::fprintf(stderr, "softverbs: %s\n", text.c_str());
@@ -28,7 +24,7 @@ std::string_view variable(const char* name) {
 }
 
 std::uint16_t first_port() {
-    const auto port = variable("SOFTVERBS_PORT");
+    const auto port = environment_variable("SOFTVERBS_PORT");
     if (port.empty()) {
         return fabric::default_first_port;
     }
@@ -46,7 +42,7 @@ std::uint16_t first_port() {
 /// The host addresses of the devices, one per device.
 std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
     const auto there_are = fabric::addresses_of_this_host();
-    const auto list = variable("SOFTVERBS_ADDRESS");
+    const auto list = environment_variable("SOFTVERBS_ADDRESS");
     std::vector<fabric::HostAddress> addresses = list.empty() ? there_are : decltype(there_are){};
     for (std::size_t at = 0; at < list.size();) {
         const std::size_t end = std::min(list.find(',', at), list.size());
@@ -76,7 +72,7 @@ std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
 }
 
 fabric::NetworkSettings network_from_environment(unsigned devices) {
-    const std::string secret_file(variable("SOFTVERBS_SECRET_FILE"));
+    const std::string secret_file(environment_variable("SOFTVERBS_SECRET_FILE"));
     if (secret_file.empty()) {
         refuse(
             "SOFTVERBS_NETWORK=tcp needs a secret that all hosts share; make a file with: "
@@ -102,13 +98,13 @@ void refuse_setting(const char* variable, std::string_view value, std::string_vi
 
 Settings settings_from_environment() {
     Settings settings;
-    if (const auto profile = variable("SOFTVERBS_PROFILE"); !profile.empty()) {
+    if (const auto profile = environment_variable("SOFTVERBS_PROFILE"); !profile.empty()) {
         if (!is_profile(profile)) {
             refuse_setting("SOFTVERBS_PROFILE", profile, "one of " + profile_names());
         }
         settings.profile = profile;
     }
-    if (const auto devices = variable("SOFTVERBS_DEVICES"); !devices.empty()) {
+    if (const auto devices = environment_variable("SOFTVERBS_DEVICES"); !devices.empty()) {
         const auto [end, error] =
             std::from_chars(devices.data(), devices.data() + devices.size(), settings.devices);
         if (error != std::errc() || end != devices.data() + devices.size() ||
@@ -117,23 +113,29 @@ Settings settings_from_environment() {
                            "a number from 1 to " + std::to_string(max_devices));
         }
     }
-    if (const auto layer = variable("SOFTVERBS_LINK_LAYER"); !layer.empty()) {
+    if (const auto layer = environment_variable("SOFTVERBS_LINK_LAYER"); !layer.empty()) {
         if (layer != "ethernet" && layer != "infiniband") {
             refuse_setting("SOFTVERBS_LINK_LAYER", layer, "infiniband or ethernet");
         }
         settings.ethernet = layer == "ethernet";
     }
-    settings.faults = variable("SOFTVERBS_FAULTS");
-    if (const auto network = variable("SOFTVERBS_NETWORK"); !network.empty()) {
+    settings.faults = environment_variable("SOFTVERBS_FAULTS");
+    if (const auto network = environment_variable("SOFTVERBS_NETWORK"); !network.empty()) {
         if (network != "tcp") {
             refuse_setting("SOFTVERBS_NETWORK", network, "tcp, or not set");
         }
-        if (variable("SOFTVERBS_LINK_LAYER") == "infiniband") {
+        if (environment_variable("SOFTVERBS_LINK_LAYER") == "infiniband") {
             refuse_setting("SOFTVERBS_LINK_LAYER", "infiniband",
                            "ethernet, or not set, with SOFTVERBS_NETWORK=tcp");
         }
         settings.ethernet = true;
         settings.network = network_from_environment(settings.devices);
+    }
+    if (const auto only = environment_variable("SOFTVERBS_ONLY"); !only.empty()) {
+        if (only != "0" && only != "1") {
+            refuse_setting("SOFTVERBS_ONLY", only, "0 or 1");
+        }
+        settings.only = only == "1";
     }
     return settings;
 }

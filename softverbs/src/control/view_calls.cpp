@@ -1,10 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <numeric>
+#include <string>
+#include <system_error>
 
 #include "abi/entry.hpp"
+#include "control/profile.hpp"
+#include "fabric/rendezvous.hpp"
 #include "objects/completion_queue.hpp"
 
 using namespace softverbs;
+
+SOFTVERBS_ENTRY const char* softverbs_profile_names() {
+    try {
+        static const std::string names = [] {
+            std::string list = profile_names(); // separated by commas as well
+            std::erase(list, ',');
+            return list;
+        }();
+        return names.c_str();
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM);
+    }
+}
+
+SOFTVERBS_ENTRY const char* softverbs_directory() {
+    try {
+        static const std::string* path = nullptr;
+        const Guard guard;
+        if (path == nullptr) {
+            std::string name = fabric::default_directory();
+            const fabric::Rendezvous checked(name);
+            path = new std::string(std::move(name)); // never freed: callers keep it
+        }
+        return path->c_str();
+    } catch (const std::system_error& error) {
+        std::fprintf(stderr, "softverbs: %s\n", error.what());
+        return fail(error.code().value());
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM);
+    }
+}
 
 SOFTVERBS_ENTRY std::size_t softverbs_live(softverbs_kind kind) {
     const Guard guard;

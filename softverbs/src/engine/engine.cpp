@@ -219,9 +219,8 @@ void Engine::abandon() {
     engine.agent_state = Implementation::Agent::awake;
 }
 
-void Engine::shutdown() {
+void Engine::shutdown(std::unique_lock<std::mutex>& lock) {
     Implementation& engine = *implementation_;
-    std::unique_lock lock(process().lock);
     if (engine.node == nullptr) {
         return;
     }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 namespace softverbs {
 
@@ -65,9 +66,9 @@ class Engine {
     /// Call this in the child after fork(2), with Process::lock held: drops the connections of the
     /// parent without closing them.
     void abandon();
-    /// Call this when the process exits, without Process::lock: closes all connections and joins
-    /// the agent thread.
-    void shutdown();
+    /// Call this when the process exits: closes all connections and joins the agent thread.
+    /// @param lock  holds Process::lock; released while the thread ends
+    void shutdown(std::unique_lock<std::mutex>& lock);
 
     struct Implementation;
     /// For tests that inject packets.

@@ -12,6 +12,8 @@
 #include <new>
 #include <system_error>
 
+#include "fabric/no_cancellation.hpp"
+
 namespace softverbs::fabric {
 namespace {
 
@@ -85,6 +87,7 @@ void LocalNode::abandon() noexcept {
 }
 
 Connection* LocalNode::connect(unsigned slot) noexcept {
+    const NoCancellation here;
     for (const auto& link : links_) {
         // The slot may have another process by now, before service() has noticed.
         if (link->slot() == slot && link->open() && link->alive()) {

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "fabric/no_cancellation.hpp"
+
 namespace softverbs::fabric {
 namespace {
 
@@ -119,6 +121,7 @@ int post(int socket, const Message& message, std::span<const int> descriptors) n
         std::memcpy(CMSG_DATA(first), descriptors.data(), descriptors.size_bytes());
     }
     ssize_t sent = 0;
+    const NoCancellation here;
     do {
         sent = ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (sent < 0 && errno == EINTR);

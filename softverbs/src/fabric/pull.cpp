@@ -6,11 +6,12 @@
 #include <time.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <system_error>
+
+#include "fabric/environment.hpp"
 
 namespace softverbs::fabric {
 
@@ -57,8 +58,8 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
 }
 
 bool pull_wanted() {
-    const char* const value = std::getenv("SOFTVERBS_PULL");
-    const std::string_view wanted = value == nullptr ? "process_vm" : value;
+    const std::string_view value = environment_variable("SOFTVERBS_PULL");
+    const std::string_view wanted = value.empty() ? "process_vm" : value;
     if (wanted != "process_vm" && wanted != "none") {
         throw std::system_error(
             EINVAL, std::system_category(),

@@ -15,6 +15,8 @@
 #include <string_view>
 #include <system_error>
 
+#include "fabric/environment.hpp"
+
 namespace softverbs::fabric {
 namespace {
 
@@ -47,15 +49,13 @@ struct DirectoryCloser {
 } // namespace
 
 std::string default_directory() {
-    const char* const directory = std::getenv("SOFTVERBS_DIR");
-    if (directory != nullptr && *directory != '\0') {
-        return directory;
+    if (const auto directory = environment_variable("SOFTVERBS_DIR"); !directory.empty()) {
+        return std::string(directory);
     }
-    const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+    const std::string runtime(environment_variable("XDG_RUNTIME_DIR"));
     struct stat status {};
-    if (runtime != nullptr && *runtime != '\0' && ::stat(runtime, &status) == 0 &&
-        status.st_uid == ::geteuid()) {
-        return std::string(runtime) + "/softverbs";
+    if (!runtime.empty() && ::stat(runtime.c_str(), &status) == 0 && status.st_uid == ::geteuid()) {
+        return runtime + "/softverbs";
     }
     return "/tmp/softverbs-" + std::to_string(::geteuid());
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <utility>
@@ -31,7 +32,8 @@ class UniqueFd {
     void reset(int fd = -1) noexcept {
         const int old = std::exchange(fd_, fd);
         if (old >= 0) {
-            ::close(old);
+            // Not by close(2), which is a cancellation point.
+            ::syscall(SYS_close, old);
         }
     }
 

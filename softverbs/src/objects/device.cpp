@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdint>
 
+#include "fabric/no_cancellation.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -25,11 +27,12 @@ int EventDescriptor::open() noexcept {
 
 void EventDescriptor::raise() noexcept {
     const std::uint64_t one = 1;
-    // write(2) fails only when the counter has reached 2^64 - 2 events.
-    static_cast<void>(::write(fd_, &one, sizeof one));
+    // write(2) fails only when the counter has reached 2^64 - 2 events. It is called through
+    // syscall(2), which is not a cancellation point, since a verb that completes something is none.
+    static_cast<void>(::syscall(SYS_write, fd_, &one, sizeof one));
 }
 
-int EventDescriptor::take() const noexcept {
+int EventDescriptor::take() const {
     std::uint64_t one = 0;
     return ::read(fd_, &one, sizeof one) == sizeof one ? 0 : errno;
 }
@@ -40,6 +43,7 @@ void EventDescriptor::retract() const noexcept {
     // finds an empty event queue and waits again.
     std::uint64_t value = 0;
     const iovec buffer{&value, sizeof value};
+    const fabric::NoCancellation here;
     [[maybe_unused]] const ssize_t read = preadv2(fd_, &buffer, 1, -1, RWF_NOWAIT);
 }
 

@@ -82,7 +82,9 @@ class EventDescriptor {
     void raise() noexcept;
     /// Removes one event, and blocks until there is one. 0, or an errno: EAGAIN (there is no event
     /// and the program made the descriptor non-blocking), EINTR. Call it without Process::lock.
-    [[nodiscard]] int take() const noexcept;
+    /// It is a cancellation point of pthread_cancel(3), which unwinds the stack, so it cannot be
+    /// noexcept. A cancelled call removes nothing.
+    [[nodiscard]] int take() const;
     /// Removes one event if the program has not read it yet. Never blocks.
     void retract() const noexcept;
 

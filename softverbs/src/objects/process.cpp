@@ -4,10 +4,12 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cstdio>
+#include <mutex>
 #include <string_view>
 
 #include "control/settings.hpp"
@@ -30,7 +32,18 @@ void after_fork_in_child() {
 }
 
 void at_exit() {
-    process().engine.shutdown();
+    // exit(3) in a signal handler may have interrupted a verb that holds the lock, and that verb
+    // will not go on. The process then ends without the shutdown: its peers find out by the lock of
+    // its slot, and the next process to start removes its files.
+    constexpr int attempts = 200;
+    constexpr timespec between_attempts{0, 1'000'000};
+    std::unique_lock lock(process().lock, std::defer_lock);
+    for (int attempt = 0; attempt < attempts && !lock.try_lock(); ++attempt) {
+        ::nanosleep(&between_attempts, nullptr);
+    }
+    if (lock.owns_lock()) {
+        process().engine.shutdown(lock);
+    }
 }
 
 Process* make_process() {
@@ -39,6 +52,7 @@ Process* make_process() {
     const Settings settings = settings_from_environment();
     made->network = settings.network;
     made->devices = describe_devices(settings);
+    made->real_devices_hidden = settings.only;
     if (made->faults.set(settings.faults) != 0) {
         refuse_setting("SOFTVERBS_FAULTS", settings.faults,
                        "a list such as reg_mr#3=ENOMEM,packet#5=drop,dm=exhausted");

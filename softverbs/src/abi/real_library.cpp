@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "abi/real_library.hpp"
+
+#include <dlfcn.h>
+
+namespace softverbs {
+
+namespace {
+
+/// The real library where softverbs/front stands before it, under the name by which the front needs
+/// it. Null where the program's libibverbs.so.1 is the real one.
+void* library_behind_front() {
+    return ::dlopen("libibverbs-real.so.1", RTLD_LAZY | RTLD_NOLOAD);
+}
+
+} // namespace
+
+void* real_symbol(const char* name) {
+    static void* const behind_front = library_behind_front();
+    return ::dlsym(behind_front != nullptr ? behind_front : RTLD_NEXT, name);
+}
+
+} // namespace softverbs

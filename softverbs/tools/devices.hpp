@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+namespace softverbs::tools {
+
+/// Prints the devices that a program finds under `softverbs run`. Returns the exit status.
+[[nodiscard]] int list_devices();
+
+} // namespace softverbs::tools

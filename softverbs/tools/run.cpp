@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "run.hpp"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+
+#include "environment.hpp"
+#include "executable.hpp"
+#include "installation.hpp"
+
+namespace softverbs::tools {
+
+int run(const std::vector<std::string>& command) {
+    try {
+        const std::string path = find_executable(command.front());
+        require_preloadable(path);
+        if (is_static(path)) {
+            std::cerr << "softverbs: warning: " << path
+                      << " is linked statically and does not use softverbs; the programs that it "
+                         "starts do\n";
+        }
+        set_loader_environment(find_installation());
+        std::vector<char*> arguments;
+        for (const std::string& argument : command) {
+            arguments.push_back(const_cast<char*>(argument.c_str()));
+        }
+        arguments.push_back(nullptr);
+        // It runs a script without an interpreter's line by /bin/sh, as a shell does.
+        ::execvp(path.c_str(), arguments.data());
+        std::cerr << "softverbs: " << path << ": " << std::strerror(errno) << "\n";
+        return errno == ENOENT ? 127 : 126;
+    } catch (const CannotRun& error) {
+        std::cerr << "softverbs: " << error.reason << "\n";
+        return error.exit_status;
+    }
+}
+
+} // namespace softverbs::tools

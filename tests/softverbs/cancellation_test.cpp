@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <softverbs/softverbs.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+/// A context with a completion queue that has a channel.
+struct Resources {
+    ibv_device** list = ibv_get_device_list(nullptr);
+    ibv_context* context = ibv_open_device(list[0]);
+    ibv_comp_channel* channel = ibv_create_comp_channel(context);
+    ibv_cq* cq = ibv_create_cq(context, 4, nullptr, channel, 0);
+
+    void destroy() {
+        EXPECT_EQ(ibv_destroy_cq(cq), 0);
+        EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+        EXPECT_EQ(ibv_close_device(context), 0);
+        ibv_free_device_list(list);
+        EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
+    }
+};
+
+void* wait_for_cq_event(void* argument) {
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    ibv_get_cq_event(static_cast<ibv_comp_channel*>(argument), &cq, &context);
+    return nullptr;
+}
+
+void* wait_for_async_event(void* argument) {
+    ibv_async_event event{};
+    ibv_get_async_event(static_cast<ibv_context*>(argument), &event);
+    return nullptr;
+}
+
+/// Cancels a thread that executes @p function, after it has begun to wait.
+void cancel(void* (*function)(void*), void* argument) {
+    pthread_t thread{};
+    ASSERT_EQ(::pthread_create(&thread, nullptr, function, argument), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    ASSERT_EQ(::pthread_cancel(thread), 0);
+    void* result = nullptr;
+    ASSERT_EQ(::pthread_join(thread, &result), 0);
+    EXPECT_EQ(result, PTHREAD_CANCELED);
+}
+
+TEST(Cancellation, EndsAThreadInGetCqEventAndLeavesTheNextEvent) {
+    Resources resources;
+    cancel(wait_for_cq_event, resources.channel);
+    ASSERT_EQ(ibv_req_notify_cq(resources.cq, 0), 0);
+    ASSERT_EQ(softverbs_raise_cq_event(resources.cq), 0);
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(resources.channel, &cq, &context), 0);
+    EXPECT_EQ(cq, resources.cq);
+    ibv_ack_cq_events(cq, 1);
+    resources.destroy();
+}
+
+TEST(Cancellation, EndsAThreadInGetAsyncEventAndLeavesTheNextEvent) {
+    Resources resources;
+    cancel(wait_for_async_event, resources.context);
+    ibv_async_event raised{};
+    raised.event_type = IBV_EVENT_PORT_ERR;
+    raised.element.port_num = 1;
+    ASSERT_EQ(softverbs_raise_event(resources.context, &raised), 0);
+    ibv_async_event event{};
+    ASSERT_EQ(ibv_get_async_event(resources.context, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ERR);
+    ibv_ack_async_event(&event);
+    resources.destroy();
+}
+
+/// Verbs with a cancellation that is pending: they complete, and the thread ends behind them.
+void* create_and_destroy(void* argument) {
+    auto& done = *static_cast<bool*>(argument);
+    ::pthread_cancel(::pthread_self());
+    Resources resources;
+    EXPECT_EQ(ibv_req_notify_cq(resources.cq, 0), 0);
+    EXPECT_EQ(softverbs_raise_cq_event(resources.cq), 0);
+    resources.destroy();
+    done = true;
+    ::pthread_testcancel();
+    return nullptr;
+}
+
+TEST(Cancellation, DoesNotInterruptOtherVerbs) {
+    bool done = false;
+    pthread_t thread{};
+    ASSERT_EQ(::pthread_create(&thread, nullptr, create_and_destroy, &done), 0);
+    void* result = nullptr;
+    ASSERT_EQ(::pthread_join(thread, &result), 0);
+    EXPECT_EQ(result, PTHREAD_CANCELED);
+    EXPECT_TRUE(done);
+    EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
+}
+
+void exit_in_handler(int) {
+    ::exit(7);
+}
+
+/// Registers memory until a signal ends the process.
+[[noreturn]] void register_until_signal(unsigned microseconds) {
+    Resources resources;
+    ibv_pd* const pd = ibv_alloc_pd(resources.context);
+    // The queue pair starts the thread of the library, which the end of the process stops.
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = resources.cq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {1, 1, 1, 1, 0};
+    ibv_create_qp(pd, &init);
+    std::array<char, 64> memory{};
+    ::signal(SIGALRM, exit_in_handler);
+    const itimerval timer{{0, 0}, {0, static_cast<suseconds_t>(microseconds)}};
+    ::setitimer(ITIMER_REAL, &timer, nullptr);
+    while (true) {
+        ibv_dereg_mr(ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE));
+    }
+}
+
+/// The status of a process; kills it when it has not ended after @p seconds.
+int status_of(pid_t process, int seconds) {
+    int status = 0;
+    for (int tenth = 0; tenth < seconds * 10; ++tenth) {
+        if (::waitpid(process, &status, WNOHANG) == process) {
+            return status;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    ::kill(process, SIGKILL);
+    ::waitpid(process, &status, 0);
+    return status;
+}
+
+TEST(ExitInASignalHandler, EndsTheProcessWhereverItInterruptsAVerb) {
+    for (unsigned round = 0; round < 20; ++round) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            register_until_signal(2000 + 37 * round);
+        }
+        const int status = status_of(child, 20);
+        ASSERT_TRUE(WIFEXITED(status)) << "round " << round << ": it did not end by itself";
+        ASSERT_EQ(WEXITSTATUS(status), 7);
+    }
+}
+
+} // namespace

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+/// What a command of the shell printed, both streams together, and how it ended.
+struct CommandResult {
+    std::string output;
+    int exit_status = -1; // negative: it was killed by that signal
+};
+
+inline CommandResult run_command(const std::string& command) {
+    CommandResult result;
+    FILE* const pipe = ::popen(("timeout 60 " + command + " 2>&1").c_str(), "re");
+    if (pipe == nullptr) {
+        return result;
+    }
+    std::array<char, 4096> bytes{};
+    while (const std::size_t count = std::fread(bytes.data(), 1, bytes.size(), pipe)) {
+        result.output.append(bytes.data(), count);
+    }
+    const int status = ::pclose(pipe);
+    result.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    return result;
+}
+
+/// A directory that is removed with all that is in it.
+class TemporaryDirectory {
+  public:
+    TemporaryDirectory() {
+        std::string name = "/tmp/softverbs-test-XXXXXX";
+        path_ = ::mkdtemp(name.data()) != nullptr ? name : "";
+    }
+    ~TemporaryDirectory() { run_command("rm -rf " + path_); }
+    TemporaryDirectory(const TemporaryDirectory&) = delete;
+    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
