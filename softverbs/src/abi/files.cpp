@@ -5,7 +5,6 @@
 // calls its own functions directly (fopen(3) does not call open(2) through a symbol), so each of
 // them is defined here.
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -15,51 +14,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <type_traits>
-
+#include "abi/next.hpp"
 #include "abi/paths.hpp"
-
-#define SOFTVERBS_FILE extern "C" __attribute__((visibility("default")))
 
 namespace softverbs {
 
 namespace {
-
-/// The next definition of a libc function. Its constructor is constexpr, because a library that is
-/// loaded before this one may open files in its own constructor.
-template <class Function>
-class Next {
-  public:
-    explicit constexpr Next(const char* name) noexcept : name_(name) {}
-
-    template <class... Arguments>
-    auto operator()(Arguments... arguments) {
-        Function* found = function_.load(std::memory_order_relaxed);
-        if (found == nullptr) {
-            found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
-            if (found == nullptr) {
-                errno = ENOSYS;
-                return failed<decltype(found(arguments...))>();
-            }
-            function_.store(found, std::memory_order_relaxed);
-        }
-        return found(arguments...);
-    }
-
-  private:
-    template <class Result>
-    static Result failed() noexcept {
-        if constexpr (std::is_pointer_v<Result>) {
-            return nullptr;
-        } else {
-            return Result{-1};
-        }
-    }
-
-    const char* name_;
-    std::atomic<Function*> function_{nullptr};
-};
 
 /// Whether a descriptor refers to "/": hwloc opens "sys/class/infiniband" relative to one.
 bool is_root(int directory) noexcept {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cm/descriptors.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -35,8 +36,14 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
+/// Programs that look whether they may use the connection manager find a character device.
+bool translate_connection_manager(std::string_view path, PathBuffer& target) {
+    return path == cm::device_path && copy_path("/dev/null", target);
+}
+
 /// The first row that serves the path is used.
-constexpr std::array<ServedPath, 1> served_paths{{
+constexpr std::array<ServedPath, 2> served_paths{{
+    {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},
 }};
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "abi/entry.hpp"
+#include "cm/manager.hpp"
 #include "objects/memory.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -96,8 +97,19 @@ SOFTVERBS_ENTRY int softverbs_fail_device(ibv_context* native) {
     if (context == nullptr) {
         return EINVAL;
     }
-    const Guard guard;
-    return fail_device(*context);
+    unsigned device = 0;
+    {
+        const Guard guard;
+        device = context->device->index;
+        if (const int error = fail_device(*context); error != 0) {
+            return error;
+        }
+    }
+    if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
+        const std::scoped_lock guard(manager->lock);
+        manager->device_removed(device);
+    }
+    return 0;
 }
 
 SOFTVERBS_ENTRY int softverbs_raise_event(ibv_context* native, const ibv_async_event* event) {

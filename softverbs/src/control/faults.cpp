@@ -69,7 +69,7 @@ std::optional<Faults::PacketFault> parse_packet_fault(std::string_view text) {
 
 int Faults::fail_call(std::string_view verb, unsigned nth, int error) {
     std::string name(verb);
-    if (!name.empty() && !name.starts_with("ibv_")) {
+    if (!name.empty() && !name.starts_with("ibv_") && !name.starts_with("rdma_")) {
         name.insert(0, "ibv_");
     }
     if (nth == 0 || error <= 0 || (!name.empty() && !is_verb(name))) {

@@ -9,7 +9,7 @@ namespace softverbs {
 namespace {
 
 /// Verbs that create, modify, query or post, and that call Faults::enter(). Sorted by name.
-constexpr std::array<std::string_view, 51> verbs{
+constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",
     "ibv_alloc_mw",
@@ -61,14 +61,41 @@ constexpr std::array<std::string_view, 51> verbs{
     "ibv_rereg_mr",
     "ibv_resize_cq",
     "ibv_wr_complete",
-};
+    "rdma_accept",
+    "rdma_bind_addr",
+    "rdma_connect",
+    "rdma_create_event_channel",
+    "rdma_create_id",
+    "rdma_disconnect",
+    "rdma_get_cm_event",
+    "rdma_init_qp_attr",
+    "rdma_join_multicast",
+    "rdma_listen",
+    "rdma_migrate_id",
+    "rdma_notify",
+    "rdma_reject",
+    "rdma_resolve_addr",
+    "rdma_resolve_route",
+    "rdma_set_option",
+});
 
 /// Verbs that destroy objects. Sorted by name.
-constexpr std::array<std::string_view, 12> destroying_verbs{
-    "ibv_close_device", "ibv_close_xrcd", "ibv_dealloc_td",  "ibv_dealloc_mw",
-    "ibv_dealloc_pd",   "ibv_dereg_mr",   "ibv_destroy_ah",  "ibv_destroy_comp_channel",
-    "ibv_destroy_cq",   "ibv_destroy_qp", "ibv_destroy_srq", "ibv_free_dm",
-};
+constexpr auto destroying_verbs = std::to_array<std::string_view>({
+    "ibv_close_device",
+    "ibv_close_xrcd",
+    "ibv_dealloc_td",
+    "ibv_dealloc_mw",
+    "ibv_dealloc_pd",
+    "ibv_dereg_mr",
+    "ibv_destroy_ah",
+    "ibv_destroy_comp_channel",
+    "ibv_destroy_cq",
+    "ibv_destroy_qp",
+    "ibv_destroy_srq",
+    "ibv_free_dm",
+    "rdma_destroy_id",
+    "rdma_leave_multicast",
+});
 
 } // namespace
 

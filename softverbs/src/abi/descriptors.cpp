@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The functions of libc that take a descriptor, for those of /dev/infiniband/rdma_cm. For every
+// other descriptor they call the next definition: see abi/files.cpp.
+#include "cm/descriptors.hpp"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi/next.hpp"
+
+namespace softverbs {
+
+namespace {
+
+constinit Next<ssize_t(int, const void*, std::size_t)> next_write("write");
+constinit Next<int(int)> next_close("close");
+constinit Next<int(int)> next_dup("dup");
+constinit Next<int(int, int)> next_dup2("dup2");
+constinit Next<int(int, int, int)> next_dup3("dup3");
+constinit Next<int(int, int, void*)> next_fcntl("fcntl");
+constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
+constinit Next<int(int, struct stat*)> next_fstat("fstat");
+constinit Next<int(unsigned, unsigned, int)> next_close_range("close_range");
+
+/// write(2) and close(2) may be called in a signal handler, where dlsym(3) may not.
+__attribute__((constructor)) void find_next_definitions() {
+    static_cast<void>(next_write.find());
+    static_cast<void>(next_close.find());
+}
+
+int copied(int descriptor, int copy) noexcept {
+    if (copy >= 0 && cm::may_be_device(descriptor)) {
+        cm::duplicated(descriptor, copy);
+    }
+    return copy;
+}
+
+/// @p replaced is the descriptor that dup2(2) closes.
+template <class Duplicate>
+int duplicate_onto(int descriptor, int replaced, const Duplicate& duplicate) noexcept {
+    if (cm::may_be_device(replaced) && replaced != descriptor &&
+        next_fcntl(descriptor, F_GETFD, static_cast<void*>(nullptr)) >= 0) {
+        cm::closing(replaced);
+    }
+    const int copy = duplicate();
+    return copy == descriptor ? copy : copied(descriptor, copy);
+}
+
+int status_of(int descriptor, struct stat* status) noexcept {
+    const int result = next_fstat(descriptor, status);
+    if (result == 0 && cm::may_be_device(descriptor) && cm::is_device(descriptor)) {
+        cm::describe_device(*status);
+    }
+    return result;
+}
+
+template <class Control>
+int control(Control& next, int descriptor, int command, void* argument) {
+    const int result = next(descriptor, command, argument);
+    return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? copied(descriptor, result) : result;
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+// Cancellation points of POSIX let the exception by which glibc cancels a thread pass.
+SOFTVERBS_FILE ssize_t write(int descriptor, const void* buffer, std::size_t size) {
+    if (cm::may_be_device(descriptor) && cm::is_device(descriptor)) {
+        return cm::write_command(descriptor, buffer, size);
+    }
+    return next_write(descriptor, buffer, size);
+}
+
+SOFTVERBS_FILE int close(int descriptor) {
+    if (cm::may_be_device(descriptor)) {
+        cm::closing(descriptor);
+    }
+    return next_close(descriptor);
+}
+
+SOFTVERBS_FILE int dup(int descriptor) noexcept {
+    return copied(descriptor, next_dup(descriptor));
+}
+SOFTVERBS_FILE int dup2(int descriptor, int replaced) noexcept {
+    return duplicate_onto(descriptor, replaced, [&] { return next_dup2(descriptor, replaced); });
+}
+SOFTVERBS_FILE int dup3(int descriptor, int replaced, int flags) noexcept {
+    return duplicate_onto(descriptor, replaced,
+                          [&] { return next_dup3(descriptor, replaced, flags); });
+}
+
+SOFTVERBS_FILE int fcntl(int descriptor, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void* const argument = va_arg(arguments, void*);
+    va_end(arguments);
+    return control(next_fcntl, descriptor, command, argument);
+}
+SOFTVERBS_FILE int fcntl64(int descriptor, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void* const argument = va_arg(arguments, void*);
+    va_end(arguments);
+    return control(next_fcntl64, descriptor, command, argument);
+}
+
+SOFTVERBS_FILE int close_range(unsigned first, unsigned last, int flags) noexcept {
+    constexpr auto limit = static_cast<unsigned>(cm::max_descriptor);
+    for (unsigned each = first; flags == 0 && each <= last && each <= limit; ++each) {
+        if (cm::may_be_device(static_cast<int>(each))) {
+            cm::closing(static_cast<int>(each));
+        }
+    }
+    return next_close_range(first, last, flags);
+}
+
+SOFTVERBS_FILE int fstat(int descriptor, struct stat* status) noexcept {
+    return status_of(descriptor, status);
+}
+static_assert(sizeof(struct stat) == sizeof(struct stat64));
+SOFTVERBS_FILE int fstat64(int descriptor, struct stat64* status) noexcept {
+    return status_of(descriptor, reinterpret_cast<struct stat*>(status));
+}
+
+// The forms of programs that were built with a glibc before 2.33, with a version of the structure.
+// Names of glibc. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
+    return status_of(descriptor, status);
+}
+SOFTVERBS_FILE int __fxstat64(int, int descriptor, struct stat64* status) noexcept {
+    return status_of(descriptor, reinterpret_cast<struct stat*>(status));
+}
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

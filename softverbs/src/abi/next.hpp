@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <dlfcn.h>
+#include <errno.h>
+
+#include <atomic>
+#include <type_traits>
+
+/// A function of libc that programs find here first.
+#define SOFTVERBS_FILE extern "C" __attribute__((visibility("default")))
+
+namespace softverbs {
+
+/// The next definition of a libc function. Its constructor is constexpr, because a library that is
+/// loaded before this one may open files in its own constructor.
+template <class Function>
+class Next {
+  public:
+    explicit constexpr Next(const char* name) noexcept : name_(name) {}
+
+    template <class... Arguments>
+    auto operator()(Arguments... arguments) {
+        Function* const found = find();
+        if (found == nullptr) {
+            errno = ENOSYS;
+            return failed<decltype(found(arguments...))>();
+        }
+        return found(arguments...);
+    }
+
+    /// Looks the definition up. A call in a signal handler then needs no dlsym(3).
+    Function* find() noexcept {
+        Function* found = function_.load(std::memory_order_relaxed);
+        if (found == nullptr) {
+            found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+            function_.store(found, std::memory_order_relaxed);
+        }
+        return found;
+    }
+
+  private:
+    template <class Result>
+    static Result failed() noexcept {
+        if constexpr (std::is_pointer_v<Result>) {
+            return nullptr;
+        } else {
+            return Result{-1};
+        }
+    }
+
+    const char* name_;
+    std::atomic<Function*> function_{nullptr};
+};
+
+} // namespace softverbs

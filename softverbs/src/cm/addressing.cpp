@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Addresses, devices and routes of ids.
+#include <cerrno>
+
+#include "cm/manager.hpp"
+#include "cm/multicast.hpp"
+#include "cm/routes.hpp"
+
+namespace softverbs::cm {
+
+namespace {
+
+/// The number of requests that may wait for a listener's program, where the program gives none or a
+/// larger one: the kernel's default.
+constexpr unsigned max_backlog = 1024;
+
+/// The loopback address of a family. InfiniBand addresses have none, and get IPv6's.
+Address loopback(sa_family_t family) {
+    Gid gid{};
+    if (family == AF_INET) {
+        gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+    } else {
+        gid.back() = 1;
+    }
+    return Address::from_gid(gid, family == family_ib ? sa_family_t{AF_INET6} : family);
+}
+
+/// Gives an id that is bound to the unspecified address a source address. It keeps its port.
+void set_source(Id& id, const Address& source) {
+    const std::uint16_t port = id.source.port();
+    if (id.source.family() == source.family()) {
+        id.source = source;
+        id.source.set_port(port);
+    }
+}
+
+/// The errno for a destination that is no address of this machine.
+int unreachable(const Address& destination) {
+    return destination.family() != family_ib && !route_source(destination) ? ENETUNREACH : ENODEV;
+}
+
+} // namespace
+
+int Manager::bind(Id& id, const Address& address) {
+    if (id.state != State::idle) {
+        return EINVAL;
+    }
+    Route route;
+    if (!address.is_unspecified()) {
+        int error = 0;
+        Device* const device = find_device(address, error);
+        if (device == nullptr) {
+            return error;
+        }
+        set_device(route, *device, address);
+    }
+    Binding binding{id.port_space, address, id.reuse_address,
+                    id.family_only.value_or(address.family() == AF_INET)};
+    // An InfiniBand address names the port space itself.
+    if (const std::uint16_t space = address.service_port_space(); space != 0) {
+        binding.port_space = space;
+    }
+    Registry::Index index = 0;
+    if (const int error = registry_->bind(binding, index); error != 0) {
+        return error;
+    }
+    id.binding = index;
+    id.family_only = binding.family_only;
+    id.source = binding.address;
+    id.destination = Address::unspecified(address.family());
+    id.route = route;
+    id.state = State::bound;
+    return 0;
+}
+
+int Manager::listen(Id& id, int backlog) {
+    if (id.state == State::idle) {
+        if (const int error = bind(id, Address::unspecified(AF_INET)); error != 0) {
+            return error;
+        }
+    }
+    if (id.state != State::bound) {
+        return EINVAL;
+    }
+    if (const int error = registry_->listen(*id.binding); error != 0) {
+        return error;
+    }
+    id.backlog = backlog > 0 && static_cast<unsigned>(backlog) < max_backlog
+                     ? static_cast<unsigned>(backlog)
+                     : max_backlog;
+    id.state = State::listening;
+    return 0;
+}
+
+int Manager::resolve_address(Id& id, const Address& source, const Address& destination) {
+    if (id.state == State::idle) {
+        const bool given = source.family() != 0 && (!source.is_unspecified() || source.port() != 0);
+        if (given && source.family() != destination.family()) {
+            return EINVAL;
+        }
+        const int error = bind(id, given ? source : Address::unspecified(destination.family()));
+        if (error != 0) {
+            return error;
+        }
+    }
+    if (id.state != State::bound || id.source.family() != destination.family()) {
+        return EINVAL;
+    }
+    id.destination = destination;
+    int error = 0;
+    if (destination.is_multicast()) {
+        // A group is reached through the device of the source, which the routing table selects.
+        if (!id.route.has_device()) {
+            const Address source_address =
+                route_source(destination).value_or(loopback(destination.family()));
+            Device* const device = find_device(source_address, error);
+            if (device == nullptr) {
+                raise(id, EventType::address_error, -error);
+                return 0;
+            }
+            set_source(id, source_address);
+            set_device(id.route, *device, source_address);
+        }
+        id.state = State::address_resolved;
+        raise(id, EventType::address_resolved);
+        return 0;
+    }
+    // The unspecified address means this machine, as in connect(2).
+    const Address target =
+        destination.is_unspecified() ? loopback(destination.family()) : destination;
+    Device* const remote = find_device(target, error);
+    if (remote == nullptr) {
+        raise(id, EventType::address_error,
+              -(error == EADDRNOTAVAIL ? unreachable(target) : error));
+        return 0;
+    }
+    if (destination.is_unspecified() && destination.family() != family_ib) {
+        id.destination = target;
+        id.destination.set_port(destination.port());
+    }
+    if (!id.route.has_device()) {
+        // Both ends are on this machine, so the source is the destination's address.
+        set_source(id, target);
+        set_device(id.route, *remote, target);
+    }
+    set_destination(id.route, *remote, target);
+    id.state = State::address_resolved;
+    raise(id, EventType::address_resolved);
+    return 0;
+}
+
+int Manager::resolve_route(Id& id) {
+    if (id.state != State::address_resolved) {
+        return EINVAL;
+    }
+    id.route.paths = 1;
+    id.route.traffic_class = id.type_of_service;
+    id.route.sl = static_cast<std::uint8_t>(id.route.ethernet ? (id.type_of_service >> 5U) : 0U);
+    id.state = State::route_resolved;
+    raise(id, EventType::route_resolved);
+    return 0;
+}
+
+int Manager::join(Id& id, const Address& group, std::uint64_t uid, std::uint32_t& handle) {
+    if ((id.state != State::bound && id.state != State::address_resolved) || !id.datagram() ||
+        !id.route.has_device()) {
+        return EINVAL;
+    }
+    Multicast made;
+    made.handle = next_group_++;
+    made.uid = uid;
+    made.mgid = multicast_gid(group, id.port_space, id.route);
+    made.mlid = multicast_lid(made.mgid, id.route);
+    id.groups.push_back(made);
+    handle = made.handle;
+    Event event;
+    event.response.event = static_cast<std::uint32_t>(EventType::multicast_join);
+    event.response.param.ud = multicast_parameters(made, id.port_space, id.route);
+    event.multicast = &id.groups.back();
+    raise(id, event);
+    return 0;
+}
+
+unsigned Manager::leave(Id& owner, Multicast& group) {
+    owner.file->remove([&group](const Event& event) { return event.multicast == &group; });
+    const unsigned reported = group.events_reported;
+    owner.groups.remove_if([&group](const Multicast& each) { return &each == &group; });
+    return reported;
+}
+
+} // namespace softverbs::cm

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cm/descriptors.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_user_cm.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include "cm/commands.hpp"
+#include "cm/manager.hpp"
+#include "objects/process.hpp"
+
+namespace softverbs::cm {
+
+constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_descriptor{};
+
+namespace {
+
+/// The kernel's misc devices have major number 10. The minor number is one that the kernel assigns
+/// dynamically, where it has no rdma_cm of its own.
+constexpr unsigned misc_major = 10;
+constexpr unsigned some_dynamic_minor = 58;
+
+/// Stands for the files of a parent process.
+ChannelFile& orphans() noexcept {
+    static auto* const one = new ChannelFile;
+    return *one;
+}
+
+std::atomic<ChannelFile*>& entry(int descriptor) noexcept {
+    return files_by_descriptor[static_cast<std::size_t>(descriptor)];
+}
+
+bool kernel_status(int descriptor, struct stat& status) noexcept {
+    return ::syscall(SYS_fstat, descriptor, &status) == 0;
+}
+
+/// Removes a descriptor from its file. Returns the file, where it was its last descriptor.
+ChannelFile* remove(int descriptor) noexcept {
+    ChannelFile* const file = entry(descriptor).exchange(nullptr);
+    if (file == nullptr || file == &orphans()) {
+        return nullptr;
+    }
+    std::erase(file->descriptors, descriptor);
+    return file->descriptors.empty() ? file : nullptr;
+}
+
+} // namespace
+
+ChannelFile* file_of(int descriptor) noexcept {
+    if (!may_be_device(descriptor)) {
+        return nullptr;
+    }
+    ChannelFile* const file = entry(descriptor).load();
+    return file == &orphans() ? nullptr : file;
+}
+
+bool is_device(int descriptor) {
+    if (!may_be_device(descriptor)) {
+        return false;
+    }
+    Manager* const there = existing_manager();
+    if (there == nullptr) {
+        return true; // A child by fork(2), and a descriptor of its parent.
+    }
+    const std::scoped_lock guard(there->lock);
+    ChannelFile* const file = entry(descriptor).load();
+    struct stat status {};
+    if (file == nullptr || file == &orphans()) {
+        return file != nullptr;
+    }
+    if (kernel_status(descriptor, status) && status.st_ino == file->inode &&
+        status.st_dev == file->device) {
+        return true;
+    }
+    if (ChannelFile* const unused = remove(descriptor); unused != nullptr) {
+        there->close_file(*unused);
+    }
+    return false;
+}
+
+int open_device(std::string_view path, int flags) {
+    static_cast<void>(path);
+    {
+        const Guard guard;
+        if (const int error = process().faults.enter("rdma_create_event_channel"); error != 0) {
+            errno = error;
+            return -1;
+        }
+    }
+    Manager* const there = manager();
+    if (there == nullptr) {
+        return -1;
+    }
+    try {
+        const std::scoped_lock guard(there->lock);
+        ChannelFile* file = nullptr;
+        if (const int error = there->open_file(flags, file); error != 0) {
+            errno = error;
+            return -1;
+        }
+        const int descriptor = file->descriptors.front();
+        if (descriptor > max_descriptor) {
+            there->close_file(*file);
+            ::close(descriptor);
+            errno = EMFILE;
+            return -1;
+        }
+        entry(descriptor).store(file);
+        return descriptor;
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+        return -1;
+    }
+}
+
+ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
+    Command command;
+    int error = parse_command(buffer, size, command);
+    if (error == 0) {
+        error = planned_failure(command);
+    }
+    if (file_of(descriptor) == nullptr) {
+        error = EBADF; // A child by fork(2), and a descriptor of its parent.
+    }
+    const int saved_errno = errno;
+    if (error == 0 && command.number == RDMA_USER_CM_CMD_GET_EVENT) {
+        if (command.output_size < offsetof(rdma_ucm_event_resp, reserved)) {
+            errno = ENOSPC;
+            return -1;
+        }
+        do {
+            // O_NONBLOCK, signals and cancellation do what they do to any read(2).
+            char byte = 0;
+            const ssize_t taken = ::read(descriptor, &byte, 1);
+            if (taken == 0) {
+                // Another thread closed the file's last descriptor. The device's file exists for as
+                // long as a thread waits in it, and then no event arrives any more.
+                return ::poll(nullptr, 0, -1);
+            }
+            if (taken != 1) {
+                return -1;
+            }
+            error = execute(descriptor, command);
+        } while (error == EAGAIN);
+    } else if (error == 0) {
+        error = execute(descriptor, command);
+    }
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    errno = saved_errno;
+    return static_cast<ssize_t>(size);
+}
+
+void describe_device(struct stat& status) noexcept {
+    struct stat kernel {};
+    const bool there = ::syscall(SYS_newfstatat, AT_FDCWD, device_path.data(), &kernel, 0) == 0 &&
+                       S_ISCHR(kernel.st_mode);
+    status.st_mode = S_IFCHR | S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH;
+    status.st_rdev = there ? kernel.st_rdev : makedev(misc_major, some_dynamic_minor);
+}
+
+void closing(int descriptor) noexcept {
+    const int saved_errno = errno;
+    if (Manager* const there = existing_manager(); there != nullptr && is_device(descriptor)) {
+        const std::scoped_lock guard(there->lock);
+        if (ChannelFile* const unused = remove(descriptor); unused != nullptr) {
+            there->close_file(*unused);
+        }
+    } else if (there == nullptr) {
+        entry(descriptor).store(nullptr);
+    }
+    errno = saved_errno;
+}
+
+void duplicated(int descriptor, int copy) noexcept {
+    const int saved_errno = errno;
+    Manager* const there = existing_manager();
+    if (there != nullptr && copy <= max_descriptor) {
+        const std::scoped_lock guard(there->lock);
+        if (ChannelFile* const file = file_of(descriptor); file != nullptr) {
+            file->descriptors.push_back(copy);
+            entry(copy).store(file);
+        }
+    }
+    errno = saved_errno;
+}
+
+void orphan(const ChannelFile& file) noexcept {
+    for (const int descriptor : file.descriptors) {
+        entry(descriptor).store(&orphans());
+    }
+}
+
+} // namespace softverbs::cm

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cm/manager.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "cm/descriptors.hpp"
+#include "control/settings.hpp"
+
+namespace softverbs::cm {
+
+namespace {
+
+/// The kernel's rdma_cm: 4.096 µs * 2^20, some 4 seconds, for each of 16 attempts.
+constexpr unsigned default_response_timeout = 20;
+constexpr unsigned max_response_timeout = 31;
+
+constexpr std::uint64_t exchange_ready = 1;
+constexpr std::uint64_t woken = 2; // larger values: a ChannelFile's address
+
+std::uint64_t now_ns() noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+unsigned response_timeout_from_environment() {
+    const char* const text = ::secure_getenv("SOFTVERBS_CM_TIMEOUT");
+    if (text == nullptr || *text == '\0') {
+        return default_response_timeout;
+    }
+    char* end = nullptr;
+    const unsigned long value = std::strtoul(text, &end, 10);
+    if (*end != '\0' || *text == '-' || value > max_response_timeout) {
+        refuse_setting("SOFTVERBS_CM_TIMEOUT", text, "a number from 0 to 31");
+    }
+    return static_cast<unsigned>(value);
+}
+
+std::atomic<Manager*> the_manager{nullptr};
+std::mutex making;
+
+void before_fork() {
+    making.lock();
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        there->lock.lock();
+    }
+}
+void after_fork_in_parent() {
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        there->lock.unlock();
+    }
+    making.unlock();
+}
+void after_fork_in_child() {
+    // The child makes a manager of its own when it needs one. Its parent's keeps its memory: the
+    // program may have stopped in the middle of a change to it.
+    if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
+        parents->abandon();
+        parents->lock.unlock();
+    }
+    making.unlock();
+}
+void at_process_exit() {
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        there->at_exit();
+    }
+}
+
+} // namespace
+
+Manager* existing_manager() noexcept {
+    return the_manager.load(std::memory_order_acquire);
+}
+
+Manager* manager() {
+    const std::scoped_lock guard(making);
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        return there;
+    }
+    try {
+        auto* const made = new Manager;
+        the_manager.store(made);
+        static bool registered = false;
+        if (!registered) {
+            registered = true;
+            ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+            std::atexit(at_process_exit);
+        }
+        return made;
+    } catch (const std::system_error& error) {
+        std::fprintf(stderr, "softverbs: rdma_cm: %s\n", error.what());
+        errno = error.code().value();
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+    }
+    return nullptr;
+}
+
+Manager::Manager()
+    : exchange_(std::make_unique<LocalExchange>()),
+      registry_(std::make_unique<Registry>(*exchange_)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      response_timeout_(response_timeout_from_environment()) {
+    const auto watch = [this](int fd, std::uint64_t what) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = what;
+        if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+            throw std::system_error(errno, std::system_category(), "epoll");
+        }
+    };
+    if (!epoll_ || !wake_) {
+        throw std::system_error(errno, std::system_category(), "epoll");
+    }
+    watch(exchange_->fd(), exchange_ready);
+    watch(wake_.get(), woken);
+    // The thread takes no signals: the program's handlers run in the program's threads.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, &before);
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (...) {
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw;
+    }
+    ::pthread_setname_np(thread_.native_handle(), "softverbs-cm");
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Manager::at_exit() noexcept {
+    // Another thread, or the one that a signal handler interrupted, may hold the lock.
+    registry_->release_all();
+    exchange_->remove_files();
+}
+
+void Manager::abandon() noexcept {
+    exchange_->abandon();
+    registry_->abandon();
+    epoll_.reset();
+    wake_.reset();
+    for (const auto& file : files_) {
+        orphan(*file);
+        file->signal_end.reset();
+    }
+    thread_.detach(); // It does not exist in the child.
+}
+
+// The thread.
+
+void Manager::wake() noexcept {
+    const std::uint64_t one = 1;
+    static_cast<void>(::write(wake_.get(), &one, sizeof one));
+}
+
+void Manager::run() {
+    std::array<epoll_event, 32> ready;
+    std::unique_lock guard(lock);
+    while (true) {
+        int wait_ms = -1;
+        if (!deadlines_.empty()) {
+            const std::uint64_t now = now_ns();
+            const std::uint64_t first = deadlines_.begin()->first;
+            constexpr std::uint64_t ns_per_ms = 1'000'000;
+            constexpr std::uint64_t longest_ms = 60'000;
+            wait_ms = first <= now ? 0
+                                   : static_cast<int>(std::min(
+                                         (first - now + ns_per_ms - 1) / ns_per_ms, longest_ms));
+        }
+        const int fd = epoll_.get();
+        guard.unlock();
+        const int count = ::epoll_wait(fd, ready.data(), static_cast<int>(ready.size()), wait_ms);
+        guard.lock();
+        for (int i = 0; i < count; ++i) {
+            const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
+            if (what == exchange_ready) {
+                exchange_->progress(*this);
+            } else if (what == woken) {
+                std::uint64_t value = 0;
+                static_cast<void>(::read(wake_.get(), &value, sizeof value));
+            } else {
+                // The last descriptor of a file is closed, by a call that is not watched.
+                const auto file = std::ranges::find_if(files_, [what](const auto& each) {
+                    return reinterpret_cast<std::uint64_t>(each.get()) == what;
+                });
+                if (file != files_.end()) {
+                    close_file(**file);
+                }
+            }
+        }
+        run_timers(now_ns());
+    }
+}
+
+void Manager::run_timers(std::uint64_t now) {
+    while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+        const auto found = ids_.find(deadlines_.begin()->second);
+        deadlines_.erase(deadlines_.begin());
+        if (found != ids_.end()) {
+            found->second->deadline = 0;
+            expired(*found->second);
+        }
+    }
+}
+
+void Manager::set_deadline(Id& id, std::uint64_t after_ns) {
+    clear_deadline(id);
+    id.deadline = now_ns() + after_ns;
+    deadlines_.emplace(id.deadline, id.handle);
+    if (deadlines_.begin()->second == id.handle) {
+        wake();
+    }
+}
+
+void Manager::clear_deadline(Id& id) {
+    if (id.deadline != 0) {
+        deadlines_.erase({id.deadline, id.handle});
+        id.deadline = 0;
+    }
+}
+
+// Files.
+
+int Manager::open_file(int flags, ChannelFile*& file) {
+    auto made = std::make_unique<ChannelFile>();
+    if (const int error = made->open(flags); error != 0) {
+        return error;
+    }
+    files_.push_back(std::move(made));
+    epoll_event event{}; // EPOLLHUP is reported always.
+    event.data.ptr = files_.back().get();
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, files_.back()->signal_end.get(), &event) != 0) {
+        const int error = errno;
+        ::close(files_.back()->descriptors.front());
+        files_.pop_back();
+        return error;
+    }
+    file = files_.back().get();
+    return 0;
+}
+
+void Manager::close_file(ChannelFile& file) {
+    for (bool found = true; found;) {
+        // Destroying an id destroys the ids of its pending requests as well, so begin anew.
+        const auto id = std::ranges::find_if(
+            ids_, [&file](const auto& each) { return each.second->file == &file; });
+        found = id != ids_.end();
+        if (found) {
+            destroy_id(*id->second);
+        }
+    }
+    std::erase_if(files_, [&file](const auto& each) { return each.get() == &file; });
+}
+
+// Ids.
+
+Id* Manager::add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type) {
+    auto made = std::make_unique<Id>();
+    while (ids_.contains(next_handle_)) {
+        ++next_handle_;
+    }
+    made->handle = next_handle_++;
+    made->file = &file;
+    made->port_space = port_space;
+    made->qp_type = qp_type;
+    Id* const id = made.get();
+    ids_[id->handle] = std::move(made);
+    return id;
+}
+
+Id* Manager::create_id(ChannelFile& file, std::uint64_t uid, std::uint16_t port_space,
+                       ibv_qp_type qp_type) {
+    Id* const id = add_id(file, port_space, qp_type);
+    id->uid = uid;
+    return id;
+}
+
+Id* Manager::find_id(const ChannelFile& file, std::uint32_t handle) const {
+    const auto found = ids_.find(handle);
+    if (found == ids_.end()) {
+        errno = ENOENT;
+        return nullptr;
+    }
+    if (found->second->file != &file) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    return found->second.get();
+}
+
+unsigned Manager::destroy_id(Id& id) {
+    if (id.listener != nullptr) {
+        ++id.listener->backlog;
+    }
+    // Requests to it that the program has not seen end with it.
+    std::vector<Id*> requests;
+    id.file->remove([&](const Event& event) {
+        if (event.owner == &id && event.request != nullptr) {
+            requests.push_back(event.request);
+        }
+        return event.owner == &id || event.request == &id;
+    });
+    for (Id* const request : requests) {
+        request->listener = nullptr;
+        destroy_id(*request);
+    }
+    withdraw(id);
+    release_binding(id);
+    clear_deadline(id);
+    forget_communication_id(id);
+    const unsigned reported = id.events_reported;
+    ids_.erase(id.handle);
+    return reported;
+}
+
+void Manager::release_binding(Id& id) {
+    if (id.binding) {
+        registry_->release(*id.binding);
+        id.binding.reset();
+    }
+}
+
+void Manager::migrate_id(Id& id, ChannelFile& file) {
+    std::vector<Event> moved;
+    id.file->remove([&](const Event& event) {
+        if (event.owner == &id) {
+            moved.push_back(event);
+        }
+        return event.owner == &id;
+    });
+    for (const Event& event : moved) {
+        if (event.request != nullptr) {
+            event.request->file = &file;
+        }
+        file.push(event);
+    }
+    id.file = &file;
+}
+
+Multicast* Manager::find_group(const ChannelFile& file, std::uint32_t handle, Id*& owner) {
+    for (const auto& [number, id] : ids_) {
+        for (Multicast& group : id->groups) {
+            if (group.handle == handle) {
+                owner = id.get();
+                errno = EINVAL;
+                return id->file == &file ? &group : nullptr;
+            }
+        }
+    }
+    errno = ENOENT;
+    return nullptr;
+}
+
+// Events.
+
+void Manager::raise(Id& id, EventType type, int status) {
+    Event event;
+    event.response.event = static_cast<std::uint32_t>(type);
+    event.response.status = static_cast<std::uint32_t>(status);
+    raise(id, event);
+}
+
+void Manager::raise(Id& id, const Event& event) {
+    if (id.uid == 0 && event.request == nullptr) {
+        return;
+    }
+    Event made = event;
+    made.owner = &id;
+    if (made.multicast != nullptr) {
+        made.response.uid = made.multicast->uid;
+        made.response.id = made.multicast->handle;
+    } else {
+        made.response.uid = id.uid;
+        made.response.id = made.request != nullptr ? made.request->handle : id.handle;
+    }
+    id.file->push(made);
+}
+
+void Manager::device_removed(unsigned device) {
+    for (const auto& [handle, id] : ids_) {
+        if (id->route.has_device() && id->route.device == device) {
+            raise(*id, EventType::device_removal);
+        }
+    }
+}
+
+} // namespace softverbs::cm

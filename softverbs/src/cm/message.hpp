@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "cm/address.hpp"
+
+namespace softverbs::cm {
+
+/// The messages of the InfiniBand connection manager (IBTA 12.6 and 12.11) that rdma_cm uses.
+enum class MessageType : std::uint8_t {
+    req = 1,
+    mra,
+    rej,
+    rep,
+    rtu,
+    dreq,
+    drep,
+    sidr_req,
+    sidr_rep,
+};
+
+/// Reasons of a REJ (IBTA 12.6.7.2).
+namespace reject {
+inline constexpr std::uint8_t timeout = 4;
+inline constexpr std::uint8_t invalid_communication_id = 6;
+inline constexpr std::uint8_t invalid_service_id = 8;
+inline constexpr std::uint8_t consumer_defined = 28;
+} // namespace reject
+
+/// Status of a SIDR_REP (IBTA 12.11.2).
+namespace sidr {
+inline constexpr std::uint8_t success = 0;
+inline constexpr std::uint8_t unsupported = 1;
+inline constexpr std::uint8_t rejected = 2;
+} // namespace sidr
+
+/// Maximum private data that a user may give, and the size that the receiver's event reports: as on
+/// the wire, private data has a fixed size and is padded with zeros. A REQ and a SIDR_REQ to an IP
+/// address lose 36 bytes to the IP addressing header (IBTA annex A11).
+namespace private_data {
+inline constexpr std::size_t ip_header = 36;
+inline constexpr std::size_t req = 92;
+inline constexpr std::size_t rej = 148;
+inline constexpr std::size_t rep = 196;
+inline constexpr std::size_t sidr_req = 216;
+inline constexpr std::size_t sidr_rep = 136;
+} // namespace private_data
+
+/// An address in a message.
+struct WireAddress {
+    Gid address;
+    std::uint16_t family; // AF_INET, AF_INET6 or family_ib
+    std::uint16_t port;
+};
+
+/// One CM message. Integers are little-endian. Only messages of the same version are understood.
+struct Message {
+    static constexpr std::uint32_t current_magic = 0x314d4353; // "SCM1"
+
+    std::uint32_t magic;
+    MessageType type;
+    std::uint8_t status; // the reason of a REJ, the status of a SIDR_REP
+    std::uint8_t qp_type;
+    std::uint8_t private_data_size;
+    std::uint32_t sender_id;    // the sender's communication ID
+    std::uint32_t recipient_id; // the recipient's communication ID; 0 where it is unknown
+    std::uint16_t port_space;
+    std::uint8_t mtu; // enum ibv_mtu
+    std::uint8_t flow_control;
+    WireAddress source;
+    WireAddress destination;
+    Gid sgid;
+    Gid dgid;
+    std::uint16_t slid;
+    std::uint16_t dlid;
+    std::uint32_t qp_num;
+    std::uint32_t psn;
+    std::uint32_t qkey;
+    std::uint8_t responder_resources;
+    std::uint8_t initiator_depth;
+    std::uint8_t retry_count;
+    std::uint8_t rnr_retry_count;
+    std::uint8_t srq;
+    std::array<std::uint8_t, 3> reserved;
+    std::uint32_t ece_vendor;
+    std::uint32_t ece_options;
+    std::array<std::uint8_t, 224> private_data;
+};
+static_assert(std::is_trivially_copyable_v<Message>);
+static_assert(std::endian::native == std::endian::little);
+
+} // namespace softverbs::cm

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+
+#include "cm/id.hpp"
+
+namespace softverbs::cm {
+
+/// The queue key of the UDP and InfiniBand port spaces, which <rdma/rdma_cma.h> calls
+/// RDMA_UDP_QKEY, and that of the IPoIB port space's broadcast group.
+inline constexpr std::uint32_t udp_queue_key = 0x0123'4567;
+inline constexpr std::uint32_t ipoib_queue_key = 0x0000'0b1b;
+[[nodiscard]] std::uint32_t queue_key(std::uint16_t port_space) noexcept;
+
+/// The MGID that an IP multicast address maps to (RFC 4391; RoCE annex A17).
+[[nodiscard]] Gid multicast_gid(const Address& group, std::uint16_t port_space, const Route& route);
+/// The MLID that the subnet manager would assign: a function of the MGID, so that all processes
+/// agree on it.
+[[nodiscard]] std::uint16_t multicast_lid(const Gid& mgid, const Route& route);
+/// What the event of a completed join reports.
+[[nodiscard]] rdma_ucm_ud_param multicast_parameters(const Multicast& group,
+                                                     std::uint16_t port_space, const Route& route);
+
+} // namespace softverbs::cm

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/sa.h>
+#include <rdma/rdma_user_cm.h>
+
+#include "cm/id.hpp"
+
+namespace softverbs::cm {
+
+/// Answers of the commands that query an id.
+[[nodiscard]] rdma_ucm_query_route_resp query_route(const Id& id);
+[[nodiscard]] rdma_ucm_query_addr_resp query_address(const Id& id);
+[[nodiscard]] rdma_ucm_query_addr_resp query_gid(const Id& id);
+/// The path record of a resolved route.
+[[nodiscard]] ibv_path_data query_path(const Id& id);
+
+/// Takes over the path record that a program got from elsewhere.
+void set_path(Id& id, const ibv_path_record& path);
+
+} // namespace softverbs::cm

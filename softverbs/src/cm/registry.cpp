@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cm/registry.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace softverbs::cm {
+
+namespace {
+
+constexpr std::uint32_t max_records = 16384;
+constexpr std::uint64_t file_magic = 0x3176'7267'7262'6473;
+/// Linux's default ip_local_port_range.
+constexpr std::uint16_t first_ephemeral = 32768;
+constexpr std::uint16_t last_ephemeral = 60999;
+constexpr std::uint16_t first_unprivileged = 1024;
+constexpr std::uint64_t slot_mask = 0xffff;
+
+bool is_unspecified(const Gid& gid, std::uint16_t family) {
+    const auto skip = family == AF_INET ? 12 : 0;
+    return std::all_of(gid.begin() + skip, gid.end(), [](std::uint8_t byte) { return byte == 0; });
+}
+
+std::uint16_t some_port() noexcept {
+    std::uint32_t random = 0;
+    if (::getrandom(&random, sizeof random, 0) != sizeof random) {
+        random = static_cast<std::uint32_t>(::getpid());
+    }
+    return static_cast<std::uint16_t>(first_ephemeral +
+                                      random % (last_ephemeral - first_ephemeral + 1U));
+}
+
+} // namespace
+
+/// One binding. Free where the owner is 0.
+struct Registry::Record {
+    std::uint64_t owner;
+    Gid address;
+    std::uint16_t port_space;
+    std::uint16_t port;
+    std::uint16_t family;
+    std::uint8_t reuse_address;
+    std::uint8_t family_only;
+    std::uint8_t listening;
+    std::uint8_t reserved[7];
+};
+
+struct Registry::File {
+    std::uint64_t magic;
+    std::uint64_t used; // records from here on have never been used
+    /// The process in each slot: a record of an earlier process in the slot is not valid.
+    std::uint64_t processes[max_processes];
+    Record records[max_records];
+};
+
+/// Excludes other processes. Bounded: a process that is stopped while it holds the lock does not
+/// stop the others for good.
+class Registry::Lock {
+  public:
+    explicit Lock(int fd) : fd_(fd) {
+        constexpr int attempts = 2000;
+        for (int attempt = 0; attempt < attempts && !held_; ++attempt) {
+            held_ = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+            if (!held_) {
+                ::poll(nullptr, 0, 1);
+            }
+        }
+    }
+    ~Lock() {
+        if (held_) {
+            ::flock(fd_, LOCK_UN);
+        }
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+    explicit operator bool() const noexcept { return held_; }
+
+  private:
+    int fd_;
+    bool held_ = false;
+};
+
+Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
+    const auto check = [](bool ok) {
+        if (!ok) {
+            throw std::system_error(errno, std::system_category(),
+                                    "softverbs: the file of bound rdma_cm ports");
+        }
+    };
+    fd_.reset(::openat(exchange.rendezvous().fd(), "ports",
+                       O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+    check(static_cast<bool>(fd_));
+    const Lock lock(fd_.get());
+    errno = EAGAIN;
+    check(static_cast<bool>(lock));
+    struct stat status {};
+    check(::fstat(fd_.get(), &status) == 0);
+    if (static_cast<std::size_t>(status.st_size) != sizeof(File)) {
+        check(::ftruncate(fd_.get(), 0) == 0 && ::ftruncate(fd_.get(), sizeof(File)) == 0);
+    }
+    void* const mapped =
+        ::mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    check(mapped != MAP_FAILED);
+    file_ = static_cast<File*>(mapped);
+    if (file_->magic != file_magic) {
+        std::memset(static_cast<void*>(file_), 0, sizeof *file_);
+        file_->magic = file_magic;
+    }
+    const std::uint64_t self = exchange_.self().process;
+    file_->processes[self & slot_mask] = self;
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
+        Record& record = file_->records[i];
+        if (record.owner != 0 && !valid(record)) {
+            record.owner = 0;
+        }
+    }
+    while (file_->used > 0 && file_->used <= max_records &&
+           file_->records[file_->used - 1].owner == 0) {
+        --file_->used;
+    }
+}
+
+Registry::~Registry() {
+    if (file_ != nullptr) {
+        ::munmap(file_, sizeof(File));
+    }
+}
+
+void Registry::abandon() noexcept {
+    fd_.reset();
+}
+
+void Registry::release_all() noexcept {
+    const std::uint64_t self = exchange_.self().process;
+    for (Record& record : file_->records) {
+        if (record.owner == self) {
+            record.owner = 0;
+        }
+    }
+}
+
+bool Registry::valid(const Record& record) const {
+    const std::uint64_t slot = record.owner & slot_mask;
+    return record.owner == exchange_.self().process ||
+           (slot < max_processes && file_->processes[slot] == record.owner &&
+            exchange_.alive(static_cast<unsigned>(slot)));
+}
+
+int Registry::conflict(const Record& wanted, bool reuse) const {
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
+        const Record& other = file_->records[i];
+        if (other.owner == 0 || &other == &wanted || other.port_space != wanted.port_space ||
+            other.port != wanted.port || (reuse && other.reuse_address != 0) ||
+            (wanted.family_only != 0 && other.family_only != 0 && wanted.family != other.family)) {
+            continue;
+        }
+        const bool any = is_unspecified(wanted.address, wanted.family) ||
+                         is_unspecified(other.address, other.family);
+        const bool same = wanted.family == other.family && wanted.address == other.address;
+        if ((any || same) && valid(other)) {
+            return any ? EADDRNOTAVAIL : EADDRINUSE;
+        }
+    }
+    return 0;
+}
+
+bool Registry::port_used(std::uint16_t port_space, std::uint16_t port) const {
+    const auto* const end = file_->records + std::min<std::uint64_t>(file_->used, max_records);
+    return std::any_of(static_cast<const Record*>(file_->records), end, [&](const Record& record) {
+        return record.owner != 0 && record.port_space == port_space && record.port == port &&
+               valid(record);
+    });
+}
+
+Registry::Record* Registry::free_record() {
+    auto* const end = file_->records + std::min<std::uint64_t>(file_->used, max_records);
+    auto* const found = std::find_if(static_cast<Record*>(file_->records), end,
+                                     [](const Record& record) { return record.owner == 0; });
+    if (found != end) {
+        return found;
+    }
+    if (file_->used < max_records) {
+        return &file_->records[file_->used++];
+    }
+    auto* const stale = std::find_if(static_cast<Record*>(file_->records), end,
+                                     [this](const Record& record) { return !valid(record); });
+    return stale != end ? stale : nullptr;
+}
+
+int Registry::bind(Binding& binding, Index& index) {
+    const Lock lock(fd_.get());
+    if (!lock) {
+        return EAGAIN;
+    }
+    Record record{};
+    record.owner = exchange_.self().process;
+    record.address = binding.address.gid();
+    record.port_space = binding.port_space;
+    record.port = binding.address.port();
+    record.family = binding.address.family();
+    record.reuse_address = binding.reuse_address ? 1 : 0;
+    record.family_only = binding.family_only ? 1 : 0;
+    if (record.port == 0) {
+        std::uint16_t port = some_port();
+        unsigned tried = 0;
+        while (port_used(binding.port_space, port)) {
+            if (++tried > last_ephemeral - first_ephemeral) {
+                return EADDRNOTAVAIL;
+            }
+            port = port == last_ephemeral ? first_ephemeral : static_cast<std::uint16_t>(port + 1);
+        }
+        record.port = port;
+    } else if (record.port < first_unprivileged && ::geteuid() != 0) {
+        return EACCES;
+    } else if (const int error = conflict(record, binding.reuse_address); error != 0) {
+        return error;
+    }
+    Record* const place = free_record();
+    if (place == nullptr) {
+        return EADDRNOTAVAIL;
+    }
+    *place = record;
+    binding.address.set_port(record.port);
+    index = static_cast<Index>(place - file_->records);
+    return 0;
+}
+
+int Registry::listen(Index index) {
+    const Lock lock(fd_.get());
+    if (!lock) {
+        return EAGAIN;
+    }
+    Record& record = file_->records[index];
+    if (record.reuse_address != 0) {
+        if (const int error = conflict(record, false); error != 0) {
+            return error;
+        }
+    }
+    record.listening = 1;
+    return 0;
+}
+
+void Registry::release(Index index) noexcept {
+    Record& record = file_->records[index];
+    if (record.owner == exchange_.self().process) {
+        record.owner = 0;
+    }
+}
+
+std::optional<Peer> Registry::find(std::uint16_t port_space, const Address& destination) const {
+    const Lock lock(fd_.get());
+    const std::uint16_t port = destination.port();
+    const Record* best = nullptr;
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
+        const Record& record = file_->records[i];
+        if (record.owner == 0 || record.listening == 0 || record.port_space != port_space ||
+            record.port != port ||
+            !accepts(Address::from_gid(record.address, record.family), record.family_only != 0,
+                     destination) ||
+            !valid(record)) {
+            continue;
+        }
+        // A listener at the very address goes before one at all addresses.
+        if (best == nullptr || is_unspecified(best->address, best->family)) {
+            best = &record;
+        }
+    }
+    return best != nullptr ? std::optional(Peer{{}, best->owner}) : std::nullopt;
+}
+
+bool accepts(const Address& bound, bool family_only, const Address& destination) {
+    if (bound.is_unspecified()) {
+        return bound.family() == destination.family() || bound.family() == family_ib ||
+               (bound.family() == AF_INET6 && !family_only);
+    }
+    return same_host(bound, destination);
+}
+
+} // namespace softverbs::cm

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cm/routes.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "objects/process.hpp"
+
+namespace softverbs::cm {
+
+namespace {
+
+/// 4.096 µs * 2^16, some 0.3 seconds: the kernel's value for RoCE.
+constexpr std::uint8_t packet_life_time = 16;
+
+Gid gid_of(const ibv_gid& native) noexcept {
+    Gid gid;
+    std::memcpy(gid.data(), &native, gid.size());
+    return gid;
+}
+
+/// Position of @p wanted in the port's GID table, a RoCE v2 entry before others; -1: none.
+int find_gid(const Port& port, const Gid& wanted) {
+    int found = -1;
+    for (const ibv_gid_entry& entry : port.gids) {
+        if (gid_of(entry.gid) == wanted && (found < 0 || entry.gid_type == IBV_GID_TYPE_ROCE_V2)) {
+            found = static_cast<int>(entry.gid_index);
+        }
+    }
+    return found;
+}
+
+/// The entry that stands for an address at this port: the address's own, or else the last RoCE v2
+/// entry, or the first entry.
+const ibv_gid_entry* gid_for(const Port& port, const Address& address) {
+    const int own = find_gid(port, address.gid());
+    const ibv_gid_entry* chosen = nullptr;
+    for (const ibv_gid_entry& entry : port.gids) {
+        if (own >= 0 ? static_cast<int>(entry.gid_index) == own
+                     : chosen == nullptr || entry.gid_type == IBV_GID_TYPE_ROCE_V2) {
+            chosen = &entry;
+        }
+    }
+    return chosen;
+}
+
+bool is_ethernet(const Port& port) noexcept {
+    return port.attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
+}
+
+} // namespace
+
+Device* find_device(const Address& address, int& error) {
+    const auto local = find_local(address);
+    const Guard guard;
+    const auto& devices = process().devices;
+    for (const auto& device : devices) {
+        for (const Port& port : device->ports) {
+            if (find_gid(port, address.gid()) >= 0) {
+                return device.get();
+            }
+        }
+    }
+    error = !local ? EADDRNOTAVAIL : ENODEV;
+    return local && !devices.empty() ? devices[local->ordinal % devices.size()].get() : nullptr;
+}
+
+void set_device(Route& route, Device& device, const Address& source) {
+    const Guard guard;
+    const Port& port = device.ports.front();
+    route.device = device.index;
+    route.guid = device.guid;
+    route.port = 1;
+    route.ethernet = is_ethernet(port);
+    route.mtu = port.attributes.active_mtu;
+    route.packet_life_time = packet_life_time;
+    route.pkey = port.pkeys.empty() ? std::uint16_t{0xffff} : port.pkeys.front();
+    route.slid = port.attributes.lid;
+    if (const ibv_gid_entry* const entry = gid_for(port, source); entry != nullptr) {
+        route.sgid = gid_of(entry->gid);
+        route.sgid_index = static_cast<std::uint8_t>(entry->gid_index);
+    }
+}
+
+void set_destination(Route& route, Device& device, const Address& destination) {
+    const Guard guard;
+    const Port& port = device.ports.front();
+    route.dlid = port.attributes.lid;
+    if (const ibv_gid_entry* const entry = gid_for(port, destination); entry != nullptr) {
+        route.dgid = gid_of(entry->gid);
+    }
+}
+
+} // namespace softverbs::cm

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The descriptor of /dev/infiniband/rdma_cm, and commands as no library writes them.
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_user_cm.h>
+#include <softverbs/softverbs.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace softverbs_test {
+namespace {
+
+constexpr const char* device = "/dev/infiniband/rdma_cm";
+
+template <class Body>
+struct Command {
+    rdma_ucm_cmd_hdr header{};
+    Body body{};
+};
+
+/// Writes a command: 0, or its errno.
+template <class Body>
+int command(int fd, std::uint32_t number, const Body& body, std::size_t output = 512) {
+    Command<Body> made;
+    made.header = {number, sizeof body, static_cast<std::uint16_t>(output)};
+    made.body = body;
+    errno = 0;
+    const ssize_t written = ::write(fd, &made, sizeof made);
+    return written == static_cast<ssize_t>(sizeof made) ? 0 : errno;
+}
+
+int create_id(int fd, std::uint32_t& id, std::uint16_t space = RDMA_PS_TCP) {
+    rdma_ucm_create_id_resp response{};
+    rdma_ucm_create_id body{};
+    body.uid = 1;
+    body.response = reinterpret_cast<std::uintptr_t>(&response);
+    body.ps = space;
+    const int error = command(fd, RDMA_USER_CM_CMD_CREATE_ID, body, sizeof response);
+    id = response.id;
+    return error;
+}
+
+int resolve(int fd, std::uint32_t id) {
+    rdma_ucm_resolve_ip body{};
+    body.dst_addr.sin6_family = AF_INET;
+    // The IPv4 address is where struct sockaddr_in has it.
+    const std::uint8_t loopback[4] = {127, 0, 0, 1};
+    std::memcpy(reinterpret_cast<char*>(&body.dst_addr) + 4, loopback, sizeof loopback);
+    body.id = id;
+    return command(fd, RDMA_USER_CM_CMD_RESOLVE_IP, body);
+}
+
+int get_event(int fd, rdma_ucm_event_resp& response) {
+    rdma_ucm_get_event body{};
+    body.response = reinterpret_cast<std::uintptr_t>(&response);
+    return command(fd, RDMA_USER_CM_CMD_GET_EVENT, body, sizeof response);
+}
+
+bool readable(int fd) {
+    pollfd poll{fd, POLLIN, 0};
+    return ::poll(&poll, 1, 0) == 1;
+}
+
+class CmDescriptor : public testing::Test {
+  protected:
+    void SetUp() override {
+        fd_ = ::open(device, O_RDWR | O_CLOEXEC);
+        ASSERT_GE(fd_, 0) << std::strerror(errno);
+    }
+    void TearDown() override { EXPECT_EQ(::close(fd_), 0); }
+
+    int fd_ = -1;
+};
+
+TEST_F(CmDescriptor, IsOneOfACharacterDevice) {
+    struct stat status {};
+    ASSERT_EQ(::fstat(fd_, &status), 0);
+    EXPECT_TRUE(S_ISCHR(status.st_mode));
+    EXPECT_EQ(::fcntl(fd_, F_GETFD), FD_CLOEXEC);
+    EXPECT_EQ(::access(device, R_OK | W_OK), 0);
+}
+
+TEST_F(CmDescriptor, RefusesMalformedCommandsWithTheKernelsErrors) {
+    const rdma_ucm_cmd_hdr unknown{23, 0, 0};
+    EXPECT_EQ(::write(fd_, &unknown, sizeof unknown), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(::write(fd_, &unknown, 4), -1);
+    EXPECT_EQ(errno, EINVAL);
+    const rdma_ucm_cmd_hdr longer_than_written{RDMA_USER_CM_CMD_LISTEN, 8, 0};
+    EXPECT_EQ(::write(fd_, &longer_than_written, sizeof longer_than_written), -1);
+    EXPECT_EQ(errno, EINVAL);
+    const rdma_ucm_cmd_hdr get_option{RDMA_USER_CM_CMD_GET_OPTION, 0, 0};
+    EXPECT_EQ(::write(fd_, &get_option, sizeof get_option), -1);
+    EXPECT_EQ(errno, ENOSYS);
+    const void* volatile unmapped = reinterpret_cast<void*>(8);
+    EXPECT_EQ(::write(fd_, unmapped, 16), -1);
+    EXPECT_EQ(errno, EFAULT);
+
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{77, 1}), ENOENT);
+    std::uint32_t id = 0;
+    EXPECT_EQ(create_id(fd_, id, 0x1234), EINVAL);
+    rdma_ucm_create_id small{};
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_CREATE_ID, small, 1), ENOSPC);
+    small.ps = RDMA_PS_TCP; // and a response at address 0
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_CREATE_ID, small, 4), EFAULT);
+
+    ASSERT_EQ(create_id(fd_, id), 0);
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 1}), EINVAL);
+    rdma_ucm_bind no_family{};
+    no_family.id = id;
+    no_family.addr_size = 16;
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_BIND, no_family), EINVAL);
+    rdma_ucm_set_option option{};
+    option.id = id;
+    option.level = 7;
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_SET_OPTION, option), ENOSYS);
+    rdma_ucm_query query{};
+    query.id = id;
+    query.option = 9;
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_QUERY, query), ENOSYS);
+    const int other = ::open(device, O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(command(other, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1}), EINVAL);
+    EXPECT_EQ(::close(other), 0);
+}
+
+TEST_F(CmDescriptor, IsReadableWhileEventsArePending) {
+    rdma_ucm_event_resp event{};
+    ASSERT_EQ(::fcntl(fd_, F_SETFL, O_NONBLOCK), 0);
+    EXPECT_EQ(get_event(fd_, event), EAGAIN);
+    EXPECT_FALSE(readable(fd_));
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    ASSERT_EQ(resolve(fd_, id), 0);
+    EXPECT_TRUE(readable(fd_));
+    rdma_ucm_get_event no_room{};
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_GET_EVENT, no_room, 8), ENOSPC);
+    EXPECT_EQ(command(fd_, RDMA_USER_CM_CMD_GET_EVENT, no_room), EFAULT);
+    EXPECT_TRUE(readable(fd_)) << "an event that could not be copied is lost";
+    EXPECT_EQ(get_event(fd_, event), 0);
+    EXPECT_EQ(event.event, 0U); // RDMA_CM_EVENT_ADDR_RESOLVED
+    EXPECT_EQ(event.uid, 1U);
+    EXPECT_FALSE(readable(fd_));
+}
+
+TEST_F(CmDescriptor, CountsTheEventsThatWereReportedOfAnId) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    ASSERT_EQ(resolve(fd_, id), 0);
+    rdma_ucm_event_resp event{};
+    ASSERT_EQ(get_event(fd_, event), 0);
+    ASSERT_EQ(command(fd_, RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{id, 1}), 0);
+    EXPECT_TRUE(readable(fd_));
+    rdma_ucm_destroy_id_resp response{};
+    rdma_ucm_destroy_id body{};
+    body.response = reinterpret_cast<std::uintptr_t>(&response);
+    body.id = id;
+    ASSERT_EQ(command(fd_, RDMA_USER_CM_CMD_DESTROY_ID, body), 0);
+    EXPECT_EQ(response.events_reported, 1U);
+    EXPECT_FALSE(readable(fd_)) << "an event of the destroyed id is still pending";
+}
+
+TEST_F(CmDescriptor, WaitsForAnEvent) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    rdma_ucm_event_resp event{};
+    int error = -1;
+    std::thread waiting([&] { error = get_event(fd_, event); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_EQ(resolve(fd_, id), 0);
+    waiting.join();
+    EXPECT_EQ(error, 0);
+}
+
+TEST_F(CmDescriptor, CanBeCancelledWhileItWaits) {
+    std::thread waiting([&] {
+        rdma_ucm_event_resp event{};
+        static_cast<void>(get_event(fd_, event));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(::pthread_cancel(waiting.native_handle()), 0);
+    waiting.join();
+}
+
+TEST_F(CmDescriptor, WorksByACopyAndEndsItsIdsWithTheLastOne) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    const int copy = ::dup(fd_);
+    const int second = ::fcntl(fd_, F_DUPFD_CLOEXEC, 0);
+    ASSERT_EQ(::close(fd_), 0);
+    ASSERT_EQ(resolve(copy, id), 0);
+    ASSERT_EQ(::close(copy), 0);
+    EXPECT_TRUE(readable(second));
+    const int target = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    ASSERT_EQ(::dup2(second, target), target);
+    ASSERT_EQ(::close(second), 0);
+    rdma_ucm_event_resp event{};
+    EXPECT_EQ(get_event(target, event), 0);
+    fd_ = target;
+}
+
+TEST_F(CmDescriptor, NumberOfAnotherFileIsNoDevice) {
+    const int null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const int number = ::open(device, O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(::dup2(null, number), number);
+    EXPECT_EQ(::write(number, "x", 1), 1);
+    EXPECT_EQ(::close(number), 0);
+    EXPECT_EQ(::close(null), 0);
+}
+
+TEST_F(CmDescriptor, OfAParentIsOfNoUseToAChild) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::uint32_t own = 0;
+        const bool refused = create_id(fd_, own) == EBADF;
+        const int opened = ::open(device, O_RDWR | O_CLOEXEC);
+        const bool works = opened >= 0 && create_id(opened, own) == 0 && resolve(opened, own) == 0;
+        ::close(fd_);
+        ::_exit(refused && works ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(resolve(fd_, id), 0);
+    EXPECT_TRUE(readable(fd_));
+}
+
+} // namespace
+} // namespace softverbs_test
