@@ -58,13 +58,14 @@ TEST_F(QueuePair, isMadeWithinTheDevicesLimits) {
     EXPECT_EQ(with([](auto& init) { init.cap = {}; }), 0);
 }
 
-TEST_F(QueuePair, isOfThreeTypes) {
+TEST_F(QueuePair, isOfTheTypesThatTheDeviceHas) {
     const auto nothing = [](auto&) {};
     EXPECT_EQ(error_with(IBV_QPT_RC, nothing), 0);
     EXPECT_EQ(error_with(IBV_QPT_UC, nothing), 0);
     EXPECT_EQ(error_with(IBV_QPT_UD, nothing), 0);
     EXPECT_EQ(error_with(IBV_QPT_RAW_PACKET, nothing), EOPNOTSUPP);
-    EXPECT_EQ(error_with(IBV_QPT_XRC_SEND, nothing), EOPNOTSUPP);
+    EXPECT_EQ(error_with(IBV_QPT_XRC_SEND, nothing), 0);
+    EXPECT_EQ(error_with(IBV_QPT_XRC_RECV, nothing), EINVAL); // without a domain
     EXPECT_EQ(error_with(IBV_QPT_DRIVER, nothing), EOPNOTSUPP);
 }
 
@@ -110,7 +111,8 @@ TEST_F(QueuePair, offersTheSendOperationsOfItsType) {
     constexpr std::uint64_t all = (1U << 10) - 1;
     EXPECT_EQ(with(IBV_QPT_RC, all), 0);
     EXPECT_EQ(with(IBV_QPT_RC, IBV_QP_EX_WITH_TSO), EOPNOTSUPP);
-    EXPECT_EQ(with(IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE), EOPNOTSUPP);
+    EXPECT_EQ(with(IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE), 0);
+    EXPECT_EQ(with(IBV_QPT_UC, IBV_QP_EX_WITH_ATOMIC_WRITE), EOPNOTSUPP);
     EXPECT_EQ(with(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND_WITH_INV),
               0);
     EXPECT_EQ(with(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_READ), EOPNOTSUPP);

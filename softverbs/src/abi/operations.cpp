@@ -27,6 +27,11 @@ void set_operations(Context& context) {
     context.modify_cq = modify_cq_op;
     context.modify_qp_rate_limit =
         when(device.attributes.packet_pacing_caps.qp_rate_limit_max != 0, modify_qp_rate_limit_op);
+    const bool xrc = (device.attributes.orig_attr.device_cap_flags & IBV_DEVICE_XRC) != 0;
+    context.open_xrcd = when(xrc, open_xrcd_op);
+    context.close_xrcd = when(xrc, close_xrcd_op);
+    context.open_qp = when(xrc, open_qp_op);
+    context.get_srq_num = when(xrc, get_srq_num_op);
     context.alloc_td = alloc_td_op;
     context.dealloc_td = dealloc_td_op;
     context.alloc_parent_domain = alloc_parent_domain_op;

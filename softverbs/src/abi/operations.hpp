@@ -34,6 +34,10 @@ int dealloc_mw_op(ibv_mw* mw);
 
 ibv_td* alloc_td_op(ibv_context* native, ibv_td_init_attr* attributes);
 int dealloc_td_op(ibv_td* td);
+ibv_xrcd* open_xrcd_op(ibv_context* native, ibv_xrcd_init_attr* attributes);
+int close_xrcd_op(ibv_xrcd* xrcd);
+ibv_qp* open_qp_op(ibv_context* native, ibv_qp_open_attr* attributes);
+int get_srq_num_op(ibv_srq* srq, std::uint32_t* number);
 ibv_pd* alloc_parent_domain_op(ibv_context* native, ibv_parent_domain_init_attr* attributes);
 
 ibv_cq_ex* create_cq_ex_op(ibv_context* native, ibv_cq_init_attr_ex* attributes);

@@ -3,6 +3,7 @@
 
 #include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "objects/multicast.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
@@ -124,13 +125,15 @@ SOFTVERBS_ENTRY int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
 
 SOFTVERBS_ENTRY int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
     return ours(qp->context) != nullptr
-               ? call("ibv_attach_mcast", context_of(*qp), [] { return EOPNOTSUPP; })
+               ? call("ibv_attach_mcast", context_of(*qp),
+                      [&] { return attach_multicast(Qp::of(qp), *gid, lid); })
                : forward<ibv_attach_mcast>("ibv_attach_mcast", qp, gid, lid);
 }
 
 SOFTVERBS_ENTRY int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
     return ours(qp->context) != nullptr
-               ? EOPNOTSUPP
+               ? call("ibv_detach_mcast", context_of(*qp),
+                      [&] { return detach_multicast(Qp::of(qp), *gid, lid); })
                : forward<ibv_detach_mcast>("ibv_detach_mcast", qp, gid, lid);
 }
 

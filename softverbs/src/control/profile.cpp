@@ -34,11 +34,11 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     basic.hw_ver = 1;
     basic.max_qp = max_queue_pairs;
     basic.max_qp_wr = max_depth;
-    basic.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD |
-                             IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT |
-                             IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                             IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
-                             IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    basic.device_cap_flags =
+        IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SHUTDOWN_PORT |
+        IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+        IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_MGT_EXTENSIONS |
+        IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     basic.max_sge = basic.max_sge_rd = static_cast<int>(max_sge);
     basic.max_cq = 65536;
     basic.max_cqe = 1 << 22;
@@ -52,6 +52,9 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     basic.max_srq = 65536;
     basic.max_srq_wr = max_depth;
     basic.max_srq_sge = static_cast<int>(max_sge);
+    basic.max_mcast_grp = 8192;
+    basic.max_mcast_qp_attach = 256;
+    basic.max_total_mcast_qp_attach = basic.max_mcast_grp * basic.max_mcast_qp_attach;
     basic.max_pkeys = 1;
     basic.local_ca_ack_delay = 15;
     basic.phys_port_cnt = 1;
@@ -64,6 +67,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     constexpr std::uint32_t datagram = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
     attributes.odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
                            {reliable, unreliable, datagram}};
+    attributes.xrc_odp_caps = reliable;
     attributes.completion_timestamp_mask = std::numeric_limits<std::uint64_t>::max();
     attributes.hca_core_clock = 1'000'000; // kHz: one tick per nanosecond
     attributes.device_cap_flags_ex = basic.device_cap_flags;
@@ -145,6 +149,12 @@ void without(Device& device, unsigned features) {
     }
 }
 
+void without_xrc(Device& device) {
+    device.attributes.orig_attr.device_cap_flags &= ~unsigned{IBV_DEVICE_XRC};
+    device.attributes.device_cap_flags_ex &= ~std::uint64_t{IBV_DEVICE_XRC};
+    device.attributes.xrc_odp_caps = 0;
+}
+
 void without_on_demand(Device& device) {
     device.rules.on_demand = false;
     device.attributes.odp_caps = {};
@@ -162,6 +172,7 @@ void as_mlx5(Device& device) {
     device.attributes.max_dm_size = 128 << 10;
     // The kernel driver supports rate limits for raw packet queue pairs only.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
+    device.rules.atomic_write = false;
     // IBV_ATOMIC_HCA: these NICs' atomics are not atomic with respect to the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
     // IDs of a ConnectX-5. Some programs decide by them which features a device has.
@@ -171,11 +182,21 @@ void as_mlx5(Device& device) {
 void as_efa(Device& device) {
     // EFA pins all memory that it registers, and supports reads and writes but no atomics.
     without_on_demand(device);
+    without_xrc(device);
     without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_MW);
+    device.rules.atomic_write = false;
+    device.attributes.orig_attr.max_mcast_grp = 0;
+    device.attributes.packet_pacing_caps = {};
+    device.attributes.cq_mod_caps = {};
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
     device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
 }
 void as_rxe(Device& device) {
+    without_xrc(device);
+    device.attributes.packet_pacing_caps = {};
+    device.attributes.cq_mod_caps = {};
+    // No implicit on-demand paging: rxe_odp.c.
+    device.attributes.odp_caps.general_caps &= ~std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
     without(device, SOFTVERBS_FEATURE_DM);
     device.rules.dmabuf_error = EOPNOTSUPP;
 }

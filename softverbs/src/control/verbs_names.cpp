@@ -27,6 +27,7 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_create_qp_ex",
     "ibv_create_srq",
     "ibv_create_srq_ex",
+    "ibv_detach_mcast",
     "ibv_dm_export_dmabuf_fd",
     "ibv_get_async_event",
     "ibv_get_cq_event",

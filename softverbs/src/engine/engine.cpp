@@ -122,7 +122,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
         case IBV_QPS_SQD:
             // The send queue must drain. Requests in flight that did not ask for an ACK are sent
             // again, now asking for one.
-            if (from == IBV_QPS_RTS && qp.type() == IBV_QPT_RC) {
+            if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }
             engine.run(qp);

@@ -91,6 +91,9 @@ struct Engine::Implementation : fabric::Handler {
     void drain();
     void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
 
+    // multicast.cpp: delivers a datagram to all queue pairs that are attached to its destination.
+    void receive_multicast(fabric::Connection* from, const Packet& packet);
+
     // responder.cpp: handles requests.
 
     void handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);

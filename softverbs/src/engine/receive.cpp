@@ -5,6 +5,7 @@
 
 #include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
+#include "objects/multicast.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -121,6 +122,12 @@ void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
     }
     // The source queue pair must belong to the process and host that sent the packet.
     const unsigned sender = from == nullptr ? slot : from->slot();
+    if (header.destination == multicast_qp_number) [[unlikely]] {
+        if (slot_of(header.source) == sender) {
+            receive_multicast(from, packet);
+        }
+        return;
+    }
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
         header.service != qp->type() || !is_addressed_to(*qp, from, header.device) ||

@@ -55,6 +55,8 @@ class OutboundRequest {
   private:
     Step local();
     Step datagram();
+    /// Sends a datagram to every process of this user on this host. False: its memory was revoked.
+    [[nodiscard]] bool multicast(const EntryList& entries);
     Step connected();
     /// Whether the request must wait for earlier reads and atomics (fence, max_rd_atomic).
     [[nodiscard]] bool has_to_wait() const;

@@ -4,6 +4,7 @@
 
 #include "engine/addressing.hpp"
 #include "engine/requester.hpp"
+#include "objects/multicast.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -20,6 +21,7 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE:
         case IBV_WR_RDMA_WRITE_WITH_IMM:
+        case IBV_WR_ATOMIC_WRITE:
             return Kind::write;
         case IBV_WR_RDMA_READ:
             return Kind::read;
@@ -48,7 +50,7 @@ std::uint64_t OutboundRequest::data_length() const {
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
         // Earlier requests may not have asked for an ACK. They are sent again, asking for one.
-        if (qp_.type() == IBV_QPT_RC && requester_.resent_until < position_) {
+        if (qp_.is_reliable() && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);
             return Step::again;
@@ -56,7 +58,7 @@ Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
         return Step::wait;
     }
     complete_send(qp_, status);
-    if (qp_.type() == IBV_QPT_RC) {
+    if (qp_.is_reliable()) {
         enter_error(qp_);
     } else {
         enter_send_queue_error(qp_);
@@ -114,6 +116,9 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
             header.flags |= PacketHeader::has_immediate;
             header.imm_or_key = request_.imm_data;
             break;
+        case IBV_WR_ATOMIC_WRITE:
+            header.flags |= PacketHeader::atomic_write;
+            break;
         case IBV_WR_SEND_WITH_INV:
             header.flags |= PacketHeader::has_invalidate;
             header.imm_or_key = request_.invalidate_rkey;
@@ -155,6 +160,10 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
     } else {
         header.destination = qp_.attributes.dest_qp_num;
         header.device = static_cast<std::uint8_t>(requester_.device);
+        if (qp_.type() == IBV_QPT_XRC_SEND) {
+            header.service = IBV_QPT_XRC_RECV;
+            header.qkey = request_.remote_qkey; // the number of the shared receive queue
+        }
     }
 }
 
@@ -179,6 +188,14 @@ Step OutboundRequest::datagram() {
     }
     // A datagram is lost without an error if its destination does not exist or has no room.
     requester_.connection = nullptr;
+    if (request_.remote_qpn == multicast_qp_number) {
+        if (address.is_global != 0 && is_multicast(address.grh.dgid) &&
+            port.attributes.state == IBV_PORT_ACTIVE && !multicast(entries)) {
+            return fail_in_turn(IBV_WC_LOC_PROT_ERR);
+        }
+        request_.state = State::done;
+        return Step::sent;
+    }
     const Destination destination = destination_of(device, address);
     if (destination.device >= 0 && engine_.reach(request_.remote_qpn, destination.route, to_) &&
         port.attributes.state == IBV_PORT_ACTIVE) {
@@ -260,15 +277,18 @@ std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entr
     fill_header(packet);
     packet.header.offset = request_.offset;
     packet.header.payload = static_cast<std::uint32_t>(length);
-    if (qp_.type() == IBV_QPT_RC && last && needs_ack_request()) {
+    if (qp_.is_reliable() && last && needs_ack_request()) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
     }
     if (is_atomic(request_.opcode)) {
         packet.header.payload = 0;
     } else if (request_.is_inline) {
-        packet.parts[1] = {qp_.inline_data(position_) + request_.offset,
-                           static_cast<std::size_t>(length)};
+        packet.parts[1] =
+            request_.opcode == IBV_WR_ATOMIC_WRITE
+                ? std::as_bytes(std::span(&request_.swap, 1))
+                : std::span<const std::byte>(qp_.inline_data(position_) + request_.offset,
+                                             static_cast<std::size_t>(length));
         packet.count = 2;
     } else {
         const auto parts =

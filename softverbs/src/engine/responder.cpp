@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "objects/xrc_domain.hpp"
+
 namespace softverbs {
 
 void InboundRequest::operator()() {
@@ -15,7 +17,14 @@ void InboundRequest::operator()() {
         datagram();
         return;
     }
-    if (header_.source == qp_.attributes.dest_qp_num && in_sequence()) {
+    if (header_.source != qp_.attributes.dest_qp_num) {
+        return;
+    }
+    if (qp_.type() == IBV_QPT_XRC_RECV && !select_srq(qp_, header_.qkey)) {
+        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        return;
+    }
+    if (in_sequence()) {
         if (state == IBV_QPS_RTR && !std::exchange(responder_.established, true)) {
             raise_event(qp_, IBV_EVENT_COMM_EST);
         }
@@ -121,7 +130,9 @@ void InboundRequest::execute() {
 Outgoing InboundRequest::make_response(Kind kind) const {
     Outgoing packet;
     packet.header.kind = kind;
-    packet.header.service = header_.service;
+    packet.header.service = header_.service == IBV_QPT_XRC_RECV
+                                ? static_cast<std::uint8_t>(IBV_QPT_XRC_SEND)
+                                : header_.service;
     packet.header.destination = header_.source;
     packet.header.source = qp_.number();
     packet.header.psn = header_.psn;

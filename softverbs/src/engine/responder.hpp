@@ -30,7 +30,7 @@ class InboundRequest {
     using Kind = PacketHeader::Kind;
     using NakCode = PacketHeader::NakCode;
 
-    [[nodiscard]] bool reliable() const { return qp_.type() == IBV_QPT_RC; }
+    [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
     void datagram();
     /// Whether the packet has the expected sequence number. Otherwise handles a duplicate, or sends
     /// a NAK for a gap.

@@ -142,13 +142,25 @@ void InboundRequest::write() {
         !permitted(IBV_ACCESS_REMOTE_WRITE, window)) {
         return;
     }
+    const bool at_once = (header_.flags & PacketHeader::atomic_write) != 0;
+    if (at_once &&
+        (packet_.bytes.size() != sizeof(std::uint64_t) || header_.length != sizeof(std::uint64_t) ||
+         header_.remote_address % sizeof(std::uint64_t) != 0 ||
+         reinterpret_cast<std::uintptr_t>(window.data) % sizeof(std::uint64_t) != 0)) {
+        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        return;
+    }
     if (with_immediate && is_last() && !have_receive()) {
         return;
     }
     {
         EntryList target;
         target.open(window, true);
-        if (!store(target)) {
+        if (at_once && window.data != nullptr && !is_unmapped(window)) {
+            std::uint64_t value = 0;
+            std::memcpy(&value, packet_.bytes.data(), sizeof value);
+            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window.data)).store(value);
+        } else if (!store(target)) {
             return;
         }
     }

@@ -21,7 +21,7 @@ constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 constexpr std::uint64_t datagram_wait_ns = 50'000'000;
 
 std::uint64_t timeout_of(const Qp& qp) noexcept {
-    if (qp.type() != IBV_QPT_RC) {
+    if (!qp.is_reliable()) {
         return unreliable_wait_ns;
     }
     return qp.attributes.timeout == 0 ? gone_wait_ns : std::uint64_t{4096} << qp.attributes.timeout;
@@ -134,13 +134,13 @@ void Engine::Implementation::expired(Qp& qp) {
         delivers && (requester.stalled || requester.connection->taken() < oldest->record);
     const bool to_this_process =
         !requester.route.remote && slot_of(qp.attributes.dest_qp_num) == slot;
-    const bool for_ever = qp.type() == IBV_QPT_RC && qp.attributes.timeout == 0 &&
+    const bool for_ever = qp.is_reliable() && qp.attributes.timeout == 0 &&
                           (requester.connection != nullptr || to_this_process);
     if (requester.progressed || unread || for_ever) {
         start_timer(qp);
         return;
     }
-    if (qp.type() != IBV_QPT_RC) {
+    if (!qp.is_reliable()) {
         give_up_responses(qp);
         run(qp);
         return;

@@ -13,6 +13,8 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
         case IBV_WR_RDMA_WRITE:
         case IBV_WR_RDMA_WRITE_WITH_IMM:
             return IBV_WC_RDMA_WRITE;
+        case IBV_WR_ATOMIC_WRITE:
+            return IBV_WC_ATOMIC_WRITE;
         case IBV_WR_RDMA_READ:
             return IBV_WC_RDMA_READ;
         case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -47,9 +49,15 @@ void flush_receive(Qp& qp, std::uint64_t wr_id) {
 
 void raise_event(Qp& qp, ibv_event_type type) {
     ibv_async_event event{};
-    event.element.qp = qp.native();
     event.event_type = type;
-    raise_event(context_of(qp.qp_base), event);
+    for (Qp* const handle : qp.handles) { // of an XRC target; other queue pairs have none
+        event.element.qp = handle->native();
+        raise_event(context_of(handle->qp_base), event);
+    }
+    if (qp.type() != IBV_QPT_XRC_RECV) {
+        event.element.qp = qp.native();
+        raise_event(context_of(qp.qp_base), event);
+    }
 }
 
 void release_slots(const Completion& completion) noexcept {
@@ -161,7 +169,7 @@ void enter_error(Qp& qp, int event) {
     flush_receives(qp);
     // Receive requests of a shared receive queue are not flushed: other queue pairs use them. The
     // event says that this queue pair will take no more of them.
-    if (qp.shared_queue != nullptr && !qp.last_receive_flushed) {
+    if (qp.shared_queue != nullptr && qp.type() != IBV_QPT_XRC_RECV && !qp.last_receive_flushed) {
         qp.last_receive_flushed = true;
         raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
     }

@@ -33,12 +33,14 @@ struct Rules {
     /// Access flags that ibv_reg_dmabuf_mr() does not support (EOPNOTSUPP).
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
+    /// IBV_WR_ATOMIC_WRITE, by ibv_wr_atomic_write() only.
+    bool atomic_write = true;
     /// Sizes of device memory are rounded up to a multiple of this many bytes.
     std::size_t dm_granule = 64;
     /// An allocation consumes a multiple of this many bytes of max_dm_size.
     std::size_t dm_consumed = 64;
-    /// Offsets and lengths of copies must be multiples of this (EINVAL): device memory is accessed by
-    /// 32-bit words.
+    /// Offsets and lengths of copies must be multiples of this (EINVAL): device memory is accessed
+    /// by 32-bit words.
     std::size_t dm_copy_granule = 4;
     unsigned dm_max_log_align = 12;
 };

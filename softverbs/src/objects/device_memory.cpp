@@ -214,8 +214,8 @@ void unimport_dm(Dm& dm) {
 Mr* reg_dm_mr(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {
     DeviceMemory& memory = *dm.memory;
     if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & ~region_access) != 0 ||
-        !is_consistent(access) || !lies_within(offset, length, memory.length) ||
-        memory.freed || memory.device != context_of(pd).device) {
+        !is_consistent(access) || !lies_within(offset, length, memory.length) || memory.freed ||
+        memory.device != context_of(pd).device) {
         return fail(EINVAL);
     }
     std::unique_ptr<Mr> mr(new (std::nothrow) Mr);

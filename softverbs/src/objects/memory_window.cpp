@@ -89,7 +89,7 @@ bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t r
     if (process().keys.owner(rkey) != &mw.grant) {
         return false;
     }
-    const bool reliable = qp.type() == IBV_QPT_RC || qp.type() == IBV_QPT_UC;
+    const bool reliable = qp.is_reliable() || qp.type() == IBV_QPT_UC;
     if (!reliable || &qp.pd() != mw.grant.pd) {
         return false;
     }

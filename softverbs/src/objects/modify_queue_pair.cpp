@@ -4,6 +4,7 @@
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/transitions.hpp"
+#include "objects/xrc_domain.hpp"
 
 namespace softverbs {
 
@@ -131,8 +132,14 @@ void reset(Qp& qp) {
     qp.requester.next = qp.sends.end();
     release_current_receive(qp);
     invalidate_all(qp);
-    forget(*qp.send_queue, qp.number());
-    forget(*qp.recv_queue, qp.number());
+    if (qp.domain != nullptr) {
+        forget_completions(qp);
+    } else {
+        forget(*qp.send_queue, qp.number());
+    }
+    if (qp.recv_queue != nullptr) {
+        forget(*qp.recv_queue, qp.number());
+    }
     const ibv_qp_cap cap = qp.attributes.cap;
     qp.attributes = {};
     qp.attributes.cap = cap;
@@ -153,6 +160,11 @@ int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
 }
 
 int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
+    if (qp.target != nullptr) {
+        const int error = modify_qp(*qp.target, attributes, mask);
+        qp.current_state = qp.target->state();
+        return error;
+    }
     const ibv_qp_state from = qp.state();
     const bool changes_state = (mask & IBV_QP_STATE) != 0;
     const ibv_qp_state to = changes_state ? attributes.qp_state : from;

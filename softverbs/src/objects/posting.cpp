@@ -73,6 +73,9 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
         default:
             break;
     }
+    if (qp.type() == IBV_QPT_XRC_SEND) {
+        request.remote_qkey = wanted.qp_type.xrc.remote_srqn;
+    }
     return qp.type() == IBV_QPT_UD
                ? set_destination(qp, request, wanted.wr.ud.ah, wanted.wr.ud.remote_qpn,
                                  wanted.wr.ud.remote_qkey)
@@ -209,11 +212,14 @@ int check_sendable(const Qp& qp, std::string_view verb) {
         return EIO;
     }
     const ibv_qp_state state = qp.state();
-    return state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ? EINVAL : 0;
+    return qp.type() == IBV_QPT_XRC_RECV || state == IBV_QPS_RESET || state == IBV_QPS_INIT ||
+                   state == IBV_QPS_RTR
+               ? EINVAL
+               : 0;
 }
 
 bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept {
-    const unsigned opcodes = qp.type() == IBV_QPT_RC   ? reliable_opcodes
+    const unsigned opcodes = qp.is_reliable()          ? reliable_opcodes
                              : qp.type() == IBV_QPT_UC ? unreliable_opcodes
                                                        : datagram_opcodes;
     return is_one_of(opcode, opcodes) &&
@@ -272,6 +278,15 @@ int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
     return error;
 }
 
+namespace {
+
+/// Neither side of XRC has receive requests of its own, and the target sends nothing.
+bool is_xrc(ibv_qp_type type) noexcept {
+    return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+} // namespace
+
 int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
     Qp& qp = Qp::of(native);
     const Guard guard;
@@ -279,7 +294,8 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
     if (error == 0 && context_of(*native).dead) {
         error = EIO;
     }
-    if (error == 0 && (qp.state() == IBV_QPS_RESET || qp.shared_queue != nullptr)) {
+    if (error == 0 &&
+        (qp.state() == IBV_QPS_RESET || qp.shared_queue != nullptr || is_xrc(qp.type()))) {
         error = EINVAL;
     }
     if (error == 0) {

@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "objects/acknowledgements.hpp"
+#include "objects/multicast.hpp"
 #include "objects/process.hpp"
+#include "objects/xrc_domain.hpp"
 
 namespace softverbs {
 
@@ -20,12 +22,12 @@ constexpr std::uint64_t datagram_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND
 constexpr std::uint64_t unreliable_ops =
     datagram_ops | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
     IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
-constexpr std::uint64_t reliable_ops = unreliable_ops | IBV_QP_EX_WITH_RDMA_READ |
-                                       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+constexpr std::uint64_t reliable_ops =
+    unreliable_ops | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 std::uint64_t supported_ops(const Device& device, ibv_qp_type type) {
-    std::uint64_t ops = type == IBV_QPT_RC   ? reliable_ops
+    std::uint64_t ops = is_reliable(type)    ? reliable_ops
                         : type == IBV_QPT_UC ? unreliable_ops
                                              : datagram_ops;
     if (!device.has(SOFTVERBS_FEATURE_MW)) {
@@ -35,7 +37,14 @@ std::uint64_t supported_ops(const Device& device, ibv_qp_type type) {
         ops &=
             ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
     }
+    if (!device.rules.atomic_write) {
+        ops &= ~std::uint64_t{IBV_QP_EX_WITH_ATOMIC_WRITE};
+    }
     return ops;
+}
+
+bool has_xrc(const Device& device) {
+    return (device.attributes.orig_attr.device_cap_flags & IBV_DEVICE_XRC) != 0;
 }
 
 bool within(std::uint32_t value, int most) {
@@ -58,24 +67,36 @@ int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes
 
 int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     constexpr unsigned known = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS * 2 - 1;
-    constexpr unsigned supported =
+    unsigned supported =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const ibv_qp_type type = attributes.qp_type;
+    const bool xrc =
+        has_xrc(*context.device) && (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV);
+    if (xrc && type == IBV_QPT_XRC_RECV) {
+        supported = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD;
+    }
     const auto has = [&attributes](unsigned bit) { return (attributes.comp_mask & bit) != 0; };
     const auto is_here = [&context](const auto* object) {
         return object != nullptr && object->context == &context.context;
     };
-    if (has(~known) || !has(IBV_QP_INIT_ATTR_PD)) {
+    if (has(~known) || !has(type == IBV_QPT_XRC_RECV ? unsigned{IBV_QP_INIT_ATTR_XRCD}
+                                                     : unsigned{IBV_QP_INIT_ATTR_PD})) {
         return EINVAL;
     }
     if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
         return EOPNOTSUPP;
     }
-    const ibv_qp_type type = attributes.qp_type;
-    if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD) {
+    // Raw packets are among the rest: drivers without them answer EOPNOTSUPP as well.
+    if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && !xrc) {
         return EOPNOTSUPP;
     }
-    if (!is_here(attributes.pd) || !is_here(attributes.send_cq) || !is_here(attributes.recv_cq) ||
-        (attributes.srq != nullptr && !is_here(attributes.srq))) {
+    if (type == IBV_QPT_XRC_RECV) {
+        if (!is_here(attributes.xrcd)) {
+            return EINVAL;
+        }
+    } else if (!is_here(attributes.pd) || !is_here(attributes.send_cq) ||
+               (!xrc && !is_here(attributes.recv_cq)) ||
+               (attributes.srq != nullptr && (xrc || !is_here(attributes.srq)))) {
         return EINVAL;
     }
     if (has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
@@ -86,7 +107,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
         static_cast<std::size_t>(context.device->attributes.orig_attr.max_qp)) {
         return ENOMEM;
     }
-    return check_capacities(*context.device, attributes);
+    return type == IBV_QPT_XRC_RECV ? 0 : check_capacities(*context.device, attributes);
 }
 
 /// Adds (1) or removes (-1) the references of a queue pair to its context, PD, CQs and SRQ.
@@ -97,7 +118,9 @@ void count(Qp& qp, int change) {
     add(context_of(qp.qp_base).users);
     add(static_cast<Pd*>(qp.qp_base.pd)->users);
     add(qp.send_queue->users);
-    add(qp.recv_queue->users);
+    if (qp.recv_queue != nullptr) {
+        add(qp.recv_queue->users);
+    }
     if (qp.shared_queue != nullptr) {
         add(qp.shared_queue->users);
     }
@@ -109,12 +132,14 @@ void count(Qp& qp, int change) {
 int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
     const ibv_qp_cap& cap = attributes.cap;
     const int most = context.device->attributes.orig_attr.max_qp_wr;
-    if (attributes.pd == nullptr || !within(cap.max_send_wr, most) ||
+    if ((attributes.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 ||
+        attributes.qp_type == IBV_QPT_XRC_RECV || !within(cap.max_send_wr, most) ||
         !within(cap.max_recv_wr, most)) {
         return 0; // create_qp() will reject it
     }
-    const std::size_t receives =
-        attributes.srq == nullptr ? Ring<RecvRequest>(cap.max_recv_wr).bytes() : 0;
+    const std::size_t receives = attributes.srq == nullptr && attributes.qp_type != IBV_QPT_XRC_SEND
+                                     ? Ring<RecvRequest>(cap.max_recv_wr).bytes()
+                                     : 0;
     return memory.obtain(
         attributes.pd,
         aligned_size(Ring<SendRequest>(cap.max_send_wr).bytes()) + aligned_size(receives),
@@ -127,6 +152,17 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     }
     if (const int error = process().engine.start(); error != 0) {
         return fail(error);
+    }
+    const bool is_target = attributes.qp_type == IBV_QPT_XRC_RECV;
+    if (is_target) {
+        attributes.cap = {};
+        attributes.pd = nullptr;
+        attributes.send_cq = nullptr;
+    }
+    if (is_target || attributes.qp_type == IBV_QPT_XRC_SEND) {
+        attributes.recv_cq = nullptr;
+        attributes.srq = nullptr;
+        attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
     }
     if (attributes.srq != nullptr) {
         attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
@@ -160,8 +196,19 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     qp->signal_all = attributes.sq_sig_all != 0;
     qp->memory = std::move(memory);
     qp->extended = (attributes.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+    if (is_target) {
+        auto& xrcd = *static_cast<Xrcd*>(attributes.xrcd);
+        qp->domain = xrcd.domain;
+        Qp* const handle = make_handle(*qp, xrcd, attributes.qp_context);
+        if (handle == nullptr) {
+            process().qps.erase(number);
+        } else {
+            static_cast<void>(qp.release());
+        }
+        return handle;
+    }
     qp->send_queue = &Cq::of(attributes.send_cq);
-    qp->recv_queue = &Cq::of(attributes.recv_cq);
+    qp->recv_queue = attributes.recv_cq != nullptr ? &Cq::of(attributes.recv_cq) : nullptr;
     qp->shared_queue = static_cast<Srq*>(attributes.srq);
     qp->sends = Ring<SendRequest>(attributes.cap.max_send_wr);
     qp->receives = Ring<RecvRequest>(attributes.cap.max_recv_wr);
@@ -173,6 +220,11 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
 }
 
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
+    if (qp.target != nullptr) {
+        query_qp(*qp.target, attributes, init);
+        init.qp_context = qp.qp_base.qp_context;
+        return;
+    }
     attributes = qp.attributes;
     attributes.qp_state = attributes.cur_qp_state = qp.state();
     init = {};
@@ -185,16 +237,51 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
     init.sq_sig_all = qp.init.sq_sig_all;
 }
 
+namespace {
+
+/// The handle is not freed before its events are acknowledged; the target goes with the last one.
+int destroy_handle(Qp& handle, std::unique_lock<std::mutex>& lock) {
+    forget_events(context_of(handle.qp_base), handle.native());
+    wait_for_acknowledgements(handle, lock);
+    Qp& target = *handle.target;
+    std::erase(target.handles, &handle);
+    if (target.handles.empty()) {
+        process().engine.destroyed(target);
+        invalidate_all(target);
+        process().qps.erase(target.number());
+        release_current_receive(target);
+        forget_completions(target);
+        delete &target;
+    } else if (target.qp_base.context == handle.qp_base.context) {
+        target.qp_base.context = target.handles.front()->qp_base.context;
+    }
+    --handle.xrcd->users;
+    --context_of(handle.qp_base).users;
+    --process().live[SOFTVERBS_QP];
+    pthread_cond_destroy(&handle.qp_base.cond);
+    pthread_mutex_destroy(&handle.qp_base.mutex);
+    delete &handle;
+    return 0;
+}
+
+} // namespace
+
 int destroy_qp(Qp& qp) {
     QueueMemory memory; // freed when the lock is released
     std::unique_lock lock(process().lock);
+    if (qp.target != nullptr) {
+        return destroy_handle(qp, lock);
+    }
     process().engine.destroyed(qp);
+    detach_multicast(qp);
     invalidate_all(qp);
     process().qps.erase(qp.number());
     qp.current_state = IBV_QPS_RESET;
     release_current_receive(qp);
     forget(*qp.send_queue, qp.number());
-    forget(*qp.recv_queue, qp.number());
+    if (qp.recv_queue != nullptr) {
+        forget(*qp.recv_queue, qp.number());
+    }
     forget_events(context_of(qp.qp_base), qp.native());
     wait_for_acknowledgements(qp, lock);
     count(qp, -1);

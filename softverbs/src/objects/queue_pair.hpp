@@ -24,10 +24,17 @@ namespace softverbs {
 namespace fabric {
 class Connection;
 }
+struct XrcDomain; // xrc_domain.hpp
+struct Xrcd;
 
 inline constexpr std::size_t max_sge = 16;
 inline constexpr std::uint32_t max_inline = 1024;
 inline constexpr std::uint32_t psn_mask = 0xffffff;
+
+/// Whether requests are acknowledged: RC, and XRC, which is RC on the wire.
+[[nodiscard]] constexpr bool is_reliable(ibv_qp_type type) noexcept {
+    return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
 
 /// An address handle. Posting copies its attributes, so that the program may destroy it afterwards.
 struct Ah : ibv_ah {
@@ -177,6 +184,10 @@ struct Srq : ibv_srq {
     unsigned users = 0;
     std::uint32_t unacknowledged = 0; // see acknowledgements.hpp
     QueueMemory memory;
+    /// Of IBV_SRQT_XRC: its domain, its number in requests, and its completion queue.
+    Xrcd* xrcd = nullptr;
+    std::uint32_t number = 0;
+    Cq* queue = nullptr;
 };
 
 /// Requester state of a queue pair. The engine maintains it.
@@ -282,12 +293,20 @@ struct Qp : ibv_qp_ex {
     unsigned windows = 0;              // number of type 2B windows bound to it
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
+    /// IBV_QPT_XRC_RECV only; see xrc_domain.hpp. The program has handles, whose target is the
+    /// queue pair that receives; that one has no target and knows its handles.
+    Qp* target = nullptr;
+    std::vector<Qp*> handles;
+    XrcDomain* domain = nullptr;
+    Xrcd* xrcd = nullptr;
+
     [[nodiscard]] ibv_qp* native() noexcept { return &qp_base; }
     [[nodiscard]] static Qp& of(ibv_qp* qp) noexcept { return *reinterpret_cast<Qp*>(qp); }
     [[nodiscard]] static Qp& of(ibv_qp_ex* qp) noexcept { return static_cast<Qp&>(*qp); }
     [[nodiscard]] std::uint32_t number() const noexcept { return qp_base.qp_num; }
     [[nodiscard]] ibv_qp_state state() const noexcept { return current_state; }
     [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
+    [[nodiscard]] bool is_reliable() const noexcept { return softverbs::is_reliable(type()); }
     /// The protection domain that work requests are checked against.
     [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd)->protection; }
     /// The protection domain of receive requests: that of the shared receive queue, if there is

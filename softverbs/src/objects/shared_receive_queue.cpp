@@ -10,6 +10,7 @@
 #include "objects/acknowledgements.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/xrc_domain.hpp"
 
 namespace softverbs {
 
@@ -17,14 +18,27 @@ namespace {
 
 constexpr unsigned known_comp_mask = IBV_SRQ_INIT_ATTR_RESERVED - 1;
 
+ibv_srq_type type_of(const ibv_srq_init_attr_ex& attributes) {
+    return (attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 ? attributes.srq_type
+                                                                : IBV_SRQT_BASIC;
+}
+
 int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
     const ibv_device_attr& device = context.device->attributes.orig_attr;
     if ((attributes.comp_mask & ~known_comp_mask) != 0) {
         return EINVAL;
     }
-    if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 &&
-        attributes.srq_type != IBV_SRQT_BASIC) {
+    const ibv_srq_type type = type_of(attributes);
+    const bool has_xrc = (device.device_cap_flags & IBV_DEVICE_XRC) != 0;
+    if (type != IBV_SRQT_BASIC && (type != IBV_SRQT_XRC || !has_xrc)) {
         return EOPNOTSUPP;
+    }
+    constexpr unsigned for_xrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    if (type == IBV_SRQT_XRC &&
+        ((attributes.comp_mask & for_xrc) != for_xrc || attributes.xrcd == nullptr ||
+         attributes.xrcd->context != &context.context || attributes.cq == nullptr ||
+         attributes.cq->context != &context.context)) {
+        return EINVAL;
     }
     if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes.pd == nullptr ||
         attributes.pd->context != &context.context) {
@@ -79,6 +93,16 @@ Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes, QueueM
     auto* srq = new (std::nothrow) Srq;
     if (srq == nullptr) {
         return fail(ENOMEM);
+    }
+    if (type_of(attributes) == IBV_SRQT_XRC) {
+        try {
+            add(*static_cast<Xrcd*>(attributes.xrcd), *srq);
+        } catch (const std::bad_alloc&) {
+            delete srq;
+            return fail(ENOMEM);
+        }
+        srq->queue = &Cq::of(attributes.cq);
+        ++srq->queue->users;
     }
     static std::uint32_t handles = 0;
     srq->context = &context.context;
@@ -138,6 +162,10 @@ int destroy_srq(Srq& srq) {
     }
     forget_events(context_of(srq), static_cast<ibv_srq*>(&srq));
     wait_for_acknowledgements(srq, lock);
+    if (srq.xrcd != nullptr) {
+        remove(srq);
+        --srq.queue->users;
+    }
     --context_of(srq).users;
     --static_cast<Pd*>(srq.pd)->users;
     --process().live[SOFTVERBS_SRQ];

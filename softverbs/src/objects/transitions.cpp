@@ -11,8 +11,21 @@ struct Masks {
     int uc = 0;
     int ud = 0;
 
+    /// XRC splits the attributes of RC: those of its requester are the initiator's, and those of
+    /// its responder are the target's. A target has a timeout besides.
     [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
-        return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : ud;
+        constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+        constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        switch (type) {
+            case IBV_QPT_RC:
+                return rc;
+            case IBV_QPT_XRC_SEND:
+                return rc & ~responder;
+            case IBV_QPT_XRC_RECV:
+                return rc & ~requester;
+            default:
+                return type == IBV_QPT_UC ? uc : ud;
+        }
     }
 };
 

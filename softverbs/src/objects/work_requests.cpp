@@ -128,6 +128,19 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote
     }
 }
 
+void wr_atomic_write(ibv_qp_ex* native, std::uint32_t rkey, std::uint64_t remote_address,
+                     const void* value) {
+    SendRequest* request = begin_remote(native, IBV_WR_ATOMIC_WRITE, IBV_QP_EX_WITH_ATOMIC_WRITE,
+                                        rkey, remote_address);
+    if (request == nullptr) {
+        return;
+    }
+    // As inline data, whatever max_inline_data is: the value is a part of the request.
+    request->is_inline = true;
+    request->length = sizeof(std::uint64_t);
+    memcpy(&request->swap, value, sizeof(std::uint64_t));
+}
+
 void wr_local_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
     if (SendRequest* request = begin(qp, IBV_WR_LOCAL_INV, IBV_QP_EX_WITH_LOCAL_INV)) {
         request->invalidate_rkey = invalidate_rkey;
@@ -156,6 +169,12 @@ void wr_set_ud_addr(ibv_qp_ex* native, ibv_ah* ah, std::uint32_t remote_qpn,
             error != 0) {
             fail_batch(qp, error);
         }
+    }
+}
+
+void wr_set_xrc_srqn(ibv_qp_ex* native, std::uint32_t remote_srqn) {
+    if (SendRequest* request = latest(Qp::of(native))) {
+        request->remote_qkey = remote_srqn;
     }
 }
 
@@ -297,9 +316,11 @@ void set_work_request_functions(Qp& qp) {
     qp.wr_rdma_read = wr_rdma_read;
     qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
     qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+    qp.wr_atomic_write = wr_atomic_write;
     qp.wr_local_inv = wr_local_inv;
     qp.wr_bind_mw = wr_bind_mw;
     qp.wr_set_ud_addr = wr_set_ud_addr;
+    qp.wr_set_xrc_srqn = wr_set_xrc_srqn;
     qp.wr_set_sge = wr_set_sge;
     qp.wr_set_sge_list = wr_set_sge_list;
     qp.wr_set_inline_data = wr_set_inline_data;
