@@ -63,18 +63,22 @@ class Ring {
         producer_.put({&part, 1}, length);
     }
 
-    void set_tail(std::uint64_t value) { tail_ = value; }
+    /// A header of a kind and a length that may be good, where the consumer may be.
+    void write_header(softverbs::fuzz::Input& input) {
+        const std::size_t at = input.take<std::uint8_t>() % (ring_size / 8);
+        const std::uint64_t length = input.take<std::uint8_t>();
+        const auto kind = input.take<std::uint8_t>() % 4;
+        words_[at] = record_header(length, RecordKind{kind});
+    }
     void set_head(std::uint64_t value) { peers_head_ = value; }
 
   private:
     std::unique_ptr<std::uint64_t[]> words_ = std::make_unique<std::uint64_t[]>(ring_size / 8);
     std::byte* bytes_ = reinterpret_cast<std::byte*>(words_.get());
-    std::atomic<std::uint64_t> tail_{0};
     std::atomic<std::uint64_t> head_{0};
-    std::atomic<std::uint64_t> producers_tail_{0};
     std::atomic<std::uint64_t> peers_head_{0};
-    RingConsumer consumer_{RingMemory{bytes_, ring_size, &tail_, &head_}, longest};
-    RingProducer producer_{RingMemory{bytes_, ring_size, &producers_tail_, &peers_head_}};
+    RingConsumer consumer_{RingMemory{bytes_, ring_size, &head_}, longest};
+    RingProducer producer_{RingMemory{bytes_, ring_size, &peers_head_}};
     volatile unsigned sum_ = 0;
 };
 
@@ -90,10 +94,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 ring.write(input);
                 break;
             case 1:
-                ring.set_tail(input.take<std::uint64_t>());
-                break;
             case 2:
-                ring.set_tail(input.take<std::uint8_t>() * std::uint64_t{8});
+                ring.write_header(input);
                 break;
             case 3:
                 ring.consume(input.take<std::uint8_t>() == 0xff);

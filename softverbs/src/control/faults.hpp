@@ -25,6 +25,7 @@ class Faults {
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
+    [[nodiscard]] bool plans_packets() const { return !packets_.empty(); }
     struct PacketFault {
         softverbs_packet_fault what;
         unsigned delay_ms;

@@ -219,7 +219,7 @@ void Engine::abandon() {
     engine.agent_state = Implementation::Agent::awake;
 }
 
-void Engine::shutdown(std::unique_lock<std::mutex>& lock) {
+void Engine::shutdown(std::unique_lock<Lock>& lock) {
     Implementation& engine = *implementation_;
     if (engine.node == nullptr) {
         return;

@@ -11,6 +11,7 @@ namespace softverbs {
 
 struct Cq;
 struct Qp;
+class Lock;
 namespace fabric {
 class Node;
 }
@@ -68,7 +69,7 @@ class Engine {
     void abandon();
     /// Call this when the process exits: closes all connections and joins the agent thread.
     /// @param lock  holds Process::lock; released while the thread ends
-    void shutdown(std::unique_lock<std::mutex>& lock);
+    void shutdown(std::unique_lock<Lock>& lock);
 
     struct Implementation;
     /// For tests that inject packets.

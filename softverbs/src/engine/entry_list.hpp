@@ -8,10 +8,17 @@
 #include <span>
 
 #include "fabric/node.hpp"
+#include "objects/mapping.hpp"
 #include "objects/memory.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
+
+/// Whether the CPU can access a window without any call before or after it.
+[[nodiscard]] inline bool is_plain(const Window& window) noexcept {
+    return window.data != nullptr && !is_unmapped(window) &&
+           (window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf);
+}
 
 /// The memory of a request's scatter/gather list, as one range of bytes. Valid while Process::lock
 /// is held.

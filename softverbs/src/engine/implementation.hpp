@@ -88,7 +88,12 @@ struct Engine::Implementation : fabric::Handler {
     void on_gone(fabric::Connection& connection) override;
     void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
     /// Delivers the packets between queue pairs of this process.
-    void drain();
+    void drain() {
+        if (local_first != local_end && !draining) {
+            drain_local();
+        }
+    }
+    void drain_local();
     void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
 
     // multicast.cpp: delivers a datagram to all queue pairs that are attached to its destination.
@@ -122,6 +127,20 @@ struct Engine::Implementation : fabric::Handler {
     /// Completes the oldest request with an error status, and moves the queue pair to the error
     /// state.
     void fail_oldest(Qp& qp, ibv_wc_status status);
+
+    // short_send.cpp and short_receive.cpp: the usual case of small requests.
+
+    /// Sends the queue pair's next request if it is small and nothing is special about it. False:
+    /// OutboundRequest does it, and nothing has changed.
+    [[nodiscard]] bool send_short(Qp& qp);
+    void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
+    /// Executes a request with a short header. False: the other functions do it, and nothing has
+    /// changed.
+    [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);
+    [[nodiscard]] static bool receive_short_send(Qp& qp, const ShortHeader& header,
+                                                 std::span<const std::byte> data);
+    [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,
+                                                  std::span<const std::byte> data);
 
     // timers.cpp
 

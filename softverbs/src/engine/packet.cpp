@@ -15,9 +15,33 @@ std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept 
     return sum;
 }
 
+void expand(const ShortHeader& from, std::span<const std::byte> record, Packet& packet) noexcept {
+    packet.bytes = record.subspan(ShortHeader::size(from.kind));
+    packet.segments = {};
+    PacketHeader& header = packet.header;
+    header = {};
+    header.magic = packet_magic;
+    header.kind = from.kind;
+    header.service = static_cast<std::uint8_t>(from.service());
+    header.flags = from.flags;
+    header.destination = from.destination;
+    header.source = from.source;
+    header.psn = from.psn;
+    header.imm_or_key = from.imm_or_key;
+    header.remote_address = from.remote_address;
+    header.rkey = from.rkey;
+    header.length = packet.bytes.size();
+    header.payload = static_cast<std::uint32_t>(packet.bytes.size());
+    header.device = from.device;
+}
+
 } // namespace
 
 bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
+    if (ShortHeader header{}; read_short_header(record, header)) {
+        expand(header, record, packet);
+        return true;
+    }
     if (record.size() < sizeof(PacketHeader)) {
         return false;
     }

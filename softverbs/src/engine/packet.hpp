@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "fabric/node.hpp"
@@ -97,6 +98,71 @@ struct GlobalRoute {
             .traffic_class = static_cast<std::uint8_t>(packed >> 20U),
             .hop_limit = static_cast<std::uint8_t>(packed >> 28U),
             .is_roce_v2 = (packed >> 36U & 1U) != 0};
+}
+
+/// The header of the most frequent packets of connected queue pairs: a send or a write whose data
+/// is in this record completely, or an ack. The length of the data is that of the record. What is
+/// not in it is 0 in a PacketHeader.
+struct ShortHeader {
+    /// ShortHeader::form and the ibv_qp_type.
+    std::uint8_t form_and_service;
+    PacketHeader::Kind kind;
+    std::uint8_t flags;
+    std::uint8_t device;
+    std::uint32_t destination;
+    std::uint32_t source;
+    std::uint32_t psn;
+    std::uint32_t imm_or_key;
+    std::uint32_t rkey;
+    /// Writes only: all other kinds end before it.
+    std::uint64_t remote_address;
+
+    /// No byte of packet_magic has this bit.
+    static constexpr std::uint8_t form = 0x80;
+    /// Flags that a short header may have.
+    static constexpr std::uint8_t known_flags = PacketHeader::has_immediate |
+                                                PacketHeader::has_invalidate |
+                                                PacketHeader::solicited | PacketHeader::ack_request;
+
+    /// The bytes that a header of a kind has in the record.
+    [[nodiscard]] static constexpr std::size_t size(PacketHeader::Kind kind) noexcept {
+        return kind == PacketHeader::Kind::write ? 32 : 24;
+    }
+    [[nodiscard]] unsigned service() const noexcept { return form_and_service & (form - 1U); }
+};
+static_assert(sizeof(ShortHeader) == 32 && offsetof(ShortHeader, remote_address) == 24);
+
+/// Writes the bytes of a header that its kind has.
+inline void write_short_header(std::byte* record, const ShortHeader& header) noexcept {
+    if (header.kind == PacketHeader::Kind::write) {
+        std::memcpy(record, &header, ShortHeader::size(PacketHeader::Kind::write));
+    } else {
+        std::memcpy(record, &header, ShortHeader::size(PacketHeader::Kind::send));
+    }
+}
+
+/// Copies a short header out of a record. False: the record has none.
+[[nodiscard]] inline bool read_short_header(std::span<const std::byte> record,
+                                            ShortHeader& header) noexcept {
+    constexpr std::size_t shortest = ShortHeader::size(PacketHeader::Kind::send);
+    if (record.size() < shortest) {
+        return false;
+    }
+    std::memcpy(&header, record.data(), shortest);
+    if ((header.form_and_service & ShortHeader::form) == 0 ||
+        (header.flags & ~ShortHeader::known_flags) != 0) {
+        return false;
+    }
+    if (header.kind == PacketHeader::Kind::write) {
+        if (record.size() < sizeof(ShortHeader)) {
+            return false;
+        }
+        std::memcpy(&header.remote_address, record.data() + shortest, sizeof header.remote_address);
+        return true;
+    }
+    header.remote_address = 0;
+    return header.kind == PacketHeader::Kind::send ||
+           (header.kind == PacketHeader::Kind::ack && record.size() == shortest);
 }
 
 struct Packet {

@@ -34,7 +34,9 @@ bool Engine::Implementation::on_request(fabric::Connection& from,
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
-    receive(&from, fabric::Lane::requests, record);
+    if (!receive_short(&from, record)) {
+        receive(&from, fabric::Lane::requests, record);
+    }
     return true;
 }
 
@@ -84,10 +86,8 @@ void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t sha
     }
 }
 
-void Engine::Implementation::drain() {
-    if (std::exchange(draining, true)) {
-        return;
-    }
+void Engine::Implementation::drain_local() {
+    draining = true;
     while (local_first != local_end) {
         // The packet is moved out during receive(), which may append to the list, and moved back
         // afterwards to reuse its buffer.

@@ -11,7 +11,17 @@ namespace softverbs {
 
 std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
-    for (std::uint64_t i = qp.sends.first(); i < limit; ++i) {
+    const std::uint64_t first = qp.sends.first();
+    if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
+        // Where it is unless there are local requests in between, which have no number.
+        const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
+        if (guess < limit && qp.sends[guess].psn == psn &&
+            qp.sends[guess].state != SendRequest::State::waiting &&
+            !is_local(qp.sends[guess].opcode) && !is_local(qp.sends[first].opcode)) {
+            return guess;
+        }
+    }
+    for (std::uint64_t i = first; i < limit; ++i) {
         const SendRequest& request = qp.sends[i];
         if (request.psn == psn && request.state != SendRequest::State::waiting &&
             !is_local(request.opcode)) {
@@ -41,6 +51,11 @@ void retire(Qp& qp) {
     while (!qp.sends.empty() && qp.sends.first() < qp.requester.next &&
            qp.sends.front().state == SendRequest::State::done) {
         const SendRequest& request = qp.sends.front();
+        if (!qp.signal_all && (request.flags & IBV_SEND_SIGNALED) == 0 && qp.state() == IBV_QPS_RTS)
+            [[likely]] {
+            qp.sends.pop(); // as complete_send() does it, without a completion
+            continue;
+        }
         const bool has_length = returns_data(request.opcode);
         complete_send(qp, IBV_WC_SUCCESS,
                       has_length
@@ -62,7 +77,14 @@ void Engine::Implementation::run(Qp& qp) {
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
     };
+    const bool connected = qp.type() == IBV_QPT_RC || qp.type() == IBV_QPT_UC;
     while (may_send()) {
+        if (connected && send_short(qp)) {
+            if (qp.type() == IBV_QPT_UC) {
+                retire(qp);
+            }
+            continue;
+        }
         SendRequest& request = qp.sends[requester.next];
         if (request.state != SendRequest::State::done) {
             const bool begins = request.state == SendRequest::State::waiting;

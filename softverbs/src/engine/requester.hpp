@@ -37,6 +37,23 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// Completes the requests that are done, in order, up to the first one that is not.
 void retire(Qp& qp);
 
+/// Every 16th request asks for an ACK even if it is unsignaled. The ACK of a later request also
+/// acknowledges unsignaled ones; if none comes, the timer asks for an ACK.
+inline constexpr std::uint64_t ack_request_interval = 16;
+/// Whether the request asks for an ACK.
+[[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position) {
+    const SendRequest& request = qp.sends[position];
+    if (qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0 || returns_data(request.opcode) ||
+        position < qp.requester.resent_until || position % ack_request_interval == 0) {
+        return true;
+    }
+    if (position + 1 == qp.sends.end()) {
+        return false;
+    }
+    const SendRequest& following = qp.sends[position + 1];
+    return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
+}
+
 /// Result of an attempt to send a request.
 enum class Step : std::uint8_t { sent, wait, again, failed };
 
@@ -62,7 +79,6 @@ class OutboundRequest {
     [[nodiscard]] bool has_to_wait() const;
     /// Fails the request when all earlier requests have completed; until then, waits for them.
     Step fail_in_turn(ibv_wc_status status);
-    [[nodiscard]] bool needs_ack_request() const;
     /// Checks the request itself: its length, and whether the queue pair may send it at all.
     [[nodiscard]] ibv_wc_status check_request() const;
     /// Opens the memory that the request sends.

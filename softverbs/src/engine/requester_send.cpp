@@ -14,9 +14,6 @@ namespace {
 using Kind = PacketHeader::Kind;
 using State = SendRequest::State;
 
-/// Every 16th request asks for an ACK even if it is unsignaled. The ACK of a later request also
-/// acknowledges unsignaled ones; if none comes, the timer asks for an ACK.
-constexpr std::uint64_t ack_request_interval = 16;
 Kind kind_of(ibv_wr_opcode opcode) noexcept {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE:
@@ -258,26 +255,13 @@ Step OutboundRequest::connected() {
     return request_.opcode == IBV_WR_RDMA_READ ? send_read() : send_data(entries);
 }
 
-bool OutboundRequest::needs_ack_request() const {
-    if (qp_.signal_all || (request_.flags & IBV_SEND_SIGNALED) != 0 ||
-        returns_data(request_.opcode) || position_ < requester_.resent_until ||
-        position_ % ack_request_interval == 0) {
-        return true;
-    }
-    if (position_ + 1 == qp_.sends.end()) {
-        return false;
-    }
-    const SendRequest& following = qp_.sends[position_ + 1];
-    return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
-}
-
 std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entries,
                                                            std::uint64_t length, bool last) {
     Outgoing packet;
     fill_header(packet);
     packet.header.offset = request_.offset;
     packet.header.payload = static_cast<std::uint32_t>(length);
-    if (qp_.is_reliable() && last && needs_ack_request()) {
+    if (qp_.is_reliable() && last && needs_ack_request(qp_, position_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
     }
@@ -316,7 +300,7 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     packet.set_segments(segments);
     // The program must not change the data before the direct copy, so the completion waits for an
     // ACK.
-    if (qp_.type() == IBV_QPT_UC || needs_ack_request()) {
+    if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
     }

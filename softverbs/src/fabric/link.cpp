@@ -72,6 +72,23 @@ Sent Link::send(Lane lane, RecordParts parts) noexcept {
         return state_ == State::open ? Sent::full : Sent::gone;
     }
     out_[index(lane)].put(parts, length);
+    published(lane);
+    return Sent::sent;
+}
+
+std::byte* Link::reserve(Lane lane, std::size_t length) noexcept {
+    if (state_ != State::open || !room(lane, length)) [[unlikely]] {
+        return nullptr;
+    }
+    return out_[index(lane)].reserve(length);
+}
+
+void Link::commit(Lane lane, std::size_t length) noexcept {
+    out_[index(lane)].commit(length);
+    published(lane);
+}
+
+void Link::published(Lane lane) noexcept {
     if (lane == Lane::requests) {
         ++sent_;
     }
@@ -79,7 +96,6 @@ Sent Link::send(Lane lane, RecordParts parts) noexcept {
         outgoing_.sleeping.exchange(0, std::memory_order_seq_cst) != 0) [[unlikely]] {
         ring_bell();
     }
-    return Sent::sent;
 }
 
 bool Link::has_room(Lane lane, std::size_t length) noexcept {

@@ -48,6 +48,8 @@ class Link final : public Connection {
     [[nodiscard]] unsigned slot() const noexcept override { return slot_; }
     [[nodiscard]] std::size_t max_record() const noexcept override { return longest_; }
     [[nodiscard]] Sent send(Lane lane, RecordParts parts) noexcept override;
+    [[nodiscard]] std::byte* reserve(Lane lane, std::size_t length) noexcept override;
+    void commit(Lane lane, std::size_t length) noexcept override;
     [[nodiscard]] bool has_room(Lane lane, std::size_t length) noexcept override;
     [[nodiscard]] std::uint64_t sent() const noexcept override { return sent_; }
     [[nodiscard]] std::uint64_t taken() const noexcept override;
@@ -99,6 +101,7 @@ class Link final : public Connection {
     }
     unsigned hand_out_responses(Handler& handler, unsigned budget);
     unsigned hand_out_requests(Handler& handler, unsigned budget);
+    void published(Lane lane) noexcept;
     void freed(Lane lane) noexcept;
     void offer_room(Handler& handler);
     [[nodiscard]] bool room(Lane lane, std::size_t length) noexcept;

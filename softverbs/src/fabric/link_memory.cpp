@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -24,8 +25,20 @@ std::size_t total_bytes(const RingSizes& sizes) noexcept {
     return header_bytes + 2 * std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-int reserve(int fd, std::size_t size) noexcept {
-    // Storage now rather than at the first access: that would fail with SIGBUS.
+/// Whether the kernel hands out memory that it may not have (vm.overcommit_memory other than 2).
+bool overcommits() noexcept {
+    const UniqueFd file(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
+    char mode = '0';
+    return !file || ::read(file.get(), &mode, 1) != 1 || mode != '2';
+}
+
+/// Gives the file its size. Its storage comes with the first access to each page, so that rings
+/// take up no more memory than was used of them. Where that access could fail, which would be
+/// SIGBUS, all storage is reserved at once.
+int resize(int fd, std::size_t size) noexcept {
+    if (overcommits()) {
+        return ::ftruncate(fd, static_cast<off_t>(size));
+    }
     int done = 0;
     do {
         done = ::fallocate(fd, 0, 0, static_cast<off_t>(size));
@@ -51,11 +64,11 @@ LinkMemory LinkMemory::make(const RingSizes& sizes, UniqueFd& fd) noexcept {
     memory.sizes_ = sizes;
     UniqueFd file(::memfd_create("softverbs", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     const std::size_t size = total_bytes(sizes);
-    if (!file || reserve(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, seals) != 0) {
+    if (!file || resize(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, seals) != 0) {
         errno = errno == ENFILE ? EMFILE : errno == EMFILE ? EMFILE : ENOMEM;
         return memory;
     }
-    memory.mapping_ = Mapping(file.get(), size, PROT_READ | PROT_WRITE, MAP_POPULATE);
+    memory.mapping_ = Mapping(file.get(), size, PROT_READ | PROT_WRITE);
     if (!memory) {
         errno = ENOMEM;
         return memory;
@@ -70,14 +83,12 @@ LinkMemory LinkMemory::accept(int fd, const RingSizes& sizes) noexcept {
     const int sealed = ::fcntl(fd, F_GET_SEALS);
     if (!valid(sizes) || sealed < 0 || (sealed & seals) != seals ||
         (sealed & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 || ::fstat(fd, &status) != 0 ||
-        status.st_size != static_cast<off_t>(total_bytes(sizes)) ||
-        // A file with holes would not keep its storage promised.
-        status.st_blocks * 512 < status.st_size) {
+        status.st_size != static_cast<off_t>(total_bytes(sizes))) {
         errno = EINVAL;
         return memory;
     }
     memory.sizes_ = sizes;
-    memory.mapping_ = Mapping(fd, total_bytes(sizes), PROT_READ | PROT_WRITE, MAP_POPULATE);
+    memory.mapping_ = Mapping(fd, total_bytes(sizes), PROT_READ | PROT_WRITE);
     if (!memory) {
         errno = errno == ENOMEM ? ENOMEM : EINVAL;
     }
@@ -93,7 +104,7 @@ RingMemory LinkMemory::ring(unsigned number, Lane lane) const noexcept {
     std::byte* bytes = mapping_.bytes() + header_bytes;
     bytes += number * (sizes_[0] + sizes_[1]) + (index == 0 ? 0 : sizes_[0]);
     Direction& indices = direction(number);
-    return {bytes, sizes_[index], &indices.tail[index], &indices.head[index]};
+    return {bytes, sizes_[index], &indices.head[index]};
 }
 
 Direction& LinkMemory::outgoing(Side side) const noexcept {

@@ -20,9 +20,8 @@ inline constexpr std::size_t line_bytes = 128;
 /// starts as zeroes. Each line has one writer, but for the flags that a bell takes back.
 struct Direction {
     // Written by the producer.
-    alignas(line_bytes) std::atomic<std::uint64_t> tail[lanes];
     /// The producer sleeps until there is room: whoever makes some rings.
-    std::atomic<std::uint32_t> blocked[lanes];
+    alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
     /// How often the producer has withdrawn what it had offered to be read.
     std::atomic<std::uint32_t> withdrawn[lanes];
 

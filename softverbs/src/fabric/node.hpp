@@ -109,6 +109,18 @@ class Connection {
     /// side sleeps.
     [[nodiscard]] virtual Sent send(Lane lane,
                                     std::span<const std::span<const std::byte>> parts) noexcept = 0;
+    /// Where the caller writes a record of exactly @p length bytes, for commit() to send it:
+    /// instead of send(), and without a copy in between. No other call in this lane may come
+    /// between the two. Null: send() has to be used, which also says why.
+    [[nodiscard]] virtual std::byte* reserve(Lane lane, std::size_t length) noexcept {
+        static_cast<void>(lane);
+        static_cast<void>(length);
+        return nullptr;
+    }
+    virtual void commit(Lane lane, std::size_t length) noexcept {
+        static_cast<void>(lane);
+        static_cast<void>(length);
+    }
     /// Whether send() of a record of @p length bytes would not find the lane full; true when the
     /// other process is gone.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;

@@ -16,7 +16,9 @@ namespace softverbs {
 /// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() block until the program has
 /// acknowledged every event of the object that it has received. Process::lock protects the
 /// counters. The destroying thread waits on the condition variable that verbs.h declares in the
-/// object.
+/// object, with acknowledgement_mutex: Process::lock is no pthread_mutex_t. It is locked with
+/// Process::lock held.
+inline pthread_mutex_t acknowledgement_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 [[nodiscard]] inline pthread_cond_t& condition_of(Cq& cq) noexcept {
     return cq.cond;
@@ -43,14 +45,21 @@ void event_acknowledged(Object& object, std::uint32_t count = 1) {
     }
     object.unacknowledged -= count;
     process().unacknowledged_events -= count;
+    pthread_mutex_lock(&acknowledgement_mutex);
     pthread_cond_broadcast(&condition_of(object));
+    pthread_mutex_unlock(&acknowledgement_mutex);
 }
 
 /// @param lock  holds Process::lock; it is released while this function waits
 template <class Object>
-void wait_for_acknowledgements(Object& object, std::unique_lock<std::mutex>& lock) {
+void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     while (object.unacknowledged != 0) {
-        pthread_cond_wait(&condition_of(object), lock.mutex()->native_handle());
+        // An acknowledgement cannot come between the two: it needs acknowledgement_mutex as well.
+        pthread_mutex_lock(&acknowledgement_mutex);
+        lock.unlock();
+        pthread_cond_wait(&condition_of(object), &acknowledgement_mutex);
+        pthread_mutex_unlock(&acknowledgement_mutex);
+        lock.lock();
     }
 }
 

@@ -82,6 +82,13 @@ void release_current_receive(Qp& qp) noexcept {
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
                    std::uint32_t vendor_error) {
     const SendRequest& request = qp.sends.front();
+    const bool wanted =
+        status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
+    if (!wanted) {
+        qp.sends.pop();
+        end_draining(qp);
+        return;
+    }
     Completion completion;
     completion.wc.wr_id = request.wr_id;
     completion.wc.status = status;
@@ -89,16 +96,12 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.vendor_err = vendor_error;
     completion.wc.byte_len = byte_len;
     completion.wc.qp_num = qp.number();
-    const bool wanted =
-        status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
     // The request is removed before its completion is pushed: if the completion queue overruns,
     // push() flushes the whole send queue.
     qp.sends.pop();
-    if (wanted) {
-        push(*qp.send_queue, completion);
-    }
+    push(*qp.send_queue, completion);
     end_draining(qp);
 }
 
@@ -135,6 +138,17 @@ bool take_receive(Qp& qp, RecvRequest& request) {
         raise_event(context_of(*shared), event);
     }
     return true;
+}
+
+const RecvRequest* next_receive(Qp& qp) noexcept {
+    Srq* const shared = qp.shared_queue;
+    Ring<RecvRequest>& requests = shared != nullptr ? shared->requests : qp.receives;
+    return requests.empty() || (shared != nullptr && shared->limit != 0) ? nullptr
+                                                                         : &requests.front();
+}
+
+void consume_receive(Qp& qp) noexcept {
+    (qp.shared_queue != nullptr ? qp.shared_queue->requests : qp.receives).pop();
 }
 
 void flush_sends(Qp& qp) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 
+#include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -108,14 +109,16 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     if (request.length == 0) {
         return 0;
     }
-    if (const int error = allocate_inline(qp); error != 0) {
-        return error;
+    if (qp.inline_bytes.empty()) [[unlikely]] {
+        if (const int error = allocate_inline(qp); error != 0) {
+            return error;
+        }
     }
     std::byte* to = qp.inline_data(position);
     for (const ibv_sge& entry : entries) {
         // The address of an empty entry may be undefined.
         if (entry.length != 0) {
-            memcpy(to, reinterpret_cast<const void*>(entry.addr), entry.length);
+            copy_bytes(to, reinterpret_cast<const std::byte*>(entry.addr), entry.length);
             to += entry.length;
         }
     }
@@ -131,7 +134,7 @@ int append(Qp& qp, const ibv_send_wr& wanted) {
     }
     const std::uint64_t position = qp.sends.end();
     SendRequest& request = qp.sends[position];
-    request = SendRequest{};
+    request.reset();
     request.wr_id = wanted.wr_id;
     request.opcode = wanted.opcode;
     request.flags = wanted.send_flags;
@@ -352,7 +355,7 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
         return error;
     }
     SendRequest& request = qp.sends.push();
-    request = SendRequest{};
+    request.reset();
     request.wr_id = bind->wr_id;
     request.opcode = IBV_WR_BIND_MW;
     request.flags = bind->send_flags;

@@ -46,7 +46,7 @@ void at_exit() {
     }
 }
 
-Process* make_process() {
+Process* new_process() {
     // Never freed: other threads may poll while the process exits.
     auto* const made = new Process;
     const Settings settings = settings_from_environment();
@@ -62,13 +62,14 @@ Process* make_process() {
 
 } // namespace
 
-Process& process() {
+Process& make_process() {
     static Process* const the_one = [] {
-        Process* const made = make_process();
+        Process* const made = new_process();
         ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
         std::atexit(at_exit);
         return made;
     }();
+    made_process.store(the_one, std::memory_order_release);
     return *the_one;
 }
 

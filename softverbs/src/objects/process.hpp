@@ -17,6 +17,7 @@
 #include "fabric/network_settings.hpp"
 #include "objects/device.hpp"
 #include "objects/key_table.hpp"
+#include "objects/lock.hpp"
 #include "objects/qp_table.hpp"
 
 namespace softverbs {
@@ -25,7 +26,7 @@ namespace softverbs {
 /// and the functions that they call expect it to be held. A function that waits for events releases
 /// the lock first.
 struct Process {
-    std::mutex lock;
+    Lock lock;
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts;          // open contexts
     std::vector<Context*> orphaned_contexts; // closed while objects of theirs existed
@@ -47,9 +48,15 @@ struct Process {
     Engine engine;
 };
 
-/// The only Process object. The first call creates it and its devices. An invalid environment
+/// Creates the only Process object and its devices, unless they exist. An invalid environment
 /// variable ends the process then, with a message on stderr.
-[[nodiscard]] Process& process();
+[[nodiscard]] Process& make_process();
+inline std::atomic<Process*> made_process = nullptr;
+/// The only Process object. The first call creates it.
+[[nodiscard]] inline Process& process() {
+    Process* const made = made_process.load(std::memory_order_acquire);
+    return made != nullptr ? *made : make_process();
+}
 
 /// Holds Process::lock in an entry point.
 class Guard {
@@ -57,7 +64,7 @@ class Guard {
     Guard() : lock_(process().lock) {}
 
   private:
-    std::scoped_lock<std::mutex> lock_;
+    std::scoped_lock<Lock> lock_;
 };
 
 /// Sets errno and returns null.

@@ -240,7 +240,7 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 namespace {
 
 /// The handle is not freed before its events are acknowledged; the target goes with the last one.
-int destroy_handle(Qp& handle, std::unique_lock<std::mutex>& lock) {
+int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     forget_events(context_of(handle.qp_base), handle.native());
     wait_for_acknowledgements(handle, lock);
     Qp& target = *handle.target;

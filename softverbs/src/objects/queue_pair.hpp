@@ -85,6 +85,23 @@ struct SendRequest {
     /// (Connection::sent()). The responder cannot have answered before it has taken as many
     /// packets (Connection::taken()).
     std::uint64_t record = 0;
+
+    /// Before the slot is used again. What only some opcodes have is left as it is: these set it.
+    void reset() noexcept {
+        imm_data = 0;
+        invalidate_rkey = 0;
+        remote_address = 0;
+        rkey = 0;
+        destination.port_num = 0;
+        entries = 0;
+        is_inline = false;
+        length = 0;
+        state = State::waiting;
+        awaiting = fetches = false;
+        psn = 0;
+        offset = 0;
+        record = 0;
+    }
 };
 
 struct RecvRequest {
@@ -365,6 +382,12 @@ void set_work_request_functions(Qp& qp);
 /// Takes the next receive request for a message to @p qp, from its own queue or from its SRQ.
 /// Raises the SRQ limit event if necessary. False: the queue is empty.
 [[nodiscard]] bool take_receive(Qp& qp, RecvRequest& request);
+
+/// The receive request that take_receive() would take, which stays in the queue. Null: the queue is
+/// empty, or taking a request would raise the SRQ limit event.
+[[nodiscard]] const RecvRequest* next_receive(Qp& qp) noexcept;
+/// Removes the receive request that next_receive() returned.
+void consume_receive(Qp& qp) noexcept;
 
 /// Moves the queue pair to the error state, and completes all outstanding requests in order with
 /// IBV_WC_WR_FLUSH_ERR. The caller has already completed the request that failed.

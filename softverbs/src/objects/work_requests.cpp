@@ -49,7 +49,7 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
         return nullptr;
     }
     SendRequest& request = qp.sends[qp.batch_end++];
-    request = SendRequest{};
+    request.reset();
     request.wr_id = native->wr_id;
     // ibv_wr_set_inline_data() sets inline data, not this flag.
     request.flags = native->wr_flags & ~unsigned{IBV_SEND_INLINE};

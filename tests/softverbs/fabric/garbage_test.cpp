@@ -157,7 +157,7 @@ TEST_F(GarbageTest, MemoryThatCouldRaiseSigbusIsRefused) {
     for (const Case& each :
          {Case{size, F_SEAL_GROW | F_SEAL_SEAL, true, false}, Case{size, 0, true, false},
           Case{size - 4096, sealed, true, false}, Case{size + 4096, sealed, true, false},
-          Case{size, sealed, false, false}, Case{size, sealed | F_SEAL_WRITE, true, false},
+          Case{size, sealed, false, true}, Case{size, sealed | F_SEAL_WRITE, true, false},
           Case{size, sealed, true, true}}) {
         const UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         ASSERT_EQ(each.allocated ? ::fallocate(file.get(), 0, 0, each.size)
@@ -267,8 +267,10 @@ TEST_F(GarbageTest, GarbageInARingCutsTheConnectionOff) {
     const std::span<const std::byte> part = std::as_bytes(std::span(text));
     ASSERT_EQ(good.room(text.size()), RingProducer::Room::enough);
     good.put({&part, 1}, text.size());
-    Direction& direction = impostor.memory.outgoing(Side::connector);
-    direction.tail[0] += 16384;
+    // Behind it, a record that is longer than any.
+    impostor.memory.outgoing_ring(Side::connector, Lane::requests)
+        .header(record_bytes(text.size()))
+        .store(record_header(std::uint64_t{1} << 31U, RecordKind::data));
     EXPECT_FALSE(peer.node->arm());
     peer.node->progress(peer.seen, 64);
     EXPECT_EQ(peer.seen.gone, 1U);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/ring.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -51,9 +53,8 @@ class RingTest : public ::testing::Test {
     }
 
     alignas(8) std::array<std::byte, ring_size> bytes{};
-    std::atomic<std::uint64_t> tail{0};
     std::atomic<std::uint64_t> head{0};
-    RingMemory memory{bytes.data(), ring_size, &tail, &head};
+    RingMemory memory{bytes.data(), ring_size, &head};
     RingProducer producer{memory};
     RingConsumer consumer{memory, longest};
 };
@@ -98,14 +99,16 @@ TEST_F(RingTest, GivesARecordAgainUntilItIsTaken) {
 }
 
 TEST_F(RingTest, IsFullToTheLastByteAndHasRoomAgain) {
-    // Four times 64 bytes with their headers.
-    for (int record = 0; record < 4; ++record) {
+    // Four times 64 bytes with their headers, but for the header that says that nothing follows.
+    for (int record = 0; record < 3; ++record) {
         ASSERT_TRUE(put(std::string(56, static_cast<char>('a' + record))));
     }
+    EXPECT_EQ(producer.room(49), Room::not_now);
+    ASSERT_TRUE(put(std::string(48, 'd')));
     EXPECT_EQ(producer.room(0), Room::not_now);
     EXPECT_EQ(take(), std::string(56, 'a'));
-    EXPECT_EQ(producer.room(57), Room::not_now);
-    EXPECT_EQ(producer.room(56), Room::enough);
+    EXPECT_EQ(producer.room(57), Room::not_now) << "it would have to be at the start";
+    EXPECT_EQ(producer.room(48), Room::enough);
 }
 
 TEST_F(RingTest, PutsARecordAtTheStartThatDoesNotFitBeforeTheEnd) {
@@ -149,37 +152,40 @@ TEST_F(RingTest, AnEmptyRingHasRoomForTheLongestRecordWherever) {
     }
 }
 
-TEST_F(RingTest, KnowsATailBeyondTheRingForGarbage) {
-    tail = ring_size + 8;
-    EXPECT_EQ(take(), "(garbage)");
-}
-
-TEST_F(RingTest, KnowsATailBehindTheHeadForGarbage) {
+TEST_F(RingTest, ShowsNothingOfWhatTheMemoryHeldBefore) {
+    bytes.fill(std::byte{0x01});
+    write_header(0, 0);
+    EXPECT_EQ(take(), "(nothing)");
     ASSERT_TRUE(put("one"));
     EXPECT_EQ(take(), "one");
-    tail = 8;
-    EXPECT_EQ(take(), "(garbage)");
+    EXPECT_EQ(take(), "(nothing)");
+    ASSERT_TRUE(put(std::string(88, 'a')));
+    ASSERT_TRUE(put(std::string(88, 'b')));
+    EXPECT_EQ(take(), std::string(88, 'a'));
+    // At the start of the ring, where a header was before.
+    ASSERT_TRUE(put(std::string(56, 'c')));
+    EXPECT_EQ(take(), std::string(88, 'b'));
+    EXPECT_EQ(take(), std::string(56, 'c'));
+    EXPECT_EQ(take(), "(nothing)");
 }
 
-TEST_F(RingTest, KnowsACrookedTailForGarbage) {
-    tail = 17;
-    EXPECT_EQ(take(), "(garbage)");
-}
-
-TEST_F(RingTest, KnowsALengthBeyondTheTailForGarbage) {
-    tail = 24;
-    write_header(0, record_header(17, RecordKind::data));
-    EXPECT_EQ(take(), "(garbage)");
-    write_header(0, record_header(16, RecordKind::data));
-    EXPECT_EQ(take().size(), 16U);
+TEST_F(RingTest, ShowsNoRecordBeforeItIsCommitted) {
+    ASSERT_EQ(producer.room(16), Room::enough);
+    std::memset(producer.reserve(16), 'x', 16);
+    EXPECT_EQ(take(), "(nothing)");
+    EXPECT_TRUE(consumer.empty());
+    producer.commit(16);
+    EXPECT_FALSE(consumer.empty());
+    EXPECT_EQ(take(), std::string(16, 'x'));
 }
 
 TEST_F(RingTest, KnowsALengthBeyondTheLongestForGarbage) {
-    tail = ring_size;
     for (const std::uint64_t length : {std::uint64_t{97}, std::uint64_t{0xffffffffU}}) {
         write_header(0, record_header(length, RecordKind::data));
         EXPECT_EQ(take(), "(garbage)") << length;
     }
+    write_header(0, record_header(longest, RecordKind::data));
+    EXPECT_EQ(take().size(), longest);
 }
 
 TEST_F(RingTest, KnowsARecordBeyondTheEndForGarbage) {
@@ -188,29 +194,39 @@ TEST_F(RingTest, KnowsARecordBeyondTheEndForGarbage) {
     static_cast<void>(take());
     static_cast<void>(take());
     write_header(192, record_header(64, RecordKind::data));
-    tail = 192 + 72;
     EXPECT_EQ(take(), "(garbage)");
+    write_header(192, record_header(56, RecordKind::data));
+    EXPECT_EQ(take().size(), 56U);
 }
 
 TEST_F(RingTest, KnowsAnUnknownKindForGarbage) {
-    tail = ring_size;
-    write_header(0, std::uint64_t{2} << 32U);
-    EXPECT_EQ(take(), "(garbage)");
-    write_header(0, ~std::uint64_t{0});
-    EXPECT_EQ(take(), "(garbage)");
+    for (const std::uint64_t header :
+         {std::uint64_t{1}, std::uint64_t{3} << 32U, std::uint64_t{1} << 63U, ~std::uint64_t{0}}) {
+        write_header(0, header);
+        EXPECT_EQ(take(), "(garbage)") << header;
+    }
 }
 
 TEST_F(RingTest, KnowsASkipOfTheWholeRingForGarbage) {
-    tail = ring_size;
-    write_header(0, record_header(0, RecordKind::skip));
+    write_header(0, record_header(ring_size - record_header_bytes, RecordKind::skip));
     EXPECT_EQ(take(), "(garbage)");
+}
+
+TEST_F(RingTest, KnowsASkipOfAWrongLengthForGarbage) {
+    ASSERT_TRUE(put(std::string(88, 'a')));
+    static_cast<void>(take());
+    write_header(0, record_header(8, RecordKind::data));
+    write_header(96, record_header(144, RecordKind::skip));
+    EXPECT_EQ(take(), "(garbage)");
+    write_header(96, record_header(152, RecordKind::skip));
+    EXPECT_EQ(take().size(), 8U);
 }
 
 TEST_F(RingTest, KnowsASkipToNothingForGarbage) {
     ASSERT_TRUE(put(std::string(88, 'a')));
     static_cast<void>(take());
+    write_header(0, 0);
     write_header(96, record_header(152, RecordKind::skip));
-    tail = ring_size;
     EXPECT_EQ(take(), "(garbage)");
 }
 
@@ -218,9 +234,53 @@ TEST_F(RingTest, KnowsASkipAfterASkipForGarbage) {
     ASSERT_TRUE(put(std::string(88, 'a')));
     static_cast<void>(take());
     write_header(96, record_header(152, RecordKind::skip));
-    write_header(0, record_header(0, RecordKind::skip));
-    tail = ring_size + 96;
+    write_header(0, record_header(ring_size - record_header_bytes, RecordKind::skip));
     EXPECT_EQ(take(), "(garbage)");
+}
+
+TEST_F(RingTest, FindsGarbageThatWasWrittenBeforeTheEnd) {
+    ASSERT_TRUE(put("last"));
+    write_header(16, record_header(97, RecordKind::data));
+    consumer.freeze();
+    EXPECT_EQ(take(), "last");
+    EXPECT_FALSE(consumer.empty());
+    EXPECT_EQ(take(), "(garbage)");
+}
+
+TEST(RingReturnTest, UsesTheFirstPartOnlyWhileTheConsumerKeepsUp) {
+    constexpr std::size_t size = std::size_t{256} * 1024;
+    constexpr std::size_t part = std::size_t{64} * 1024;
+    std::vector<std::uint64_t> words(size / sizeof(std::uint64_t));
+    std::atomic<std::uint64_t> head{0};
+    const RingMemory memory{reinterpret_cast<std::byte*>(words.data()), size, &head};
+    RingProducer producer(memory);
+    RingConsumer consumer(memory, 16384);
+    std::span<const std::byte> record;
+    const auto put = [&](std::size_t length) {
+        ASSERT_EQ(producer.room(length), Room::enough);
+        std::memset(producer.reserve(length), 'x', length);
+        producer.commit(length);
+    };
+    for (std::size_t round = 0; round < 3000; ++round) {
+        put(round % 16384);
+        ASSERT_EQ(consumer.next(record), Next::record);
+        ASSERT_EQ(record.size(), round % 16384);
+        consumer.pop();
+    }
+    EXPECT_EQ(std::count(words.begin() + part / 8, words.end(), 0U),
+              static_cast<std::ptrdiff_t>((size - part) / 8));
+    // And all of it while the consumer does not.
+    for (int count = 0; count < 14; ++count) {
+        put(16384);
+    }
+    EXPECT_NE(std::count(words.begin() + part / 8, words.end(), 0U),
+              static_cast<std::ptrdiff_t>((size - part) / 8));
+    for (int count = 0; count < 14; ++count) {
+        ASSERT_EQ(consumer.next(record), Next::record);
+        ASSERT_EQ(record.size(), 16384U);
+        consumer.pop();
+    }
+    EXPECT_EQ(consumer.next(record), Next::nothing);
 }
 
 TEST_F(RingTest, KnowsAHeadBeyondTheTailForGarbage) {
@@ -230,7 +290,7 @@ TEST_F(RingTest, KnowsAHeadBeyondTheTailForGarbage) {
     EXPECT_EQ(producer.room(88), Room::garbage);
     head = 4;
     EXPECT_EQ(producer.room(88), Room::garbage);
-    head = 96;
+    head = 104;
     EXPECT_EQ(producer.room(80), Room::enough);
     EXPECT_EQ(producer.room(88), Room::enough);
     ASSERT_TRUE(put(std::string(88, 'c')));

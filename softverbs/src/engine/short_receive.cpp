@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "engine/addressing.hpp"
+#include "engine/implementation.hpp"
+#include "objects/copy_bytes.hpp"
+#include "objects/process.hpp"
+
+// Requests with a short header, in the usual case: the next one in sequence, for memory that the
+// CPU can write, with a receive request where one is needed. Every other case is left to
+// InboundRequest before anything has changed.
+
+namespace softverbs {
+
+namespace {
+
+using Kind = PacketHeader::Kind;
+
+/// The queue pair that a request is for, if it takes the request as the next one. Null: there is
+/// none, or there is more to be done about the request.
+Qp* find_receiver(const ShortHeader& header, unsigned sender) {
+    Qp* const qp = process().qps.find(header.destination);
+    if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
+        header.source != qp->attributes.dest_qp_num ||
+        header.service() != static_cast<unsigned>(qp->type()) ||
+        (qp->type() != IBV_QPT_RC && qp->type() != IBV_QPT_UC) || qp->state() != IBV_QPS_RTS) {
+        return nullptr;
+    }
+    Device& device = device_of(qp->qp_base);
+    const Port* const port = device.port(qp->attributes.port_num);
+    if (header.device != device.index || qp->requester.device == device_by_address ||
+        port == nullptr || port->attributes.state != IBV_PORT_ACTIVE ||
+        (header.psn & ~psn_mask) != 0 ||
+        (qp->type() == IBV_QPT_RC && header.psn != qp->responder.expected_psn)) {
+        return nullptr;
+    }
+    return qp;
+}
+
+} // namespace
+
+bool Engine::Implementation::receive_short(fabric::Connection* from,
+                                           std::span<const std::byte> record) {
+    if (from != nullptr && from->between_hosts()) {
+        return false;
+    }
+    ShortHeader header; // NOLINT: read_short_header() sets all members
+    if (!read_short_header(record, header) || header.kind == Kind::ack ||
+        (header.flags & PacketHeader::has_invalidate) != 0) {
+        return false;
+    }
+    Qp* const qp = find_receiver(header, from == nullptr ? slot : from->slot());
+    if (qp == nullptr) {
+        return false;
+    }
+    const auto data = record.subspan(ShortHeader::size(header.kind));
+    if (!(header.kind == Kind::send ? receive_short_send(*qp, header, data)
+                                    : receive_short_write(*qp, header, data))) {
+        return false;
+    }
+    ++process().counters.received;
+    Responder& responder = qp->responder;
+    responder.in_message = false;
+    responder.gap_reported = false;
+    responder.expected_psn = (header.psn + 1) & psn_mask;
+    if ((header.flags & PacketHeader::ack_request) != 0) {
+        send_ack(*qp, from, header.psn);
+    }
+    return true;
+}
+
+bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& header,
+                                                std::span<const std::byte> data) {
+    const RecvRequest* const request = next_receive(qp);
+    if (request == nullptr || qp.responder.current_taken) {
+        return false;
+    }
+    if (!data.empty()) {
+        if (request->entries == 0 || request->entry[0].length < data.size()) {
+            return false;
+        }
+        Window window{};
+        const ibv_sge used{request->entry[0].addr, static_cast<std::uint32_t>(data.size()),
+                           request->entry[0].lkey};
+        if (open_local(qp.receive_pd(), used, true, window) != Denied::no || !is_plain(window)) {
+            return false;
+        }
+        copy_bytes(window.data, data.data(), data.size());
+    }
+    const std::uint64_t wr_id = request->wr_id;
+    consume_receive(qp);
+    Completion completion; // as InboundRequest::complete() has it
+    completion.wc.wr_id = wr_id;
+    completion.wc.opcode = IBV_WC_RECV;
+    completion.wc.byte_len = static_cast<std::uint32_t>(data.size());
+    completion.wc.src_qp = header.source;
+    completion.wc.qp_num = qp.number();
+    completion.qp = &qp;
+    completion.srq = qp.shared_queue;
+    if ((header.flags & PacketHeader::has_immediate) != 0) {
+        completion.wc.imm_data = header.imm_or_key;
+        completion.wc.wc_flags = IBV_WC_WITH_IMM;
+    }
+    completion.solicited = (header.flags & PacketHeader::solicited) != 0;
+    push(*qp.recv_queue, completion);
+    return true;
+}
+
+bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& header,
+                                                 std::span<const std::byte> data) {
+    if ((header.flags & PacketHeader::has_immediate) != 0) {
+        return false; // which takes a receive request
+    }
+    if (data.empty()) {
+        return true;
+    }
+    Window window{};
+    if ((qp.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0 ||
+        open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
+                    window) != Denied::no ||
+        !is_plain(window)) {
+        return false;
+    }
+    copy_bytes(window.data, data.data(), data.size());
+    return true;
+}
+
+} // namespace softverbs

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <array>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "engine/addressing.hpp"
+#include "engine/implementation.hpp"
+#include "engine/requester.hpp"
+#include "objects/copy_bytes.hpp"
+#include "objects/process.hpp"
+
+// Small sends and writes of connected queue pairs, in the usual case: nothing is missing, nothing
+// fails, and the data is copied from the request's memory into the record once. Every other case is
+// left to OutboundRequest before anything has changed.
+
+namespace softverbs {
+
+namespace {
+
+using Kind = PacketHeader::Kind;
+
+/// Records within this process are built on the stack.
+constexpr std::size_t longest_local = 512;
+
+/// The kind of packet and its flags; false: the opcode has no short header.
+bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
+    header.kind = Kind::send;
+    header.flags = 0;
+    header.imm_or_key = 0;
+    switch (request.opcode) {
+        case IBV_WR_SEND:
+            break;
+        case IBV_WR_RDMA_WRITE:
+            header.kind = Kind::write;
+            break;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            header.kind = Kind::write;
+            [[fallthrough]];
+        case IBV_WR_SEND_WITH_IMM:
+            header.flags = PacketHeader::has_immediate;
+            header.imm_or_key = request.imm_data;
+            break;
+        case IBV_WR_SEND_WITH_INV:
+            header.flags = PacketHeader::has_invalidate;
+            header.imm_or_key = request.invalidate_rkey;
+            break;
+        default:
+            return false;
+    }
+    if ((request.flags & IBV_SEND_SOLICITED) != 0) {
+        header.flags |= PacketHeader::solicited;
+    }
+    return true;
+}
+
+/// The data of a request, in one piece that the CPU can read. False: it is not.
+bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {
+    if (request.length == 0) {
+        data = nullptr;
+        return true;
+    }
+    if (request.is_inline) {
+        data = qp.inline_data(position);
+        return true;
+    }
+    const std::span<const ibv_sge> entries = qp.entries(position);
+    Window window{};
+    if (entries.size() != 1 || open_local(qp.pd(), entries.front(), false, window) != Denied::no ||
+        !is_plain(window)) {
+        return false;
+    }
+    data = window.data;
+    return true;
+}
+
+} // namespace
+
+bool Engine::Implementation::send_short(Qp& qp) {
+    Requester& requester = qp.requester;
+    const std::uint64_t position = requester.next;
+    SendRequest& request = qp.sends[position];
+    const Port* const port = device_of(qp.qp_base).port(qp.attributes.port_num);
+    if (request.state != SendRequest::State::waiting || request.length > small_message ||
+        requester.device < 0 || port == nullptr || port->attributes.state != IBV_PORT_ACTIVE ||
+        request.length > port->attributes.max_msg_sz || requester.fetches_in_flight != 0 ||
+        position < requester.resent_until || process().faults.plans_packets() ||
+        ((request.flags & IBV_SEND_FENCE) != 0 && requester.reads_in_flight != 0)) {
+        return false;
+    }
+    ShortHeader header; // NOLINT: all members are set below
+    const std::byte* data = nullptr;
+    if (!set_operation(request, header) || !find_data(qp, position, request, data)) {
+        return false;
+    }
+    const std::size_t header_size = ShortHeader::size(header.kind);
+    const auto length = static_cast<std::size_t>(request.length);
+    const std::size_t size = header_size + length;
+    fabric::Connection* const to = requester.connection;
+    const bool to_itself = to == nullptr && requester.device != device_by_address &&
+                           slot_of(qp.attributes.dest_qp_num) == slot;
+    std::array<std::byte, longest_local> buffer; // NOLINT: written before it is read
+    std::byte* record = nullptr;
+    if (to != nullptr) {
+        record = to->reserve(fabric::Lane::requests, size);
+    } else if (to_itself && !draining && local_first == local_end && size <= buffer.size()) {
+        record = buffer.data();
+    }
+    if (record == nullptr) {
+        return false;
+    }
+    header.form_and_service =
+        static_cast<std::uint8_t>(ShortHeader::form | static_cast<unsigned>(qp.type()));
+    header.device = static_cast<std::uint8_t>(requester.device);
+    header.destination = qp.attributes.dest_qp_num;
+    header.source = qp.number();
+    header.psn = requester.next_psn;
+    header.rkey = request.rkey;
+    header.remote_address = request.remote_address;
+    const bool reliable = qp.type() == IBV_QPT_RC;
+    if (reliable && needs_ack_request(qp, position)) {
+        header.flags |= PacketHeader::ack_request;
+        requester.ack_requested_until = position + 1;
+    }
+    write_short_header(record, header);
+    copy_bytes(record + header_size, data, length);
+    request.psn = header.psn;
+    request.offset = request.length;
+    request.state = reliable ? SendRequest::State::sent : SendRequest::State::done;
+    requester.next_psn = (header.psn + 1) & psn_mask;
+    ++requester.next;
+    ++process().counters.sent;
+    if (to != nullptr) {
+        to->commit(fabric::Lane::requests, size);
+        request.record = to->sent();
+        return true;
+    }
+    request.record = 0;
+    draining = true;
+    if (!receive_short(nullptr, {record, size})) {
+        receive(nullptr, fabric::Lane::requests, {record, size});
+    }
+    draining = false;
+    return true;
+}
+
+void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn) {
+    ShortHeader header{};
+    header.form_and_service =
+        static_cast<std::uint8_t>(ShortHeader::form | static_cast<unsigned>(qp.type()));
+    header.kind = Kind::ack;
+    header.device = static_cast<std::uint8_t>(qp.requester.device);
+    header.destination = qp.attributes.dest_qp_num;
+    header.source = qp.number();
+    header.psn = psn;
+    constexpr std::size_t size = ShortHeader::size(Kind::ack);
+    if (to != nullptr && !process().faults.plans_packets()) [[likely]] {
+        if (std::byte* const record = to->reserve(fabric::Lane::responses, size)) {
+            write_short_header(record, header);
+            to->commit(fabric::Lane::responses, size);
+            ++process().counters.sent;
+            return;
+        }
+    }
+    Outgoing packet;
+    packet.header.kind = header.kind;
+    packet.header.service = static_cast<std::uint8_t>(qp.type());
+    packet.header.device = header.device;
+    packet.header.destination = header.destination;
+    packet.header.source = header.source;
+    packet.header.psn = psn;
+    static_cast<void>(transmit(to, fabric::Lane::responses, packet));
+}
+
+} // namespace softverbs
