@@ -67,11 +67,13 @@ SOFTVERBS_ENTRY int softverbs_fail_call(const char* verb, unsigned nth, int erro
 SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned nth,
                                           unsigned delay_ms) {
     const Guard guard;
+    process().engine.withdraw_writes(); // a write without a packet would not be counted
     return process().faults.fail_packet(fault, nth, delay_ms);
 }
 
 SOFTVERBS_ENTRY int softverbs_set_faults(const char* text) {
     const Guard guard;
+    process().engine.withdraw_writes();
     return process().faults.set(text != nullptr ? text : std::string_view());
 }
 

@@ -92,6 +92,7 @@ void Engine::program_sleeps() {
 }
 
 void Engine::state_changed(Qp& qp, ibv_qp_state from) {
+    withdraw_writes();
     Implementation& engine = *implementation_;
     Requester& requester = qp.requester;
     switch (qp.state()) {
@@ -134,6 +135,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
 }
 
 void Engine::flushed(Qp& qp) {
+    withdraw_writes();
     implementation_->forget(qp);
     qp.requester.next = qp.sends.end();
     qp.requester.reads_in_flight = qp.requester.fetches_in_flight = 0;
@@ -160,6 +162,7 @@ void Engine::Implementation::forget(Qp& qp) {
 }
 
 void Engine::ports_changed() {
+    withdraw_writes();
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             implementation_->run(*qp);
@@ -167,7 +170,15 @@ void Engine::ports_changed() {
     }
 }
 
+void Engine::withdraw_writes() noexcept {
+    for (fabric::Connection* const connection : implementation_->granted) {
+        connection->withdraw_grants();
+    }
+    implementation_->granted.clear();
+}
+
 void Engine::withdraw_responses() noexcept {
+    withdraw_writes();
     for (auto& [connection, peer] : implementation_->peers) {
         if (std::exchange(peer.may_fetch_responses, false)) {
             connection->withdraw(fabric::Lane::responses);
@@ -214,6 +225,7 @@ void Engine::abandon() {
         }
     }
     engine.peers.clear();
+    engine.granted.clear();
     engine.delayed.clear();
     engine.last_peer = nullptr;
     engine.agent_state = Implementation::Agent::awake;
@@ -235,6 +247,7 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
             qp->requester.connection = nullptr;
         }
     }
+    withdraw_writes();
     engine.peers.clear();
     engine.delayed.clear();
     engine.stalled.clear();

@@ -57,6 +57,10 @@ class Engine {
     /// Call this before memory that peers may read becomes invalid. A direct copy that a peer makes
     /// of it afterwards fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
+    /// Withdraws the permission of other processes to execute their writes themselves. When this
+    /// returns no such write is under way. Writes come by packets, until the first of them was
+    /// executed and permits the next ones.
+    void withdraw_writes() noexcept;
     /// Call this before a mapping is freed: peers are asked to unmap it.
     /// @param id  Mapping::id
     void unshare(std::uint32_t id);

@@ -134,6 +134,12 @@ struct Engine::Implementation : fabric::Handler {
     /// OutboundRequest does it, and nothing has changed.
     [[nodiscard]] bool send_short(Qp& qp);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
+    /// Executes an RDMA write in the memory of the other process, which has granted it. False: a
+    /// packet has to be sent.
+    [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request,
+                                      std::span<const std::byte> data);
+    /// After a write was executed: the other process may execute the next ones itself.
+    void grant_writes(const Qp& qp, fabric::Connection& to, const ShortHeader& header);
     /// Executes a request with a short header. False: the other functions do it, and nothing has
     /// changed.
     [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);
@@ -210,6 +216,8 @@ struct Engine::Implementation : fabric::Handler {
 
     std::unordered_map<fabric::Connection*, Peer> peers;
     fabric::Connection* last_peer = nullptr;
+    /// Connections to processes that may execute writes in this one.
+    std::vector<fabric::Connection*> granted;
 };
 
 } // namespace softverbs

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <new>
+
 #include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
 #include "objects/copy_bytes.hpp"
@@ -61,6 +64,9 @@ bool Engine::Implementation::receive_short(fabric::Connection* from,
     responder.in_message = false;
     responder.gap_reported = false;
     responder.expected_psn = (header.psn + 1) & psn_mask;
+    if (from != nullptr && header.kind == Kind::write && !data.empty()) {
+        grant_writes(*qp, *from, header);
+    }
     if ((header.flags & PacketHeader::ack_request) != 0) {
         send_ack(*qp, from, header.psn);
     }
@@ -109,18 +115,43 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
     if ((header.flags & PacketHeader::has_immediate) != 0) {
         return false; // which takes a receive request
     }
+    if ((qp.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
+        return false; // also where there is nothing to write
+    }
     if (data.empty()) {
         return true;
     }
     Window window{};
-    if ((qp.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0 ||
-        open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
+    if (open_remote(qp, header.rkey, header.remote_address, data.size(), IBV_ACCESS_REMOTE_WRITE,
                     window) != Denied::no ||
         !is_plain(window)) {
         return false;
     }
     copy_bytes(window.data, data.data(), data.size());
     return true;
+}
+
+void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
+                                          const ShortHeader& header) {
+    const Grant* const grant = process().keys.find(header.rkey);
+    // Windows are bound and invalidated too often. The memory is not pinned in regions on demand,
+    // and planned faults are for packets.
+    if (grant == nullptr || grant->is_window || process().faults.plans_packets() ||
+        (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
+        return;
+    }
+    if (std::ranges::find(granted, &to) == granted.end()) {
+        try {
+            granted.push_back(&to);
+        } catch (const std::bad_alloc&) {
+            return; // a grant that could not be withdrawn
+        }
+    }
+    static_cast<void>(to.grant({.writer = std::uint64_t{header.source} << 32U | qp.number(),
+                                .key = header.rkey,
+                                .first = grant->iova,
+                                .length = grant->length,
+                                .address = reinterpret_cast<std::uint64_t>(grant->base)}));
 }
 
 } // namespace softverbs

@@ -95,6 +95,10 @@ bool Engine::Implementation::send_short(Qp& qp) {
     }
     const std::size_t header_size = ShortHeader::size(header.kind);
     const auto length = static_cast<std::size_t>(request.length);
+    if (request.opcode == IBV_WR_RDMA_WRITE && length != 0 &&
+        write_directly(qp, request, {data, length})) {
+        return true;
+    }
     const std::size_t size = header_size + length;
     fabric::Connection* const to = requester.connection;
     const bool to_itself = to == nullptr && requester.device != device_by_address &&
@@ -141,6 +145,23 @@ bool Engine::Implementation::send_short(Qp& qp) {
         receive(nullptr, fabric::Lane::requests, {record, size});
     }
     draining = false;
+    return true;
+}
+
+bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
+                                            std::span<const std::byte> data) {
+    Requester& requester = qp.requester;
+    // All earlier requests are executed: those of this queue pair are completed, and what
+    // unreliable ones have sent was consumed, which write_granted() checks.
+    if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
+        !requester.connection->write_granted(
+            std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,
+            request.remote_address, data)) {
+        return false;
+    }
+    request.state = SendRequest::State::done;
+    ++requester.next;
+    retire(qp);
     return true;
 }
 

@@ -46,6 +46,8 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       out_{RingProducer(memory.outgoing_ring(side, Lane::requests)),
            RingProducer(memory.outgoing_ring(side, Lane::responses))},
       longest_(longest_record(memory.sizes())),
+      grants_(memory.grants_by(side)),
+      grants_to_(memory.grants_to(side)),
       side_(side),
       slot_(slot),
       pid_(pid),

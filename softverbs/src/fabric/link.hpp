@@ -63,6 +63,10 @@ class Link final : public Connection {
     [[nodiscard]] bool stands(Lane lane, std::uint32_t offer) const noexcept override;
     [[nodiscard]] int share(std::uint32_t id, int fd, std::size_t length) noexcept override;
     void unshare(std::uint32_t id) noexcept override;
+    bool grant(const WriteGrant& grant) noexcept override;
+    void withdraw_grants() noexcept override;
+    [[nodiscard]] bool write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t address,
+                                     std::span<const std::byte> bytes) noexcept override;
 
     [[nodiscard]] int socket() const noexcept { return mailbox_.socket(); }
     /// Whether records can still be sent, as far as this process has noticed.
@@ -137,6 +141,12 @@ class Link final : public Connection {
     std::uint64_t taken_here_ = 0;
     std::array<std::uint32_t, lanes> offers_{};
     std::int64_t alive_at_ = 0;
+
+    GrantTable& grants_;    // by this side
+    GrantTable& grants_to_; // this side, by the other one
+    bool has_granted_ = false;
+    /// The other side did not end a write after its grant was withdrawn.
+    bool trusts_writer_ = true;
 
     Side side_;
     unsigned slot_;

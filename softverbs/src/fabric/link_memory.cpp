@@ -19,7 +19,9 @@ constexpr std::size_t smallest_ring = 4096;
 constexpr std::size_t largest_ring = std::size_t{64} << 20U;
 /// A file that shrinks would turn the other side's next access into SIGBUS.
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-static_assert(2 * sizeof(Direction) <= header_bytes);
+constexpr std::size_t grants_at = 1024;
+static_assert(2 * sizeof(Direction) <= grants_at);
+static_assert(grants_at + 2 * sizeof(GrantTable) <= header_bytes);
 
 std::size_t total_bytes(const RingSizes& sizes) noexcept {
     return header_bytes + 2 * std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
@@ -113,6 +115,15 @@ Direction& LinkMemory::outgoing(Side side) const noexcept {
 
 Direction& LinkMemory::incoming(Side side) const noexcept {
     return direction(1 - static_cast<unsigned>(side));
+}
+
+GrantTable& LinkMemory::grants_by(Side side) const noexcept {
+    return reinterpret_cast<GrantTable*>(mapping_.bytes() +
+                                         grants_at)[1 - static_cast<unsigned>(side)];
+}
+
+GrantTable& LinkMemory::grants_to(Side side) const noexcept {
+    return reinterpret_cast<GrantTable*>(mapping_.bytes() + grants_at)[static_cast<unsigned>(side)];
 }
 
 RingMemory LinkMemory::outgoing_ring(Side side, Lane lane) const noexcept {

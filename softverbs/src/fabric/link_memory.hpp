@@ -24,6 +24,8 @@ struct Direction {
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
     /// How often the producer has withdrawn what it had offered to be read.
     std::atomic<std::uint32_t> withdrawn[lanes];
+    /// The producer is writing to memory that the consumer has granted: 1, otherwise 0.
+    std::atomic<std::uint32_t> writing;
 
     // Written by the consumer.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];
@@ -37,6 +39,19 @@ struct Direction {
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Direction) == 3 * line_bytes);
+
+/// A WriteGrant in shared memory, for the producer of a direction. The consumer changes the other
+/// members only while usable is 0 and Direction::writing was 0 after that.
+struct GrantSlot {
+    std::atomic<std::uint64_t> usable; // 1, otherwise 0
+    std::atomic<std::uint64_t> writer;
+    std::atomic<std::uint64_t> key;
+    std::atomic<std::uint64_t> first;
+    std::atomic<std::uint64_t> length;
+    std::atomic<std::uint64_t> address;
+};
+inline constexpr std::size_t grant_slots = 32;
+using GrantTable = std::array<GrantSlot, grant_slots>;
 
 /// Bytes of each ring, in the order of Lane.
 using RingSizes = std::array<std::size_t, lanes>;
@@ -66,6 +81,9 @@ class LinkMemory {
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
     /// What @p side puts its records into.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
+    /// What @p side has granted, and what was granted to it.
+    [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
+    [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
     [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;
     [[nodiscard]] RingMemory outgoing_ring(Side side, Lane lane) const noexcept;
 

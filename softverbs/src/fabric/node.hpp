@@ -50,6 +50,18 @@ struct Segment {
 };
 static_assert(sizeof(Segment) == 24);
 
+/// Memory of this process that another process may write without a record, while it is granted.
+struct WriteGrant {
+    /// What the owner of the node knows the writer by, as in the writer's own calls.
+    std::uint64_t writer;
+    std::uint64_t key;
+    /// The first address that the writer knows the memory by, its length, and where it is in this
+    /// process.
+    std::uint64_t first;
+    std::uint64_t length;
+    std::uint64_t address;
+};
+
 /// What the node's owner does about what arrives. Called from progress() and service() only.
 /// Records are bytes in shared memory that the other process could still write: copy what must not
 /// change.
@@ -128,6 +140,28 @@ class Connection {
     /// done with. One that it has not done with it may still be going to answer.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
+
+    /// Lets the other process write to memory of this one, until withdraw_grants(). A later grant
+    /// may replace an earlier one. False: nothing is granted.
+    virtual bool grant(const WriteGrant& grant) noexcept {
+        static_cast<void>(grant);
+        return false;
+    }
+    /// Takes back all grants to the other process. When this returns no write by them is under way,
+    /// and none comes any more.
+    virtual void withdraw_grants() noexcept {}
+    /// Writes into memory that the other process has granted, if it has consumed all records that
+    /// were sent. @param address  as in WriteGrant::first. False: it is not granted or cannot be
+    /// written, and a record has to be sent.
+    [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
+                                             std::uint64_t address,
+                                             std::span<const std::byte> bytes) noexcept {
+        static_cast<void>(writer);
+        static_cast<void>(key);
+        static_cast<void>(address);
+        static_cast<void>(bytes);
+        return false;
+    }
 
     /// Whether the other process can read this one's private memory.
     [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;

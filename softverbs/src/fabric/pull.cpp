@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -55,6 +56,22 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
         address += static_cast<std::uint64_t>(read);
     }
     return 0;
+}
+
+bool write_process(pid_t pid, std::uint64_t address, std::span<const std::byte> bytes) noexcept {
+    constexpr std::size_t last = 8;
+    const std::size_t before = bytes.size() > last ? bytes.size() - last : 0;
+    // The system call reads from them only.
+    auto* const from = const_cast<std::byte*>(bytes.data());
+    const std::array<iovec, 2> local{
+        iovec{.iov_base = from, .iov_len = before},
+        iovec{.iov_base = from + before, .iov_len = bytes.size() - before}};
+    const std::array<iovec, 2> remote{
+        iovec{.iov_base = reinterpret_cast<void*>(address), .iov_len = before},
+        iovec{.iov_base = reinterpret_cast<void*>(address + before),
+              .iov_len = bytes.size() - before}};
+    return ::process_vm_writev(pid, local.data(), local.size(), remote.data(), remote.size(), 0) ==
+           static_cast<ssize_t>(bytes.size());
 }
 
 bool pull_wanted() {

@@ -32,6 +32,11 @@ class Cookie {
 [[nodiscard]] int read_process(pid_t pid, std::uint64_t address,
                                std::span<std::byte> into) noexcept;
 
+/// Writes to another process's memory, the last 8 bytes after all others: a program that waits for
+/// the end of a message finds the rest of it there. False: not all of it was written.
+[[nodiscard]] bool write_process(pid_t pid, std::uint64_t address,
+                                 std::span<const std::byte> bytes) noexcept;
+
 /// What SOFTVERBS_PULL says: whether processes may read each other's memory where the system
 /// permits it ("process_vm", and when it is not set), or send all bytes in records ("none").
 /// @throws std::system_error EINVAL for anything else.

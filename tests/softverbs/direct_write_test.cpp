@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// RDMA writes that the initiator executes in the target's memory: they need nothing of the target's
+// processor, and obey the same rules as all others.
+#include <sys/uio.h>
+
+#include <cstring>
+
+#include "two_processes.hpp"
+
+namespace softverbs_test {
+namespace {
+
+constexpr std::uint32_t size = 64;
+
+class DirectWrite : public TwoProcesses {
+  protected:
+    /// Writes that make the target let the initiator execute the next ones.
+    static void warm_up(End& end) {
+        end.put(0, size, 1);
+        for (std::uint64_t id = 0; id < 4; ++id) {
+            end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
+            end.expect(id);
+        }
+    }
+    /// Whether the target's memory is as that of the initiator at offset 0.
+    static bool target_has(const End& end, pid_t target) {
+        std::array<std::byte, size> there{};
+        const iovec local{there.data(), there.size()};
+        const iovec remote{reinterpret_cast<void*>(end.peer.memory + half), there.size()};
+        EXPECT_EQ(::process_vm_readv(target, &local, 1, &remote, 1, 0), ssize_t{size});
+        return std::memcmp(there.data(), end.data, size) == 0;
+    }
+    static void stop(pid_t process) {
+        ::kill(process, SIGSTOP);
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    static void expect_nothing(const End& end) {
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+        ibv_wc wc{};
+        while (std::chrono::steady_clock::now() < until) {
+            ASSERT_EQ(ibv_poll_cq(end.cq, 1, &wc), 0);
+        }
+    }
+    static void wait_for_other(End& end) {
+        end.tell(::getpid());
+        static_cast<void>(end.hear<char>());
+    }
+};
+
+TEST_F(DirectWrite, ReachesATargetThatIsStopped) {
+    for (const ibv_qp_type each : {IBV_QPT_RC, IBV_QPT_UC}) {
+        for (const Memory kind : {Memory::host, Memory::memfd}) {
+            type = each;
+            memory = kind;
+            run(
+                [](End& end) {
+                    const auto target = end.hear<pid_t>();
+                    warm_up(end);
+                    // A write of an unreliable queue pair completes before it is executed.
+                    end.put(0, size, 2);
+                    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                    stop(target);
+                    for (unsigned seed = 9; seed < 20; ++seed) {
+                        end.put(0, size, seed);
+                        EXPECT_FALSE(target_has(end, target));
+                        end.post(IBV_WR_RDMA_WRITE, seed, 0, size, half);
+                        end.expect(seed);
+                        EXPECT_TRUE(target_has(end, target));
+                    }
+                    ::kill(target, SIGCONT);
+                    end.tell('d');
+                },
+                wait_for_other);
+        }
+    }
+}
+
+TEST_F(DirectWrite, ComesByAPacketWhereMemoryOfOtherProcessesIsNotAccessible) {
+    pull = "none";
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            warm_up(end);
+            stop(target);
+            end.put(0, size, 9);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            expect_nothing(end);
+            EXPECT_FALSE(target_has(end, target));
+            ::kill(target, SIGCONT);
+            end.expect(9);
+            EXPECT_TRUE(target_has(end, target));
+            end.tell('d');
+        },
+        wait_for_other);
+}
+
+TEST_F(DirectWrite, ComesByAPacketWhilePacketFaultsArePlanned) {
+    faults = "packet#100000=drop";
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            warm_up(end);
+            stop(target);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            expect_nothing(end);
+            ::kill(target, SIGCONT);
+            end.expect(9);
+            end.tell('d');
+        },
+        wait_for_other);
+}
+
+TEST_F(DirectWrite, DoesNotOvertakeASend) {
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            warm_up(end);
+            stop(target);
+            end.put(0, size, 9);
+            end.post(IBV_WR_SEND, 8, 0, size);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            expect_nothing(end);
+            EXPECT_FALSE(target_has(end, target));
+            ::kill(target, SIGCONT);
+            end.expect(8);
+            end.expect(9);
+            EXPECT_TRUE(target_has(end, target));
+            end.tell('d');
+        },
+        [](End& end) {
+            end.receive(1, 0, size);
+            wait_for_other(end);
+            end.expect(1);
+        });
+}
+
+/// The target withdraws what writes need, and no write arrives after that.
+void run_withdrawal(const std::function<void(End&)>& warm_up, ibv_wc_status expected,
+                    const std::function<void(End&)>& withdraw,
+                    const std::function<void(const std::function<void(End&)>&,
+                                             const std::function<void(End&)>&)>& run) {
+    run(
+        [&](End& end) {
+            warm_up(end);
+            end.tell('w');
+            static_cast<void>(end.hear<char>());
+            end.put(0, size, 9);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            const ibv_wc wc = end.next();
+            EXPECT_EQ(wc.status, expected) << ibv_wc_status_str(wc.status);
+            end.tell('d');
+        },
+        [&](End& end) {
+            static_cast<void>(end.hear<char>());
+            withdraw(end);
+            end.tell('g');
+            static_cast<void>(end.hear<char>());
+            EXPECT_TRUE(end.has(half, size, 1));
+        });
+}
+
+TEST_F(DirectWrite, IsRefusedOnceTheRegionIsDeregistered) {
+    run_withdrawal(
+        warm_up, IBV_WC_REM_ACCESS_ERR,
+        [](End& end) { done(ibv_dereg_mr(end.mr), "ibv_dereg_mr"); },
+        [this](const auto& one, const auto& other) { run(one, other); });
+}
+
+TEST_F(DirectWrite, IsRefusedOnceTheRegionIsRevoked) {
+    run_withdrawal(
+        warm_up, IBV_WC_REM_ACCESS_ERR,
+        [](End& end) { done(softverbs_revoke_mr(end.mr), "softverbs_revoke_mr"); },
+        [this](const auto& one, const auto& other) { run(one, other); });
+}
+
+TEST_F(DirectWrite, IsRefusedOnceTheQueuePairForbidsWrites) {
+    run_withdrawal(
+        warm_up, IBV_WC_REM_INV_REQ_ERR,
+        [](End& end) {
+            ibv_qp_attr attr{};
+            attr.qp_state = IBV_QPS_RTS;
+            attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+            done(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS), "flags");
+        },
+        [this](const auto& one, const auto& other) { run(one, other); });
+}
+
+TEST_F(DirectWrite, GetsNoAnswerOnceTheQueuePairIsInError) {
+    timeout = 10;
+    run_withdrawal(
+        warm_up, IBV_WC_RETRY_EXC_ERR,
+        [](End& end) {
+            ibv_qp_attr attr{};
+            attr.qp_state = IBV_QPS_ERR;
+            done(ibv_modify_qp(end.qp, &attr, IBV_QP_STATE), "ERR");
+        },
+        [this](const auto& one, const auto& other) { run(one, other); });
+}
+
+TEST_F(DirectWrite, DoesNotChangeMemoryAfterItsDeregistration) {
+    for (int round = 0; round < 5; ++round) {
+        run(
+            [](End& end) {
+                warm_up(end);
+                end.tell('w');
+                for (std::uint64_t id = 0;; ++id) {
+                    std::memset(end.data, static_cast<int>(id), size);
+                    end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
+                    const ibv_wc wc = end.next();
+                    if (wc.status != IBV_WC_SUCCESS) {
+                        EXPECT_EQ(wc.status, IBV_WC_REM_ACCESS_ERR);
+                        return;
+                    }
+                }
+            },
+            [](End& end) {
+                static_cast<void>(end.hear<char>());
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
+                const std::vector<std::byte> before(end.data + half, end.data + half + size);
+                std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                EXPECT_EQ(std::memcmp(before.data(), end.data + half, size), 0);
+            });
+    }
+}
+
+} // namespace
+} // namespace softverbs_test
