@@ -12,6 +12,7 @@
 #include "engine/implementation.hpp"
 #include "input.hpp"
 #include "objects/process.hpp"
+#include "softverbs/softverbs.h"
 
 namespace softverbs::fuzz {
 namespace {
@@ -190,11 +191,21 @@ struct Device {
                                 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
 
     Device() { check(mr != nullptr); }
+    ~Device() {
+        check(ibv_dereg_mr(mr) == 0);
+        check(ibv_dealloc_pd(pd) == 0);
+        check(ibv_close_device(context) == 0);
+    }
+    Device(const Device&) = delete;
+    Device& operator=(const Device&) = delete;
 
   private:
     static ibv_context* open() {
         // Made before the first call of verbs: what that registers for the end then goes first.
         static const Meeting meeting;
+        // Numbers, keys and counters begin anew, so that an input does the same whatever ran before
+        // it.
+        check(softverbs_reset("default", 1) == 0);
         ibv_device** const list = ibv_get_device_list(nullptr);
         check(list != nullptr && list[0] != nullptr);
         ibv_context* const context = ibv_open_device(list[0]);
@@ -234,7 +245,7 @@ void help(PacketHeader& header, const Qp& qp, const ibv_mr& mr, unsigned hints) 
 }
 
 void run(Input input) {
-    static Device device;
+    const Device device;
     constexpr std::array types{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
     Peer peer;
     const Connected connected(device.context, device.pd, device.mr,

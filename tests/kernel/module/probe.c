@@ -34,7 +34,7 @@ MODULE_IMPORT_NS(DMA_BUF);
 #ifdef RIG_HAS_VM_FLAGS_SET
 /* In mainline since 6.3; before, vm_flags is assigned. */
 #include <linux/mm.h>
-void probe(struct vm_area_struct *vma)
+static inline void probe(struct vm_area_struct *vma)
 {
 	vm_flags_set(vma, VM_IO);
 }
