@@ -11,6 +11,7 @@
 #include "cm/multicast.hpp"
 #include "cm/queue_pair_attributes.hpp"
 #include "cm/routes.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs::cm {
 
@@ -82,6 +83,14 @@ Event rejected(std::uint8_t reason, const Message* message) {
         get_private_data(event.response.param.conn, *message, private_data::rej);
     }
     return event;
+}
+
+/// Handles the packets that have arrived. A NIC acknowledges a message long before a message of the
+/// connection manager overtakes it; here the program could flush a request whose acknowledgement is
+/// in the ring already.
+void handle_arrived_packets() {
+    const Guard guard;
+    process().engine.progress();
 }
 
 } // namespace
@@ -440,6 +449,7 @@ void Manager::end_connection(Id& id, int status) {
     id.exchanged = Exchanged::timewait;
     set_deadline(id, timeout_ns(timewait_timeout));
     if (id.state == State::connecting) {
+        handle_arrived_packets();
         id.state = State::disconnected;
         raise(id, EventType::disconnected, status);
     }
@@ -451,6 +461,7 @@ void Manager::received_disconnect(Id& id) {
         end_connection(id, 0);
         return;
     }
+    handle_arrived_packets();
     clear_deadline(id);
     id.exchanged = Exchanged::dreq_received;
     id.state = State::disconnected;

@@ -94,23 +94,30 @@ Manager* manager() {
     if (Manager* const there = the_manager.load(); there != nullptr) {
         return there;
     }
-    try {
-        auto* const made = new Manager;
-        the_manager.store(made);
-        static bool registered = false;
-        if (!registered) {
-            registered = true;
-            ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-            std::atexit(at_process_exit);
+    // The last process that ends removes the directory, which can happen between the calls here.
+    for (int attempt = 0;; ++attempt) {
+        try {
+            auto* const made = new Manager;
+            the_manager.store(made);
+            static bool registered = false;
+            if (!registered) {
+                registered = true;
+                ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+                std::atexit(at_process_exit);
+            }
+            return made;
+        } catch (const std::system_error& error) {
+            constexpr int attempts = 8;
+            if (error.code().value() == ENOENT && attempt < attempts) {
+                continue;
+            }
+            std::fprintf(stderr, "softverbs: rdma_cm: %s\n", error.what());
+            errno = error.code().value();
+        } catch (const std::bad_alloc&) {
+            errno = ENOMEM;
         }
-        return made;
-    } catch (const std::system_error& error) {
-        std::fprintf(stderr, "softverbs: rdma_cm: %s\n", error.what());
-        errno = error.code().value();
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
+        return nullptr;
     }
-    return nullptr;
 }
 
 Manager::Manager()
@@ -151,6 +158,7 @@ void Manager::at_exit() noexcept {
     // Another thread, or the one that a signal handler interrupted, may hold the lock.
     registry_->release_all();
     exchange_->remove_files();
+    registry_->remove_unused();
 }
 
 void Manager::abandon() noexcept {

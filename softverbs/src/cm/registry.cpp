@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cm/registry.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 namespace softverbs::cm {
@@ -97,14 +99,19 @@ Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
                                     "softverbs: the file of bound rdma_cm ports");
         }
     };
-    fd_.reset(::openat(exchange.rendezvous().fd(), "ports",
-                       O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
-    check(static_cast<bool>(fd_));
-    const Lock lock(fd_.get());
-    errno = EAGAIN;
-    check(static_cast<bool>(lock));
+    std::optional<Lock> lock;
     struct stat status {};
-    check(::fstat(fd_.get(), &status) == 0);
+    do {
+        // A process that ended may have removed the file between the calls here.
+        lock.reset();
+        fd_.reset(::openat(exchange.rendezvous().fd(), "ports",
+                           O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
+        check(static_cast<bool>(fd_));
+        lock.emplace(fd_.get());
+        errno = EAGAIN;
+        check(static_cast<bool>(*lock));
+        check(::fstat(fd_.get(), &status) == 0);
+    } while (status.st_nlink == 0);
     if (static_cast<std::size_t>(status.st_size) != sizeof(File)) {
         check(::ftruncate(fd_.get(), 0) == 0 && ::ftruncate(fd_.get(), sizeof(File)) == 0);
     }
@@ -147,6 +154,26 @@ void Registry::release_all() noexcept {
             record.owner = 0;
         }
     }
+}
+
+void Registry::remove_unused() const noexcept {
+    // The lock keeps other processes from opening the file here.
+    if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
+        return;
+    }
+    const fabric::Rendezvous& rendezvous = exchange_.rendezvous();
+    bool used = false;
+    if (DIR* const directory = ::opendir(rendezvous.path().c_str()); directory != nullptr) {
+        while (const dirent* const entry = ::readdir(directory)) {
+            used = used || std::string_view(entry->d_name).ends_with(".lock");
+        }
+        ::closedir(directory);
+    }
+    if (!used) {
+        ::unlinkat(rendezvous.fd(), "ports", 0);
+        ::rmdir(rendezvous.path().c_str());
+    }
+    ::flock(fd_.get(), LOCK_UN);
 }
 
 bool Registry::valid(const Record& record) const {

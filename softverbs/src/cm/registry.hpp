@@ -50,6 +50,8 @@ class Registry {
     void abandon() noexcept;
     /// Frees all that this process has bound. Safe while another thread uses the object.
     void release_all() noexcept;
+    /// Removes the file and its directory, unless another process has a slot in the directory.
+    void remove_unused() const noexcept;
 
   private:
     struct Record;

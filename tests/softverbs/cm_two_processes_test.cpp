@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Connections between two processes, one of which is killed or stopped.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "cm_fixture.hpp"
+
+namespace softverbs_test {
+namespace {
+
+/// A server in a process of its own. It accepts every request, or none.
+class Server {
+  public:
+    enum class Behaviour { accepts, accepts_nothing };
+
+    explicit Server(Behaviour behaviour) {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::pipe(ends.data()), 0);
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            ::close(ends[0]);
+            serve(ends[1], behaviour == Behaviour::accepts);
+            ::_exit(0);
+        }
+        ::close(ends[1]);
+        EXPECT_EQ(::read(ends[0], &port_, sizeof port_), static_cast<ssize_t>(sizeof port_));
+        ::close(ends[0]);
+    }
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+    ~Server() { kill(); }
+
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+    void stop() const { EXPECT_EQ(::kill(pid_, SIGSTOP), 0); }
+    void kill() {
+        if (pid_ > 0) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+            pid_ = -1;
+        }
+    }
+
+  private:
+    static void serve(int answer, bool accepts) {
+        const Channel channel;
+        const UniqueId listener = channel.listen();
+        const std::uint16_t port = ntohs(rdma_get_src_port(listener.get()));
+        if (::write(answer, &port, sizeof port) != static_cast<ssize_t>(sizeof port)) {
+            return;
+        }
+        while (true) {
+            const SeenEvent event = channel.next();
+            rdma_conn_param reply = parameters("hello");
+            if (accepts && event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+                EXPECT_EQ(rdma_accept(event.id, &reply), 0);
+            }
+        }
+    }
+
+    pid_t pid_ = -1;
+    std::uint16_t port_ = 0;
+};
+
+class CmTwoProcesses : public testing::Test {
+  protected:
+    // 16 * 4.096 µs * 2^12: a quarter of a second. Before the manager exists, which reads it once.
+    void SetUp() override { ASSERT_EQ(::setenv("SOFTVERBS_CM_TIMEOUT", "12", 1), 0); }
+
+    /// An id that has sent its request.
+    [[nodiscard]] static UniqueId request(const Channel& channel, const Server& server) {
+        UniqueId id = channel.route(server.port());
+        rdma_conn_param asked = parameters();
+        EXPECT_EQ(rdma_connect(id.get(), &asked), 0) << std::strerror(errno);
+        return id;
+    }
+};
+
+TEST_F(CmTwoProcesses, DeathOfThePeerEndsAConnection) {
+    Server server(Server::Behaviour::accepts);
+    const Channel channel;
+    const UniqueId id = request(channel, server);
+    const SeenEvent response = channel.next();
+    EXPECT_EQ(response.type, RDMA_CM_EVENT_CONNECT_RESPONSE);
+    EXPECT_EQ(response.private_data, padded("hello", 196));
+    ASSERT_EQ(rdma_establish(id.get()), 0);
+    server.kill();
+    EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_DISCONNECTED);
+    EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+}
+
+TEST_F(CmTwoProcesses, DeathOfThePeerRejectsARequest) {
+    Server server(Server::Behaviour::accepts_nothing);
+    const Channel channel;
+    const UniqueId id = request(channel, server);
+    server.kill();
+    EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_REJECTED);
+    // Its port is free again.
+    const UniqueId other = channel.make_id();
+    EXPECT_EQ(bind_error(other.get(), "127.0.0.1", server.port()), 0);
+}
+
+TEST_F(CmTwoProcesses, StoppedPeerIsUnreachableAfterTheTimeouts) {
+    const Server server(Server::Behaviour::accepts);
+    const Channel channel;
+    server.stop();
+    const UniqueId id = request(channel, server);
+    const SeenEvent event = channel.next();
+    EXPECT_EQ(event.type, RDMA_CM_EVENT_UNREACHABLE);
+    EXPECT_EQ(event.status, -ETIMEDOUT);
+}
+
+TEST_F(CmTwoProcesses, PortOfAnotherProcessIsInUse) {
+    const Server server(Server::Behaviour::accepts);
+    const Channel channel;
+    const UniqueId id = channel.make_id();
+    EXPECT_EQ(bind_error(id.get(), "127.0.0.1", server.port()), EADDRINUSE);
+    const UniqueId any = channel.make_id();
+    EXPECT_EQ(bind_error(any.get(), "0.0.0.0", server.port()), EADDRNOTAVAIL);
+}
+
+} // namespace
+} // namespace softverbs_test
