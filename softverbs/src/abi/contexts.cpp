@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "abi/entry.hpp"
+#include "abi/open_device.hpp"
 #include "abi/operations.hpp"
+#include "objects/device_file.hpp"
 #include "objects/parent_domain.hpp"
 
 namespace softverbs {
@@ -17,6 +21,7 @@ namespace {
 void free_context(Context& context) {
     pthread_mutex_destroy(&context.context.mutex);
     --context.device->holders;
+    ::close(context.context.cmd_fd);
     delete &context;
 }
 
@@ -32,17 +37,43 @@ void free_orphaned_contexts() {
 }
 
 Context* open_device(Device& device) {
+    auto file = std::make_shared<DeviceFile>();
+    file->device = &device;
+    const int cmd_fd = make_device_descriptor(device);
+    if (cmd_fd < 0) {
+        return nullptr;
+    }
+    Context* made = nullptr;
+    try {
+        file->identity = identity_of(cmd_fd).value_or(FileIdentity{});
+        made = open_device(std::move(file), cmd_fd);
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+    }
+    if (made == nullptr) {
+        const int error = errno;
+        ::close(cmd_fd);
+        errno = error;
+    }
+    return made;
+}
+
+} // namespace
+
+Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
     free_orphaned_contexts();
+    Device& device = *file->device;
     auto made = std::make_unique<Context>();
     if (const int error = made->async.open(); error != 0) {
         return fail(error);
     }
     made->device = &device;
+    made->file = std::move(file);
     made->sz = sizeof(verbs_context);
     set_operations(*made);
     ibv_context& context = made->context;
     context.device = &device;
-    context.cmd_fd = -1;
+    context.cmd_fd = cmd_fd;
     context.async_fd = made->async.fd();
     context.num_comp_vectors = device.completion_vectors;
     context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -52,6 +83,8 @@ Context* open_device(Device& device) {
     ++process().live[SOFTVERBS_CONTEXT];
     return made.release();
 }
+
+namespace {
 
 /// Never fails with EBUSY. libibverbs closes a device whose objects still exist, and some programs
 /// rely on it. The context then stays valid, so that the program can destroy the objects later.
@@ -79,6 +112,7 @@ Pd* alloc_pd(Context& context) {
     static std::uint32_t handles = 0;
     made->context = &context.context;
     made->handle = ++handles;
+    context.file->pds.push_back(made.get());
     ++context.users;
     ++process().live[SOFTVERBS_PD];
     return made.release();
@@ -88,9 +122,28 @@ int dealloc_pd(Pd& pd) {
     if (ParentDomain* const parent = ParentDomain::of(&pd); parent != nullptr) {
         return dealloc_parent_domain(*parent);
     }
-    if (pd.users != 0) {
+    if (pd.imported) {
+        // As in the kernel, this destroys the original.
+        Pd& original = *pd.protection;
+        const int error = pd.users != 0 ? busy() : &original != &pd ? dealloc_pd(original) : 0;
+        if (error == 0) {
+            unimport_pd(pd);
+        }
+        return error;
+    }
+    DeviceFile& file = *context_of(pd).file;
+    const auto uses_it = [&pd](const auto& imported) {
+        return imported->protection == &pd && imported->users != 0;
+    };
+    if (pd.users != 0 || std::ranges::any_of(file.imported_pds, uses_it)) {
         return busy();
     }
+    for (const auto& imported : file.imported_pds) {
+        if (imported->protection == &pd) {
+            imported->protection = imported.get(); // grants no access to anything
+        }
+    }
+    std::erase(file.pds, &pd);
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
     delete &pd;
@@ -138,24 +191,6 @@ SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
     return ours(pd->context) != nullptr
                ? destroy("ibv_dealloc_pd", [&] { return dealloc_pd(*static_cast<Pd*>(pd)); })
                : forward<ibv_dealloc_pd>("ibv_dealloc_pd", pd);
-}
-
-// The kernel shares objects between processes by a device descriptor, which softverbs devices do
-// not have. Importing them fails with EOPNOTSUPP.
-
-SOFTVERBS_ENTRY ibv_context* ibv_import_device(int cmd_fd) {
-    return forward<ibv_import_device>("ibv_import_device", cmd_fd);
-}
-
-SOFTVERBS_ENTRY ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t pd_handle) {
-    return ours(context) != nullptr ? fail(EOPNOTSUPP)
-                                    : forward<ibv_import_pd>("ibv_import_pd", context, pd_handle);
-}
-
-SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
-    if (ours(pd->context) == nullptr) {
-        forward<ibv_unimport_pd>("ibv_unimport_pd", pd);
-    }
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "abi/entry.hpp"
+#include "abi/open_device.hpp"
 #include "abi/operations.hpp"
 
 namespace softverbs {
@@ -100,6 +101,9 @@ SOFTVERBS_ENTRY int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addres
     }
     const Guard guard;
     int error = enter("ibv_rereg_mr", context_of(*mr));
+    if (error == 0 && static_cast<Mr*>(mr)->kind == Mr::Kind::imported) {
+        error = EOPNOTSUPP;
+    }
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
     if (error == 0 && new_pd && pd != nullptr && pd->context != mr->context) {
         error = EINVAL;
@@ -113,40 +117,14 @@ SOFTVERBS_ENTRY int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addres
 }
 
 SOFTVERBS_ENTRY int ibv_dereg_mr(ibv_mr* mr) {
-    return ours(mr->context) != nullptr
-               ? destroy("ibv_dereg_mr", [&] { return dereg_mr(*static_cast<Mr*>(mr)); })
-               : forward<ibv_dereg_mr>("ibv_dereg_mr", mr);
-}
-
-SOFTVERBS_ENTRY ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t mr_handle) {
-    return ours(pd->context) != nullptr ? fail(EOPNOTSUPP)
-                                        : forward<ibv_import_mr>("ibv_import_mr", pd, mr_handle);
-}
-
-SOFTVERBS_ENTRY void ibv_unimport_mr(ibv_mr* mr) {
-    if (ours(mr->context) == nullptr) {
-        forward<ibv_unimport_mr>("ibv_unimport_mr", mr);
-    }
-}
-
-SOFTVERBS_ENTRY ibv_dm* ibv_import_dm(ibv_context* native, std::uint32_t dm_handle) {
-    Context* const context = ours(native);
-    if (context == nullptr) {
-        return forward<ibv_import_dm>("ibv_import_dm", native, dm_handle);
-    }
-    return call("ibv_import_dm", *context, [&]() -> ibv_dm* {
-        return context->device->has(SOFTVERBS_FEATURE_DM) ? import_dm(*context, dm_handle)
-                                                          : fail(EOPNOTSUPP);
-    });
-}
-
-SOFTVERBS_ENTRY void ibv_unimport_dm(ibv_dm* dm) {
-    if (ours(dm->context) == nullptr) {
-        forward<ibv_unimport_dm>("ibv_unimport_dm", dm);
-        return;
-    }
-    const Guard guard;
-    unimport_dm(*static_cast<Dm*>(dm));
+    return ours(mr->context) != nullptr ? destroy("ibv_dereg_mr",
+                                                  [&] {
+                                                      Mr& region = *static_cast<Mr*>(mr);
+                                                      return region.kind == Mr::Kind::imported
+                                                                 ? dereg_imported_mr(region)
+                                                                 : dereg_mr(region);
+                                                  })
+                                        : forward<ibv_dereg_mr>("ibv_dereg_mr", mr);
 }
 
 // The installed verbs.h may be too old to declare this function.

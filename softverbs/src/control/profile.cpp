@@ -190,6 +190,8 @@ void as_efa(Device& device) {
     device.attributes.cq_mod_caps = {};
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
     device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
+    device.attributes.orig_attr.vendor_id = 0x1d0f;
+    device.attributes.orig_attr.vendor_part_id = 0xefa1;
 }
 void as_rxe(Device& device) {
     without_xrc(device);
@@ -199,6 +201,8 @@ void as_rxe(Device& device) {
     device.attributes.odp_caps.general_caps &= ~std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
     without(device, SOFTVERBS_FEATURE_DM);
     device.rules.dmabuf_error = EOPNOTSUPP;
+    device.attributes.orig_attr.vendor_id = 0xffffff;
+    device.attributes.orig_attr.vendor_part_id = 0;
 }
 void as_old_kernel(Device& device) {
     // Before Linux 5.12, the kernel has no ioctl for dma-buf registration.

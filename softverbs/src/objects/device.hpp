@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -94,8 +95,12 @@ class EventDescriptor {
     int fd_ = -1;
 };
 
+struct DeviceFile; // defined in device_file.hpp
+
 struct Context : verbs_context {
     Device* device = nullptr;
+    /// Shared with the contexts that ibv_import_device() makes of its cmd_fd.
+    std::shared_ptr<DeviceFile> file;
     EventDescriptor async;
     std::deque<ibv_async_event> async_events;
     /// Number of objects of this context that are not destroyed.
@@ -118,10 +123,12 @@ struct Pd : ibv_pd {
     Pd& operator=(const Pd&) = delete;
     unsigned users = 0;
     /// The protection domain that access is checked against. For a parent domain, the protection
-    /// domain that it was created from; otherwise this object.
+    /// domain that it was created from; for an imported one, the original; otherwise this object.
     Pd* protection = this;
+    /// ibv_import_pd() made it.
+    bool imported = false;
 
-    [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this; }
+    [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this && !imported; }
 };
 
 /// For handles that are known to belong to softverbs. Does not check that.

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// ibv_import_device() and the other verbs that share the objects of one context with another one.
+// In libibverbs the kernel finds them by the descriptor cmd_fd and by their handles; here they are
+// found in this process.
+#include <errno.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "abi/entry.hpp"
+#include "abi/open_device.hpp"
+#include "objects/device_file.hpp"
+#include "objects/memory.hpp"
+
+namespace softverbs {
+
+namespace {
+
+/// The device file that a descriptor refers to, if a context of this process has it open.
+std::shared_ptr<DeviceFile> find_open_file(const FileIdentity& identity) {
+    for (const auto* const contexts : {&process().contexts, &process().orphaned_contexts}) {
+        for (Context* const context : *contexts) {
+            if (context->file->identity == identity) {
+                return context->file;
+            }
+        }
+    }
+    return nullptr;
+}
+
+/// Null with errno: EMFILE and the like; the descriptor stays the caller's. No value: it is not a
+/// softverbs device.
+std::optional<Context*> import_device(int cmd_fd) {
+    const std::optional<FileIdentity> identity = identity_of(cmd_fd);
+    if (!identity) {
+        return std::nullopt;
+    }
+    std::shared_ptr<DeviceFile> file = find_open_file(*identity);
+    if (file == nullptr) {
+        const std::optional<unsigned> index = device_of_descriptor(cmd_fd);
+        if (!index || *index >= process().devices.size()) {
+            return std::nullopt;
+        }
+        // Another process opened the device. The device is the same here, and its objects are not.
+        file = std::make_shared<DeviceFile>();
+        file->device = process().devices[*index].get();
+        file->identity = *identity;
+        file->of_other_process = true;
+    }
+    return open_device(std::move(file), cmd_fd);
+}
+
+/// The protection domain with @p handle of the device file that @p context has open.
+Pd* find_pd(const Context& context, std::uint32_t handle) {
+    const auto& all = context.file->pds;
+    const auto found =
+        std::ranges::find_if(all, [handle](const Pd* pd) { return pd->handle == handle; });
+    return found != all.end() ? *found : nullptr;
+}
+
+Pd* import_pd(Context& context, std::uint32_t handle) {
+    if (context.file->of_other_process) {
+        return fail(EOPNOTSUPP);
+    }
+    Pd* const original = find_pd(context, handle);
+    if (original == nullptr) {
+        return fail(ENOENT);
+    }
+    auto made = std::make_unique<Pd>();
+    made->context = &context.context;
+    made->handle = handle;
+    made->protection = original->protection;
+    made->imported = true;
+    context.file->imported_pds.push_back(std::move(made));
+    ++context.users;
+    ++process().live[SOFTVERBS_PD];
+    return context.file->imported_pds.back().get();
+}
+
+/// The region with @p handle of a device file; null: there is none.
+Mr* find_mr(const Context& context, std::uint32_t handle) {
+    Mr* found = nullptr;
+    process().keys.for_each([&](const Grant& grant) {
+        if (!grant.is_window && grant.mr != nullptr && grant.mr->handle == handle &&
+            context_of(*grant.mr).file == context.file) {
+            found = grant.mr;
+        }
+    });
+    return found;
+}
+
+Mr* import_mr(Pd& pd, std::uint32_t handle) {
+    const Context& context = context_of(pd);
+    if (context.file->of_other_process) {
+        return fail(EOPNOTSUPP);
+    }
+    const Mr* const original = find_mr(context, handle);
+    if (original == nullptr) {
+        return fail(ENOENT);
+    }
+    auto made = std::make_unique<Mr>();
+    made->kind = Mr::Kind::imported;
+    made->context = pd.context;
+    made->pd = &pd;
+    made->handle = handle;
+    made->length = original->length;
+    made->lkey = original->lkey;
+    made->rkey = original->rkey;
+    ++pd.users;
+    ++process().live[SOFTVERBS_MR];
+    return made.release();
+}
+
+} // namespace
+
+void unimport_pd(Pd& pd) {
+    --context_of(pd).users;
+    --process().live[SOFTVERBS_PD];
+    // Queue pairs that were created with it may use it still; it is freed with the device file.
+    if (pd.users == 0) {
+        std::erase_if(context_of(pd).file->imported_pds,
+                      [&pd](const auto& imported) { return imported.get() == &pd; });
+    }
+}
+
+void unimport_mr(Mr& mr) {
+    --static_cast<Pd*>(mr.pd)->users;
+    --process().live[SOFTVERBS_MR];
+    delete &mr;
+}
+
+int dereg_imported_mr(Mr& mr) {
+    if (Mr* const original = find_mr(context_of(mr), mr.handle); original != nullptr) {
+        revoke(*original);
+    }
+    unimport_mr(mr);
+    return 0;
+}
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY ibv_context* ibv_import_device(int cmd_fd) {
+    const fabric::NoCancellation not_cancelled;
+    try {
+        std::optional<Context*> imported;
+        {
+            const Guard guard;
+            if (const int error = process().faults.enter("ibv_import_device"); error != 0) {
+                return fail(error);
+            }
+            imported = import_device(cmd_fd);
+        }
+        if (imported) {
+            return *imported != nullptr ? &(*imported)->context : nullptr;
+        }
+    } catch (const std::bad_alloc&) {
+        return fail(ENOMEM);
+    }
+    return forward<ibv_import_device>("ibv_import_device", cmd_fd);
+}
+
+SOFTVERBS_ENTRY ibv_pd* ibv_import_pd(ibv_context* native, std::uint32_t handle) {
+    Context* const context = ours(native);
+    return context != nullptr ? call("ibv_import_pd", *context,
+                                     [&]() -> ibv_pd* { return import_pd(*context, handle); })
+                              : forward<ibv_import_pd>("ibv_import_pd", native, handle);
+}
+
+SOFTVERBS_ENTRY void ibv_unimport_pd(ibv_pd* pd) {
+    if (ours(pd->context) == nullptr) {
+        forward<ibv_unimport_pd>("ibv_unimport_pd", pd);
+        return;
+    }
+    const Guard guard;
+    if (static_cast<Pd*>(pd)->imported) {
+        unimport_pd(*static_cast<Pd*>(pd));
+    }
+}
+
+SOFTVERBS_ENTRY ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
+    Context* const context = ours(pd->context);
+    return context != nullptr
+               ? call("ibv_import_mr", *context,
+                      [&]() -> ibv_mr* { return import_mr(*static_cast<Pd*>(pd), handle); })
+               : forward<ibv_import_mr>("ibv_import_mr", pd, handle);
+}
+
+SOFTVERBS_ENTRY void ibv_unimport_mr(ibv_mr* mr) {
+    if (ours(mr->context) == nullptr) {
+        forward<ibv_unimport_mr>("ibv_unimport_mr", mr);
+        return;
+    }
+    const Guard guard;
+    if (static_cast<Mr*>(mr)->kind == Mr::Kind::imported) {
+        unimport_mr(*static_cast<Mr*>(mr));
+    }
+}
+
+SOFTVERBS_ENTRY ibv_dm* ibv_import_dm(ibv_context* native, std::uint32_t handle) {
+    Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward<ibv_import_dm>("ibv_import_dm", native, handle);
+    }
+    return call("ibv_import_dm", *context, [&]() -> ibv_dm* {
+        return context->device->has(SOFTVERBS_FEATURE_DM) && !context->file->of_other_process
+                   ? import_dm(*context, handle)
+                   : fail(EOPNOTSUPP);
+    });
+}
+
+SOFTVERBS_ENTRY void ibv_unimport_dm(ibv_dm* dm) {
+    if (ours(dm->context) == nullptr) {
+        forward<ibv_unimport_dm>("ibv_unimport_dm", dm);
+        return;
+    }
+    const Guard guard;
+    unimport_dm(*static_cast<Dm*>(dm));
+}

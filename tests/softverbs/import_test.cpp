@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <limits.h>
+#include <softverbs/softverbs.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "command.hpp"
+#include "pair_test.hpp"
+
+namespace {
+
+using namespace softverbs_test;
+
+struct Unimport {
+    void operator()(ibv_pd* pd) const { ibv_unimport_pd(pd); }
+    void operator()(ibv_mr* mr) const { ibv_unimport_mr(mr); }
+    void operator()(ibv_dm* dm) const { ibv_unimport_dm(dm); }
+};
+template <class Object>
+using Imported = std::unique_ptr<Object, Unimport>;
+
+class ImportTest : public PairTest {
+  protected:
+    UniqueContext import_context() const {
+        UniqueContext imported(ibv_import_device(::dup(context->cmd_fd)));
+        EXPECT_NE(imported, nullptr);
+        return imported;
+    }
+
+    /// Makes the queue pair of side a anew, with the objects of another context, and connects it.
+    void make_a_with(ibv_context* other, ibv_pd* domain) {
+        a.qp.reset();
+        a.cq.reset(ibv_create_cq(other, 16, nullptr, nullptr, 0));
+        ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, a.cq.get());
+        init.pd = domain;
+        a.qp.reset(ibv_create_qp_ex(other, &init));
+        ASSERT_NE(a.qp, nullptr);
+        join();
+    }
+};
+
+TEST_F(ImportTest, TheDescriptorOfAContextIsOpenAndItsOwn) {
+    EXPECT_GE(::fcntl(context->cmd_fd, F_GETFD), 0);
+    EXPECT_NE(::fcntl(context->cmd_fd, F_GETFD) & FD_CLOEXEC, 0);
+    const int fd = context->cmd_fd;
+    pd.reset();
+    context.reset();
+    EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+}
+
+TEST_F(ImportTest, AContextIsOfTheSameDeviceAndOwnsTheDescriptor) {
+    const int fd = ::dup(context->cmd_fd);
+    UniqueContext imported(ibv_import_device(fd));
+    ASSERT_NE(imported, nullptr);
+    EXPECT_EQ(imported->device, context->device);
+    EXPECT_EQ(imported->cmd_fd, fd);
+    EXPECT_NE(imported->async_fd, context->async_fd);
+    imported.reset();
+    EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+    EXPECT_GE(::fcntl(context->cmd_fd, F_GETFD), 0);
+}
+
+TEST_F(ImportTest, AQueuePairOfAnImportedDomainUsesTheRegionsOfTheOriginal) {
+    make();
+    const UniqueContext other = import_context();
+    const Imported<ibv_pd> domain(ibv_import_pd(other.get(), pd->handle));
+    ASSERT_NE(domain, nullptr);
+    EXPECT_EQ(domain->context, other.get());
+    EXPECT_EQ(domain->handle, pd->handle);
+    const Imported<ibv_mr> region(ibv_import_mr(domain.get(), a.mr->handle));
+    ASSERT_NE(region, nullptr);
+    EXPECT_EQ(region->lkey, a.mr->lkey);
+    EXPECT_EQ(region->rkey, a.mr->rkey);
+    EXPECT_EQ(region->length, a.mr->length);
+    EXPECT_EQ(region->addr, nullptr);
+    make_a_with(other.get(), domain.get());
+    a.fill(std::byte{0x5a});
+    b.fill(std::byte{0});
+    ASSERT_EQ(post(a, {a, b, IBV_WR_RDMA_WRITE, 1, 4096}), 0);
+    expect(a, 1, IBV_WC_SUCCESS);
+    EXPECT_EQ(b.memory[4095], std::byte{0x5a});
+    EXPECT_EQ(b.memory[4096], std::byte{0});
+    a.qp.reset();
+    a.cq.reset();
+}
+
+TEST_F(ImportTest, AQueuePairOfAnotherDomainDoesNot) {
+    make();
+    const UniqueContext other = import_context();
+    const UniquePd domain(ibv_alloc_pd(other.get()));
+    make_a_with(other.get(), domain.get());
+    ASSERT_EQ(post(a, {a, b, IBV_WR_RDMA_WRITE, 1, 4096}), 0);
+    expect(a, 1, IBV_WC_LOC_PROT_ERR);
+    a.qp.reset();
+    a.cq.reset();
+}
+
+TEST_F(ImportTest, ADomainCannotBeDeallocatedWhileAnImportHasQueuePairs) {
+    make();
+    b.qp.reset();
+    const UniqueContext other = import_context();
+    const Imported<ibv_pd> domain(ibv_import_pd(other.get(), pd->handle));
+    a.qp.reset();
+    a.cq.reset(ibv_create_cq(other.get(), 16, nullptr, nullptr, 0));
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, a.cq.get());
+    init.pd = domain.get();
+    a.qp.reset(ibv_create_qp_ex(other.get(), &init));
+    a.mr.reset();
+    b.mr.reset();
+    EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+    a.qp.reset();
+    a.cq.reset();
+    EXPECT_EQ(ibv_dealloc_pd(pd.release()), 0);
+    errno = 0;
+    EXPECT_EQ(ibv_import_pd(other.get(), domain->handle), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+    expected_violations = 1;
+}
+
+TEST_F(ImportTest, HandlesThatDoNotExistAreENOENT) {
+    const UniqueContext other = import_context();
+    errno = 0;
+    EXPECT_EQ(ibv_import_pd(other.get(), 0xabcdef), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+    const Imported<ibv_pd> domain(ibv_import_pd(other.get(), pd->handle));
+    errno = 0;
+    EXPECT_EQ(ibv_import_mr(domain.get(), 0xabcdef), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+    errno = 0;
+    EXPECT_EQ(ibv_import_dm(other.get(), 0xabcdef), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(ImportTest, HandlesOfAnIndependentContextAreENOENT) {
+    const UniqueContext other(ibv_open_device(context->device));
+    errno = 0;
+    EXPECT_EQ(ibv_import_pd(other.get(), pd->handle), nullptr);
+    EXPECT_EQ(errno, ENOENT);
+}
+
+TEST_F(ImportTest, DeviceMemoryIsTheSame) {
+    const UniqueContext other = import_context();
+    ibv_alloc_dm_attr attributes{};
+    attributes.length = 64;
+    ibv_dm* const memory = ibv_alloc_dm(context.get(), &attributes);
+    ASSERT_NE(memory, nullptr);
+    {
+        const Imported<ibv_dm> imported(ibv_import_dm(other.get(), memory->handle));
+        ASSERT_NE(imported, nullptr);
+        const std::uint64_t written = 0x1122334455667788;
+        std::uint64_t read = 0;
+        EXPECT_EQ(ibv_memcpy_to_dm(imported.get(), 8, &written, sizeof written), 0);
+        EXPECT_EQ(ibv_memcpy_from_dm(&read, memory, 8, sizeof read), 0);
+        EXPECT_EQ(read, written);
+    }
+    EXPECT_EQ(ibv_free_dm(memory), 0);
+}
+
+TEST_F(ImportTest, ADescriptorOfSomethingElseIsRefusedAndStaysOpen) {
+    const int fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    EXPECT_EQ(ibv_import_device(fd), nullptr);
+    EXPECT_GE(::fcntl(fd, F_GETFD), 0);
+    ::close(fd);
+    EXPECT_EQ(ibv_import_device(-1), nullptr);
+}
+
+TEST_F(ImportTest, AnotherProcessOpensTheDeviceOfADescriptorAndHasNoneOfItsObjects) {
+    const int fd = ::dup(context->cmd_fd); // without FD_CLOEXEC
+    char self[PATH_MAX] = "";
+    ASSERT_GT(::readlink("/proc/self/exe", self, sizeof self - 1), 0);
+    const CommandResult result = run_command(
+        "env IMPORT_FD=" + std::to_string(fd) + " IMPORT_PD=" + std::to_string(pd->handle) + " " +
+        self + " --gtest_also_run_disabled_tests --gtest_filter=InAnotherProcess.*");
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    ::close(fd);
+}
+
+TEST(InAnotherProcess, DISABLED_ImportsADescriptor) {
+    const char* const fd = ::getenv("IMPORT_FD");
+    const char* const handle = ::getenv("IMPORT_PD");
+    ASSERT_TRUE(fd != nullptr && handle != nullptr);
+    const UniqueContext imported(ibv_import_device(std::stoi(fd)));
+    ASSERT_NE(imported, nullptr);
+    EXPECT_STREQ(ibv_get_device_name(imported->device), "soft0");
+    ibv_device_attr attributes{};
+    EXPECT_EQ(ibv_query_device(imported.get(), &attributes), 0);
+    errno = 0;
+    EXPECT_EQ(ibv_import_pd(imported.get(), static_cast<std::uint32_t>(std::stoul(handle))),
+              nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    errno = 0;
+    EXPECT_EQ(ibv_import_dm(imported.get(), 1), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    const UniquePd own(ibv_alloc_pd(imported.get()));
+    EXPECT_NE(own, nullptr);
+}
+
+TEST(VendorId, IsSetInEveryProfile) {
+    for (const char* const profile : {"default", "mlx5", "efa", "rxe", "old-kernel", "small-mr"}) {
+        ASSERT_EQ(softverbs_reset(profile, 0), 0);
+        ibv_device_attr_ex attributes{};
+        ASSERT_EQ(softverbs_get_device_attr(0, &attributes), 0);
+        EXPECT_NE(attributes.orig_attr.vendor_id, 0U) << profile;
+    }
+    softverbs_reset(nullptr, 0);
+}
+
+} // namespace
