@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "abi/entry.hpp"
+#include "abi/paths.hpp"
 
 namespace softverbs {
 
@@ -75,7 +76,9 @@ SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
         }
         hidden = process().real_devices_hidden;
     }
-    // Without kernel support for RDMA, the real library returns no list.
+    // Without kernel support for RDMA, the real library returns no list. It must not find the
+    // generated sysfs files of softverbs.
+    const KernelPaths kernel;
     int count = 0;
     ibv_device** const real =
         hidden ? nullptr : forward<ibv_get_device_list>("ibv_get_device_list", &count);

@@ -16,6 +16,7 @@
 
 #include "abi/next.hpp"
 #include "abi/paths.hpp"
+#include "abi/sysfs.hpp"
 
 namespace softverbs {
 
@@ -113,6 +114,13 @@ constinit Next<FILE*(const char*, const char*)> next_fopen64("fopen64");
 constinit Next<DIR*(const char*)> next_opendir("opendir");
 constinit Next<ssize_t(const char*, char*, std::size_t)> next_readlink("readlink");
 constinit Next<ssize_t(int, const char*, char*, std::size_t)> next_readlinkat("readlinkat");
+constinit Next<char*(const char*, char*)> next_realpath("realpath");
+constinit Next<int(const char*, struct dirent***, int (*)(const struct dirent*),
+                   int (*)(const struct dirent**, const struct dirent**))>
+    next_scandir("scandir");
+constinit Next<int(const char*, struct dirent64***, int (*)(const struct dirent64*),
+                   int (*)(const struct dirent64**, const struct dirent64**))>
+    next_scandir64("scandir64");
 constinit Next<int(const char*, int)> next_access("access");
 constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
 constinit Next<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
@@ -232,6 +240,47 @@ SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
     return with_path_at(directory, path, [&](const Redirection& to) {
         return next_readlinkat(directory, to.path, target, size);
     });
+}
+
+// The forms of _FORTIFY_SOURCE, which end the program when the buffer is smaller than the program
+// said.
+SOFTVERBS_FILE ssize_t __readlink_chk(const char* path, char* target, std::size_t size,
+                                      std::size_t buffer) noexcept {
+    return size <= buffer ? ::readlink(path, target, size) : (::abort(), -1);
+}
+SOFTVERBS_FILE ssize_t __readlinkat_chk(int directory, const char* path, char* target,
+                                        std::size_t size, std::size_t buffer) noexcept {
+    return size <= buffer ? ::readlinkat(directory, path, target, size) : (::abort(), -1);
+}
+
+SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
+    return with_path(path, [&](const Redirection& to) {
+        char* const result = next_realpath(to.path, resolved);
+        if (result != nullptr && to.path != path) {
+            sysfs::restore(result);
+        }
+        return result;
+    });
+}
+SOFTVERBS_FILE char* __realpath_chk(const char* path, char* resolved, std::size_t buffer) noexcept {
+    return buffer >= PATH_MAX ? ::realpath(path, resolved) : (::abort(), nullptr);
+}
+SOFTVERBS_FILE char* canonicalize_file_name(const char* path) noexcept {
+    return ::realpath(path, nullptr);
+}
+
+using Filter = int (*)(const struct dirent*);
+using Order = int (*)(const struct dirent**, const struct dirent**);
+SOFTVERBS_FILE int scandir(const char* path, struct dirent*** list, Filter filter, Order order) {
+    return with_path(
+        path, [&](const Redirection& to) { return next_scandir(to.path, list, filter, order); });
+}
+using Filter64 = int (*)(const struct dirent64*);
+using Order64 = int (*)(const struct dirent64**, const struct dirent64**);
+SOFTVERBS_FILE int scandir64(const char* path, struct dirent64*** list, Filter64 filter,
+                             Order64 order) {
+    return with_path(
+        path, [&](const Redirection& to) { return next_scandir64(to.path, list, filter, order); });
 }
 
 SOFTVERBS_FILE int access(const char* path, int mode) noexcept {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "abi/sysfs.hpp"
+#include "abi/sysfs_tree.hpp"
 #include "cm/descriptors.hpp"
 #include "objects/process.hpp"
 
@@ -42,9 +44,12 @@ bool translate_connection_manager(std::string_view path, PathBuffer& target) {
 }
 
 /// The first row that serves the path is used.
-constexpr std::array<ServedPath, 2> served_paths{{
+constexpr std::array<ServedPath, 5> served_paths{{
     {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},
+    {"/sys/class/infiniband", sysfs::translate, nullptr},
+    {"/sys/bus/pci/devices", sysfs::translate, nullptr},
+    {sysfs::pci_root, sysfs::translate, nullptr},
 }};
 
 } // namespace

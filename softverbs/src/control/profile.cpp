@@ -5,11 +5,14 @@
 #include <endian.h>
 #include <errno.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 
+#include "abi/paths.hpp"
 #include "objects/qp_table.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -248,14 +251,33 @@ std::string profile_names() {
     return names;
 }
 
+namespace {
+
+/// The first number that no device of the kernel has: of "uverbs2", 3.
+unsigned first_uverbs_number() {
+    const KernelPaths kernel;
+    unsigned first = 0;
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry("/sys/class/infiniband_verbs", error), end;
+         !error && entry != end; entry.increment(error)) {
+        unsigned number = 0;
+        if (std::sscanf(entry->path().filename().c_str(), "uverbs%u", &number) == 1) {
+            first = std::max(first, number + 1);
+        }
+    }
+    return first;
+}
+
+} // namespace
+
 void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
               const fabric::HostAddress& address) {
     const std::string number = std::to_string(index);
-    // These paths must not exist: programs look for further files in them.
     std::snprintf(device.name, sizeof device.name, "soft%s", number.c_str());
-    std::snprintf(device.dev_name, sizeof device.dev_name, "softverbs%s", number.c_str());
-    std::snprintf(device.dev_path, sizeof device.dev_path,
-                  "/sys/class/infiniband_verbs/softverbs%s", number.c_str());
+    std::snprintf(device.dev_name, sizeof device.dev_name, "uverbs%u",
+                  first_uverbs_number() + index);
+    std::snprintf(device.dev_path, sizeof device.dev_path, "/sys/class/infiniband_verbs/%s",
+                  device.dev_name);
     std::snprintf(device.ibdev_path, sizeof device.ibdev_path, "/sys/class/infiniband/soft%s",
                   number.c_str());
     device.node_type = IBV_NODE_CA;

@@ -51,6 +51,6 @@ one_end() {
 # nothing_left: programs that ended have taken their sockets and locks with them.
 nothing_left() {
     local left
-    left=$(ls -A -- "$scratch/rendezvous")
+    left=$(ls -A --ignore=sysfs -- "$scratch/rendezvous")
     verdict "nothing is left behind" "the rendezvous directory is empty" "${left:+left: $left}"
 }

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "abi/sysfs.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <string>
+
+#include "abi/sysfs_tree.hpp"
+#include "fabric/rendezvous.hpp"
+#include "objects/process.hpp"
+
+// Programs that read about a device in sysfs find a directory tree with real files in it. A tree
+// never changes: its name is a hash of what it says, and when a port goes down, for example, the
+// next access makes another one. So all processes with the same settings share one.
+
+namespace softverbs::sysfs {
+
+namespace {
+
+/// A directory that has devices of the kernel as well. They are links in the tree.
+struct SharedDirectory {
+    std::string_view path;
+    bool is_ours(const Tree& tree, std::string_view name) const {
+        const std::string entry = std::string(path) + "/" + std::string(name);
+        return tree.links.contains(entry) || tree.files.contains(entry);
+    }
+};
+constexpr std::array<SharedDirectory, 3> shared_directories{{
+    {"/sys/class/infiniband"},
+    {"/sys/class/infiniband_verbs"},
+    {"/sys/bus/pci/devices"},
+}};
+
+void add_kernel_devices(Tree& tree) {
+    for (const SharedDirectory& directory : shared_directories) {
+        std::error_code error;
+        for (std::filesystem::directory_iterator entry(directory.path, error), end;
+             !error && entry != end; entry.increment(error)) {
+            const std::string path = entry->path();
+            if (!tree.files.contains(path)) {
+                tree.links.emplace(path, path);
+            }
+        }
+    }
+}
+
+std::string hash_of(const Tree& tree) {
+    std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    const auto add = [&hash](const std::string& text) {
+        for (const char byte : text + '\n') {
+            hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+        }
+    };
+    for (const auto* const entries : {&tree.files, &tree.links}) {
+        for (const auto& [path, content] : *entries) {
+            add(path);
+            add(content);
+        }
+    }
+    std::array<char, 17> text{};
+    std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash));
+    return text.data();
+}
+
+void write(const Tree& tree, const std::string& root) {
+    for (const auto& [path, content] : tree.files) {
+        const std::filesystem::path file = root + path;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file, std::ios::binary) << content;
+    }
+    for (const auto& [path, target] : tree.links) {
+        const std::filesystem::path link = root + path;
+        std::filesystem::create_directories(link.parent_path());
+        std::filesystem::create_symlink(target, link);
+    }
+}
+
+/// The root of the latest tree. Reachable without a lock for restore(): one that was replaced is
+/// never freed.
+std::atomic<const std::string*> current_root{nullptr};
+
+/// Makes the tree if no process has made it yet. Throws std::filesystem::filesystem_error or
+/// std::system_error.
+const std::string& root_of(const Tree& tree) {
+    static std::mutex mutex;
+    const std::scoped_lock lock(mutex);
+    const std::string name = hash_of(tree);
+    const std::string* const known = current_root.load();
+    if (known != nullptr && known->ends_with(name) && std::filesystem::exists(*known)) {
+        return *known;
+    }
+    const std::string place = fabric::default_directory();
+    const fabric::Rendezvous checked(place);
+    const std::filesystem::path parent = std::filesystem::canonical(place) / "sysfs";
+    const std::filesystem::path root = parent / name;
+    if (!std::filesystem::exists(root)) {
+        const std::filesystem::path made =
+            parent / ("new-" + std::to_string(::getpid()) + "-" + name);
+        std::filesystem::remove_all(made);
+        write(tree, made);
+        std::error_code error;
+        std::filesystem::rename(made, root, error);
+        if (error) { // another process was faster
+            std::filesystem::remove_all(made);
+        }
+    }
+    auto* const made = new std::string(root);
+    current_root.store(made);
+    return *made;
+}
+
+/// Whether the generated tree, and not the kernel, has the file.
+bool is_in(const Tree& tree, std::string_view path) {
+    if (path.starts_with(pci_root)) {
+        return true;
+    }
+    for (const SharedDirectory& directory : shared_directories) {
+        if (!path.starts_with(directory.path)) {
+            continue;
+        }
+        std::string_view rest = path.substr(directory.path.size());
+        if (rest.empty() || rest == "/") {
+            return true;
+        }
+        if (rest.front() == '/') {
+            rest.remove_prefix(1);
+            return directory.is_ours(tree, rest.substr(0, rest.find('/')));
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+bool translate(std::string_view path, PathBuffer& target) {
+    try {
+        Tree tree;
+        {
+            const Guard guard;
+            for (const auto& device : process().devices) {
+                describe(tree, *device);
+            }
+        }
+        if (tree.files.empty() || !is_in(tree, path)) {
+            return false;
+        }
+        add_kernel_devices(tree);
+        const std::string& root = root_of(tree);
+        if (root.size() + path.size() >= sizeof target) {
+            return false;
+        }
+        std::memcpy(target, root.data(), root.size());
+        std::memcpy(target + root.size(), path.data(), path.size());
+        target[root.size() + path.size()] = '\0';
+        return true;
+    } catch (const std::exception&) {
+        return false; // no memory, or no directory to write to: as on a machine without the device
+    }
+}
+
+void restore(char* path) noexcept {
+    const std::string* const root = current_root.load();
+    const std::size_t length = std::strlen(path);
+    if (root != nullptr && length > root->size() &&
+        std::memcmp(path, root->data(), root->size()) == 0 && path[root->size()] == '/') {
+        std::memmove(path, path + root->size(), length - root->size() + 1);
+    }
+}
+
+} // namespace softverbs::sysfs

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "objects/device.hpp"
+
+namespace softverbs::sysfs {
+
+/// Files and symbolic links by their path, which begins with "/sys".
+struct Tree {
+    std::map<std::string, std::string> files;
+    std::map<std::string, std::string> links;
+};
+
+/// The directory of the PCI devices below /sys/devices. No machine has this PCI domain.
+inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
+
+/// The name of the device's PCI function: "5056:00:01.0".
+[[nodiscard]] std::string pci_name(const Device& device);
+
+/// Adds what the kernel shows of a device with its ports.
+void describe(Tree& tree, const Device& device);
+
+} // namespace softverbs::sysfs

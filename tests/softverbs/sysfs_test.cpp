@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <limits.h>
+#include <softverbs/softverbs.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+using testing::Contains;
+using testing::Not;
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::set<std::string> entries_of(const std::string& path) {
+    std::set<std::string> names;
+    DIR* const directory = ::opendir(path.c_str());
+    if (directory == nullptr) {
+        return names;
+    }
+    while (const dirent* const entry = ::readdir(directory)) {
+        names.insert(entry->d_name);
+    }
+    ::closedir(directory);
+    return names;
+}
+
+std::string real_path(const std::string& path) {
+    char* const found = ::realpath(path.c_str(), nullptr);
+    std::string text = found != nullptr ? found : "";
+    ::free(found);
+    return text;
+}
+
+class SysfsTest : public testing::Test {
+  protected:
+    void SetUp() override { ASSERT_EQ(softverbs_reset(nullptr, 2), 0); }
+    void TearDown() override { softverbs_reset(nullptr, 0); }
+
+    const std::string soft0_ = "/sys/class/infiniband/soft0";
+};
+
+TEST_F(SysfsTest, ListsTheDevices) {
+    EXPECT_THAT(entries_of("/sys/class/infiniband"), Contains("soft0"));
+    EXPECT_THAT(entries_of("/sys/class/infiniband"), Contains("soft1"));
+    EXPECT_THAT(entries_of("/sys/class/infiniband"), Not(Contains("soft2")));
+}
+
+TEST_F(SysfsTest, ShowsADeviceAndItsPort) {
+    EXPECT_EQ(read_file(soft0_ + "/node_type"), "1: CA\n");
+    EXPECT_EQ(read_file(soft0_ + "/node_guid"), "5076:65ff:fe00:0001\n");
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/state"), "4: ACTIVE\n");
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/phys_state"), "5: LinkUp\n");
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/gids/0"), "fe80:0000:0000:0000:5076:65ff:fe00:0001\n");
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/pkeys/0"), "0xffff\n");
+    EXPECT_EQ(read_file(soft0_ + "/no_such_file"), "");
+}
+
+TEST_F(SysfsTest, FollowsTheStateOfAPort) {
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_DOWN), 0);
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/state"), "1: DOWN\n");
+    ASSERT_EQ(softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE), 0);
+    EXPECT_EQ(read_file(soft0_ + "/ports/1/state"), "4: ACTIVE\n");
+}
+
+TEST_F(SysfsTest, HasAPciFunctionForEachDevice) {
+    const std::string function = "/sys/devices/pci5056:00/5056:00:01.0";
+    EXPECT_EQ(real_path(soft0_ + "/device"), function);
+    EXPECT_EQ(real_path("/sys/class/infiniband/soft1/device"),
+              "/sys/devices/pci5056:00/5056:00:02.0");
+    EXPECT_EQ(real_path("/sys/bus/pci/devices/5056:00:01.0"), function);
+    EXPECT_EQ(read_file(function + "/class"), "0x020700\n");
+    EXPECT_EQ(read_file(function + "/numa_node"), "0\n");
+    EXPECT_THAT(entries_of("/sys/bus/pci/devices"), Contains("5056:00:01.0"));
+    char target[PATH_MAX] = "";
+    ASSERT_GT(::readlink((soft0_ + "/device").c_str(), target, sizeof target), 0);
+    EXPECT_STREQ(target, "../../../5056:00:01.0");
+}
+
+TEST_F(SysfsTest, HasTheDirectoryOfTheDeviceFile) {
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    EXPECT_EQ(read_file(std::string(list[0]->dev_path) + "/ibdev"), "soft0\n");
+    EXPECT_EQ(std::string(list[0]->ibdev_path), soft0_);
+    struct stat status {};
+    EXPECT_EQ(::stat(list[0]->dev_path, &status), 0);
+    EXPECT_TRUE(S_ISDIR(status.st_mode));
+    ibv_free_device_list(list);
+}
+
+TEST_F(SysfsTest, IsFoundRelativeToADirectory) {
+    const int directory = ::open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ASSERT_GE(directory, 0);
+    EXPECT_EQ(::faccessat(directory, "soft0/ports/1/state", R_OK, 0), 0);
+    ::close(directory);
+    const int root = ::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    EXPECT_EQ(::faccessat(root, "sys/class/infiniband/soft0/device/vendor", R_OK, 0), 0);
+    ::close(root);
+}
+
+TEST_F(SysfsTest, LeavesTheFilesOfTheKernelAlone) {
+    errno = 0;
+    EXPECT_EQ(::access("/sys/class/infiniband/mlx5_99/node_type", R_OK), -1);
+    EXPECT_EQ(errno, ENOENT);
+    EXPECT_EQ(real_path("/sys/class"), "/sys/class");
+    EXPECT_EQ(read_file("/sys/kernel/mm/transparent_hugepage/enabled").empty(),
+              ::access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) != 0);
+}
+
+} // namespace
