@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reliable delivery, whatever becomes of a packet: a message arrives once, in order, or its request
 // fails when the retries are over.
+#include <limits.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <thread>
 
+#include "command.hpp"
 #include "pair_test.hpp"
 
 namespace softverbs_test {
@@ -107,6 +112,33 @@ TEST_F(Retry, NobodyThereEndsInAnErrorAfterAllRetries) {
         EXPECT_GE(took, 3 * one);
         EXPECT_LT(took, 12 * one + milliseconds(500)) << "on a machine that is busy";
     }
+}
+
+TEST_F(Retry, DISABLED_ToTwoProcessesThatDoNotExist) {
+    for (const std::uint32_t slot : {555U, 556U}) {
+        ASSERT_EQ(modify(a.qp.get(), {}, IBV_QPS_RESET, 0), 0);
+        ibv_qp_attr attr = quick_attributes(b.qp->qp_num ^ (slot << 14U));
+        attr.retry_cnt = 1;
+        to_init(a.qp.get());
+        to_rtr(a.qp.get(), attr);
+        to_rts(a.qp.get(), attr);
+        ASSERT_EQ(post(a, request(IBV_WR_SEND, 1)), 0);
+        expect(a, 1, IBV_WC_RETRY_EXC_ERR);
+    }
+}
+
+TEST_F(Retry, SaysOnceWhereTheProcessOfAQueuePairWasLookedFor) {
+    char self[PATH_MAX] = "";
+    ASSERT_GT(::readlink("/proc/self/exe", self, sizeof self - 1), 0);
+    const CommandResult result =
+        run_command(std::string(self) +
+                    " --gtest_also_run_disabled_tests "
+                    "--gtest_filter=Retry.DISABLED_ToTwoProcessesThatDoNotExist");
+    EXPECT_EQ(result.exit_status, 0) << result.output;
+    const std::size_t first = result.output.find("belongs to no process that meets in");
+    ASSERT_NE(first, std::string::npos) << result.output;
+    EXPECT_NE(result.output.find("SOFTVERBS_DIR", first), std::string::npos);
+    EXPECT_EQ(result.output.find("belongs to no process", first + 1), std::string::npos);
 }
 
 TEST_F(Retry, PortThatIsDownIsNobody) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <span>
 #include <thread>
 #include <unordered_map>
@@ -218,6 +219,12 @@ struct Engine::Implementation : fabric::Handler {
     fabric::Connection* last_peer = nullptr;
     /// Connections to processes that may execute writes in this one.
     std::vector<fabric::Connection*> granted;
+
+    /// Prints one line, once in a process, when the slot of a queue pair number has no process and
+    /// had none before: a peer with another SOFTVERBS_DIR looks like that.
+    void report_missing_process(std::uint32_t number);
+    std::set<unsigned> slots_seen;
+    bool missing_process_reported = false;
 };
 
 } // namespace softverbs

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "engine/implementation.hpp"
+#include "fabric/rendezvous.hpp"
 #include "objects/mapping.hpp"
 #include "objects/process.hpp"
 
@@ -25,12 +27,31 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
     }
     if (connection == nullptr && node != nullptr) {
         connection = route.remote ? node->connect(route, wanted) : node->connect(wanted);
+        if (connection == nullptr && errno == ENOENT && !route.remote) {
+            report_missing_process(number);
+        }
         if (connection != nullptr) {
+            if (!route.remote) {
+                slots_seen.insert(wanted);
+            }
             last_peer = connection;
             peers.try_emplace(connection);
         }
     }
     return connection != nullptr;
+}
+
+void Engine::Implementation::report_missing_process(std::uint32_t number) {
+    // A slot that had a process before is empty because that process has ended.
+    if (missing_process_reported || slots_seen.contains(slot_of(number))) {
+        return;
+    }
+    missing_process_reported = true;
+    std::fprintf(stderr,
+                 "softverbs: queue pair 0x%06x belongs to no process that meets in %s; if its "
+                 "process runs, start "
+                 "both with the same SOFTVERBS_DIR\n",
+                 number, fabric::default_directory().c_str());
 }
 
 fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::Lane lane,
