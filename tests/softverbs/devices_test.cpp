@@ -139,7 +139,7 @@ TEST_F(DeviceTest, LeavesNoDescriptorOpenWhenItIsClosed) {
     {
         const UniqueContext another(ibv_open_device(context->device));
         ASSERT_NE(another, nullptr);
-        EXPECT_EQ(open_descriptors(), before + 1);
+        EXPECT_EQ(open_descriptors(), before + 2) << "of cmd_fd and async_fd";
     }
     EXPECT_EQ(open_descriptors(), before);
 }
@@ -446,11 +446,6 @@ TEST_F(DeviceTest, RefusesWhatItDoesNotHave) {
     ibv_ece ece{};
     EXPECT_EQ(ibv_query_ece(qp.get(), &ece), EOPNOTSUPP);
     EXPECT_EQ(ibv_set_ece(qp.get(), &ece), EOPNOTSUPP);
-    EXPECT_EQ(ibv_import_pd(context.get(), 1), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
-    errno = 0;
-    EXPECT_EQ(ibv_import_mr(pd.get(), 1), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
     EXPECT_EQ(ibv_qp_to_qp_ex(qp.get()), nullptr);
     EXPECT_EQ(ibv_query_qp_data_in_order(qp.get(), IBV_WR_SEND, 0), 1);
 }

@@ -50,11 +50,12 @@ class ImportTest : public PairTest {
 };
 
 TEST_F(ImportTest, TheDescriptorOfAContextIsOpenAndItsOwn) {
-    EXPECT_GE(::fcntl(context->cmd_fd, F_GETFD), 0);
-    EXPECT_NE(::fcntl(context->cmd_fd, F_GETFD) & FD_CLOEXEC, 0);
-    const int fd = context->cmd_fd;
-    pd.reset();
-    context.reset();
+    UniqueContext other(ibv_open_device(context->device));
+    const int fd = other->cmd_fd;
+    EXPECT_NE(fd, context->cmd_fd);
+    EXPECT_GE(::fcntl(fd, F_GETFD), 0);
+    EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+    other.reset();
     EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
 }
 

@@ -68,6 +68,10 @@ using namespace softverbs;
 
 SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
     const fabric::NoCancellation not_cancelled;
+    if (RealDevicesOnly::active()) {
+        const KernelPaths kernel;
+        return forward<ibv_get_device_list>("ibv_get_device_list", num_devices);
+    }
     bool hidden = false;
     {
         const Guard guard;

@@ -162,6 +162,7 @@ SOFTVERBS_ENTRY ibv_context* ibv_import_device(int cmd_fd) {
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM);
     }
+    const RealDevicesOnly real;
     return forward<ibv_import_device>("ibv_import_device", cmd_fd);
 }
 

@@ -13,7 +13,21 @@ void* library_behind_front() {
     return ::dlopen("libibverbs-real.so.1", RTLD_LAZY | RTLD_NOLOAD);
 }
 
+thread_local unsigned real_devices_only = 0;
+
 } // namespace
+
+RealDevicesOnly::RealDevicesOnly() noexcept {
+    ++real_devices_only;
+}
+
+RealDevicesOnly::~RealDevicesOnly() {
+    --real_devices_only;
+}
+
+bool RealDevicesOnly::active() noexcept {
+    return real_devices_only != 0;
+}
 
 void* real_symbol(const char* name) {
     static void* const behind_front = library_behind_front();
