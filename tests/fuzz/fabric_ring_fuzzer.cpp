@@ -67,7 +67,7 @@ class Ring {
     void write_header(softverbs::fuzz::Input& input) {
         const std::size_t at = input.take<std::uint8_t>() % (ring_size / 8);
         const std::uint64_t length = input.take<std::uint8_t>();
-        const auto kind = input.take<std::uint8_t>() % 4;
+        const std::uint32_t kind = input.take<std::uint8_t>() % 4U;
         words_[at] = record_header(length, RecordKind{kind});
     }
     void set_head(std::uint64_t value) { peers_head_ = value; }

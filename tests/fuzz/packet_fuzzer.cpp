@@ -80,6 +80,24 @@ void check(bool good) {
     }
 }
 
+/// A short header with the same fields.
+std::vector<std::byte> short_form(const PacketHeader& header) {
+    ShortHeader form{};
+    form.form_and_service = static_cast<std::uint8_t>(ShortHeader::form | header.service);
+    form.kind = header.kind;
+    form.flags = header.flags;
+    form.device = header.device;
+    form.destination = header.destination;
+    form.source = header.source;
+    form.psn = header.psn;
+    form.imm_or_key = header.imm_or_key;
+    form.rkey = header.rkey;
+    form.remote_address = header.remote_address;
+    std::vector<std::byte> bytes(ShortHeader::size(form.kind));
+    write_short_header(bytes.data(), form);
+    return bytes;
+}
+
 /// A queue pair that can receive and send, with requests in both of its queues.
 struct Connected {
     Qp* qp;
@@ -266,13 +284,20 @@ void run(Input input) {
                                                : payload.size());
         }
         peer.has_bytes = (hints & 128U) == 0;
-        // Memory of just this size, so that reading past its end is noticed.
-        std::vector<std::byte> record(sizeof header + payload.size());
-        std::memcpy(record.data(), &header, sizeof header);
-        if (!payload.empty()) {
-            std::memcpy(record.data() + sizeof header, payload.data(), payload.size());
+        std::vector<std::byte> head(sizeof header);
+        std::memcpy(head.data(), &header, sizeof header);
+        if ((header.service_level & 0x80U) != 0) {
+            head = short_form(header);
         }
-        engine.receive(&peer, lane, record);
+        // Memory of just this size, so that reading past its end is noticed.
+        std::vector<std::byte> record(head.size() + payload.size());
+        std::memcpy(record.data(), head.data(), head.size());
+        if (!payload.empty()) {
+            std::memcpy(record.data() + head.size(), payload.data(), payload.size());
+        }
+        if (lane != fabric::Lane::requests || !engine.receive_short(&peer, record)) {
+            engine.receive(&peer, lane, record);
+        }
     }
     engine.on_gone(peer);
 }
