@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "cm/manager.hpp"
 #include "cm/multicast.hpp"
@@ -23,6 +25,11 @@ constexpr unsigned mra_timeout = 24;
 /// A connection's packets may be on their way for 4.096 µs * 2^17 after its end.
 constexpr unsigned timewait_timeout = 17;
 constexpr std::uint8_t max_retries = 7;
+/// On a network a request takes a while to arrive. Here a service is looked up for a fifth of a
+/// second before the request is rejected, as servers such as perftest's listen anew for each
+/// connection, just before the client's next request arrives.
+constexpr unsigned service_lookups = 10;
+constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
 
@@ -177,17 +184,29 @@ int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_u
     request.ece_options = ece.attr_mod;
     set_private_data(request, parameters.private_data, parameters.private_data_len);
 
-    const auto peer = registry_->find(request.port_space, id.destination);
-    if (!peer || (id.peer = *peer, exchange_->send(*peer, request) != 0)) {
-        // The host answers for the service: no process has it.
-        forget_communication_id(id);
-        raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
-                                : rejected(reject::invalid_service_id, nullptr));
-        return 0;
-    }
-    id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
-    set_deadline(id, attempts * timeout_ns(response_timeout_));
+    send_request(id, request);
     return 0;
+}
+
+void Manager::send_request(Id& id, const Message& request) {
+    const auto peer = registry_->find(request.port_space, id.destination);
+    if (peer) {
+        id.peer = *peer;
+    }
+    if (peer && exchange_->send(*peer, request) == 0) {
+        id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
+        set_deadline(id, attempts * timeout_ns(response_timeout_));
+        return;
+    }
+    if (++id.lookups < service_lookups) {
+        id.unsent_request = std::make_unique<Message>(request);
+        set_deadline(id, service_lookup_interval_ns);
+        return;
+    }
+    // The host answers for the service: no process has it.
+    forget_communication_id(id);
+    raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
+                            : rejected(reject::invalid_service_id, nullptr));
 }
 
 int Manager::accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parameters,
@@ -585,6 +604,10 @@ void Manager::lost(const Peer& peer) {
 }
 
 void Manager::expired(Id& id) {
+    if (const auto request = std::move(id.unsent_request); request != nullptr) {
+        send_request(id, *request);
+        return;
+    }
     switch (id.exchanged) {
         case Exchanged::req_sent:
         case Exchanged::rep_sent:

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -136,6 +137,9 @@ struct Id {
 
     // A connection's.
     Peer peer;
+    /// A request to a service that no process has yet, and how often it has been looked up.
+    std::unique_ptr<Message> unsent_request;
+    unsigned lookups = 0;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
     std::uint32_t receive_psn = 0; // the first that the peer sends

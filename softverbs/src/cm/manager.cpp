@@ -111,7 +111,7 @@ Manager* manager() {
             if (error.code().value() == ENOENT && attempt < attempts) {
                 continue;
             }
-            std::fprintf(stderr, "softverbs: rdma_cm: %s\n", error.what());
+            std::fprintf(stderr, "softverbs: no rdma_cm: %s\n", error.what());
             errno = error.code().value();
         } catch (const std::bad_alloc&) {
             errno = ENOMEM;

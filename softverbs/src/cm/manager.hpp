@@ -100,6 +100,7 @@ class Manager final : Exchange::Receiver {
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
     void send(const Id& id, const Message& message);
+    void send_request(Id& id, const Message& request);
     void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
     void received_request(const Peer& from, const Message& message);
     void received_reply(Id& id, const Message& message);
