@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <stdlib.h>
+
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -10,6 +12,7 @@
 
 #include "devices.hpp"
 #include "options.hpp"
+#include "remote.hpp"
 #include "run.hpp"
 
 #include <CLI/CLI.hpp>
@@ -49,6 +52,21 @@ class HelpFormatter : public CLI::Formatter {
         "usage: softverbs run [option...] [--] COMMAND [argument...]\n";
 };
 
+/// The options of the commands for a running process.
+struct RemoteOptions {
+    int process = 0;
+    std::string directory;
+    std::string faults;
+    std::string state;
+    unsigned device = 0;
+    unsigned port = 1;
+
+    void add_to(CLI::App& command) {
+        command.add_option("--pid", process, "The process")->required()->type_name("P");
+        command.add_option("--dir", directory, "Directory where processes meet")->type_name("DIR");
+    }
+};
+
 int run_command(int argc, char** argv) {
     using namespace softverbs::tools;
     CLI::App app("A software RDMA device for programs that use verbs.", "softverbs");
@@ -67,6 +85,28 @@ int run_command(int argc, char** argv) {
         app.add_subcommand("devices", "List the devices that a command finds");
     options.add_to(*devices_app);
 
+    RemoteOptions remote;
+    CLI::App* const fault_app = app.add_subcommand("fault", "Inject faults into a running process");
+    remote.add_to(*fault_app);
+    fault_app
+        ->add_option("FAULTS", remote.faults,
+                     "reg_mr#3=ENOMEM,packet#5=drop,slow:20ms; replaces all earlier")
+        ->required()
+        ->type_name("");
+    CLI::App* const port_app = app.add_subcommand("port", "Change a port of a running process");
+    remote.add_to(*port_app);
+    port_app->add_option("--port", remote.port, "Port number, from 1 (default 1)")->type_name("N");
+    port_app->add_option("STATE", remote.state, "up, down, or flap:100ms*5")
+        ->required()
+        ->type_name("");
+    CLI::App* const reset_app =
+        app.add_subcommand("reset-device", "Fail a device of a running process");
+    remote.add_to(*reset_app);
+    for (CLI::App* const sub_app : {port_app, reset_app}) {
+        sub_app->add_option("--device", remote.device, "Device number, from 0 (default 0)")
+            ->type_name("N");
+    }
+
     // Everything behind "--" is the command's, which CLI11 would take for arguments of this
     // program.
     char** const end = argv + argc;
@@ -80,6 +120,19 @@ int run_command(int argc, char** argv) {
         std::cerr << "softverbs: " << error.what() << "\n"
                   << "Try \"softverbs --help\" or \"softverbs run --help\".\n";
         return usage_error;
+    }
+    if (!remote.directory.empty()) {
+        ::setenv("SOFTVERBS_DIR", remote.directory.c_str(), 1);
+    }
+    if (fault_app->parsed()) {
+        return send_command(remote.process, "fault " + remote.faults);
+    }
+    if (port_app->parsed()) {
+        return send_command(remote.process, "port " + std::to_string(remote.device) + " " +
+                                                std::to_string(remote.port) + " " + remote.state);
+    }
+    if (reset_app->parsed()) {
+        return send_command(remote.process, "reset-device " + std::to_string(remote.device));
     }
     options.set_environment();
     if (devices_app->parsed()) {

@@ -91,6 +91,7 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  * separated by commas, of
  *   <verb>[#<n>]=<errno's name>        reg_mr#3=ENOMEM
  *   packet#<n>=drop|duplicate|corrupt|delay:<ms>
+ *   slow:<ms>ms                        every packet is delayed
  *   dm=exhausted                       no device memory is left
  *   dmabuf=unmappable                  dma-bufs do not support mmap(2), like those of GPUs
  * 0, or EINVAL (@text has another format; the faults do not change). */
@@ -104,6 +105,13 @@ int softverbs_revoke_mr(struct ibv_mr* mr);
 /* Raises IBV_EVENT_DEVICE_FATAL and flushes all outstanding work requests of the context. Its verbs
  * then fail with EIO, except those that destroy objects, poll completions or read events. */
 int softverbs_fail_device(struct ibv_context* context);
+/* softverbs_fail_device() of every context of a device, as when its driver resets it. 0, or ENODEV, ENOMEM. */
+int softverbs_reset_device(unsigned device);
+/* Takes a port down and up again @times times; each state lasts @period_ms. Returns at once; a thread of the library
+ * changes the states, as softverbs_set_port_state() does. 0, or ENODEV, EINVAL, ENOMEM, EAGAIN (no thread). */
+int softverbs_flap_port(unsigned device, uint8_t port, unsigned period_ms, unsigned times);
+/* A slow peer: every packet that this process sends is delayed by @delay_ms; 0: none is. 0, or EINVAL. */
+int softverbs_slow_down(unsigned delay_ms);
 /* Raises an asynchronous event in a context. */
 int softverbs_raise_event(struct ibv_context* context, const struct ibv_async_event* event);
 /* Adds a completion to a completion queue, and raises an event if the queue is armed. */

@@ -6,6 +6,7 @@
 
 #include "abi/entry.hpp"
 #include "cm/manager.hpp"
+#include "control/control_socket.hpp"
 #include "objects/memory.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -45,6 +46,15 @@ int fail_device(Context& context) {
         }
     }
     return 0;
+}
+
+/// The connection manager reports the removal of a device to its identifiers. Call it without
+/// Process::lock.
+void report_removal(unsigned device) {
+    if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
+        const std::scoped_lock guard(manager->lock);
+        manager->device_removed(device);
+    }
 }
 
 Completion completion_of(const ibv_wc& native) {
@@ -107,11 +117,47 @@ SOFTVERBS_ENTRY int softverbs_fail_device(ibv_context* native) {
             return error;
         }
     }
-    if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
-        const std::scoped_lock guard(manager->lock);
-        manager->device_removed(device);
-    }
+    report_removal(device);
     return 0;
+}
+
+SOFTVERBS_ENTRY int softverbs_reset_device(unsigned device) {
+    try {
+        {
+            const Guard guard;
+            if (device >= process().devices.size()) {
+                return ENODEV;
+            }
+            for (Context* const context : process().contexts) {
+                if (context->device == process().devices[device].get()) {
+                    fail_device(*context);
+                }
+            }
+        }
+        report_removal(device);
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
+SOFTVERBS_ENTRY int softverbs_flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
+                                        unsigned times) {
+    {
+        const Guard guard;
+        if (device >= process().devices.size()) {
+            return ENODEV;
+        }
+        if (process().devices[device]->port(port) == nullptr) {
+            return EINVAL;
+        }
+    }
+    return control::flap_port(device, port, period_ms, times);
+}
+
+SOFTVERBS_ENTRY int softverbs_slow_down(unsigned delay_ms) {
+    const Guard guard;
+    return process().faults.slow_down(delay_ms);
 }
 
 SOFTVERBS_ENTRY int softverbs_raise_event(ibv_context* native, const ibv_async_event* event) {

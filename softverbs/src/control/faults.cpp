@@ -87,6 +87,15 @@ int Faults::fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned del
     return 0;
 }
 
+int Faults::slow_down(unsigned delay_ms) {
+    constexpr unsigned longest_ms = 60'000;
+    if (delay_ms > longest_ms) {
+        return EINVAL;
+    }
+    slow_ms_ = delay_ms;
+    return 0;
+}
+
 int Faults::set(std::string_view text) {
     Faults parsed;
     while (!text.empty()) {
@@ -98,6 +107,15 @@ int Faults::set(std::string_view text) {
         }
         if (what == "dmabuf" && value == "unmappable") {
             parsed.dmabufs_unmappable_ = true;
+            continue;
+        }
+        if (what.starts_with("slow:") && what.ends_with("ms") && value.empty()) {
+            what.remove_prefix(5);
+            what.remove_suffix(2);
+            const auto delay = parse_number(what);
+            if (!delay || parsed.slow_down(*delay) != 0) {
+                return EINVAL;
+            }
             continue;
         }
         const std::string_view verb = take_until(what, '#');
@@ -159,6 +177,10 @@ const Faults::PacketFault* Faults::packet_slowly() {
             packet->left -= packet->left > 1 ? 1 : 0;
             ++packet;
         }
+    }
+    if (happening == nullptr && slow_ms_ != 0) {
+        current_ = {SOFTVERBS_PACKET_DELAY, slow_ms_};
+        happening = &current_;
     }
     return happening;
 }

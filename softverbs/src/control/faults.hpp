@@ -17,6 +17,7 @@ class Faults {
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
     int set(std::string_view text);
+    int slow_down(unsigned delay_ms);
     [[nodiscard]] unsigned pending() const;
     void clear();
 
@@ -33,7 +34,7 @@ class Faults {
     /// The engine calls this for each packet before it sends it. Returns the fault to apply to the
     /// packet; null: none.
     [[nodiscard]] const PacketFault* packet() {
-        return packets_.empty() ? nullptr : packet_slowly();
+        return packets_.empty() && slow_ms_ == 0 ? nullptr : packet_slowly();
     }
     [[nodiscard]] bool dm_exhausted() const { return dm_exhausted_; }
     [[nodiscard]] bool dmabufs_unmappable() const { return dmabufs_unmappable_; }
@@ -56,6 +57,8 @@ class Faults {
     PacketFault current_{};
     bool dm_exhausted_ = false;
     bool dmabufs_unmappable_ = false;
+    /// Every packet is delayed by this; 0: none is.
+    unsigned slow_ms_ = 0;
 };
 
 } // namespace softverbs

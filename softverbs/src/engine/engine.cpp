@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "control/control_socket.hpp"
 #include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
@@ -54,6 +55,7 @@ int Engine::start() {
         engine.node = fabric::Node::open(options);
         engine.slot = engine.node->slot();
         engine.thread = start_thread(engine);
+        control::start();
         return 0;
     } catch (const std::system_error& error) {
         engine.node.reset();

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "control/control_socket.hpp"
 #include "control/settings.hpp"
 
 namespace softverbs {
@@ -27,6 +28,7 @@ void after_fork_in_parent() {
     process().lock.unlock();
 }
 void after_fork_in_child() {
+    control::abandon();
     process().engine.abandon();
     process().lock.unlock();
 }
@@ -35,6 +37,7 @@ void at_exit() {
     // exit(3) in a signal handler may have interrupted a verb that holds the lock, and that verb
     // will not go on. The process then ends without the shutdown: its peers find out by the lock of
     // its slot, and the next process to start removes its files.
+    control::stop();
     constexpr int attempts = 200;
     constexpr timespec between_attempts{0, 1'000'000};
     std::unique_lock lock(process().lock, std::defer_lock);

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/control_socket.hpp"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <softverbs/softverbs.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "fabric/rendezvous.hpp"
+#include "fabric/unique_fd.hpp"
+
+namespace softverbs::control {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using fabric::UniqueFd;
+
+constexpr unsigned longest_period_ms = 60'000;
+constexpr unsigned most_flaps = 1'000'000;
+constexpr int command_timeout_ms = 1000;
+
+/// A port that changes its state at @p due, @p changes_left times in all.
+struct Flap {
+    unsigned device;
+    std::uint8_t port;
+    std::chrono::milliseconds period;
+    unsigned changes_left;
+    Clock::time_point due;
+};
+
+/// All of this has a lock of its own, as commands take Process::lock.
+struct Control {
+    std::mutex lock;
+    bool started = false;
+    pid_t owner = 0;
+    UniqueFd listener;
+    UniqueFd wake;
+    std::string path;
+    std::vector<Flap> flaps;
+};
+
+/// Never freed: the thread uses it until the process has ended.
+Control& control() {
+    static auto* const the_one = new Control;
+    return *the_one;
+}
+
+std::optional<unsigned> parse_number(std::string_view text) {
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size() && !text.empty()
+               ? std::optional(number)
+               : std::nullopt;
+}
+
+std::string_view next_word(std::string_view& text) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return word;
+}
+
+std::string result_text(int error, const char* what) {
+    return error == 0 ? "ok" : std::string(what) + ": " + std::strerror(error);
+}
+
+/// "flap:100ms*5".
+std::string execute_flap(unsigned device, std::uint8_t port, std::string_view text) {
+    text.remove_prefix(std::strlen("flap:"));
+    const std::size_t unit = text.find("ms*");
+    const auto period = parse_number(text.substr(0, unit));
+    const auto times =
+        unit == std::string_view::npos ? std::nullopt : parse_number(text.substr(unit + 3));
+    if (!period || !times) {
+        return "a flap is \"flap:<period>ms*<times>\", such as flap:100ms*5";
+    }
+    return result_text(softverbs_flap_port(device, port, *period, *times), "flap");
+}
+
+std::string execute_port(std::string_view arguments) {
+    const auto device = parse_number(next_word(arguments));
+    const auto port = parse_number(next_word(arguments));
+    if (!device || !port || *port > 255) {
+        return "a device number and a port number have to stand before the state";
+    }
+    const auto number = static_cast<std::uint8_t>(*port);
+    if (arguments == "up" || arguments == "down") {
+        const ibv_port_state state = arguments == "up" ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+        return result_text(softverbs_set_port_state(*device, number, state), "port");
+    }
+    if (arguments.starts_with("flap:")) {
+        return execute_flap(*device, number, arguments);
+    }
+    return "a port's state is up, down or flap:<period>ms*<times>";
+}
+
+void serve_flaps(Control& here) {
+    std::vector<Flap> due;
+    {
+        const std::scoped_lock lock(here.lock);
+        const auto now = Clock::now();
+        for (Flap& flap : here.flaps) {
+            if (flap.due <= now && flap.changes_left != 0) {
+                due.push_back(flap);
+                --flap.changes_left;
+                flap.due += flap.period;
+            }
+        }
+        std::erase_if(here.flaps, [](const Flap& flap) { return flap.changes_left == 0; });
+    }
+    for (const Flap& flap : due) {
+        // The first change takes the port down, and the last one brings it up.
+        const ibv_port_state state = flap.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+        softverbs_set_port_state(flap.device, flap.port, state);
+    }
+}
+
+/// Milliseconds until the next change; negative: there is none.
+int time_to_next_flap(Control& here) {
+    const std::scoped_lock lock(here.lock);
+    if (here.flaps.empty()) {
+        return -1;
+    }
+    const auto next = std::ranges::min_element(here.flaps, {}, &Flap::due)->due;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
+}
+
+void serve_client(int listener) {
+    const UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!client || !fabric::peer_process(client.get())) {
+        return; // peer_process() finds another user's process
+    }
+    // One record has the command, so a client that sends nothing only delays the next one.
+    pollfd readable{client.get(), POLLIN, 0};
+    std::array<char, 4096> buffer{};
+    const ssize_t size = ::poll(&readable, 1, command_timeout_ms) == 1
+                             ? ::recv(client.get(), buffer.data(), buffer.size(), MSG_DONTWAIT)
+                             : 0;
+    if (size <= 0) {
+        return;
+    }
+    const std::string reply =
+        execute(std::string_view(buffer.data(), static_cast<std::size_t>(size)));
+    static_cast<void>(
+        ::send(client.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+void run(int listener, int wake) noexcept {
+    Control& here = control();
+    while (true) {
+        std::array<pollfd, 2> descriptors{{{wake, POLLIN, 0}, {listener, POLLIN, 0}}};
+        const int ready = ::poll(descriptors.data(), descriptors.size(), time_to_next_flap(here));
+        try {
+            serve_flaps(here);
+            if (ready > 0 && descriptors[0].revents != 0) {
+                std::uint64_t count = 0;
+                static_cast<void>(::read(wake, &count, sizeof count));
+            }
+            if (ready > 0 && descriptors[1].revents != 0) {
+                serve_client(listener);
+            }
+        } catch (const std::exception&) {
+            // No memory for a command: its client finds the connection closed.
+        }
+    }
+}
+
+std::optional<sockaddr_un> address_of(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path) {
+        return std::nullopt;
+    }
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    return address;
+}
+
+/// Removes the sockets of processes that were killed: nothing listens at them.
+void remove_unused_sockets(const std::string& directory) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+         entry.increment(error)) {
+        const std::string path = entry->path();
+        const auto address = path.ends_with(".control") ? address_of(path) : std::nullopt;
+        const UniqueFd socket(
+            address ? ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1);
+        if (socket &&
+            ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address),
+                      sizeof *address) != 0 &&
+            errno == ECONNREFUSED) {
+            ::unlink(path.c_str());
+        }
+    }
+}
+
+UniqueFd listen_at(const std::string& path) {
+    // It gets its name when it listens, so that no other process takes it for an unused one.
+    const std::string unfinished = path + ".new";
+    const auto address = address_of(unfinished);
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ::unlink(unfinished.c_str());
+    if (!address || !socket ||
+        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
+        ::listen(socket.get(), 8) != 0 || ::rename(unfinished.c_str(), path.c_str()) != 0) {
+        return {};
+    }
+    return socket;
+}
+
+/// With the lock held. A thread that takes no signals, which are the program's.
+void start_thread(Control& here) {
+    here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    const std::string directory = fabric::default_directory();
+    const fabric::Rendezvous checked(directory);
+    here.path = directory + "/" + std::to_string(::getpid()) + ".control";
+    remove_unused_sockets(directory);
+    here.listener = listen_at(here.path);
+    here.owner = ::getpid();
+    sigset_t all{};
+    sigset_t before{};
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        std::thread thread(run, here.listener.get(), here.wake.get());
+        ::pthread_setname_np(thread.native_handle(), "softverbs-ctl");
+        thread.detach();
+        here.started = true;
+    } catch (const std::system_error&) {
+        ::unlink(here.path.c_str());
+        here.listener.reset();
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+} // namespace
+
+void start() noexcept {
+    try {
+        Control& here = control();
+        const std::scoped_lock lock(here.lock);
+        if (!here.started) {
+            start_thread(here);
+        }
+    } catch (const std::exception&) {
+        return; // without a usable directory nobody can send commands
+    }
+}
+
+void stop() noexcept {
+    const Control& here = control();
+    if (here.started && here.owner == ::getpid()) {
+        ::unlink(here.path.c_str());
+    }
+}
+
+void abandon() noexcept {
+    Control& here = control();
+    here.started = false;
+    here.listener.reset();
+    here.wake.reset();
+    here.flaps.clear();
+    new (&here.lock) std::mutex; // a thread of the parent may have held it
+}
+
+int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned times) noexcept {
+    if (period_ms == 0 || period_ms > longest_period_ms || times == 0 || times > most_flaps) {
+        return EINVAL;
+    }
+    start();
+    try {
+        Control& here = control();
+        const std::scoped_lock lock(here.lock);
+        if (!here.started) {
+            return EAGAIN;
+        }
+        here.flaps.push_back(
+            {device, port, std::chrono::milliseconds(period_ms), 2 * times, Clock::now()});
+        const std::uint64_t one = 1;
+        static_cast<void>(::write(here.wake.get(), &one, sizeof one));
+        return 0;
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
+std::string execute(std::string_view command) {
+    const std::string_view verb = next_word(command);
+    if (verb == "fault") {
+        return softverbs_set_faults(std::string(command).c_str()) == 0
+                   ? "ok"
+                   : "\"" + std::string(command) +
+                         "\" is not a list such as reg_mr#3=ENOMEM,packet#5=drop,slow:20ms";
+    }
+    if (verb == "port") {
+        return execute_port(command);
+    }
+    if (verb == "reset-device") {
+        const auto device = parse_number(command);
+        return device ? result_text(softverbs_reset_device(*device), "reset-device")
+                      : "a device is a number, 0 for soft0";
+    }
+    return "there is no command \"" + std::string(verb) + "\"";
+}
+
+} // namespace softverbs::control

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <infiniband/verbs.h>
+#include <softverbs/softverbs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "command.hpp"
+#include "pair_test.hpp"
+
+namespace {
+
+using namespace softverbs_test;
+using testing::HasSubstr;
+
+/// Sends commands to this process, which has two queue pairs.
+class ControlTest : public PairTest {
+  protected:
+    void SetUp() override {
+        PairTest::SetUp();
+        start();
+    }
+    void TearDown() override {
+        softverbs_set_port_state(0, 1, IBV_PORT_ACTIVE);
+        PairTest::TearDown();
+    }
+
+    /// Without LD_PRELOAD and the like; the directory is that of this process.
+    static CommandResult softverbs(const std::string& command, const std::string& arguments) {
+        return run_command(std::string(SOFTVERBS_COMMAND) + " " + command + " --dir " +
+                           softverbs_directory() + " --pid " + std::to_string(::getpid()) + " " +
+                           arguments);
+    }
+    std::vector<ibv_event_type> take_events(std::size_t count) const {
+        std::vector<ibv_event_type> types;
+        while (types.size() < count) {
+            if (!is_readable(context->async_fd, 2000)) {
+                break;
+            }
+            types.push_back(next_event()->event_type);
+        }
+        return types;
+    }
+};
+
+TEST_F(ControlTest, InjectsAFaultIntoARunningProcess) {
+    const CommandResult result = softverbs("fault", "reg_mr#2=ENOMEM");
+    EXPECT_EQ(result.output, "");
+    ASSERT_EQ(result.exit_status, 0);
+    EXPECT_EQ(softverbs_pending_faults(), 1U);
+    const UniqueMr first(ibv_reg_mr(pd.get(), a.memory.data(), 64, 0));
+    EXPECT_NE(first, nullptr);
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(pd.get(), a.memory.data(), 64, 0), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+}
+
+TEST_F(ControlTest, TakesAPortDownAndUp) {
+    ASSERT_EQ(softverbs("port", "down").exit_status, 0);
+    EXPECT_EQ(take_events(1), std::vector{IBV_EVENT_PORT_ERR});
+    ibv_port_attr port{};
+    ASSERT_EQ(ibv_query_port(context.get(), 1, &port), 0);
+    EXPECT_EQ(port.state, IBV_PORT_DOWN);
+    ASSERT_EQ(softverbs("port", "--device 0 --port 1 up").exit_status, 0);
+    EXPECT_EQ(take_events(1), std::vector{IBV_EVENT_PORT_ACTIVE});
+}
+
+TEST_F(ControlTest, FlapsAPortWithItsEvents) {
+    ASSERT_EQ(softverbs("port", "'flap:20ms*3'").exit_status, 0);
+    EXPECT_EQ(take_events(6),
+              (std::vector{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
+                           IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE}));
+}
+
+TEST_F(ControlTest, ResetsADevice) {
+    ASSERT_EQ(softverbs("reset-device", "").exit_status, 0);
+    EXPECT_EQ(take_events(1), std::vector{IBV_EVENT_DEVICE_FATAL});
+    errno = 0;
+    EXPECT_EQ(ibv_reg_mr(pd.get(), a.memory.data(), 64, 0), nullptr);
+    EXPECT_EQ(errno, EIO);
+}
+
+TEST_F(ControlTest, SlowsThePacketsOfAProcessDown) {
+    // A timeout of a second, so that nothing is sent twice.
+    restart([](ibv_qp_attr& attr) { attr.timeout = 18; });
+    ASSERT_EQ(softverbs("fault", "slow:40ms").exit_status, 0);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(post(a, {a, b, IBV_WR_RDMA_WRITE, 1, 8}), 0);
+    expect(a, 1, IBV_WC_SUCCESS);
+    // At least one packet, the request or its acknowledgement, was delayed.
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(39));
+}
+
+TEST_F(ControlTest, SaysWhatIsWrongWithACommand) {
+    EXPECT_THAT(softverbs("fault", "reg_mr=NONSENSE").output, HasSubstr("is not a list such as"));
+    EXPECT_THAT(softverbs("port", "sideways").output, HasSubstr("up, down or flap"));
+    EXPECT_THAT(softverbs("port", "--device 7 down").output, HasSubstr("No such device"));
+    EXPECT_THAT(softverbs("reset-device", "--device 9").output, HasSubstr("No such device"));
+    EXPECT_EQ(softverbs("port", "--port 9 down").exit_status, 1);
+}
+
+TEST_F(ControlTest, SaysThatAProcessIsNotThere) {
+    const CommandResult result = run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " +
+                                             softverbs_directory() + " --pid 1 slow:1ms");
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_THAT(result.output, HasSubstr("process 1 does not answer at"));
+}
+
+} // namespace
