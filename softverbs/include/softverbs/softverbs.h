@@ -97,6 +97,8 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  * 0, or EINVAL (@text has another format; the faults do not change). */
 int softverbs_set_faults(const char* text);
 /* Number of planned faults of calls and packets that have not happened yet. */
+/* See SOFTVERBS_DISORDER in README.md. */
+int softverbs_set_disorder(const char* text);
 unsigned softverbs_pending_faults(void);
 void softverbs_clear_faults(void);
 /* Revokes the memory of a region, as the exporter of a dma-buf can. Later accesses to the region

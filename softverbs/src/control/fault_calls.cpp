@@ -81,6 +81,12 @@ SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned
     return process().faults.fail_packet(fault, nth, delay_ms);
 }
 
+SOFTVERBS_ENTRY int softverbs_set_disorder(const char* text) {
+    const Guard guard;
+    process().engine.withdraw_responses(); // and what peers may write directly
+    return process().disorder.set(text == nullptr ? std::string_view() : std::string_view(text));
+}
+
 SOFTVERBS_ENTRY int softverbs_set_faults(const char* text) {
     const Guard guard;
     process().engine.withdraw_writes();

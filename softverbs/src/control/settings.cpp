@@ -120,6 +120,7 @@ Settings settings_from_environment() {
         settings.ethernet = layer == "ethernet";
     }
     settings.faults = environment_variable("SOFTVERBS_FAULTS");
+    settings.disorder = environment_variable("SOFTVERBS_DISORDER");
     if (const auto network = environment_variable("SOFTVERBS_NETWORK"); !network.empty()) {
         if (network != "tcp") {
             refuse_setting("SOFTVERBS_NETWORK", network, "tcp, or not set");

@@ -19,16 +19,17 @@ struct Settings {
     unsigned devices = 1;
     bool ethernet = false;
     std::string faults;
+    std::string disorder;
     /// Hides the devices of the real libibverbs.
     bool only = false;
     /// Settings of the network between hosts; without addresses there is no such network.
     fabric::NetworkSettings network;
 };
 
-/// Reads SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS and
-/// SOFTVERBS_ONLY, and for the network between hosts SOFTVERBS_NETWORK, SOFTVERBS_SECRET_FILE,
-/// SOFTVERBS_PORT and SOFTVERBS_ADDRESS. An invalid value ends the process with a message on
-/// stderr, because running with other settings would mislead the user.
+/// Reads SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS,
+/// SOFTVERBS_DISORDER and SOFTVERBS_ONLY, and for the network between hosts SOFTVERBS_NETWORK,
+/// SOFTVERBS_SECRET_FILE, SOFTVERBS_PORT and SOFTVERBS_ADDRESS. An invalid value ends the process
+/// with a message on stderr, because running with other settings would mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 
 /// Prints the valid values of the variable on stderr, and ends the process.

@@ -79,7 +79,8 @@ void Engine::progress() {
     Implementation& engine = *implementation_;
     ++engine.polls;
     engine.work();
-    if (engine.waiting_for_receivers != 0 || !engine.delayed.empty()) {
+    if (engine.waiting_for_receivers != 0 || !engine.delayed.empty() ||
+        !engine.held_writes.empty()) {
         engine.run_timers(now_ns());
     }
 }
@@ -144,6 +145,8 @@ void Engine::flushed(Qp& qp) {
 }
 
 void Engine::destroyed(Qp& qp) {
+    // What the queue pair has acknowledged and sent has left it.
+    implementation_->send_late_packets(qp.number());
     implementation_->forget(qp);
     withdraw_responses();
 }
@@ -181,6 +184,7 @@ void Engine::withdraw_writes() noexcept {
 
 void Engine::withdraw_responses() noexcept {
     withdraw_writes();
+    implementation_->release_writes();
     for (auto& [connection, peer] : implementation_->peers) {
         if (std::exchange(peer.may_fetch_responses, false)) {
             connection->withdraw(fabric::Lane::responses);
@@ -238,6 +242,8 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     if (engine.node == nullptr) {
         return;
     }
+    engine.send_late_packets(0);
+    engine.release_writes();
     engine.stopping = true;
     engine.node->wake();
     lock.unlock();

@@ -68,7 +68,8 @@ struct Engine::Implementation : fabric::Handler {
     /// @param to  the connection; null: to this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
-    void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, unsigned milliseconds);
+    void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
+               std::uint32_t source = 0);
     /// Whether the memory that a delayed packet names for a direct copy is still valid.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
     /// Describes windows as segments, from which the other process can copy directly. Returns the
@@ -149,6 +150,23 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,
                                                   std::span<const std::byte> data);
 
+    // disorder.cpp
+
+    /// When disorder lets a packet of the queue pair @p source leave; 0: now.
+    [[nodiscard]] std::uint64_t late_until(fabric::Lane lane, std::uint32_t source);
+    /// Sends the late packets of a queue pair at once; 0: of all.
+    void send_late_packets(std::uint32_t source);
+    void hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
+                    std::span<const std::byte> bytes);
+    /// Makes the data of all writes visible.
+    void release_writes() {
+        if (!held_writes.empty()) [[unlikely]] {
+            release_held_writes();
+        }
+    }
+    void release_held_writes();
+    void release_writes_due(std::uint64_t now);
+
     // timers.cpp
 
     /// Sets the queue pair's deadline to @p after_ns nanoseconds from now.
@@ -205,8 +223,21 @@ struct Engine::Implementation : fabric::Handler {
         fabric::Connection* to;
         fabric::Lane lane;
         std::vector<std::byte> record;
+        std::uint32_t source = 0; // of a packet that disorder delays: the queue pair; otherwise 0
     };
     std::vector<Delayed> delayed;
+
+    /// Data of an RDMA write that disorder holds back. Its region lives: a region is not
+    /// deregistered before all such data was released.
+    struct HeldWrite {
+        std::uint64_t due;
+        std::uint32_t qp_number;
+        Window window;
+        std::uint64_t offset;
+        std::vector<std::byte> bytes;
+    };
+    std::vector<HeldWrite> held_writes;
+    std::size_t held_bytes = 0;
 
     /// A completion event that is delayed by moderation.
     struct ModeratedEvent {

@@ -34,6 +34,8 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 } // namespace
 
 Step OutboundRequest::operator()() {
+    // A NIC reads memory behind its own writes to it.
+    engine_.release_writes();
     if (is_local(request_.opcode)) {
         return local();
     }
@@ -286,7 +288,8 @@ std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entr
 }
 
 bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent) {
-    if (request_.is_inline || position_ < requester_.records_until ||
+    // A late packet carries its data: the memory is the program's again once the request completes.
+    if (process().disorder.qps() || request_.is_inline || position_ < requester_.records_until ||
         request_.length <= small_message || request_.offset != 0) {
         return false;
     }

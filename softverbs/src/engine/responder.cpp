@@ -188,7 +188,7 @@ bool InboundRequest::permitted(unsigned access, Window& window) {
         return true;
     }
     if (open_remote(qp_, header_.rkey, header_.remote_address, header_.length, access, window) ==
-            Denied::no) {
+        Denied::no) {
         return true;
     }
     send_nak(NakCode::remote_access);
@@ -243,6 +243,7 @@ bool InboundRequest::have_receive() {
 }
 
 void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length) {
+    engine_.release_writes(); // a receive completion orders the writes before it
     Completion completion;
     ibv_wc& wc = completion.wc;
     wc.wr_id = responder_.current.wr_id;

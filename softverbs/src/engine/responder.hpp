@@ -64,11 +64,11 @@ class InboundRequest {
     void send_nak(NakCode nak_code);
     /// Sends a NAK and moves the queue pair to the error state.
     void send_nak(NakCode nak_code, ibv_event_type event);
-    /// Checks that the access flags of the queue pair include @p access. If not, the operation is an
-    /// invalid request: sends the NAK, and returns false.
+    /// Checks that the access flags of the queue pair include @p access. If not, the operation is
+    /// an invalid request: sends the NAK, and returns false.
     bool enabled(unsigned access);
-    /// Checks that the queue pair and the key permit the access, and opens the memory. If not, sends
-    /// the NAK, and returns false.
+    /// Checks that the queue pair and the key permit the access, and opens the memory. If not,
+    /// sends the NAK, and returns false.
     bool permitted(unsigned access, Window& window);
 
     Engine::Implementation& engine_;

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "engine/responder.hpp"
+#include "objects/process.hpp"
 
 // Execution of each kind of request by the responder.
 
@@ -138,7 +139,8 @@ void InboundRequest::write() {
     // first packet carries the key. With a single packet the receive request comes first, so a
     // write with a bad key completes it with IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
-    if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) || (with_immediate && single_packet && !have_receive()) ||
+    if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
+        (with_immediate && single_packet && !have_receive()) ||
         !permitted(IBV_ACCESS_REMOTE_WRITE, window)) {
         return;
     }
@@ -157,11 +159,18 @@ void InboundRequest::write() {
         EntryList target;
         target.open(window, true);
         if (at_once && window.data != nullptr && !is_unmapped(window)) {
+            engine_.release_writes();
             std::uint64_t value = 0;
             std::memcpy(&value, packet_.bytes.data(), sizeof value);
             std::atomic_ref(*reinterpret_cast<std::uint64_t*>(window.data)).store(value);
-        } else if (!store(target)) {
-            return;
+        } else if (process().disorder.writes() && !at_once && !with_immediate &&
+                   (header_.flags & PacketHeader::to_fetch) == 0) {
+            engine_.hold_write(qp_, window, header_.offset, packet_.bytes);
+        } else {
+            engine_.release_writes();
+            if (!store(target)) {
+                return;
+            }
         }
     }
     responder_.in_message = true;
@@ -176,6 +185,7 @@ void InboundRequest::write() {
 }
 
 void InboundRequest::read() {
+    engine_.release_writes();
     Window window{};
     if (!permitted(IBV_ACCESS_REMOTE_READ, window)) {
         return;
@@ -219,6 +229,7 @@ void InboundRequest::read() {
 }
 
 void InboundRequest::atomic() {
+    engine_.release_writes();
     Window window{};
     if (header_.length != sizeof(std::uint64_t) || header_.offset != 0 ||
         header_.remote_address % sizeof(std::uint64_t) != 0) {

@@ -42,7 +42,7 @@ Qp* find_receiver(const ShortHeader& header, unsigned sender) {
 
 bool Engine::Implementation::receive_short(fabric::Connection* from,
                                            std::span<const std::byte> record) {
-    if (from != nullptr && from->between_hosts()) {
+    if ((from != nullptr && from->between_hosts()) || process().disorder.any()) {
         return false;
     }
     ShortHeader header; // NOLINT: read_short_header() sets all members
@@ -137,7 +137,7 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
     // Windows are bound and invalidated too often. The memory is not pinned in regions on demand,
     // and planned faults are for packets.
     if (grant == nullptr || grant->is_window || process().faults.plans_packets() ||
-        (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
+        process().disorder.any() || (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;
     }
     if (std::ranges::find(granted, &to) == granted.end()) {

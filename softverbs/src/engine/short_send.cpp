@@ -85,6 +85,7 @@ bool Engine::Implementation::send_short(Qp& qp) {
         requester.device < 0 || port == nullptr || port->attributes.state != IBV_PORT_ACTIVE ||
         request.length > port->attributes.max_msg_sz || requester.fetches_in_flight != 0 ||
         position < requester.resent_until || process().faults.plans_packets() ||
+        process().disorder.any() ||
         ((request.flags & IBV_SEND_FENCE) != 0 && requester.reads_in_flight != 0)) {
         return false;
     }

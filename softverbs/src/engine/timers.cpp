@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/implementation.hpp"
@@ -77,12 +78,16 @@ std::uint64_t Engine::Implementation::next_deadline() const noexcept {
     for (const ModeratedEvent& event : moderated) {
         consider(event.due);
     }
+    if (!held_writes.empty()) {
+        consider(held_writes.front().due);
+    }
     return earliest;
 }
 
 void Engine::Implementation::run_timers(std::uint64_t now) {
     deliver_delayed(now);
     raise_moderated(now);
+    release_writes_due(now);
     // expired() may add queue pairs to this list again, so the expired ones are collected first.
     std::vector<Qp*> due;
     std::erase_if(timed, [&](Qp* qp) {
@@ -191,16 +196,26 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
         due.push_back(std::move(late));
         return true;
     });
-    for (const Delayed& late : due) {
+    std::vector<Delayed> again;
+    for (Delayed& late : due) {
         if (late.to == nullptr) {
             receive(nullptr, late.lane, late.record);
             continue;
         }
         const std::span<const std::byte> whole(late.record);
-        if (still_holds(whole)) {
-            static_cast<void>(late.to->send(late.lane, {&whole, 1}));
+        // While a lane is full, the packets that disorder delayed wait in their order.
+        const bool waits = late.source != 0 && std::ranges::any_of(again, [&](const Delayed& one) {
+                               return one.to == late.to && one.lane == late.lane;
+                           });
+        if (waits ||
+            (still_holds(whole) && late.to->send(late.lane, {&whole, 1}) == fabric::Sent::full &&
+             late.source != 0)) {
+            late.due = now + 100'000;
+            again.push_back(std::move(late));
         }
     }
+    delayed.insert(delayed.begin(), std::make_move_iterator(again.begin()),
+                   std::make_move_iterator(again.end()));
 }
 
 } // namespace softverbs

@@ -60,13 +60,20 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
     const Faults::PacketFault* const fault = process().faults.packet();
     ++process().counters.sent;
     if (fault == nullptr) [[likely]] {
+        if (process().disorder.any()) [[unlikely]] {
+            const std::uint64_t due = late_until(lane, packet.header.source);
+            if (due != 0) {
+                delay(to, lane, packet, due, packet.header.source);
+                return fabric::Sent::sent;
+            }
+        }
         return put(to, lane, packet);
     }
     switch (fault->what) {
         case SOFTVERBS_PACKET_DROP:
             return fabric::Sent::sent;
         case SOFTVERBS_PACKET_DELAY:
-            delay(to, lane, packet, fault->delay_ms);
+            delay(to, lane, packet, now_ns() + std::uint64_t{fault->delay_ms} * 1'000'000);
             return fabric::Sent::sent;
         case SOFTVERBS_PACKET_DUPLICATE:
             static_cast<void>(put(to, lane, packet));
@@ -106,8 +113,8 @@ fabric::Sent Engine::Implementation::put(fabric::Connection* to, fabric::Lane la
 }
 
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
-                                   unsigned milliseconds) {
-    Delayed late{now_ns() + std::uint64_t{milliseconds} * 1'000'000, to, lane, {}};
+                                   std::uint64_t due, std::uint32_t source) {
+    Delayed late{due, to, lane, {}, source};
     std::vector<std::byte>& record = late.record;
     const auto add = [&record](std::span<const std::byte> bytes) {
         record.insert(record.end(), bytes.begin(), bytes.end());

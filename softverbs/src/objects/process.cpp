@@ -60,6 +60,10 @@ Process* new_process() {
         refuse_setting("SOFTVERBS_FAULTS", settings.faults,
                        "a list such as reg_mr#3=ENOMEM,packet#5=drop,dm=exhausted");
     }
+    if (made->disorder.set(settings.disorder) != 0) {
+        refuse_setting("SOFTVERBS_DISORDER", settings.disorder,
+                       "a list of acks, qps, writes or all, and a seed behind it: acks,qps:7");
+    }
     return made;
 }
 

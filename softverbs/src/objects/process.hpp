@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "control/disorder.hpp"
 #include "control/faults.hpp"
 #include "engine/engine.hpp"
 #include "fabric/network_settings.hpp"
@@ -36,6 +37,7 @@ struct Process {
     KeyTable keys;
     QpTable qps;
     Faults faults;
+    Disorder disorder;
     /// ibv_get_device_list() omits the devices of the real libibverbs.
     bool real_devices_hidden = false;
     softverbs_counters counters{};

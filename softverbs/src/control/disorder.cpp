@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/disorder.hpp"
+
+#include <errno.h>
+
+#include <charconv>
+#include <system_error>
+
+namespace softverbs {
+
+int Disorder::set(std::string_view text) {
+    Disorder parsed;
+    const std::size_t colon = text.find(':');
+    if (colon != std::string_view::npos) {
+        const std::string_view seed = text.substr(colon + 1);
+        const auto [end, error] =
+            std::from_chars(seed.data(), seed.data() + seed.size(), parsed.random_);
+        if (error != std::errc() || end != seed.data() + seed.size()) {
+            return EINVAL;
+        }
+        text = text.substr(0, colon);
+        // Spreads small seeds; never 0, which the generator would keep.
+        parsed.random_ = parsed.random_ * 0x9e3779b97f4a7c15U | 1U;
+    }
+    while (!text.empty()) {
+        const std::size_t comma = text.find(',');
+        const std::string_view kind = text.substr(0, comma);
+        text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+        const bool all = kind == "all";
+        if (!all && kind != "acks" && kind != "qps" && kind != "writes") {
+            return EINVAL;
+        }
+        parsed.acks_ = parsed.acks_ || all || kind == "acks";
+        parsed.qps_ = parsed.qps_ || all || kind == "qps";
+        parsed.writes_ = parsed.writes_ || all || kind == "writes";
+    }
+    *this = parsed;
+    return 0;
+}
+
+std::uint64_t Disorder::delay_ns() noexcept {
+    // xorshift64: any sequence will do, and a seed repeats it.
+    random_ ^= random_ << 13U;
+    random_ ^= random_ >> 7U;
+    random_ ^= random_ << 17U;
+    return (random_ >> 40U & 1U) != 0 ? 0 : (random_ >> 41U) % 1'000'000;
+}
+
+} // namespace softverbs

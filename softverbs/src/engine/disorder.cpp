@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/disorder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
+
+// What SOFTVERBS_DISORDER does: packets of a queue pair stay in order, and so do those of a lane
+// that belong to the same queue pair; everything else may change its order.
+
+namespace softverbs {
+
+namespace {
+
+/// More than this is not held back: a target that nobody polls would collect it.
+constexpr std::size_t most_held_bytes = std::size_t{1} << 20U;
+
+} // namespace
+
+std::uint64_t Engine::Implementation::late_until(fabric::Lane lane, std::uint32_t source) {
+    Disorder& disorder = process().disorder;
+    const bool wanted = lane == fabric::Lane::responses ? disorder.acks() : disorder.qps();
+    std::uint64_t due = 0;
+    if (const std::uint64_t delay = wanted ? disorder.delay_ns() : 0; delay != 0) {
+        due = now_ns() + delay;
+    }
+    for (const Delayed& late : delayed) {
+        if (late.lane == lane && late.source == source) {
+            due = std::max(due, late.due); // not before those that were sent earlier
+        }
+    }
+    return due;
+}
+
+void Engine::Implementation::send_late_packets(std::uint32_t source) {
+    std::vector<Delayed> due;
+    std::erase_if(delayed, [&](Delayed& late) {
+        const bool mine = late.source != 0 && (source == 0 || late.source == source);
+        if (mine) {
+            due.push_back(std::move(late));
+        }
+        return mine;
+    });
+    for (const Delayed& late : due) {
+        const std::span<const std::byte> whole(late.record);
+        if (late.to != nullptr) {
+            static_cast<void>(late.to->send(late.lane, {&whole, 1}));
+        } else {
+            receive(nullptr, late.lane, late.record);
+        }
+    }
+}
+
+void Engine::Implementation::hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
+                                        std::span<const std::byte> bytes) {
+    if (held_bytes + bytes.size() > most_held_bytes) {
+        release_writes();
+    }
+    held_bytes += bytes.size();
+    held_writes.push_back({now_ns() + 1'000'000 + process().disorder.delay_ns(),
+                           qp.number(),
+                           window,
+                           offset,
+                           {bytes.begin(), bytes.end()}});
+    wake_agent_before(held_writes.back().due);
+}
+
+void Engine::Implementation::release_held_writes() {
+    std::vector<HeldWrite> released;
+    std::swap(released, held_writes);
+    held_bytes = 0;
+    for (const HeldWrite& held : released) {
+        EntryList target;
+        target.open(held.window, true);
+        static_cast<void>(target.put(held.offset, held.bytes)); // false: it was revoked since
+    }
+}
+
+void Engine::Implementation::release_writes_due(std::uint64_t now) {
+    // The oldest is due first, or the others wait for it: their order stays.
+    if (!held_writes.empty() && held_writes.front().due <= now) {
+        release_writes();
+    }
+}
+
+} // namespace softverbs
