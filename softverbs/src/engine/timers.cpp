@@ -124,19 +124,16 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    const SendRequest* const oldest =
-        qp.sends.empty() || qp.sends.front().state == SendRequest::State::waiting
-            ? nullptr
-            : &qp.sends.front();
-    if (oldest == nullptr) {
-        // The timer starts again when a request is sent.
-        return;
+    // After a retry, requests that found the lane full wait without having been sent again.
+    if (qp.sends.empty() ||
+        (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
+        return; // the next request that is sent starts the timer
     }
     // A request that the other process has not read yet cannot have been answered: that process is
     // stopped or busy. This holds only while records reach its host.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
-        delivers && (requester.stalled || requester.connection->taken() < oldest->record);
+        delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
     const bool to_this_process =
         !requester.route.remote && slot_of(qp.attributes.dest_qp_num) == slot;
     const bool for_ever = qp.is_reliable() && qp.attributes.timeout == 0 &&
@@ -150,8 +147,8 @@ void Engine::Implementation::expired(Qp& qp) {
         run(qp);
         return;
     }
-    if (requester.ack_requested_until <= qp.sends.first()) {
-        // No request in flight has asked for an ACK. They are sent again, asking for one.
+    if (!requester.stalled && requester.ack_requested_until <= qp.sends.first()) {
+        // No request had an acknowledge request: they are sent again with one.
         resend(qp);
         run(qp);
         return;
@@ -162,8 +159,16 @@ void Engine::Implementation::expired(Qp& qp) {
     }
     --requester.retries_left;
     ++process().counters.retried;
+    if (requester.stalled) {
+        // The lane to a host that is silent holds these requests already.
+        start_timer(qp);
+        return;
+    }
     resend(qp);
     run(qp);
+    if (requester.stalled && !requester.timed) {
+        start_timer(qp);
+    }
 }
 
 void Engine::moderated(Cq& cq, std::uint64_t period_ns) {
