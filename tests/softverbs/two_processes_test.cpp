@@ -240,6 +240,49 @@ TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
         });
 }
 
+TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
+    constexpr unsigned reads = 16;
+    run(
+        [](End& end) {
+            end.meet();
+            // Long enough for some reads to fail to fetch, each of which is repeated by records.
+            for (std::uint64_t id = 0; id < 300; ++id) {
+                end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
+                end.expect(id);
+            }
+            end.meet();
+            softverbs_counters before{};
+            softverbs_get_counters(&before);
+            for (std::uint64_t id = 0; id < reads; ++id) {
+                end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
+                end.expect(id);
+            }
+            softverbs_counters after{};
+            softverbs_get_counters(&after);
+            // One response each says what to fetch; as records each would have 64.
+            EXPECT_LE(after.received - before.received, std::uint64_t{2} * reads);
+            end.meet();
+        },
+        [](End& end) {
+            end.put(0, one_mib, 1);
+            end.meet();
+            {
+                const std::jthread other([&](const std::stop_token& over) {
+                    std::vector<std::byte> bytes(65536);
+                    while (!over.stop_requested()) {
+                        ibv_mr* const mr =
+                            made(ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access),
+                                 "ibv_reg_mr");
+                        done(ibv_dereg_mr(mr), "ibv_dereg_mr");
+                        std::this_thread::sleep_for(std::chrono::microseconds(20));
+                    }
+                });
+                end.meet();
+            }
+            end.meet();
+        });
+}
+
 TEST_F(TwoProcesses, BulkInBothDirectionsAtOnce) {
     const Role both = [](End& end) {
         constexpr std::uint64_t rounds = 40;

@@ -119,7 +119,9 @@ struct Engine::Implementation : fabric::Handler {
     /// run() next.
     void resend(Qp& qp);
     /// Like resend(), and sends the data in packets, because a direct copy has failed.
-    void resend_as_records(Qp& qp);
+    /// @param withdrawn  the peer withdrew the memory, as when it deregistered a region: later
+    ///                   requests copy directly again
+    void resend_as_records(Qp& qp, bool withdrawn);
     /// Drops a connection that was closed, and the packet counts that refer to it.
     static void disconnect(Qp& qp) noexcept;
     /// Whether a request with this packet sequence number is in flight.

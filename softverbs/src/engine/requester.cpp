@@ -154,12 +154,16 @@ void Engine::Implementation::resend(Qp& qp) {
     requester.next = oldest;
 }
 
-void Engine::Implementation::resend_as_records(Qp& qp) {
+void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
     constexpr unsigned most = 20;
     Requester& requester = qp.requester;
     resend(qp);
+    if (withdrawn) {
+        requester.records_until = std::max(requester.records_until, requester.resent_until);
+        return;
+    }
     // After a failed direct copy, the next 2^n requests send their data in packets; n is the number
-    // of failures.
+    // of failures since a direct copy succeeded.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);

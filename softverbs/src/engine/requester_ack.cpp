@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -51,6 +53,7 @@ enum class Scatter : std::uint8_t {
     ignored,      // the response does not match the request, or the memory was revoked
     denied,       // the entries of the request do not permit it: IBV_WC_LOC_PROT_ERR
     fetch_failed, // the data could not be fetched from the other process
+    withdrawn,    // the other process withdrew the data before it was fetched
 };
 
 /// Scatters the data of a read response, or fetches it from the other process.
@@ -85,7 +88,11 @@ Scatter scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
     }
     const int error = entries.fetch(0, from, fabric::Lane::responses, packet.segments);
     request.offset = request.length;
-    return error == 0 ? Scatter::stored : Scatter::fetch_failed;
+    if (error == 0) {
+        qp.requester.failed_fetches = 0;
+        return Scatter::stored;
+    }
+    return error == ESTALE ? Scatter::withdrawn : Scatter::fetch_failed;
 }
 
 Scatter scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
@@ -126,7 +133,7 @@ bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
             resend(qp);
             return false;
         case NakCode::resend_as_records:
-            resend_as_records(qp);
+            resend_as_records(qp, false);
             return false;
         default:
             retire(qp);
@@ -163,6 +170,9 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     switch (header.kind) {
         case Kind::ack:
             if (all_before && !returns_data(request.opcode)) {
+                if (position >= requester.records_until && request.length > small_message) {
+                    requester.failed_fetches = 0;
+                }
                 finish(qp, request);
             }
             break;
@@ -199,8 +209,8 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);
             return;
         }
-    } else if (scattered == Scatter::fetch_failed) {
-        resend_as_records(qp);
+    } else if (scattered == Scatter::fetch_failed || scattered == Scatter::withdrawn) {
+        resend_as_records(qp, scattered == Scatter::withdrawn);
     } else if (scattered == Scatter::stored &&
                (is_atomic(request.opcode) || request.offset == request.length)) {
         finish(qp, request);
