@@ -43,8 +43,9 @@ void let_go(DeviceMemory& memory) noexcept {
     if (!memory.freed) {
         free_memory(memory);
     }
-    release(memory.mapping);
+    Mapping* const mapping = memory.mapping;
     delete &memory;
+    release(mapping);
 }
 
 /// Checks the arguments of a copy: 0, or EIO (the device has failed), EFAULT (out of bounds),

@@ -230,7 +230,10 @@ void release(Mapping* mapping) noexcept {
     const auto [first, last] = registry().equal_range(static_cast<Entry*>(mapping)->identity);
     for (auto entry = first; entry != last; ++entry) {
         if (entry->second.get() == mapping) {
+            std::unique_ptr<Entry> last_use = std::move(entry->second);
             registry().erase(entry);
+            const Unlocked unlocked;
+            last_use.reset();
             return;
         }
     }

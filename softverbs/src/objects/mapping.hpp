@@ -35,7 +35,7 @@ struct Mapping {
 [[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
 void retain(Mapping& mapping) noexcept;
 /// Removes one user; the last one unmaps the memory. Does nothing for null.
-void release(Mapping* mapping) noexcept;
+void release(Mapping* mapping) noexcept; // releases the lock while it unmaps
 
 /// Duplicates a descriptor, with FD_CLOEXEC set. The caller owns the result. -1 and errno on
 /// failure.

@@ -58,7 +58,13 @@ bool has_no_page(std::uint64_t start, std::size_t length) {
     return length == 0 && start % page_size() == 0;
 }
 
-/// Checks and pins the memory of a region: 0, or an errno.
+/// populate() without the lock: it takes long for large regions, and programs intercept madvise(2).
+bool populate_unlocked(const void* address, std::size_t length, bool write) {
+    const Unlocked unlocked;
+    return populate(address, length, write);
+}
+
+/// Checks and pins the memory of a region: 0, or an errno. Releases the lock meanwhile.
 int check_host_memory(const Device& device, const void* address, std::size_t length,
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
@@ -71,7 +77,7 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
         return 0;
     }
     const bool write = (access & writing_access) != 0;
-    return populate(address, std::max<std::size_t>(length, 1), write) ? 0 : EFAULT;
+    return populate_unlocked(address, std::max<std::size_t>(length, 1), write) ? 0 : EFAULT;
 }
 
 /// Finds the memory of a dma-buf: maps it for the CPU, or finds the CUDA memory at @p iova. False
@@ -176,7 +182,9 @@ Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, u
         error = EINVAL;
     }
     if (error == 0) {
+        ++pd.protection->users;
         error = check_host_memory(device, address, length, access);
+        --pd.protection->users;
     }
     if (error != 0) {
         return fail(error);
@@ -272,6 +280,9 @@ int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int a
     }
     if (error == 0 && (new_translation || new_access)) {
         error = check_host_memory(device, address_after, length_after, flags_after);
+        if (error == 0 && mr.users != 0) {
+            error = EBUSY; // bound while the lock was released
+        }
     }
     if (error != 0) {
         errno = error;
@@ -303,13 +314,16 @@ int dereg_mr(Mr& mr) {
     process().keys.erase(mr.grant.key);
     process().engine.withdraw_responses();
     alive().erase(&mr);
-    release(mr.mapping);
-    if (mr.device_memory != nullptr) {
-        end_region(*mr.device_memory);
-    }
     --mr.grant.pd->users;
     --process().live[SOFTVERBS_MR];
+    Mapping* const mapping = mr.mapping;
+    DeviceMemory* const device_memory = mr.device_memory;
     delete &mr;
+    // These release the lock.
+    release(mapping);
+    if (device_memory != nullptr) {
+        end_region(*device_memory);
+    }
     return 0;
 }
 
@@ -344,7 +358,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
             return EFAULT;
         }
         if (grant->mr->kind == Mr::Kind::host && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT &&
-            !populate(grant->base + (entry.addr - grant->iova), entry.length, write)) {
+            !populate_unlocked(grant->base + (entry.addr - grant->iova), entry.length, write)) {
             return EFAULT;
         }
     }

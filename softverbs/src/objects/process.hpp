@@ -69,6 +69,17 @@ class Guard {
     std::scoped_lock<Lock> lock_;
 };
 
+/// Releases Process::lock for a while within an entry point: around system calls that take long, or
+/// that a hook of the program may intercept and call verbs from. Objects that the caller needs
+/// afterwards must be kept alive by their counters.
+class Unlocked {
+  public:
+    Unlocked() { process().lock.unlock(); }
+    Unlocked(const Unlocked&) = delete;
+    Unlocked& operator=(const Unlocked&) = delete;
+    ~Unlocked() { process().lock.lock(); }
+};
+
 /// Sets errno and returns null.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
 /// For an object that is still in use: counts a violation, sets errno, and returns EBUSY.

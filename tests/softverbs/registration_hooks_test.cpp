@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Registration and deregistration release the lock around system calls that a program may
+// intercept, as UCX and registration caches do.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "verbs_test.hpp"
+
+namespace softverbs_test {
+namespace {
+
+/// Called from madvise(2) and munmap(2), once.
+std::function<void()>& hook() {
+    static std::function<void()> function;
+    return function;
+}
+
+void call_hook() {
+    if (const auto function = std::exchange(hook(), nullptr)) {
+        function();
+    }
+}
+
+class RegistrationHooks : public VerbsTest {
+  protected:
+    void TearDown() override {
+        hook() = nullptr;
+        VerbsTest::TearDown();
+    }
+    /// Calls verbs that take the lock.
+    void call_verbs_from_hook() {
+        hook() = [this] {
+            ++calls;
+            ibv_device_attr attributes{};
+            EXPECT_EQ(ibv_query_device(context.get(), &attributes), 0);
+            ibv_pd* const other = ibv_alloc_pd(context.get());
+            ASSERT_NE(other, nullptr);
+            EXPECT_EQ(ibv_dealloc_pd(other), 0);
+        };
+    }
+
+    unsigned calls = 0;
+};
+
+TEST_F(RegistrationHooks, MayCallVerbsFromMadviseAtRegistration) {
+    std::vector<std::byte> bytes(65536);
+    call_verbs_from_hook();
+    ibv_mr* const mr = ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(calls, 1U);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(RegistrationHooks, MayCallVerbsFromMadviseAtReregistration) {
+    std::vector<std::byte> bytes(65536);
+    ibv_mr* const mr = ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    call_verbs_from_hook();
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, bytes.data(), 4096, 0), 0);
+    EXPECT_EQ(calls, 1U);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(RegistrationHooks, MayCallVerbsFromMunmapAtDeregistration) {
+    const int fd = ::memfd_create("buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_EQ(::ftruncate(fd, 65536), 0);
+    ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.get(), 0, 65536, 0, fd, IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    call_verbs_from_hook();
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    EXPECT_EQ(calls, 1U);
+    ::close(fd);
+}
+
+TEST_F(RegistrationHooks, AProtectionDomainIsBusyWhileARegionIsRegisteredInIt) {
+    std::vector<std::byte> bytes(65536);
+    int error = 0;
+    hook() = [&] { error = ibv_dealloc_pd(pd.get()); };
+    ibv_mr* const mr = ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(error, EBUSY);
+    expected_violations = 1;
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+} // namespace
+} // namespace softverbs_test
+
+// These stand before libc's for all libraries of this program.
+
+extern "C" int madvise(void* address, std::size_t length, int advice) noexcept {
+    softverbs_test::call_hook();
+    return static_cast<int>(::syscall(SYS_madvise, address, length, advice));
+}
+
+extern "C" int munmap(void* address, std::size_t length) noexcept {
+    softverbs_test::call_hook();
+    return static_cast<int>(::syscall(SYS_munmap, address, length));
+}
