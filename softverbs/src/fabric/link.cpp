@@ -2,6 +2,7 @@
 #include "fabric/link.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -289,8 +290,11 @@ void Link::part() noexcept {
 
 void Link::ring_bell() noexcept {
     if (doorbell_) {
-        // Full means rung already.
-        ::eventfd_write(doorbell_.get(), 1);
+        // The other process could have made its eventfd block. One that is full was rung before.
+        pollfd room{.fd = doorbell_.get(), .events = POLLOUT, .revents = 0};
+        if (::poll(&room, 1, 0) > 0 && (room.revents & POLLOUT) != 0) {
+            ::eventfd_write(doorbell_.get(), 1);
+        }
         return;
     }
     Message poke;

@@ -61,6 +61,8 @@ class LocalNode final : public Node {
     void drop_client(std::vector<Client>::iterator client);
     /// False: no hello yet.
     [[nodiscard]] bool greet(Client& client, Handler& handler);
+    /// Whether process @p pid has the slot that it claims in its hello.
+    [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void admit(Client& client, ReceivedMessage& received, Handler& handler);
     void reap(Handler& handler);
 

@@ -148,10 +148,18 @@ bool LocalNode::greet(Client& client, Handler& handler) {
     return true;
 }
 
+bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
+    // The process that listens in a slot holds the slot's lock. The kernel says which process that
+    // is; the connection made for it is closed again at once.
+    pid_t owner = 0;
+    const UniqueFd socket = dial(rendezvous_, slot, owner);
+    return socket && owner == pid;
+}
+
 void LocalNode::admit(Client& client, ReceivedMessage& received, Handler& handler) {
     const Message& hello = received.message;
     if (hello.kind != MessageKind::hello || hello.number >= slots_ ||
-        !can_be_doorbell(received.descriptors[1])) {
+        !can_be_doorbell(received.descriptors[1]) || !owns_slot(client.pid, hello.number)) {
         return;
     }
     LinkMemory memory = LinkMemory::accept(received.descriptors[0].get(),

@@ -66,6 +66,48 @@ TEST_F(GarbageTest, AProperHelloIsWelcome) {
         << "no cookie is where the hello says";
 }
 
+TEST_F(GarbageTest, AHelloWithTheSlotOfAnotherProcessIsRefused) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe(ends.data()), 0);
+    const UniqueFd from_child(ends[0]);
+    const UniqueFd to_parent(ends[1]);
+    const Child child([&] {
+        const auto node = Node::open(directory.options());
+        const unsigned slot = node->slot();
+        static_cast<void>(::write(to_parent.get(), &slot, sizeof slot));
+        ::pause();
+        return 0;
+    });
+    unsigned slot = 0;
+    ASSERT_EQ(::read(from_child.get(), &slot, sizeof slot), static_cast<ssize_t>(sizeof slot));
+    const Impostor impostor(*peer.node, slot);
+    impostor.greet();
+    expect_refused(impostor.socket);
+    expect_useful();
+}
+
+TEST_F(GarbageTest, AHelloWithASlotThatNoProcessHasIsRefused) {
+    Impostor impostor(*peer.node, 7);
+    impostor.hello.number = peer.node->slot() == 3 || peer.node->slot() == 7 ? 4 : 3;
+    impostor.greet();
+    expect_refused(impostor.socket);
+    expect_useful();
+}
+
+TEST_F(GarbageTest, ADoorbellThatIsFullAndBlocksDoesNotStopTheSender) {
+    const Impostor impostor(*peer.node, 7);
+    impostor.greet();
+    peer.turn();
+    ASSERT_EQ(impostor.socket.hear().kind, MessageKind::welcome);
+    // The descriptor that the node has shares these with this one.
+    ASSERT_EQ(::eventfd_write(impostor.doorbell.get(), ~std::uint64_t{0} - 1), 0);
+    ASSERT_EQ(::fcntl(impostor.doorbell.get(), F_SETFL, 0), 0);
+    impostor.memory.incoming(Side::connector).sleeping.store(1);
+    Connection* const back = peer.node->connect(7);
+    ASSERT_NE(back, nullptr);
+    EXPECT_EQ(send(*back, Lane::requests, "wake up"), Sent::sent);
+}
+
 TEST_F(GarbageTest, RandomBytesAreRefused) {
     std::mt19937 random(2); // NOLINT(cert-msc51-cpp): the same each time
     for (const std::size_t size : {1U, 2U, 63U, 64U, 65U, 4096U}) {
@@ -276,7 +318,7 @@ TEST_F(GarbageTest, GarbageInARingCutsTheConnectionOff) {
     EXPECT_EQ(peer.seen.gone, 1U);
     EXPECT_TRUE(impostor.socket.closed());
     EXPECT_TRUE(peer.node->arm());
-    EXPECT_EQ(open_descriptors(), descriptors_before + 3) << "the impostor's";
+    EXPECT_EQ(open_descriptors(), descriptors_before + 4) << "the impostor's";
 }
 
 TEST_F(GarbageTest, AnImpossibleHeadCutsTheConnectionOff) {

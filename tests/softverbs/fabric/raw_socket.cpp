@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -63,6 +64,21 @@ Impostor::Impostor(const Node& node, unsigned slot, const RingSizes& sizes)
     hello.kind = MessageKind::hello;
     hello.number = slot;
     std::copy(sizes.begin(), sizes.end(), hello.ring_bytes.begin());
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string path = node.directory() + "/" + std::to_string(slot) + ".sock";
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    listener_.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
+        ::listen(listener_.get(), 16) == 0) {
+        path_ = path;
+    }
+}
+
+Impostor::~Impostor() {
+    if (!path_.empty()) {
+        ::unlink(path_.c_str());
+    }
 }
 
 } // namespace softverbs::fabric::testing

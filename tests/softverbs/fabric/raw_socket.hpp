@@ -33,8 +33,11 @@ class RawSocket {
 
 /// What a node would have sent in its place: rings, a doorbell, and a hello that fits.
 struct Impostor {
-    /// @param slot  of whom it pretends to be
+    /// Listens in slot @p slot, unless a process listens there already.
     Impostor(const Node& node, unsigned slot, const RingSizes& sizes = {16384, 8192});
+    Impostor(const Impostor&) = delete;
+    Impostor& operator=(const Impostor&) = delete;
+    ~Impostor();
 
     /// The descriptors of a hello.
     [[nodiscard]] std::vector<int> descriptors() const { return {file.get(), doorbell.get()}; }
@@ -46,6 +49,10 @@ struct Impostor {
     LinkMemory memory;
     UniqueFd doorbell;
     Message hello;
+
+  private:
+    UniqueFd listener_;
+    std::string path_;
 };
 
 } // namespace softverbs::fabric::testing
