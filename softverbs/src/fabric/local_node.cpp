@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/local_node.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,10 +11,16 @@
 #include <new>
 #include <system_error>
 
+#include "fabric/event_source.hpp"
 #include "fabric/no_cancellation.hpp"
+#include "fabric/report.hpp"
 
 namespace softverbs::fabric {
 namespace {
+
+constexpr unsigned most_events = 32;
+/// Bounds what one call of service() does. Further events make the next wait() end at once.
+constexpr unsigned most_rounds = 8;
 
 UniqueFd checked(int fd, const char* what) {
     if (fd < 0) {
@@ -51,13 +56,14 @@ LocalNode::LocalNode(const NodeOptions& options)
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       doorbell_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a doorbell")),
       wake_(checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a doorbell")),
-      spare_(checked(::open("/dev/null", O_RDONLY | O_CLOEXEC), "/dev/null")) {
+      acceptor_(slot_.listener(), epoll_.get()) {
     context_.pull = pull_wanted();
     context_.epoll = epoll_.get();
     context_.doorbell = doorbell_.get();
     rendezvous_.sweep();
-    if (!watch(slot_.listener(), Source::listener) || !watch(doorbell_.get(), Source::doorbell) ||
-        (network_ && !watch(network_->descriptor(), Source::network))) {
+    if (!watch(epoll_.get(), slot_.listener(), EventSource::listener) ||
+        !watch(epoll_.get(), doorbell_.get(), EventSource::doorbell) ||
+        (network_ && !watch(epoll_.get(), network_->descriptor(), EventSource::network))) {
         throw std::system_error(errno, std::system_category(), "softverbs cannot wait for events");
     }
 }
@@ -71,17 +77,16 @@ LocalNode::~LocalNode() {
 }
 
 void LocalNode::abandon() noexcept {
-    // The parent's: only the copies in this process go. Nothing is shut down, removed from the
-    // epoll, or unlinked.
+    // The parent still uses all of it. This process only closes its copies of the descriptors:
+    // nothing is shut down, removed from the epoll, or unlinked.
     links_.clear();
-    clients_.clear();
+    acceptor_.abandon();
     if (network_) {
         network_->abandon();
     }
     epoll_.reset();
     doorbell_.reset();
     wake_.reset();
-    spare_.reset();
     slot_.abandon();
     rendezvous_.close();
 }
@@ -89,7 +94,7 @@ void LocalNode::abandon() noexcept {
 Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
-        // The slot may have another process by now, before service() has noticed.
+        // Another process may have the slot by now, although service() has not noticed it yet.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }
@@ -98,12 +103,21 @@ Connection* LocalNode::connect(unsigned slot) noexcept {
         errno = ENOENT;
         return nullptr;
     }
+    Connection* made = nullptr;
     try {
-        return make_link(slot);
+        made = make_link(slot);
     } catch (const std::bad_alloc&) {
         errno = ENOMEM;
-        return nullptr;
     }
+    if (made == nullptr && (errno == EMFILE || errno == ENOMEM)) {
+        const int error = errno;
+        report(error == EMFILE ? "this process cannot connect to another one: it has as many "
+                                 "descriptors as it may have; raise ulimit -n"
+                               : "this process cannot connect to another one: there is no memory "
+                                 "for the rings; raise ulimit -v or the memory limit");
+        errno = error;
+    }
+    return made;
 }
 
 Connection* LocalNode::connect(const Route& route, unsigned slot) noexcept {
@@ -141,12 +155,12 @@ Connection* LocalNode::make_link(unsigned slot) {
         return nullptr;
     }
     const int number = socket.get();
-    if (!watch(number, Source::link)) {
+    if (!watch(epoll_.get(), number, EventSource::link)) {
         errno = ENOMEM;
         return nullptr;
     }
     links_.push_back(std::make_unique<Link>(context_, std::move(socket),
-                                            tag_of(Source::link, number), std::move(memory),
+                                            event_tag(EventSource::link, number), std::move(memory),
                                             Link::Side::connector, slot, pid, UniqueFd()));
     return links_.back().get();
 }
@@ -173,13 +187,89 @@ unsigned LocalNode::progress(Handler& handler, unsigned budget) {
     return done;
 }
 
+void LocalNode::service(Handler& handler) {
+    std::array<epoll_event, most_events> events{};
+    for (unsigned round = 0; round < most_rounds; ++round) {
+        const int ready = ::epoll_wait(epoll_.get(), events.data(), events.size(), 0);
+        for (int event = 0; event < ready; ++event) {
+            handle(events[static_cast<std::size_t>(event)].data.u64, handler);
+        }
+        if (ready < static_cast<int>(events.size())) {
+            break;
+        }
+    }
+    if (network_) {
+        network_->acknowledge();
+    }
+    reap(handler);
+}
+
+void LocalNode::handle(std::uint64_t tag, Handler& handler) {
+    const int fd = descriptor_of(tag);
+    const Acceptor::Admit admit = [&](UniqueFd& socket, pid_t pid, ReceivedMessage& hello) {
+        this->admit(socket, pid, hello, handler);
+    };
+    switch (source_of(tag)) {
+        case EventSource::listener:
+            acceptor_.accept(admit);
+            break;
+        case EventSource::doorbell:
+            drain_doorbell();
+            break;
+        case EventSource::client:
+            acceptor_.read(fd, admit);
+            break;
+        case EventSource::network:
+            break; // the caller calls progress() next
+        case EventSource::link: {
+            const auto found = std::find_if(links_.begin(), links_.end(), [fd](const auto& link) {
+                return link->socket() == fd;
+            });
+            if (found != links_.end()) {
+                (*found)->service(handler);
+            }
+            break;
+        }
+    }
+}
+
+bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
+    // The process that listens in a slot holds the slot's lock, and the kernel says which process
+    // that is. The connection made to learn it is closed again at once.
+    pid_t owner = 0;
+    const UniqueFd socket = dial(rendezvous_, slot, owner);
+    return socket && owner == pid;
+}
+
+void LocalNode::admit(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler) {
+    const Message& hello = received.message;
+    if (hello.kind != MessageKind::hello || hello.number >= slots_ ||
+        !can_be_doorbell(received.descriptors[1]) || !owns_slot(pid, hello.number)) {
+        return;
+    }
+    LinkMemory memory = LinkMemory::accept(received.descriptors[0].get(),
+                                           {hello.ring_bytes[0], hello.ring_bytes[1]});
+    const int number = socket.get();
+    if (!memory || !watch(epoll_.get(), number, EventSource::link)) {
+        return;
+    }
+    received.descriptors[0].reset();
+    links_.push_back(std::make_unique<Link>(
+        context_, std::move(socket), event_tag(EventSource::link, number), std::move(memory),
+        Link::Side::acceptor, hello.number, pid, std::move(received.descriptors[1])));
+    Link& link = *links_.back();
+    link.welcome(hello);
+    // The connector may have sent more messages behind its hello.
+    link.service(handler);
+}
+
 void LocalNode::reap(Handler& handler) {
     for (std::size_t at = 0; at < links_.size();) {
         if (!links_[at]->over()) {
             ++at;
             continue;
         }
-        // Out of the list first: the handler may connect again.
+        // Removed from the list before the call, because the handler may connect again.
         const std::unique_ptr<Link> gone = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;
@@ -189,7 +279,7 @@ void LocalNode::reap(Handler& handler) {
 }
 
 bool LocalNode::arm() noexcept {
-    answer_doorbell();
+    drain_doorbell();
     context_.armed = true;
     for (const auto& link : links_) {
         link->arm();
@@ -223,7 +313,7 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     const timespec limit{.tv_sec = timeout_ns / second, .tv_nsec = timeout_ns % second};
     const int ready =
         ::ppoll(descriptors.data(), descriptors.size(), timeout_ns < 0 ? nullptr : &limit, nullptr);
-    // Taken by who sleeps: taken by somebody else, it might not end the sleep.
+    // Only the sleeping thread drains this eventfd; another reader would swallow the wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
         eventfd_t count = 0;
         ::eventfd_read(wake_.get(), &count);
@@ -234,12 +324,12 @@ void LocalNode::wake() noexcept {
     ::eventfd_write(wake_.get(), 1);
 }
 
-void LocalNode::answer_doorbell() noexcept {
+void LocalNode::drain_doorbell() noexcept {
     eventfd_t count = 0;
     if (::eventfd_read(doorbell_.get(), &count) != 0 || !context_.armed) {
         return;
     }
-    // A thread that still sleeps may have missed the bell. It is to hear the next one.
+    // A thread that still sleeps may have missed this wakeup, so the next record has to ring again.
     for (const auto& link : links_) {
         link->arm();
     }

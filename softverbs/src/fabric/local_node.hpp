@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "fabric/acceptor.hpp"
 #include "fabric/link.hpp"
 #include "fabric/node.hpp"
 #include "fabric/rendezvous.hpp"
@@ -15,6 +16,7 @@
 
 namespace softverbs::fabric {
 
+/// The node of this process: its links to processes of this host, and its network to other hosts.
 class LocalNode final : public Node {
   public:
     explicit LocalNode(const NodeOptions& options);
@@ -37,33 +39,13 @@ class LocalNode final : public Node {
     void abandon() noexcept override;
 
   private:
-    /// A socket from which no hello has come yet.
-    struct Client {
-        UniqueFd socket;
-        pid_t pid;
-    };
-    using Links = std::vector<std::unique_ptr<Link>>;
-    /// What an event is about.
-    enum class Source : std::uint32_t { listener, doorbell, client, link, network };
-
-    [[nodiscard]] static constexpr std::uint64_t tag_of(Source source, int fd) noexcept {
-        return std::uint64_t{static_cast<std::uint32_t>(source)} << 32U |
-               static_cast<std::uint32_t>(fd);
-    }
-    [[nodiscard]] bool watch(int fd, Source source) noexcept;
     [[nodiscard]] Connection* make_link(unsigned slot);
     void handle(std::uint64_t tag, Handler& handler);
-    void answer_doorbell() noexcept;
-    void accept_clients(Handler& handler);
-    /// Accepts and closes one, without a descriptor to spare. False: there was none after all.
-    [[nodiscard]] bool reject_client() noexcept;
-    void read_client(int socket, Handler& handler);
-    void drop_client(std::vector<Client>::iterator client);
-    /// False: no hello yet.
-    [[nodiscard]] bool greet(Client& client, Handler& handler);
+    void drain_doorbell() noexcept;
     /// Whether process @p pid has the slot that it claims in its hello.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
-    void admit(Client& client, ReceivedMessage& received, Handler& handler);
+    void admit(UniqueFd& socket, pid_t pid, ReceivedMessage& hello, Handler& handler);
+    /// Reports links that ended, and frees them.
     void reap(Handler& handler);
 
     Rendezvous rendezvous_;
@@ -75,13 +57,10 @@ class LocalNode final : public Node {
     UniqueFd epoll_;
     UniqueFd doorbell_;
     UniqueFd wake_;
-    /// Given up for a moment to accept a process that has to be turned away for want of
-    /// descriptors.
-    UniqueFd spare_;
+    Acceptor acceptor_;
     LinkContext context_;
-    std::vector<Client> clients_;
-    Links links_;
-    /// Whose turn it is to be first in progress().
+    std::vector<std::unique_ptr<Link>> links_;
+    /// The link that the next progress() serves first.
     std::size_t first_ = 0;
 };
 

@@ -42,6 +42,24 @@ std::optional<unsigned> slot_of(std::string_view name) noexcept {
     return slot;
 }
 
+/// What the user can do about a file that cannot be made.
+const char* hint_for(int error) noexcept {
+    switch (error) {
+        case ENOSPC:
+        case EDQUOT:
+            return "; free space there, or set SOFTVERBS_DIR to a directory of your own";
+        case EROFS:
+        case EACCES:
+        case EPERM:
+            return "; set SOFTVERBS_DIR to a directory that you can write to";
+        case EMFILE:
+        case ENFILE:
+            return "; raise ulimit -n";
+        default:
+            return "";
+    }
+}
+
 struct DirectoryCloser {
     void operator()(DIR* directory) const noexcept { ::closedir(directory); }
 };
@@ -115,7 +133,7 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             if (errno == ENOENT && !create) {
                 return {};
             }
-            fail(errno, "softverbs cannot open " + path_ + "/" + name);
+            fail(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
         }
         // The kernel gives it up when the process ends in whatever way. A child by fork(2) shares
         // it.

@@ -12,10 +12,11 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <cstdio>
 #include <new>
 #include <system_error>
 #include <utility>
+
+#include "fabric/report.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -26,8 +27,6 @@ constexpr std::int64_t handshake_ns = 3 * second_ns;
 /// More peers than this that have not proven the secret push out the oldest of them.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
-/// The same line is not printed again within this time.
-constexpr std::int64_t quiet_ns = 10 * second_ns;
 /// A host that acknowledges nothing for this long has lost its connections.
 constexpr unsigned user_timeout_ms = 15'000;
 
@@ -237,8 +236,8 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                 continue;
             }
             if (errno == EMFILE || errno == ENFILE) {
-                report(listener.address,
-                       "a connection is not accepted: this process has as many "
+                report(to_string(listener.address) +
+                       ": a connection is not accepted: this process has as many "
                        "descriptors as it may; raise ulimit -n");
                 // Only the oldest unproven peer can be given up for it.
                 if (!unproven_.empty()) {
@@ -289,7 +288,7 @@ void TcpNetwork::continue_handshake(std::size_t position) {
 void TcpNetwork::drop_peer(std::size_t position, const std::string& why) {
     const auto peer = unproven_.begin() + static_cast<std::ptrdiff_t>(position);
     if (!why.empty()) {
-        report(peer->route.remote, why);
+        report(to_string(peer->route.remote) + ": " + why);
     }
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->socket.get(), nullptr);
     unproven_.erase(peer);
@@ -349,7 +348,7 @@ void TcpNetwork::reap(Handler& handler) {
         std::erase_if(attempts_,
                       [&](const Attempt& attempt) { return attempt.socket == ended->socket(); });
         if (!ended->failure().empty()) {
-            report(ended->route().remote, ended->failure());
+            report(to_string(ended->route().remote) + ": " + ended->failure());
         }
         ++context_.deliveries;
         handler.on_gone(*ended);
@@ -371,17 +370,6 @@ bool TcpNetwork::arm() noexcept {
         return false;
     }
     return true;
-}
-
-void TcpNetwork::report(const HostAddress& peer, const std::string& why) {
-    const std::string line = to_string(peer) + ": " + why;
-    const std::int64_t now = now_ns();
-    if (line == reported_ && now - reported_at_ns_ < quiet_ns) {
-        return;
-    }
-    std::fprintf(stderr, "softverbs: %s\n", line.c_str());
-    reported_ = line;
-    reported_at_ns_ = now;
 }
 
 } // namespace softverbs::fabric

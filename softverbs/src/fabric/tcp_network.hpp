@@ -68,8 +68,6 @@ class TcpNetwork {
     void end_overdue_handshakes();
     void set_timer() noexcept;
     void reap(Handler& handler);
-    /// One line on stderr, unless the same line came within the last seconds.
-    void report(const HostAddress& peer, const std::string& why);
 
     NetworkSettings settings_;
     unsigned slot_ = 0;
@@ -80,8 +78,6 @@ class TcpNetwork {
     std::vector<UnprovenPeer> unproven_;
     std::vector<Attempt> attempts_;
     std::vector<std::unique_ptr<TcpLink>> links_;
-    std::string reported_;
-    std::int64_t reported_at_ns_ = 0;
 };
 
 } // namespace softverbs::fabric

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/acceptor.hpp"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+#include "fabric/event_source.hpp"
+#include "fabric/rendezvous.hpp"
+#include "fabric/report.hpp"
+
+namespace softverbs::fabric {
+namespace {
+
+/// Connections that one call accepts. The rest makes the next wait() of the node end at once.
+constexpr unsigned most_accepted = 64;
+/// A client that sends nothing is dropped when this many newer ones send nothing either.
+constexpr std::size_t most_clients = 64;
+
+UniqueFd open_spare() noexcept {
+    return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+} // namespace
+
+Acceptor::Acceptor(int listener, int epoll)
+    : listener_(listener), epoll_(epoll), spare_(open_spare()) {
+    if (!spare_) {
+        throw std::system_error(errno, std::system_category(), "softverbs cannot open /dev/null");
+    }
+}
+
+void Acceptor::abandon() noexcept {
+    clients_.clear();
+    spare_.reset();
+}
+
+void Acceptor::accept(const Admit& admit) {
+    for (unsigned count = 0; count < most_accepted; ++count) {
+        UniqueFd socket(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!socket) {
+            if ((errno == EMFILE || errno == ENFILE) && reject()) {
+                continue;
+            }
+            return;
+        }
+        const auto pid = peer_process(socket.get());
+        if (!pid) {
+            continue;
+        }
+        Client client{std::move(socket), *pid};
+        if (greet(client, admit)) {
+            continue;
+        }
+        if (clients_.size() >= most_clients) {
+            drop(clients_.begin());
+        }
+        if (watch(epoll_, client.socket.get(), EventSource::client)) {
+            clients_.push_back(std::move(client));
+        }
+    }
+}
+
+bool Acceptor::reject() noexcept {
+    // In the queue of the listener, the connection would end every wait() at once, and its process
+    // would wait for an answer.
+    if (!spare_) {
+        return false;
+    }
+    spare_.reset();
+    UniqueFd refused(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+    const bool done = static_cast<bool>(refused);
+    refused.reset();
+    spare_ = open_spare();
+    if (done) {
+        report(
+            "a process cannot connect: this process has as many descriptors as it may have; "
+            "raise ulimit -n");
+    }
+    return done;
+}
+
+void Acceptor::read(int socket, const Admit& admit) {
+    const auto found =
+        std::find_if(clients_.begin(), clients_.end(),
+                     [socket](const Client& client) { return client.socket.get() == socket; });
+    if (found != clients_.end() && greet(*found, admit)) {
+        drop(found);
+    }
+}
+
+void Acceptor::drop(std::vector<Client>::iterator client) {
+    if (client->socket) {
+        ::epoll_ctl(epoll_, EPOLL_CTL_DEL, client->socket.get(), nullptr);
+    }
+    clients_.erase(client);
+}
+
+bool Acceptor::greet(Client& client, const Admit& admit) {
+    ReceivedMessage received;
+    switch (receive(client.socket.get(), received)) {
+        case Arrival::nothing:
+            return false;
+        case Arrival::message:
+            try {
+                admit(client.socket, client.pid, received);
+            } catch (const std::bad_alloc&) {
+                // The socket is closed, which its process notices.
+            }
+            return true;
+        case Arrival::closed:
+        case Arrival::garbage:
+            break;
+    }
+    return true;
+}
+
+} // namespace softverbs::fabric

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace softverbs::fabric {
+
+/// What a descriptor in a node's epoll belongs to.
+enum class EventSource : std::uint32_t { listener, doorbell, client, link, network };
+
+/// The data of an event: its source and its descriptor.
+[[nodiscard]] constexpr std::uint64_t event_tag(EventSource source, int fd) noexcept {
+    return std::uint64_t{static_cast<std::uint32_t>(source)} << 32U |
+           static_cast<std::uint32_t>(fd);
+}
+[[nodiscard]] constexpr EventSource source_of(std::uint64_t tag) noexcept {
+    return static_cast<EventSource>(tag >> 32U);
+}
+[[nodiscard]] constexpr int descriptor_of(std::uint64_t tag) noexcept {
+    return static_cast<int>(tag & 0xffffffffU);
+}
+
+/// Adds a descriptor to an epoll, or changes its source there. False and errno on failure.
+[[nodiscard]] inline bool watch(int epoll, int fd, EventSource source) noexcept {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = event_tag(source, fd);
+    return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0 ||
+           (errno == EEXIST && ::epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &event) == 0);
+}
+
+} // namespace softverbs::fabric
