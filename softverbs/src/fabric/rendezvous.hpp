@@ -66,8 +66,9 @@ class Slot {
     /// is gone should not reach the next one.
     /// @param is_usable  called with the number of a slot that is free; false: another one is tried
     /// @throws std::system_error ENOSPC: all are taken; what the system calls say.
-    Slot(const Rendezvous& rendezvous, unsigned slots,
-         const std::function<bool(unsigned)>& is_usable);
+    Slot(
+        const Rendezvous& rendezvous, unsigned slots,
+        const std::function<bool(unsigned)>& is_usable = [](unsigned) { return true; });
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
     ~Slot();
