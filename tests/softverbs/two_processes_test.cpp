@@ -242,29 +242,30 @@ TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
 
 TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
     constexpr unsigned reads = 16;
+    constexpr std::uint32_t length = one_mib / 8;
     run(
         [](End& end) {
             end.meet();
             // Long enough for some reads to fail to fetch, each of which is repeated by records.
-            for (std::uint64_t id = 0; id < 300; ++id) {
-                end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
+            for (std::uint64_t id = 0; id < 30; ++id) {
+                end.post(IBV_WR_RDMA_READ, id, half, length, 0);
                 end.expect(id);
             }
             end.meet();
             softverbs_counters before{};
             softverbs_get_counters(&before);
             for (std::uint64_t id = 0; id < reads; ++id) {
-                end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
+                end.post(IBV_WR_RDMA_READ, id, half, length, 0);
                 end.expect(id);
             }
             softverbs_counters after{};
             softverbs_get_counters(&after);
-            // One response each says what to fetch; as records each would have 64.
+            // One response each says what to fetch; as records each would have 8.
             EXPECT_LE(after.received - before.received, std::uint64_t{2} * reads);
             end.meet();
         },
         [](End& end) {
-            end.put(0, one_mib, 1);
+            end.put(0, length, 1);
             end.meet();
             {
                 const std::jthread other([&](const std::stop_token& over) {
