@@ -71,8 +71,8 @@ mend() { ip -n "$namespace" link set "wire$1" up; }
 nothing_left_on_hosts() {
     local host left
     for ((host = 1; host <= hosts; host++)); do
-        left=$(ls -A -- "$scratch/host$host")
-        verdict "nothing is left behind on host $host" "the rendezvous directory is empty" \
+        left=$(find "$scratch/host$host" -name '*.lock' -o -name '*.sock')
+        verdict "nothing is left behind on host $host" "no locks, no sockets" \
             "${left:+left: $left}"
     done
 }
