@@ -7,8 +7,8 @@
 
 namespace softverbs::fabric {
 
-/// The value of a variable of the environment; empty when it is not set. A program that runs with
-/// more privileges than its user does not see the variables that its user has set.
+/// The value of an environment variable; empty if it is not set. In a set-user-ID program the
+/// variables are ignored (secure_getenv(3)).
 [[nodiscard]] inline std::string_view environment_variable(const char* name) noexcept {
     const char* const value = ::secure_getenv(name);
     return value == nullptr ? std::string_view() : std::string_view(value);

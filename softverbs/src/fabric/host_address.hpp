@@ -11,17 +11,18 @@
 
 namespace softverbs::fabric {
 
-/// The IP address of a host, in network byte order: an IPv6 address, or an IPv4 address in its
-/// mapped form (::ffff:a.b.c.d), as in a RoCE GID. All zeros mean "this host".
+/// The IP address of a host in network byte order: IPv6, or IPv4 in its mapped form
+/// (::ffff:a.b.c.d), as in a RoCE GID. All zeros mean this host.
 struct HostAddress {
     std::array<std::byte, 16> bytes{};
 
     friend bool operator==(const HostAddress&, const HostAddress&) = default;
-    /// Whether the address names a host.
+    /// True unless the address is all zeros.
     explicit operator bool() const noexcept { return *this != HostAddress{}; }
 };
 
-/// The two addresses of a connection between hosts. All zeros: a connection within this host.
+/// The two addresses of a connection between hosts. Both are zeros for a connection within this
+/// host.
 struct Route {
     HostAddress local;
     HostAddress remote;
@@ -30,12 +31,12 @@ struct Route {
 };
 
 [[nodiscard]] bool is_ipv4(const HostAddress& address) noexcept;
-/// Whether a connection to the address can be made from any interface: neither unspecified,
-/// loopback, link-local nor multicast.
+/// Whether other hosts can connect to the address: it is not unspecified, loopback, link-local or
+/// multicast.
 [[nodiscard]] bool is_global(const HostAddress& address) noexcept;
-/// "192.0.2.1" or "2001:db8::1".
+/// The address as text, such as "192.0.2.1" or "2001:db8::1".
 [[nodiscard]] std::string to_string(const HostAddress& address);
-/// The reverse of to_string(); nothing where @p text is no address.
+/// Parses an IPv4 or IPv6 address. Returns nothing if @p text is not an address.
 [[nodiscard]] std::optional<HostAddress> parse_host_address(const std::string& text);
 
 /// The socket address of a host and a port.
@@ -49,7 +50,7 @@ struct SocketAddress {
         return reinterpret_cast<const sockaddr*>(&storage);
     }
 };
-/// The host of a socket address; nothing where that is neither IPv4 nor IPv6.
+/// The host address of an IPv4 or IPv6 socket address; nothing for other families.
 [[nodiscard]] std::optional<HostAddress> host_of(const sockaddr& address) noexcept;
 
 } // namespace softverbs::fabric

@@ -18,9 +18,9 @@ constexpr std::size_t index(Lane lane) noexcept {
     return static_cast<std::size_t>(lane);
 }
 
-/// Between accesses to memory that another process has as well.
+/// A full barrier between accesses to memory that is shared with another process.
 void fence() noexcept {
-    // ThreadSanitizer does not know fences, and looks at the threads of one process only.
+    // ThreadSanitizer does not support fences, and it checks threads of one process only.
 #ifndef __SANITIZE_THREAD__
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
@@ -29,8 +29,8 @@ void fence() noexcept {
 } // namespace
 
 bool can_be_doorbell(const UniqueFd& fd) noexcept {
-    // Writing to a pipe could raise SIGPIPE, and to a file could fill a disk. An eventfd is no file
-    // of any type that fstat(2) knows.
+    // Only an eventfd is safe to write to: a pipe could raise SIGPIPE and a file could fill a disk.
+    // fstat(2) reports no file type for an eventfd.
     struct stat status {};
     return fd && ::fstat(fd.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0 &&
            (::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0;
@@ -57,7 +57,8 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       doorbell_(std::move(doorbell)),
       mailbox_(std::move(socket), context.epoll, tag) {
     if (context_.armed) {
-        // Somebody sleeps already. What has come before is seen here.
+        // A thread already sleeps in wait(). Records that arrived before arm() rang no doorbell, so
+        // check for them here.
         arm();
         if (pending()) {
             ::eventfd_write(context_.doorbell, 1);
@@ -102,8 +103,7 @@ void Link::published(Lane lane) noexcept {
 }
 
 bool Link::has_room(Lane lane, std::size_t length) noexcept {
-    // To somebody who is gone it is not room that is missing: what waits for it would wait for
-    // ever.
+    // A closed connection counts as having room: a caller that waited for room would wait forever.
     return state_ != State::open || room(lane, length) || state_ != State::open;
 }
 
@@ -114,7 +114,8 @@ bool Link::room(Lane lane, std::size_t length) noexcept {
         wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
         starved_[at] = true;
         if (context_.armed) {
-            // Somebody sleeps who did not know of this.
+            // A thread already sleeps in wait(), and arm() did not request a doorbell for this
+            // lane. Request it, then check again.
             outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
             found = out_[at].room(length);
         }
@@ -131,12 +132,12 @@ std::uint64_t Link::taken() const noexcept {
 
 void Link::withdraw(Lane lane) noexcept {
     outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
-    // Before whatever this process writes to the memory from now on.
+    // The new number must be visible before this process changes the memory.
     fence();
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // After what was read from the memory.
+    // The memory must have been read before the number is loaded.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }
@@ -197,7 +198,8 @@ unsigned Link::hand_out_requests(Handler& handler, unsigned budget) {
             break;
         }
         ++done;
-        // Only now: that may have taken long, or this process was stopped meanwhile.
+        // Count the request only after the handler has returned: the requester must not see it as
+        // consumed while this process is slow or stopped.
         incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
         ring.pop();
@@ -273,7 +275,8 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // What was refused because of the other side may be taken now.
+    // Deliver a rejected request again: the closed connection may have removed the reason for the
+    // rejection.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {
@@ -284,13 +287,14 @@ void Link::hang_up() noexcept {
 
 void Link::part() noexcept {
     mailbox_.detach();
-    // Not left to close(2), for the reason given in detach().
+    // close(2) alone does not shut the socket down if a child by fork(2) has it open as well.
     ::shutdown(mailbox_.socket(), SHUT_RDWR);
 }
 
 void Link::ring_bell() noexcept {
     if (doorbell_) {
-        // The other process could have made its eventfd block. One that is full was rung before.
+        // The other process can make its eventfd blocking, so poll before the write. If the
+        // eventfd is full, it was rung before.
         pollfd room{.fd = doorbell_.get(), .events = POLLOUT, .revents = 0};
         if (::poll(&room, 1, 0) > 0 && (room.revents & POLLOUT) != 0) {
             ::eventfd_write(doorbell_.get(), 1);
@@ -299,7 +303,7 @@ void Link::ring_bell() noexcept {
     }
     Message poke;
     poke.kind = MessageKind::poke;
-    // A socket that is full wakes the other side as well.
+    // An error can be ignored: if the socket is full, its messages wake the other side.
     static_cast<void>(post(mailbox_.socket(), poke, {}));
 }
 

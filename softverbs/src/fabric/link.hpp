@@ -16,32 +16,32 @@
 
 namespace softverbs::fabric {
 
-/// What the links of a node share. It outlives them.
+/// State that all links of a node share. It outlives them.
 struct LinkContext {
     int epoll = -1;
-    /// Rung by the other sides of all links.
+    /// The eventfd that the other processes of all links ring.
     int doorbell = -1;
-    /// Whether other processes' memory may be read.
+    /// Whether process_vm_readv(2) may be used to read the memory of other processes.
     bool pull = true;
-    /// Between Node::arm() and Node::disarm().
+    /// True between Node::arm() and Node::disarm().
     bool armed = false;
-    /// What has been handed to the handler so far. A record that was refused is worth another try
-    /// once this has changed.
+    /// Counts the calls of the handler. A request that the handler rejected is delivered again
+    /// after this counter has changed.
     std::uint64_t deliveries = 0;
     Cookie cookie;
 };
 
-/// Whether a descriptor that came from another process can be rung without harm: an eventfd(2) that
-/// does not block.
+/// Whether a descriptor received from another process is a non-blocking eventfd(2), which can be
+/// written without harm.
 [[nodiscard]] bool can_be_doorbell(const UniqueFd& fd) noexcept;
 
-/// One end of a connection.
+/// One end of a connection within a host.
 class Link final : public Connection {
   public:
     using Side = LinkMemory::Side;
 
-    /// @param socket   connected, and in the epoll with the data @p tag
-    /// @param doorbell of the other side; may be none yet
+    /// @param socket    connected; already registered in the epoll with the event data @p tag
+    /// @param doorbell  the eventfd of the other side; empty if it is not known yet
     Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
          unsigned slot, pid_t pid, UniqueFd doorbell);
 
@@ -69,32 +69,33 @@ class Link final : public Connection {
                                      std::span<const std::byte> bytes) noexcept override;
 
     [[nodiscard]] int socket() const noexcept { return mailbox_.socket(); }
-    /// Whether records can still be sent, as far as this process has noticed.
+    /// Whether records can be sent. It may still be true after the other process has ended.
     [[nodiscard]] bool open() const noexcept { return state_ == State::open; }
-    /// Whether the other process lives, looked up at most every millisecond.
+    /// Whether the other process is alive. The result is cached for one millisecond.
     [[nodiscard]] bool alive() noexcept;
 
-    /// Hands out records, at most @p budget; how many it was.
+    /// Delivers at most @p budget records to @p handler and returns their number.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Reads and writes the socket.
+    /// Receives messages from the socket, and sends the queued ones.
     void service(Handler& handler);
-    /// The acceptor's first message. @p hello is the connector's.
+    /// Sends the first message of the acceptor. @p hello is the connector's first message.
     void welcome(const Message& hello) noexcept;
 
     void arm() noexcept;
     void disarm() noexcept;
-    /// Whether there is something to do, as seen after arm().
+    /// Whether a record can be delivered, or a full lane has room again. Call it after arm().
     [[nodiscard]] bool pending() noexcept;
 
-    /// Whether on_gone() is due: nothing more comes, and what came has been handed out.
+    /// Whether the connection is closed and all received records are delivered, so that on_gone()
+    /// can be called.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Tells the other side at once that this one goes.
+    /// Shuts the socket down, so that the other side detects the end of the connection at once.
     void part() noexcept;
 
   private:
     enum class State : std::uint8_t {
         open,
-        /// The other side is gone; what it sent is being handed out.
+        /// The other side has closed the socket; its last records are being delivered.
         closing,
         over,
     };
@@ -118,11 +119,11 @@ class Link final : public Connection {
     void send_or_cut(const Message& message) noexcept;
     void close_when_drained() noexcept;
     void hang_up() noexcept;
-    /// The other side does not keep to the protocol.
+    /// Closes the connection because the other side violated the protocol.
     void cut() noexcept { state_ = State::over; }
     void ring_bell() noexcept;
 
-    // What each record needs stands first.
+    // The members that each record needs come first, to share cache lines.
     LinkContext& context_;
     Direction& incoming_;
     Direction& outgoing_;
@@ -130,11 +131,12 @@ class Link final : public Connection {
     std::array<RingProducer, lanes> out_;
     std::size_t longest_;
     State state_ = State::open;
-    /// A request was refused, and when: LinkContext::deliveries.
+    /// Whether the handler rejected the next request; refused_at_ is the value of
+    /// LinkContext::deliveries at that time.
     bool refused_ = false;
-    /// Whether a lane was found full since there was room last.
+    /// Per lane: whether a record did not fit, and on_room() has not been called since.
     std::array<bool, lanes> starved_{};
-    /// The shortest record that did not fit.
+    /// Per lane: the length of the shortest record that did not fit.
     std::array<std::size_t, lanes> wanted_{};
     std::uint64_t refused_at_ = 0;
     std::uint64_t sent_ = 0;
@@ -145,7 +147,8 @@ class Link final : public Connection {
     GrantTable& grants_;    // by this side
     GrantTable& grants_to_; // this side, by the other one
     bool has_granted_ = false;
-    /// The other side did not end a write after its grant was withdrawn.
+    /// False after the other side did not end a direct write within the time limit of
+    /// withdraw_grants(). It then gets no more grants.
     bool trusts_writer_ = true;
 
     Side side_;
@@ -157,7 +160,7 @@ class Link final : public Connection {
     UniqueFd doorbell_;
     Mailbox mailbox_;
     Pulled pulled_;
-    /// What was offered to the other side, and whether it has answered.
+    /// The ids of the memory that this side shares, and whether the other side has replied.
     std::map<std::uint32_t, bool> shares_;
 };
 

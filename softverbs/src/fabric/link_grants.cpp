@@ -6,17 +6,19 @@
 
 #include "fabric/link.hpp"
 
-// Writes by the other process into memory of this one, and the other way round, without a record.
+// Direct writes between two processes, without a record. The writer copies with
+// process_vm_writev(2) into memory that the owner has granted.
 //
-// The writer sets Direction::writing, then looks whether the grant is usable, writes, and clears
-// the mark. The granting side makes the grant unusable, and then waits until the mark is clear. All
-// four are sequentially consistent, so either the writer sees that the grant is withdrawn, or the
-// granting side sees the mark and waits for the end of the write.
+// The writer sets Direction::writing, checks that the grant is usable, writes, and clears
+// Direction::writing. The owner marks the grant as unusable, then waits until Direction::writing is
+// clear. These four accesses are sequentially consistent. So either the writer sees that the grant
+// is withdrawn, or the owner sees Direction::writing and waits for the end of the write.
 
 namespace softverbs::fabric {
 namespace {
 
-/// How long a withdrawal waits for a process that has stopped in the middle of a write.
+/// The maximum time that withdraw_grants() waits for the end of a write, for example by a process
+/// that was stopped.
 constexpr std::int64_t longest_wait_ns = 1'000'000'000;
 constexpr unsigned spins = 100;
 

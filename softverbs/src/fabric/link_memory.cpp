@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t header_bytes = 4096;
 constexpr std::size_t smallest_ring = 4096;
 constexpr std::size_t largest_ring = std::size_t{64} << 20U;
-/// A file that shrinks would turn the other side's next access into SIGBUS.
+/// If either side could shrink the file, the next access of the other side would raise SIGBUS.
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t grants_at = 1024;
 static_assert(2 * sizeof(Direction) <= grants_at);
@@ -27,16 +27,16 @@ std::size_t total_bytes(const RingSizes& sizes) noexcept {
     return header_bytes + 2 * std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-/// Whether the kernel hands out memory that it may not have (vm.overcommit_memory other than 2).
+/// Whether the kernel overcommits memory (vm.overcommit_memory is not 2).
 bool overcommits() noexcept {
     const UniqueFd file(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
     char mode = '0';
     return !file || ::read(file.get(), &mode, 1) != 1 || mode != '2';
 }
 
-/// Gives the file its size. Its storage comes with the first access to each page, so that rings
-/// take up no more memory than was used of them. Where that access could fail, which would be
-/// SIGBUS, all storage is reserved at once.
+/// Sets the size of the file. With overcommit its pages are allocated at the first access, so
+/// unused parts of the rings need no memory. Without overcommit that allocation could fail and
+/// raise SIGBUS, so all pages are allocated here.
 int resize(int fd, std::size_t size) noexcept {
     if (overcommits()) {
         return ::ftruncate(fd, static_cast<off_t>(size));
@@ -57,7 +57,8 @@ bool valid(const RingSizes& sizes) noexcept {
 }
 
 std::size_t longest_record(const RingSizes& sizes) noexcept {
-    // More than half of a ring may never fit in: what is skipped before it does not fit beside it.
+    // A record longer than half of the ring may never fit, because the skipped space before it
+    // counts as well.
     return std::min(sizes[0] / 4, sizes[1] / 2) - record_header_bytes;
 }
 

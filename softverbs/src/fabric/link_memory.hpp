@@ -13,35 +13,39 @@
 
 namespace softverbs::fabric {
 
-/// Two lines: some processors fetch them in pairs.
+/// Two cache lines of 64 bytes, because some processors prefetch them in pairs.
 inline constexpr std::size_t line_bytes = 128;
 
-/// What the shared memory holds for one direction of a connection, apart from the rings' bytes. It
-/// starts as zeroes. Each line has one writer, but for the flags that a bell takes back.
+/// The control words of one direction of a connection, in shared memory. They start as zeros. Each
+/// group of cache lines has one writer, except that the side that rings a doorbell clears the flag
+/// which requested it.
 struct Direction {
     // Written by the producer.
-    /// The producer sleeps until there is room: whoever makes some rings.
+    /// 1: the producer waits for room in the lane, and the consumer must ring its doorbell when it
+    /// frees some.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// How often the producer has withdrawn what it had offered to be read.
+    /// How often the producer has called Connection::withdraw() for the lane.
     std::atomic<std::uint32_t> withdrawn[lanes];
-    /// The producer is writing to memory that the consumer has granted: 1, otherwise 0.
+    /// 1 while the producer writes into memory that the consumer has granted.
     std::atomic<std::uint32_t> writing;
 
     // Written by the consumer.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];
-    /// Records taken out of the lane of requests.
+    /// The number of requests that the consumer has processed.
     std::atomic<std::uint64_t> taken;
 
-    // Written by the consumer, and rarely: the producer looks here after each record.
+    // Written by the consumer, and rarely. The producer reads it after each record, so it is not in
+    // the cache lines of the consumer's indices.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
-    /// A PullMethod: whether the consumer can read the producer's private memory.
+    /// A PullMethod: how the consumer can read the producer's private memory.
     std::atomic<std::uint32_t> pull;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Direction) == 3 * line_bytes);
 
-/// A WriteGrant in shared memory, for the producer of a direction. The consumer changes the other
-/// members only while usable is 0 and Direction::writing was 0 after that.
+/// A WriteGrant in shared memory. The producer of the direction is the writer; the consumer owns
+/// the granted memory. The consumer changes the other members only after it has set usable to 0 and
+/// then seen Direction::writing equal to 0.
 struct GrantSlot {
     std::atomic<std::uint64_t> usable; // 1, otherwise 0
     std::atomic<std::uint64_t> writer;
@@ -56,32 +60,33 @@ using GrantTable = std::array<GrantSlot, grant_slots>;
 /// Bytes of each ring, in the order of Lane.
 using RingSizes = std::array<std::size_t, lanes>;
 
-/// Whether rings can have these sizes: powers of two from 4 KiB to 64 MiB.
+/// Whether the sizes are valid: powers of two from 4 KiB to 64 MiB.
 [[nodiscard]] bool valid(const RingSizes& sizes) noexcept;
-/// The longest record for which rings of these sizes always have room once they are empty.
+/// The maximum length of a record: one that always fits into an empty ring.
 [[nodiscard]] std::size_t longest_record(const RingSizes& sizes) noexcept;
 
-/// The memory that the two sides of a connection share: a Direction each way, then the rings.
+/// The shared memory of a connection: a Direction for each direction, the grant tables, then the
+/// rings.
 class LinkMemory {
   public:
-    /// The side that made the connection is 0, the other one 1: direction 0 leads from 0 to 1.
+    /// The connector created the connection. Direction 0 leads from the connector to the acceptor.
     enum class Side : unsigned { connector, acceptor };
 
     LinkMemory() = default;
-    /// Makes memory of a connector. The descriptor goes to the acceptor. Empty, with errno (EMFILE,
-    /// ENOMEM), where there is none to be had.
+    /// Creates the memory. The connector calls it and sends the descriptor @p fd to the acceptor.
+    /// Returns an empty object and sets errno (EMFILE, ENOMEM) on failure.
     [[nodiscard]] static LinkMemory make(const RingSizes& sizes, UniqueFd& fd) noexcept;
-    /// Maps what a connector sent. Empty, with errno, where that is not what make() makes: EINVAL,
-    /// or ENOMEM.
+    /// Maps the memory that a connector sent. Returns an empty object and sets errno on failure:
+    /// EINVAL (not a sealed memfd of the right size), ENOMEM.
     [[nodiscard]] static LinkMemory accept(int fd, const RingSizes& sizes) noexcept;
 
     explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
     [[nodiscard]] const RingSizes& sizes() const noexcept { return sizes_; }
-    /// What @p side takes its records out of.
+    /// The direction in which @p side receives.
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
-    /// What @p side puts its records into.
+    /// The direction in which @p side sends.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
-    /// What @p side has granted, and what was granted to it.
+    /// The grants by @p side to the other side, and those by the other side to @p side.
     [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
     [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
     [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;

@@ -10,9 +10,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Letters read in one go, so that one process cannot keep this one from the others.
+/// Maximum number of messages received in one call, so that one process cannot starve the other
+/// connections.
 constexpr unsigned most_letters = 64;
-/// Each mapping counts against vm.max_map_count, which other parts of the program need, too.
+/// Maximum number of mapped shares, because each counts against vm.max_map_count of the whole
+/// process.
 constexpr std::size_t most_pulled = 16384;
 constexpr std::int64_t trust_ns = 1'000'000;
 
@@ -31,7 +33,8 @@ void Link::welcome(const Message& hello) noexcept {
     Message message;
     message.kind = MessageKind::welcome;
     context_.cookie.tell(message);
-    // Where it does not get there, the connector goes on poking. If it is gone, reading will tell.
+    // An error can be ignored: without the doorbell the connector sends poke messages. If the
+    // connector has ended, service() detects it.
     static_cast<void>(mailbox_.send(message, context_.doorbell));
 }
 
@@ -67,7 +70,7 @@ int Link::pull_private(std::uint64_t address, std::span<std::byte> into) noexcep
     if (!can_pull_) {
         return EPERM;
     }
-    // Its number could be another process's by now.
+    // If the process has ended, the kernel may have reused its PID.
     return alive() ? read_process(pid_, address, into) : ESRCH;
 }
 
@@ -128,8 +131,8 @@ void Link::unshare(std::uint32_t id) noexcept {
 
 void Link::send_or_cut(const Message& message) noexcept {
     const int error = mailbox_.send(message);
-    // EPIPE is noticed, and dealt with in order, when the socket is read. Whoever lets thousands of
-    // messages lie gets no more.
+    // service() handles EPIPE when it reads the end of the socket. Any other error means that the
+    // other process does not read its messages, so the connection is closed.
     if (error != 0 && error != EPIPE) {
         cut();
     }
@@ -181,7 +184,7 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
                 break;
             }
             welcomed_ = true;
-            // Without one, pokes go on.
+            // Without a valid doorbell this side continues to send poke messages.
             if (can_be_doorbell(received.descriptors[0])) {
                 doorbell_ = std::move(received.descriptors[0]);
             }
@@ -193,7 +196,7 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
             import(received);
             break;
         case MessageKind::shared:
-            // What was taken back meanwhile is nobody's business any more.
+            // The reply is ignored if the memory was unshared in the meantime.
             if (const auto found = shares_.find(message.number);
                 found != shares_.end() && !std::exchange(found->second, true)) {
                 ++context_.deliveries;

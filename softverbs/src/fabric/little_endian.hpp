@@ -7,9 +7,9 @@
 
 namespace softverbs::fabric {
 
-/// Everything that travels between hosts is little-endian.
+/// Accessors for numbers in messages between hosts, which are little-endian.
 
-/// Writes a number at @p offset.
+/// Stores @p value at the byte offset @p offset.
 template <std::unsigned_integral Value>
 void store_little_endian(std::span<std::byte> to, std::size_t offset, Value value) noexcept {
     for (std::size_t i = 0; i < sizeof value; ++i) {
@@ -17,7 +17,7 @@ void store_little_endian(std::span<std::byte> to, std::size_t offset, Value valu
     }
 }
 
-/// Reads the number at @p offset.
+/// Loads the number at the byte offset @p offset.
 template <std::unsigned_integral Value>
 [[nodiscard]] Value load_little_endian(std::span<const std::byte> from,
                                        std::size_t offset) noexcept {

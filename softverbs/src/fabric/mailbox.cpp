@@ -12,7 +12,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Offers stop here; what answers or ends an offer, which must not be lost, later.
+/// Limits of the queue. Share messages have a lower limit, because their sender can report EAGAIN.
+/// Replies and unshare messages must not be lost.
 constexpr std::size_t most_offers_waiting = 256;
 constexpr std::size_t most_waiting = std::size_t{64} * 1024;
 
@@ -83,7 +84,8 @@ bool Mailbox::hung_up() const noexcept {
 }
 
 void Mailbox::detach() noexcept {
-    // Not left to close(2): a child by fork(2) may have the socket open, and the events with it.
+    // close(2) alone does not remove the socket from the epoll if a child by fork(2) has it open as
+    // well.
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
 }
 

@@ -11,26 +11,27 @@
 
 namespace softverbs::fabric {
 
-/// The socket of a connection, and the messages that it does not take just now.
+/// The Unix socket of a connection, and a queue for messages that do not fit into it at the moment.
 class Mailbox {
   public:
-    /// @param socket  in @p epoll already, for EPOLLIN with the data @p tag
+    /// @param socket  already registered in @p epoll for EPOLLIN, with the event data @p tag
     Mailbox(UniqueFd socket, int epoll, std::uint64_t tag) noexcept
         : socket_(std::move(socket)), epoll_(epoll), tag_(tag) {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
 
-    /// Sends a message, now or later. The caller keeps @p descriptor, which may be -1. 0 or an
-    /// errno: EAGAIN (too many wait already), EMFILE, ENOMEM, EPIPE, ETOOMANYREFS.
+    /// Sends or queues a message. The caller keeps ownership of @p descriptor, which may be -1.
+    /// Returns 0 or an errno: EAGAIN (the queue is full), EMFILE, ENOMEM, EPIPE (the other side has
+    /// closed the socket), ETOOMANYREFS (too many descriptors in flight).
     [[nodiscard]] int send(const Message& message, int descriptor = -1) noexcept;
 
-    /// Sends what waits, as far as it goes. The number of an offer of memory that could not be made
-    /// after all, with the errno in @p error: call again.
+    /// Sends queued messages until the socket is full. If a share message cannot be sent, returns
+    /// its id, stores the errno in @p error, and must be called again.
     [[nodiscard]] std::optional<std::uint32_t> flush(int& error) noexcept;
 
-    /// Whether the other side has closed the socket or is gone.
+    /// Whether the other side has closed the socket or its process has ended.
     [[nodiscard]] bool hung_up() const noexcept;
-    /// No events from now on.
+    /// Removes the socket from the epoll.
     void detach() noexcept;
 
   private:

@@ -8,11 +8,12 @@
 
 namespace softverbs::fabric {
 
-/// Owns what mmap(2) returned.
+/// Owns a memory mapping and unmaps it on destruction.
 class Mapping {
   public:
     Mapping() noexcept = default;
-    /// Maps @p size bytes of @p fd, shared. Empty, with errno, where mmap(2) failed.
+    /// Maps the first @p size bytes of @p fd as shared memory. The object is empty, and errno is
+    /// set, if mmap(2) fails.
     Mapping(int fd, std::size_t size, int protection, int extra_flags = 0) noexcept
         : address_(::mmap(nullptr, size, protection, MAP_SHARED | extra_flags, fd, 0)),
           size_(size) {

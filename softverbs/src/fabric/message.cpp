@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::uint32_t largest_errno = 4095;
 
-/// Room for the descriptors, aligned as CMSG_FIRSTHDR wants it.
+/// Space for the descriptors, aligned as CMSG_FIRSTHDR requires.
 struct ControlBuffer {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(message_descriptors * sizeof(int))> bytes{};
 };
 
-/// Owns every descriptor that came; those for which there is no use are closed.
+/// Takes ownership of the received descriptors, and closes those beyond message_descriptors.
 void take_descriptors(msghdr& header, ReceivedMessage& received) noexcept {
     std::size_t count = 0;
     for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -74,7 +74,7 @@ std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept 
 
 Arrival receive(int socket, ReceivedMessage& received) noexcept {
     received = ReceivedMessage{};
-    // A message that is longer is cut off and marked.
+    // The kernel truncates a longer message and sets MSG_TRUNC.
     std::array<std::byte, sizeof(Message)> bytes{};
     iovec vector{.iov_base = bytes.data(), .iov_len = bytes.size()};
     ControlBuffer control;
@@ -86,7 +86,8 @@ Arrival receive(int socket, ReceivedMessage& received) noexcept {
         header.msg_control = control.bytes.data();
         header.msg_controllen = control.bytes.size();
         size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        // The other side closed with messages unread. What it sent before comes all the same.
+        // After ECONNRESET (the other side closed the socket with unread messages) its earlier
+        // messages can still be received.
     } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
     if (size < 0) {
         return errno == EAGAIN ? Arrival::nothing : Arrival::closed;

@@ -13,26 +13,27 @@
 
 namespace softverbs::fabric {
 
-/// What the sockets carry: messages of one size in the byte order of the machine, which both sides
-/// share. Descriptors travel beside them.
+/// The messages on the Unix socket of a connection. All have one size and the byte order of the
+/// machine. Descriptors travel with them as SCM_RIGHTS.
 enum class MessageKind : std::uint16_t {
-    /// First from the connector: its slot, the sizes of the rings, where its cookie is. With the
-    /// rings' memory and its doorbell.
+    /// The connector's first message: its slot, the sizes of the rings, and the address of its
+    /// cookie. Carries the descriptors of the ring memory and of its doorbell.
     hello = 1,
-    /// First from the acceptor: where its cookie is. With its doorbell.
+    /// The acceptor's first message: the address of its cookie. Carries the descriptor of its
+    /// doorbell.
     welcome,
-    /// Wakes a side whose doorbell is not known yet.
+    /// Wakes the other side as long as its doorbell is not known.
     poke,
-    /// Memory offered: its number and length. With the file.
+    /// Shares memory: its id and length. Carries the descriptor.
     share,
-    /// What became of the offer: an errno, or 0.
+    /// The reply to share: 0, or the errno of the failed mapping.
     shared,
-    /// The memory with this number can be unmapped.
+    /// Ends the sharing of the memory with this id.
     unshare,
 };
 
 inline constexpr std::uint32_t message_magic = 0x62665673;
-/// Changes with everything that two processes have to agree on: these messages, the rings' memory.
+/// Incremented whenever these messages or the layout of the shared memory change.
 inline constexpr std::uint16_t protocol_version = 1;
 inline constexpr std::size_t cookie_bytes = 16;
 
@@ -40,28 +41,29 @@ struct Message {
     std::uint32_t magic = message_magic;
     std::uint16_t version = protocol_version;
     MessageKind kind{};
-    /// hello: the slot of who sends it; share, shared, unshare: the memory.
+    /// In hello: the slot of the sender. In share, shared and unshare: the id of the memory.
     std::uint32_t number = 0;
     std::uint32_t error = 0;
     std::array<std::uint64_t, lanes> ring_bytes{};
-    /// hello, welcome: of the cookie, in the memory of who sends it.
+    /// In hello and welcome: the address of the cookie in the memory of the sender.
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     std::array<std::byte, cookie_bytes> cookie{};
 };
 static_assert(sizeof(Message) == 64);
 
-/// The message that another process sent, if it is one: of this protocol, with possible values.
+/// Parses and validates a message of another process. Returns nothing if the protocol version or a
+/// value is invalid.
 [[nodiscard]] std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept;
 
-/// Descriptors that come with a message, at most.
+/// The maximum number of descriptors that a message carries.
 inline constexpr std::size_t message_descriptors = 2;
 
-/// A message that came by a socket.
+/// A received message and its descriptors.
 struct ReceivedMessage {
     Message message;
     std::array<UniqueFd, message_descriptors> descriptors{};
-    /// Descriptors were lost: this process has as many as it may have.
+    /// Descriptors were lost, because this process has reached its limit of open files.
     bool truncated = false;
 };
 
@@ -73,11 +75,11 @@ enum class Arrival {
     garbage,
 };
 
-/// Takes one message from a socket, without waiting.
+/// Receives one message without blocking.
 [[nodiscard]] Arrival receive(int socket, ReceivedMessage& received) noexcept;
 
-/// Puts one message into a socket, without waiting. 0 or an errno: EAGAIN (no room now), EPIPE
-/// (closed by the other side), ETOOMANYREFS (too many descriptors are on their way).
+/// Sends one message without blocking. Returns 0 or an errno: EAGAIN (the socket is full), EPIPE
+/// (the other side has closed it), ETOOMANYREFS (too many descriptors in flight).
 [[nodiscard]] int post(int socket, const Message& message,
                        std::span<const int> descriptors) noexcept;
 

@@ -5,8 +5,8 @@
 
 namespace softverbs::fabric {
 
-/// While it exists, pthread_cancel(3) does not end the calling thread. For code that calls
-/// cancellation points, such as write(2) and close(2), and that may not be unwound in the middle.
+/// Disables pthread_cancel(3) for the calling thread while the object exists. It protects code that
+/// calls cancellation points, such as write(2), and must not be interrupted halfway.
 class NoCancellation {
   public:
     NoCancellation() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

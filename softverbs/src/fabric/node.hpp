@@ -13,117 +13,130 @@
 
 namespace softverbs::fabric {
 
-/// The fabric carries records between the processes of one user, on this host and on others. Each
-/// process is a node and has a slot: its number among the nodes of its host. Two nodes that
-/// communicate have a connection. Within a host a connection is a pair of rings in shared memory, a
-/// doorbell for a consumer that sleeps, and a socket that shows when the other process has ended.
-/// Between hosts it is a TCP connection.
+/// The fabric carries records between the processes of one user, on this host and on other hosts. A
+/// record is a sequence of bytes that the fabric does not interpret. Each process is a node. A node
+/// has a slot, which is its number among the nodes of its host. Two nodes that communicate have a
+/// connection. Within a host, a connection is a pair of shared-memory rings in each direction, an
+/// eventfd (the doorbell) that wakes a sleeping consumer, and a Unix socket that reports the end of
+/// the other process. Between hosts, a connection is a TCP connection.
 ///
-/// No class of the fabric locks: all calls but wait() and wake() are made with the caller's one
-/// lock held.
+/// The classes of the fabric contain no locks. The caller must hold one lock for all calls except
+/// Node::wait() and Node::wake().
 
 class Connection;
 
-/// Requests and responses travel apart: responses can always be taken, so two nodes whose requests
-/// wait for each other do not stand still.
+/// A connection has one lane for requests and one for responses. Responses can always be consumed,
+/// so two nodes whose request lanes are both full cannot deadlock.
 enum class Lane : std::uint8_t { requests, responses };
 inline constexpr std::size_t lanes = 2;
 
 enum class Sent : std::uint8_t {
-    /// The record is in the ring.
+    /// The record was put into the lane.
     sent,
-    /// There is no room now; Handler::on_room() tells when to try again.
+    /// The lane is full. Handler::on_room() reports when a retry can succeed.
     full,
-    /// The other process is gone, or was cut off because it sent garbage.
+    /// The connection is closed: the other process has ended, or it sent invalid data.
     gone,
 };
 
-/// Bytes in the other process that it has said it wants read.
+/// A range of memory of the sending process. The receiving process reads it with Connection::pull()
+/// instead of receiving its bytes in a record.
 struct Segment {
-    /// In its private memory; with a share, the offset in what it shared.
+    /// If share is 0: an address in the private memory of the sender. Otherwise: an offset in the
+    /// shared memory.
     std::uint64_t address;
     std::uint64_t length;
-    /// What share() returned there, or 0.
+    /// The id that the sender passed to Connection::share(); 0: private memory.
     std::uint32_t share;
-    /// Connection::offer() there, of the lane and the time it was sent.
+    /// The value of Connection::offer() at the sender for this lane when it sent the record.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
 
-/// Memory of this process that another process may write without a record, while it is granted.
+/// Permission for another process to write directly into memory of this process, without a record.
 struct WriteGrant {
-    /// What the owner of the node knows the writer by, as in the writer's own calls.
+    /// Two numbers that identify the permission: a pair of queue pair numbers, and an rkey. The
+    /// writer passes the same numbers to write_granted(). The fabric only compares them.
     std::uint64_t writer;
     std::uint64_t key;
-    /// The first address that the writer knows the memory by, its length, and where it is in this
+    /// first is the address that the writer uses for the first byte of the memory (for a memory
+    /// region, the iova). length is in bytes. address is the virtual address of that byte in this
     /// process.
     std::uint64_t first;
     std::uint64_t length;
     std::uint64_t address;
 };
 
-/// What the node's owner does about what arrives. Called from progress() and service() only.
-/// Records are bytes in shared memory that the other process could still write: copy what must not
-/// change.
+/// Callbacks of a node. Only progress() and service() call them. A record lies in shared memory
+/// that the other process can still overwrite, so the callback must copy everything that it checks
+/// and uses later.
 class Handler {
   public:
     virtual ~Handler() = default;
-    /// A record in the lane of requests, 8-byte aligned. False: it cannot be taken now, and is
-    /// handed out again by a later progress().
+    /// Delivers a request, aligned to 8 bytes. Return false when the request cannot be processed
+    /// now. A later progress() then delivers the same request again.
     virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
     virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
-    /// There is room again in a lane that was full.
+    /// A lane in which send() returned Sent::full has room again.
     virtual void on_room(Connection& to) = 0;
-    /// The process is gone, or sent garbage. The connection stays valid until this returns.
+    /// The connection is closed: the other process has ended, or it sent invalid data. The
+    /// Connection object is valid until this callback returns.
     virtual void on_gone(Connection& connection) = 0;
-    /// The other side has mapped (0) or could not map (an errno) what was shared as @p share.
+    /// The other process has mapped the memory that was shared with the id @p share (@p error is
+    /// 0), or could not map it (@p error is its errno).
     virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;
 };
 
-/// How the bytes of private memory get to another process, which fetches them.
+/// How the receiving process gets the bytes of the sender's private memory.
 enum class PullMethod : std::uint8_t {
-    /// Not found out yet: the other process has not accepted. Send the bytes in records.
+    /// The other process has not accepted the connection yet. The sender must put the bytes into
+    /// records.
     unknown,
-    /// It reads them out of this process's memory with process_vm_readv(2).
+    /// The other process reads them from this process with process_vm_readv(2).
     process_vm,
-    /// The system does not permit that (ptrace_scope, another PID namespace): send them in records.
+    /// The kernel does not permit process_vm_readv(2), for example because of ptrace_scope or
+    /// because the other process is in another PID namespace. The sender must put the bytes into
+    /// records.
     none,
 };
 
 class Connection {
   public:
     Connection() = default;
-    /// A connection between hosts.
+    /// Constructs a connection between hosts, if the remote address of @p route is set.
     explicit Connection(const Route& route) noexcept
         : route_(route), between_hosts_(static_cast<bool>(route.remote)) {}
     virtual ~Connection() = default;
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    /// Whether the other process runs on another host. Memory cannot be fetched from it: all bytes
-    /// travel in records.
+    /// Whether the other process runs on another host. pull() and share() do not work then, and all
+    /// data travels in records.
     [[nodiscard]] bool between_hosts() const noexcept { return between_hosts_; }
     /// The addresses of both hosts; zeros for a connection within this host.
     [[nodiscard]] const Route& route() const noexcept { return route_; }
-    /// Whether records still reach the other host. False while a connection between hosts is being
-    /// made, and while the other host acknowledges nothing, as after a cable was pulled. A process
-    /// that is stopped or busy does not make it false.
+    /// Whether the other host acknowledges the data that was sent. It is false while a connection
+    /// between hosts is being established, and while the other host does not acknowledge, for
+    /// example because a cable is unplugged. It is true when the other process is stopped or busy,
+    /// because its kernel still acknowledges.
     [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
     /// The other node's slot.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
-    /// For whatever the node's owner keeps for each connection.
+    /// A pointer for use by the owner of the node. The fabric does not read it.
     void* user = nullptr;
 
-    /// The longest record.
+    /// The maximum length of a record, in bytes.
     [[nodiscard]] virtual std::size_t max_record() const noexcept = 0;
-    /// Puts one record, made of the parts one after the other, into a lane, and rings if the other
-    /// side sleeps.
+    /// Sends one record, which is the concatenation of @p parts. Rings the doorbell if the other
+    /// process sleeps.
     [[nodiscard]] virtual Sent send(Lane lane,
                                     std::span<const std::span<const std::byte>> parts) noexcept = 0;
-    /// Where the caller writes a record of exactly @p length bytes, for commit() to send it:
-    /// instead of send(), and without a copy in between. No other call in this lane may come
-    /// between the two. Null: send() has to be used, which also says why.
+    /// Reserves the space for a record of exactly @p length bytes in the lane, so that the caller
+    /// can write the record without a copy. commit() then sends it. No other call for this lane may
+    /// come between reserve() and commit(). Returns null when the lane has no room, when the
+    /// connection is closed, or when the connection does not support this; send() then reports the
+    /// reason.
     [[nodiscard]] virtual std::byte* reserve(Lane lane, std::size_t length) noexcept {
         static_cast<void>(lane);
         static_cast<void>(length);
@@ -133,26 +146,27 @@ class Connection {
         static_cast<void>(lane);
         static_cast<void>(length);
     }
-    /// Whether send() of a record of @p length bytes would not find the lane full; true when the
-    /// other process is gone.
+    /// Whether send() of a record of @p length bytes would not return Sent::full. It is also true
+    /// for a closed connection, so that the caller does not wait forever.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
-    /// How many records were put into the lane of requests, and how many of them the other side has
-    /// done with. One that it has not done with it may still be going to answer.
+    /// sent(): the number of requests that this process has sent. taken(): the number of them that
+    /// the other process has consumed. Its responses to them can come later.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
 
-    /// Lets the other process write to memory of this one, until withdraw_grants(). A later grant
-    /// may replace an earlier one. False: nothing is granted.
+    /// Permits the other process to write into memory of this process until withdraw_grants(). A
+    /// later grant can replace an earlier one. Returns false when no permission was granted.
     virtual bool grant(const WriteGrant& grant) noexcept {
         static_cast<void>(grant);
         return false;
     }
-    /// Takes back all grants to the other process. When this returns no write by them is under way,
-    /// and none comes any more.
+    /// Withdraws all permissions that grant() gave to the other process. If the other process is
+    /// writing, this call waits for the end of that write, up to one second.
     virtual void withdraw_grants() noexcept {}
-    /// Writes into memory that the other process has granted, if it has consumed all records that
-    /// were sent. @param address  as in WriteGrant::first. False: it is not granted or cannot be
-    /// written, and a record has to be sent.
+    /// Writes @p bytes into memory that the other process has granted. It works only when the other
+    /// process has consumed all requests that were sent, so that the write cannot overtake them.
+    /// @param address  an address as in WriteGrant::first. Returns false when the write was not
+    /// possible; the caller then sends a record instead.
     [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
                                              std::uint64_t address,
                                              std::span<const std::byte> bytes) noexcept {
@@ -163,30 +177,35 @@ class Connection {
         return false;
     }
 
-    /// Whether the other process can read this one's private memory.
+    /// How the other process gets the bytes of this process's private memory.
     [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;
-    /// Reads bytes out of the other process: 0, or an errno: EFAULT (no such memory there), ESRCH
-    /// (it is gone), EPERM (not permitted), EINVAL (no such share or out of its bounds).
+    /// Copies bytes from the memory of the other process. Returns 0 or an errno: EFAULT (the
+    /// address is not mapped there), ESRCH (the process has ended), EPERM (not permitted), EINVAL
+    /// (unknown share, or out of its bounds).
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
 
-    /// What segments carry that are sent now, so that withdraw() reaches them and no later ones.
+    /// The number to put into Segment::offer of segments that are sent now. withdraw() increments
+    /// it, which invalidates all segments with an older number.
     [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
-    /// Takes back all segments that were sent in this lane so far. Once this returns their memory
-    /// may change: who reads it after that finds out that they do not stand any more.
+    /// Invalidates all segments that were sent in this lane so far. After this call their memory
+    /// may be changed or freed: a reader that reads it later detects with stands() that the segment
+    /// is no longer valid.
     virtual void withdraw(Lane lane) noexcept = 0;
-    /// Whether segments of the other process with this offer stood until now. What was pulled
-    /// before is what they promised if so, and anything if not.
+    /// Whether segments of the other process with this number in Segment::offer are still valid.
+    /// Call it after pull(): the pulled bytes are correct only if the result is true.
     [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
 
-    /// Offers the other process a mapping of @p length bytes from the start of @p fd, read-only
-    /// there; the caller keeps fd. @p id is this process's name for the memory, not 0. The outcome
-    /// comes by Handler::on_shared(): 0, or an errno, such as EACCES (a memfd without
-    /// F_SEAL_SHRINK: it could shrink and raise SIGBUS there). 0, or an errno: EINVAL, EBADF,
-    /// EEXIST (offered already), EAGAIN (too many offers wait for the socket), EMFILE, ENOMEM,
-    /// ESRCH (it is gone).
+    /// Shares the first @p length bytes of @p fd with the other process, which maps them read-only.
+    /// The caller keeps ownership of @p fd. @p id is a number other than 0 that identifies the
+    /// memory in Segment::share. Returns 0 when the descriptor was sent or queued;
+    /// Handler::on_shared() later reports 0 or an errno of the other process, such as EACCES (a
+    /// memfd without F_SEAL_SHRINK, which could shrink and raise SIGBUS there). Otherwise returns
+    /// an errno: EINVAL (@p id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too
+    /// many messages are queued), EMFILE, ENOMEM, ESRCH (the process has ended), EOPNOTSUPP (the
+    /// process is on another host).
     [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
-    /// The other side may unmap it.
+    /// Ends the sharing; the other process unmaps the memory.
     virtual void unshare(std::uint32_t id) noexcept = 0;
 
   private:
@@ -195,23 +214,24 @@ class Connection {
 };
 
 struct NodeOptions {
-    /// Where nodes meet. Empty: SOFTVERBS_DIR, or softverbs in XDG_RUNTIME_DIR, or
-    /// /tmp/softverbs-<uid>. Made with mode 0700 where it is missing.
+    /// The rendezvous directory, in which nodes find each other. If empty: SOFTVERBS_DIR if set,
+    /// otherwise $XDG_RUNTIME_DIR/softverbs, otherwise /tmp/softverbs-<uid>. It is created with
+    /// mode 0700 if it does not exist.
     std::string directory;
-    /// How many nodes there can be at once.
+    /// The maximum number of nodes at the same time.
     unsigned slots = 1024;
-    /// Bytes of each ring, in the order of Lane; powers of two.
+    /// The size of each ring in bytes, indexed by Lane. Each is a power of two.
     std::size_t ring_bytes[lanes] = {std::size_t{256} * 1024, std::size_t{128} * 1024};
-    /// The network between hosts; without addresses there is none.
+    /// The network between hosts. It is disabled if the list of addresses is empty.
     NetworkSettings network;
 };
 
 class Node {
   public:
-    /// Takes the first free slot; what a killed process left in it is cleared away. Throws
-    /// std::system_error with a text that says what to do: EACCES (the directory is not this
-    /// user's, or others can enter it), ENOSPC (every slot is taken), EMFILE, and what the system
-    /// calls said.
+    /// Creates the node of this process in a free slot, and removes the files that a killed process
+    /// left in that slot. Throws std::system_error with a text that suggests a remedy: EACCES (the
+    /// directory belongs to another user or other users can enter it), ENOSPC (all slots are in
+    /// use), EMFILE, and the errors of the system calls.
     [[nodiscard]] static std::unique_ptr<Node> open(const NodeOptions& options = {});
     Node() = default;
     virtual ~Node() = default;
@@ -220,13 +240,15 @@ class Node {
 
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
-    /// The connection to another node, made if there is none yet; records may be sent at once. Null
-    /// and errno: ENOENT (nobody has the slot), EACCES (another user has it), EMFILE, ENOMEM,
-    /// EAGAIN (it does not accept just now).
+    /// Returns the connection to the node in @p slot, and creates it if needed. Records may be sent
+    /// at once. Returns null and sets errno on failure: ENOENT (no process has the slot), EACCES (a
+    /// process of another user has it), EMFILE, ENOMEM, EAGAIN (the process does not accept
+    /// connections now).
     [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
-    /// The connection to a node of another host; records may be sent at once and travel when the
-    /// connection is made. Null and errno: ENETUNREACH (there is no network between hosts, or no
-    /// way to that host), ENOENT, EMFILE, ENOMEM.
+    /// Returns the connection to the node in @p slot of another host, and creates it if needed.
+    /// Records may be sent at once; they are transmitted when the connection is established.
+    /// Returns null and sets errno on failure: ENETUNREACH (the network between hosts is disabled,
+    /// or there is no route to the host), ENOENT (the slot number is too large), EMFILE, ENOMEM.
     [[nodiscard]] virtual Connection* connect(const Route& route, unsigned slot) noexcept {
         static_cast<void>(route);
         static_cast<void>(slot);
@@ -234,25 +256,30 @@ class Node {
         return nullptr;
     }
 
-    /// Hands out what has arrived in the rings, at most about @p budget records; how many it was.
+    /// Delivers received records to @p handler, about @p budget at most. Returns the number of
+    /// delivered records.
     virtual unsigned progress(Handler& handler, unsigned budget) = 0;
-    /// Accepts, greets, takes descriptors in and notices who is gone: what comes by sockets.
+    /// Handles the events of the sockets: new connections, handshake messages, received
+    /// descriptors, and the end of other processes.
     virtual void service(Handler& handler) = 0;
 
-    /// From now on senders ring. False: something is there already, do not sleep. A request that
-    /// was refused does not count until something else has been handed out since: what it waited
-    /// for inside this process is for the owner to follow with progress().
+    /// Requests a doorbell from all producers before the caller sleeps. Returns false, and does not
+    /// arm, when records are already available: the caller must call progress() instead of wait().
+    /// A request that the handler rejected is not counted as available until another record was
+    /// delivered; the owner of the node calls progress() when the local reason for the rejection is
+    /// removed.
     [[nodiscard]] virtual bool arm() noexcept = 0;
-    /// Senders need not ring: somebody polls.
+    /// Ends arm(): producers need not ring the doorbell, because a thread polls.
     virtual void disarm() noexcept = 0;
-    /// Sleeps until somebody rings, a socket needs service(), wake() is called or the time is over.
-    /// Without the lock.
-    /// @param timeout_ns  negative: no limit
+    /// Sleeps until the doorbell is rung, a socket has an event, wake() is called or the timeout
+    /// expires. Call it without the lock.
+    /// @param timeout_ns  nanoseconds; negative: no timeout
     virtual void wait(std::int64_t timeout_ns) noexcept = 0;
-    /// Ends a wait(). From any thread, without the lock.
+    /// Wakes the thread in wait(). Any thread may call it, without the lock.
     virtual void wake() noexcept = 0;
 
-    /// For the child after fork(2): forgets the parent's node without disturbing it.
+    /// For the child process after fork(2): closes its copies of the parent's descriptors. The node
+    /// of the parent keeps working.
     virtual void abandon() noexcept = 0;
 };
 

@@ -18,7 +18,8 @@ namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
     if (::getrandom(bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
-        // Not a secret: it only has to differ from what another process has at that address.
+        // The cookie needs no secrecy: it must only differ from the bytes that another process has
+        // at this address.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         static_assert(sizeof now <= cookie_bytes);
@@ -32,7 +33,7 @@ void Cookie::tell(Message& message) const noexcept {
 }
 
 bool finds_cookie(pid_t pid, const Message& told) noexcept {
-    // A process in a PID namespace that this one does not see has pid 0.
+    // The kernel reports PID 0 for a process in a PID namespace that is not visible here.
     std::array<std::byte, cookie_bytes> found{};
     return pid > 0 && read_process(pid, told.address, found) == 0 && found == told.cookie;
 }
@@ -41,10 +42,11 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
     while (!into.empty()) {
         const iovec local{.iov_base = into.data(), .iov_len = into.size()};
         const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = into.size()};
-        // It stops early at the first page that is not there, and at 2 GiB.
+        // A call transfers fewer bytes if a page is not mapped, or if the length exceeds 2 GiB.
         const ssize_t read = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
         if (read < 0) {
-            // Kernels and filters of system calls have more names for it: ENOSYS, EACCES.
+            // A kernel without the system call returns ENOSYS, and a seccomp filter can return
+            // EACCES or another errno. All of them mean "not permitted".
             return errno == EFAULT || errno == ESRCH || errno == ENOMEM ? errno
                    : errno == EINVAL                                    ? EFAULT
                                                                         : EPERM;
@@ -61,7 +63,7 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
 bool write_process(pid_t pid, std::uint64_t address, std::span<const std::byte> bytes) noexcept {
     constexpr std::size_t last = 8;
     const std::size_t before = bytes.size() > last ? bytes.size() - last : 0;
-    // The system call reads from them only.
+    // The system call does not write to the local buffers.
     auto* const from = const_cast<std::byte*>(bytes.data());
     const std::array<iovec, 2> local{
         iovec{.iov_base = from, .iov_len = before},

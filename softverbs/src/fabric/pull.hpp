@@ -12,34 +12,37 @@
 
 namespace softverbs::fabric {
 
-/// Random bytes in this process's memory. Who can read them there with process_vm_readv(2) has
-/// found the right process, and is permitted to.
+/// Random bytes in this process's memory. The other process reads them with process_vm_readv(2) to
+/// check that the PID identifies this process and that the kernel permits the access.
 class Cookie {
   public:
     Cookie() noexcept;
 
-    /// Says in a hello or a welcome where the cookie is and what it is.
+    /// Writes the address and the contents of the cookie into a hello or welcome message.
     void tell(Message& message) const noexcept;
 
   private:
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
-/// Whether process @p pid has the cookie where @p told says it is, and this process can read it.
+/// Whether this process can read the cookie from the memory of process @p pid, at the address that
+/// its message @p told contains.
 [[nodiscard]] bool finds_cookie(pid_t pid, const Message& told) noexcept;
 
-/// Reads from another process's memory. 0 or an errno: EFAULT, ESRCH, EPERM.
+/// Reads from the memory of another process. Returns 0 or an errno: EFAULT (not mapped), ESRCH (no
+/// such process), EPERM (not permitted), ENOMEM.
 [[nodiscard]] int read_process(pid_t pid, std::uint64_t address,
                                std::span<std::byte> into) noexcept;
 
-/// Writes to another process's memory, the last 8 bytes after all others: a program that waits for
-/// the end of a message finds the rest of it there. False: not all of it was written.
+/// Writes to the memory of another process. The last 8 bytes are written after all others, so a
+/// program that polls the end of a message finds the whole message. Returns false when not all
+/// bytes were written.
 [[nodiscard]] bool write_process(pid_t pid, std::uint64_t address,
                                  std::span<const std::byte> bytes) noexcept;
 
-/// What SOFTVERBS_PULL says: whether processes may read each other's memory where the system
-/// permits it ("process_vm", and when it is not set), or send all bytes in records ("none").
-/// @throws std::system_error EINVAL for anything else.
+/// Parses SOFTVERBS_PULL. Returns true for "process_vm" or if it is not set: processes may read
+/// each other's memory. Returns false for "none": all bytes travel in records.
+/// @throws std::system_error  EINVAL for any other value
 [[nodiscard]] bool pull_wanted();
 
 } // namespace softverbs::fabric

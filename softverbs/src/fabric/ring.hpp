@@ -11,26 +11,26 @@ namespace softverbs::fabric {
 
 /// A ring of bytes in shared memory, with one producer and one consumer in different processes.
 ///
-/// A record is a header of 8 bytes (its length and its kind) and the bytes, filled up to a multiple
-/// of 8. Records do not wrap: where a record does not fit before the end of the ring, a header of
-/// the kind "skip" says that the next record is at the start of the ring.
+/// A record is an 8-byte header (length and kind) followed by the bytes, padded to a multiple of 8.
+/// A record never wraps around. If it does not fit before the end of the ring, a header of the kind
+/// "skip" says that the next record is at the start of the ring.
 ///
-/// The header is also what publishes a record: it is 0 until the bytes of the record are written.
-/// The producer writes a 0 behind each record before it publishes the record, so the consumer polls
-/// a word of the cache line that the producer writes next. The head counts all bytes that were
-/// consumed since the ring was made.
+/// The header also publishes the record: it is 0 until the bytes of the record are written. Before
+/// the producer publishes a record it writes a 0 into the header position after it. So the consumer
+/// detects a new record by polling the header at its own position. The head counts all bytes that
+/// were consumed since the ring was created.
 ///
-/// The other process can write all of it at any time. Each side therefore trusts only its own
-/// position, reads each word of the other side once, and checks it.
+/// The other process can write to the whole ring at any time. Therefore each side trusts only its
+/// own position, reads each word of the other side once, and validates it.
 
 inline constexpr std::size_t record_header_bytes = 8;
 
-/// What a record of @p length bytes takes up.
+/// The bytes that a record of @p length bytes occupies in the ring.
 [[nodiscard]] constexpr std::uint64_t record_bytes(std::uint64_t length) noexcept {
     return record_header_bytes + ((length + 7) & ~std::uint64_t{7});
 }
 
-/// Never 0: a header that is 0 is no header yet.
+/// The kind of a header. No kind is 0, because a header of 0 means that no record is published.
 enum class RecordKind : std::uint32_t { data = 1, skip = 2 };
 
 [[nodiscard]] constexpr std::uint64_t record_header(std::uint64_t length,
@@ -38,12 +38,12 @@ enum class RecordKind : std::uint32_t { data = 1, skip = 2 };
     return length | std::uint64_t{static_cast<std::uint32_t>(kind)} << 32U;
 }
 
-/// The memory of a ring and its index. Both sides have one.
+/// The memory of a ring and the consumer's index. Each side has such a view.
 struct RingMemory {
     std::byte* bytes;
-    /// A power of two.
+    /// Bytes, a power of two.
     std::uint64_t size;
-    /// Written by the consumer.
+    /// The number of bytes consumed. The consumer writes it.
     std::atomic<std::uint64_t>* head;
 
     [[nodiscard]] std::atomic_ref<std::uint64_t> header(std::uint64_t position) const noexcept {
@@ -52,7 +52,7 @@ struct RingMemory {
     }
 };
 
-/// Parts that make one record, one after the other.
+/// The parts of one record, in order.
 using RecordParts = std::span<const std::span<const std::byte>>;
 
 [[nodiscard]] constexpr std::size_t length_of(RecordParts parts) noexcept {
@@ -68,13 +68,14 @@ class RingProducer {
     enum class Room {
         enough,
         not_now,
-        /// The consumer's index is impossible.
+        /// The consumer's index is invalid.
         garbage,
     };
 
     explicit RingProducer(const RingMemory& ring) noexcept : ring_(ring) {}
 
-    /// Whether a record of @p length bytes fits now; at most about half of the ring fits ever.
+    /// Whether a record of @p length bytes fits now. A record longer than about half of the ring
+    /// may never fit.
     [[nodiscard]] Room room(std::size_t length) noexcept {
         returns_ = false;
         if (offset() >= next_return_ && !consider_return(record_bytes(length))) [[unlikely]] {
@@ -90,8 +91,8 @@ class RingProducer {
         return needed <= ring_.size - (tail_ - head_) ? Room::enough : Room::not_now;
     }
 
-    /// Where the bytes of the next record go, for which room() has just said that there is enough.
-    /// They are not seen by the consumer until commit() with the same length.
+    /// Returns the address for the bytes of the next record, after room() has returned Room::enough
+    /// for @p length. The consumer does not see the record until commit() with the same length.
     [[nodiscard]] std::byte* reserve(std::size_t length) noexcept {
         return ring_.bytes + ((tail_ + skipped(record_bytes(length))) & (ring_.size - 1)) +
                record_header_bytes;
@@ -109,12 +110,13 @@ class RingProducer {
             next_return_ = first_return;
             returns_ = false;
         }
-        // The producer looks next whether the consumer sleeps, and the consumer looks at this word
-        // after it has said that it is going to sleep: one of the two has to see the other.
+        // The producer next checks whether the consumer sleeps. The consumer checks this word after
+        // it has set its sleep flag. With sequential consistency at least one side sees the other's
+        // store, so no wakeup is lost.
         ring_.header(first).store(header, std::memory_order_seq_cst);
     }
 
-    /// Puts in and publishes the record for which room() has just said that there is enough.
+    /// Copies and publishes a record, after room() has returned Room::enough for its length.
     void put(RecordParts parts, std::size_t length) noexcept {
         std::byte* to = reserve(length);
         for (const auto part : parts) {
@@ -127,8 +129,9 @@ class RingProducer {
     }
 
   private:
-    /// A ring whose consumer keeps up is used up to about here only, so that the rest of it takes
-    /// up no memory and the first part stays in the processor's cache.
+    /// If the ring is empty and the producer is beyond this offset, the next record goes to the
+    /// start of the ring. So a ring whose consumer keeps up uses only its first pages, which saves
+    /// memory and stays in the CPU cache.
     static constexpr std::uint64_t first_return = std::uint64_t{32} * 1024;
     static constexpr std::uint64_t return_step = std::uint64_t{4} * 1024;
 
@@ -139,7 +142,7 @@ class RingProducer {
     }
     [[nodiscard]] std::uint64_t needed_for(std::size_t length) const noexcept {
         const std::uint64_t size = record_bytes(length);
-        // And the header behind the record, which says that nothing follows yet.
+        // The 0 header that follows the record needs space as well.
         return size + skipped(size) + record_header_bytes;
     }
     /// False: the consumer's index is impossible.
@@ -151,8 +154,8 @@ class RingProducer {
         head_ = head;
         return true;
     }
-    /// Whether the next record of @p size bytes goes to the start of the ring, because the ring is
-    /// empty. False: the consumer's index is impossible.
+    /// Decides whether the next record of @p size bytes goes to the start of the ring, which
+    /// requires an empty ring. Returns false if the consumer's index is invalid.
     [[nodiscard]] bool consider_return(std::uint64_t size) noexcept {
         if (!read_head()) {
             return false;
@@ -166,9 +169,10 @@ class RingProducer {
 
     RingMemory ring_;
     std::uint64_t tail_ = 0;
-    /// As last seen.
+    /// The consumer's index as last loaded.
     std::uint64_t head_ = 0;
-    /// From this offset on, records go to the start of the ring when it is empty.
+    /// From this offset on, the producer checks whether the ring is empty, to continue at the
+    /// start.
     std::uint64_t next_return_ = first_return;
     bool returns_ = false;
 };
@@ -178,15 +182,15 @@ class RingConsumer {
     enum class Next {
         record,
         nothing,
-        /// What the producer wrote is no record.
+        /// The producer wrote an invalid header.
         garbage,
     };
 
-    /// @param longest  the longest record, in bytes
+    /// @param longest  the maximum length of a record, in bytes
     RingConsumer(const RingMemory& ring, std::size_t longest) noexcept
         : ring_(ring), longest_(longest) {}
 
-    /// The next record, which stays where it is until pop().
+    /// Returns a view of the next record in the ring, which stays valid until pop().
     [[nodiscard]] Next next(std::span<const std::byte>& record) noexcept {
         const std::uint64_t header = ring_.header(head_).load(std::memory_order_acquire);
         if (header == 0) {
@@ -202,42 +206,46 @@ class RingConsumer {
         ring_.head->store(head_, std::memory_order_release);
     }
 
-    /// After the last pop() for now: makes sure that a producer which is about to sleep for want of
-    /// room either sees what pop() freed or is seen to sleep.
+    /// Call it after the last pop() of a batch. It stores the index again with sequential
+    /// consistency: a producer that is about to sleep until there is room either sees the new
+    /// index, or has its sleep flag seen by this consumer.
     void settle() noexcept { ring_.head->store(head_, std::memory_order_seq_cst); }
 
-    /// Whether there is no record, as seen after announcing to sleep.
+    /// Whether the ring has no record. The load is sequentially consistent, so it may follow the
+    /// store of the consumer's sleep flag.
     [[nodiscard]] bool empty() const noexcept {
         return head_ >= end_ || ring_.header(head_).load(std::memory_order_seq_cst) == 0;
     }
 
-    /// The producer has closed the connection: what it has published by now is all there will be,
-    /// whatever a process writes later that was expected to have ended.
+    /// Call it when the producer has closed the connection. Records that are published after this
+    /// call are ignored, even if a process still writes to the memory.
     void freeze() noexcept {
         RingConsumer ahead = *this;
         std::span<const std::byte> record;
-        // No more records than the ring has room for.
+        // The producer may still write, so the loop stops after one ring size.
         const std::uint64_t limit = head_ + ring_.size;
         Next next = Next::record;
         while (ahead.head_ < limit && (next = ahead.next(record)) == Next::record) {
             ahead.head_ += ahead.step_;
         }
-        // Garbage is left for next() to find.
+        // If the next header is invalid, next() must still report it.
         end_ = ahead.head_ + (next == Next::garbage ? record_header_bytes : 0);
     }
 
   private:
     [[nodiscard]] std::uint64_t offset() const noexcept { return head_ & (ring_.size - 1); }
 
-    /// @param header  was read once: the other side could change it between a check and the use
+    /// @param header  a copy that was loaded once, because the other side could change the header
+    ///         between the check and the use
     [[nodiscard]] Next parse(std::uint64_t header, std::span<const std::byte>& record) noexcept {
         constexpr std::uint64_t data = record_header(0, RecordKind::data);
         if (head_ >= end_) [[unlikely]] {
             return Next::nothing;
         }
         if (header >> 32U == static_cast<std::uint32_t>(RecordKind::skip)) [[unlikely]] {
-            // The producer skips only to put a record at the start, which it published with this
-            // header. The length says the same as the position.
+            // The producer writes a skip header only together with a record at the start of the
+            // ring, and this header publishes both. The length in the skip header must reach
+            // exactly to the end of the ring.
             const std::uint64_t to_end = ring_.size - offset();
             if (offset() == 0 || (header & 0xffffffffU) + record_header_bytes != to_end) {
                 return Next::garbage;
@@ -245,7 +253,7 @@ class RingConsumer {
             head_ += to_end;
             header = ring_.header(0).load(std::memory_order_relaxed);
         }
-        // Every other kind makes this longer than any record: an unknown one, or a second skip.
+        // For any other kind, and for a second skip, this difference exceeds the maximum length.
         const std::uint64_t length = header - data;
         if (length > longest_ || record_bytes(length) > ring_.size - offset()) {
             return Next::garbage;
@@ -258,9 +266,9 @@ class RingConsumer {
     RingMemory ring_;
     std::size_t longest_;
     std::uint64_t head_ = 0;
-    /// Nothing is consumed from here on; only after freeze().
+    /// Position at which consumption ends. Set by freeze().
     std::uint64_t end_ = ~std::uint64_t{0};
-    /// What the record that next() returned takes up.
+    /// Bytes in the ring of the record that next() returned.
     std::uint64_t step_ = 0;
 };
 

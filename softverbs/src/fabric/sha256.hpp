@@ -11,13 +11,14 @@ namespace softverbs::fabric {
 inline constexpr std::size_t digest_bytes = 32;
 using Digest = std::array<std::byte, digest_bytes>;
 
-/// SHA-256 as FIPS 180-4 defines it. The kernel's AF_ALG may be absent and a crypto library would
-/// be a dependency of every program under test, so the library has its own.
+/// SHA-256 as defined in FIPS 180-4. It is implemented here because AF_ALG sockets may be
+/// unavailable, and a cryptography library would become a dependency of every program that uses
+/// softverbs.
 class Sha256 {
   public:
     Sha256() noexcept;
     void update(std::span<const std::byte> bytes) noexcept;
-    /// The digest of all bytes so far. The object cannot be used afterwards.
+    /// Returns the digest of all bytes. The object cannot be used afterwards.
     [[nodiscard]] Digest finish() noexcept;
 
   private:
@@ -30,11 +31,12 @@ class Sha256 {
     std::uint64_t total_ = 0;
 };
 
-/// HMAC-SHA-256 as RFC 2104 defines it, over the parts one after the other.
+/// HMAC-SHA-256 (RFC 2104) over the concatenation of @p parts.
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::span<const std::span<const std::byte>> parts) noexcept;
 
-/// Compares two digests in a time that does not depend on their contents.
+/// Compares two digests. The time does not depend on their contents, so it reveals nothing about
+/// them.
 [[nodiscard]] bool equal_in_constant_time(const Digest& one, const Digest& other) noexcept;
 
 } // namespace softverbs::fabric

@@ -25,17 +25,18 @@ int sync(int fd, std::uint64_t flags) noexcept {
     return done == 0 ? 0 : errno;
 }
 
-/// dma_buf_ioctl() in the kernel looks at the flags before it does anything, and refuses these.
+/// A dma-buf rejects invalid flags with EINVAL before it does anything else. Other files do not
+/// know this ioctl and fail with another errno.
 bool is_dma_buf(int fd) noexcept {
     return sync(fd, ~std::uint64_t{0}) == EINVAL;
 }
 
-/// Negative if it has none.
+/// Returns a negative value on failure.
 off_t size_of(int fd, bool dma_buf) noexcept {
     if (dma_buf) {
         return ::lseek(fd, 0, SEEK_END);
     }
-    // A file's position belongs to the process that shares it, too.
+    // lseek(2) would change the file offset, which is shared with the other process.
     struct stat status {};
     return ::fstat(fd, &status) == 0 ? status.st_size : -1;
 }

@@ -10,24 +10,24 @@
 
 namespace softverbs::fabric {
 
-/// Memory of another process that this one has mapped to read it: a dma-buf, or a memfd that cannot
-/// shrink.
+/// Memory of another process that is mapped here for reading: a dma-buf, or a memfd with
+/// F_SEAL_SHRINK.
 class SharedFile {
   public:
     SharedFile() noexcept = default;
 
-    /// Maps the first @p length bytes of @p fd. 0 or an errno: EACCES (it could shrink, which would
-    /// make reading it raise SIGBUS; or it cannot be mapped), EINVAL (longer than the file),
-    /// ENOMEM.
+    /// Maps the first @p length bytes of @p fd. Returns 0 or an errno: EACCES (the file could
+    /// shrink, so that reading it could raise SIGBUS; or it cannot be mapped), EINVAL (@p length is
+    /// 0 or exceeds the file), ENOMEM.
     [[nodiscard]] int map(UniqueFd fd, std::uint64_t length) noexcept;
 
-    /// Copies bytes out, between the begin and the end of a CPU access where it is a dma-buf. 0 or
-    /// an errno: EINVAL (out of bounds), and what DMA_BUF_IOCTL_SYNC said.
+    /// Copies bytes from the mapping. For a dma-buf it brackets the copy with DMA_BUF_IOCTL_SYNC.
+    /// Returns 0 or an errno: EINVAL (out of bounds), and the errors of DMA_BUF_IOCTL_SYNC.
     [[nodiscard]] int read(std::uint64_t offset, std::span<std::byte> into) const noexcept;
 
   private:
     Mapping mapping_;
-    /// Held for a dma-buf only.
+    /// Open only if the file is a dma-buf.
     UniqueFd dma_buf_;
 };
 

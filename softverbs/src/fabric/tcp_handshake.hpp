@@ -13,8 +13,8 @@
 namespace softverbs::fabric {
 
 /// The first messages of a TCP connection between two hosts. Both sides prove that they know the
-/// secret before the first record is read; the connector proves it first, so that the acceptor
-/// creates nothing for an unknown peer.
+/// secret before any record is read. The connector proves it first, so that the acceptor creates no
+/// link for an unknown peer.
 ///
 ///     connector                           acceptor
 ///     hello      version, nonce     ->
@@ -22,34 +22,35 @@ namespace softverbs::fabric {
 ///     proof      identity, HMAC     ->
 ///                                   <-    welcome    identity, HMAC
 ///
-/// Each HMAC covers all messages before it and the sender's role, so that no message can be
-/// replayed, nor sent back to its sender. Records that follow are neither encrypted nor signed.
+/// Each HMAC covers all messages before it and the kind of its own message. Therefore a message can
+/// neither be replayed nor reflected to its sender. The records that follow are neither encrypted
+/// nor authenticated.
 class TcpHandshake {
   public:
     enum class Side : std::uint8_t { connector, acceptor };
     enum class Progress : std::uint8_t {
-        /// The handshake waits for the socket.
+        /// The handshake is incomplete; call advance() again when the socket is ready.
         waiting,
         done,
-        /// failure() says why; the connection has to be closed.
+        /// failure() returns the reason. The caller must close the connection.
         failed,
     };
 
-    /// @param secret     must outlive the handshake
-    /// @param own_slot   of this process
-    /// @param peer_slot  of the process that a connector wants
+    /// @param secret     must outlive this object
+    /// @param own_slot   the slot of this process
+    /// @param peer_slot  for a connector: the slot of the process to reach
     TcpHandshake(Side side, std::span<const std::byte> secret, const Route& route,
                  std::uint32_t own_slot, std::uint32_t peer_slot = 0) noexcept;
     TcpHandshake(const TcpHandshake&) = delete;
     TcpHandshake& operator=(const TcpHandshake&) = delete;
 
-    /// Sends and receives what the socket takes and has, without waiting. Never reads more than the
-    /// handshake itself.
+    /// Continues the handshake as far as possible without blocking. It reads no bytes that follow
+    /// the handshake.
     [[nodiscard]] Progress advance(int socket);
 
-    /// Whether it waits for room in the socket.
+    /// Whether the handshake waits for room in the socket.
     [[nodiscard]] bool sends() const noexcept { return !output_.empty(); }
-    /// The slot of the other process, once done.
+    /// The slot of the other process, after the handshake is done.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
@@ -67,7 +68,7 @@ class TcpHandshake {
     void make_proof(Kind kind) noexcept;
     [[nodiscard]] bool check_opening(Kind kind);
     [[nodiscard]] bool check_proof(Kind kind);
-    /// The HMAC of a proof or a welcome.
+    /// Computes the HMAC of a proof or welcome message.
     [[nodiscard]] Digest sign(Kind kind, const Proof& message) const noexcept;
     [[nodiscard]] bool flush(int socket);
     [[nodiscard]] bool fill(int socket, std::span<std::byte> message);
@@ -86,9 +87,9 @@ class TcpHandshake {
     Proof peer_proof_{};
     bool opening_received_ = false;
     bool proof_received_ = false;
-    /// Bytes of the message that is being received.
+    /// Number of bytes received of the current message.
     std::size_t received_ = 0;
-    /// The message that is being sent.
+    /// The unsent rest of the current message.
     std::span<const std::byte> output_;
     std::string failure_;
 };

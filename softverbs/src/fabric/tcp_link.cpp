@@ -19,9 +19,11 @@ namespace {
 
 constexpr std::size_t input_bytes = std::size_t{256} * 1024;
 static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
-/// Parts of a record, its header and its padding.
+/// Maximum number of buffers in one sendmsg(2): the header, the parts of the record, and the
+/// padding.
 constexpr std::size_t most_parts = 32;
-/// After this much the other side is informed, so that it does not run out of window.
+/// After this many consumed bytes a credit frame is sent, so that the other side's window stays
+/// open.
 constexpr std::uint32_t announced_after = window_bytes / 4;
 
 } // namespace
@@ -34,7 +36,7 @@ TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsig
       slot_(slot),
       state_(handshake ? State::connecting : State::open),
       handshake_(std::move(handshake)) {
-    // The end of connect(2) is announced as room to send.
+    // EPOLLOUT reports that connect(2) has completed.
     watch_room(handshake_ != nullptr);
 }
 
@@ -51,8 +53,6 @@ int TcpLink::share(std::uint32_t id, int fd, std::size_t length) noexcept {
     static_cast<void>(length);
     return EOPNOTSUPP;
 }
-
-// Sending
 
 bool TcpLink::has_room(Lane lane, std::size_t length) noexcept {
     const std::size_t at = index(lane);
@@ -125,7 +125,7 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
     if (sent == total) {
         return true;
     }
-    // The rest waits in a buffer, whose size the windows limit.
+    // The rest is stored in a buffer. Its size is bounded by the windows of the lanes.
     try {
         output_.reserve(output_.size() + total - sent);
     } catch (const std::bad_alloc&) {
@@ -178,7 +178,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // What waits in the buffer is followed by a credit later.
+    // While the buffer holds unsent bytes, the credit is deferred.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }
@@ -193,12 +193,10 @@ bool TcpLink::delivers() noexcept {
     if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
-    // The host of a process that is stopped acknowledges. A host without a cable does not, and the
-    // retransmission timer of this host runs out.
+    // The kernel of a stopped process still acknowledges TCP segments. If the cable is unplugged,
+    // it does not, and the retransmission timer of this host expires.
     return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
 }
-
-// Receiving
 
 bool TcpLink::receive() noexcept {
     if (input_.empty()) {
@@ -292,8 +290,8 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
     if (held_.empty()) {
         refused_at_ = context_.deliveries;
     }
-    // Responses behind it must not wait for it, so it leaves the buffer. The window bounds what is
-    // held.
+    // Copy the request out of the buffer, so that the responses after it can be delivered. The
+    // window bounds the size of the copies.
     held_lengths_.push_back(record.size());
     held_.emplace_back((record.size() + 7) / 8);
     std::memcpy(held_.back().data(), record.data(), record.size());
@@ -330,7 +328,8 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
     bool drained = false;
     while (done < budget && state_ != State::over) {
         if (!next_frame(header, record)) {
-            // After a failed send the socket may still have what the other side sent before.
+            // After a failed send, the socket may still hold bytes that the other side sent
+            // earlier.
             if (end_of_input_ || !receive()) {
                 drained = true;
                 break;
@@ -354,7 +353,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         }
     }
     if (context_.armed && done != 0) {
-        // The agent sleeps, so that nothing else may inform the other side.
+        // The agent thread sleeps and may not send the credit soon, so send it here.
         acknowledge();
     }
     if (state_ == State::closing && held_.empty() && drained) {
@@ -399,14 +398,13 @@ bool TcpLink::pending() const noexcept {
     return !header || available >= frame_bytes(header->length);
 }
 
-// The life of a connection
-
 void TcpLink::service() {
     if (state_ == State::connecting) {
         int error = 0;
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
-            // Refused or unreachable, as when no process has the slot: a packet that is lost.
+            // The connection was refused or the host is unreachable, for example because no process
+            // has the slot. The records are lost, as packets on a wire are.
             state_ = State::over;
             return;
         }
@@ -432,7 +430,8 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // What the handler refused because of the other side may be taken now.
+        // Deliver a rejected request again: the closed connection may have removed the reason for
+        // the rejection.
         ++context_.deliveries;
         ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     }
@@ -449,8 +448,8 @@ void TcpLink::part() noexcept {
     }
     ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     ::shutdown(socket_.get(), SHUT_WR);
-    // Bytes that were not read would turn the end of the connection into a reset, which could
-    // overtake what was sent.
+    // Unread bytes would make close(2) send a TCP reset, which could discard data that the other
+    // side has not read yet.
     std::array<std::byte, 4096> unread{};
     while (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
     }

@@ -16,22 +16,22 @@
 
 namespace softverbs::fabric {
 
-/// What the TCP links of a node share. It outlives them.
+/// State that all TCP links of a node share. It outlives them.
 struct TcpContext {
-    /// Watches the sockets of all links.
+    /// The epoll descriptor that watches the sockets of all links.
     int epoll = -1;
-    /// Between Node::arm() and Node::disarm().
+    /// True between Node::arm() and Node::disarm().
     bool armed = false;
-    /// Deliveries to the handler so far. A request that the handler refused is delivered again once
-    /// this has changed.
+    /// Counts the calls of the handler. A request that the handler rejected is delivered again
+    /// after this counter has changed.
     std::uint64_t deliveries = 0;
 };
 
-/// One end of a connection between two hosts: a non-blocking TCP socket.
+/// One end of a connection between two hosts, over a non-blocking TCP socket.
 class TcpLink final : public Connection {
   public:
-    /// @param socket     in the epoll, for EPOLLIN; connected, or being connected
-    /// @param handshake  of a connector; null: the handshake is done
+    /// @param socket     connected or connecting; already registered in the epoll for EPOLLIN
+    /// @param handshake  the handshake of a connector; null if the handshake is already done
     TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsigned slot,
             std::unique_ptr<TcpHandshake> handshake);
 
@@ -44,7 +44,7 @@ class TcpLink final : public Connection {
     [[nodiscard]] std::uint64_t taken() const noexcept override { return requests_taken_; }
     [[nodiscard]] bool delivers() noexcept override;
 
-    // Memory is never fetched between hosts.
+    // The memory of another host cannot be read, so all data travels in records.
     [[nodiscard]] PullMethod pull_method() const noexcept override { return PullMethod::none; }
     [[nodiscard]] int pull(std::uint64_t address, std::uint32_t share,
                            std::span<std::byte> into) noexcept override;
@@ -55,34 +55,38 @@ class TcpLink final : public Connection {
     void unshare(std::uint32_t) noexcept override {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Whether records can be sent, as far as this process has noticed.
+    /// Whether records can be sent. It may still be true after the other process has ended.
     [[nodiscard]] bool open() const noexcept {
         return state_ == State::connecting || state_ == State::open;
     }
     [[nodiscard]] bool connecting() const noexcept { return state_ == State::connecting; }
-    /// Why the connection was closed; empty: it ended as connections do.
+    /// The reason for the failure; empty if the connection has not failed or was closed normally.
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    /// Continues the handshake, and sends what waits for the socket.
+    /// Continues the handshake, and sends buffered frames.
     void service();
-    /// Receives and delivers records, at most @p budget. How many it delivered.
+    /// Receives records and delivers at most @p budget of them. Returns the number of delivered
+    /// records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Informs the other side of what was consumed, where it does not know.
+    /// Sends a credit frame if the other side does not know all that was consumed.
     void acknowledge() noexcept;
-    /// Whether something is left to do that no event of the socket will announce.
+    /// Whether progress() can deliver data or state that is already in this process, for which the
+    /// socket reports no event.
     [[nodiscard]] bool pending() const noexcept;
-    /// Whether on_gone() is due.
+    /// Whether the connection is closed and all received records are delivered, so that on_gone()
+    /// can be called.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Ends the connection for @p why.
+    /// Closes the connection and stores @p why as the reason.
     void fail(std::string why);
-    /// Sends what is left as far as it goes, and the end of the connection.
+    /// Sends buffered frames as far as possible without blocking, then shuts down the sending
+    /// direction.
     void part() noexcept;
 
   private:
     enum class State : std::uint8_t {
         connecting,
         open,
-        /// The other side has closed; what it sent is being delivered.
+        /// The other side has closed the connection; its last records are being delivered.
         closing,
         over,
     };
@@ -95,12 +99,13 @@ class TcpLink final : public Connection {
     void flush() noexcept;
     void watch_room(bool wanted) noexcept;
     void hang_up() noexcept;
-    /// Reads from the socket into the buffer. False: nothing came.
+    /// Receives from the socket into the buffer. Returns false if no bytes were received.
     [[nodiscard]] bool receive() noexcept;
-    /// The next whole frame of the buffer. False: there is none.
+    /// Parses the next frame in the buffer. Returns false if there is no complete or valid frame.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
     [[nodiscard]] bool account(const FrameHeader& header) noexcept;
-    /// Delivers a request, or keeps it until the handler takes it. True: delivered.
+    /// Delivers a request and returns true, or keeps a copy until the handler accepts it and
+    /// returns false.
     [[nodiscard]] bool deliver_request(Handler& handler, std::span<const std::byte> record);
     unsigned deliver_held(Handler& handler, unsigned budget);
     void consumed(Lane lane, std::size_t length) noexcept;
@@ -113,26 +118,26 @@ class TcpLink final : public Connection {
     std::unique_ptr<TcpHandshake> handshake_;
     std::string failure_;
 
-    // Sending.
+    // State of the sending direction.
     std::vector<std::byte> output_;
     std::size_t output_sent_ = 0;
     bool watches_room_ = false;
     std::uint64_t requests_sent_ = 0;
     std::uint64_t requests_taken_ = 0;
-    /// Bytes of frames that the other side has not consumed.
+    /// Per lane: frame bytes that were sent and that the other side has not consumed.
     std::array<std::uint32_t, lanes> outstanding_{};
     std::array<std::uint32_t, lanes> bytes_taken_{};
-    /// Whether a lane was found full since there was room last, and the shortest frame that did not
-    /// fit.
+    /// Per lane: whether a frame did not fit and on_room() has not been called since, and the size
+    /// of the shortest such frame.
     std::array<bool, lanes> starved_{};
     std::array<std::uint32_t, lanes> wanted_{};
 
-    // Receiving. The buffer has the alignment of its elements, and so has each record in it.
+    // State of the receiving direction. The elements of 8 bytes align each record in the buffer.
     std::vector<std::uint64_t> input_;
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;
     bool end_of_input_ = false;
-    /// Requests that the handler refused, and those that came after them.
+    /// Copies of requests that the handler has rejected, and of the requests after them.
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;

@@ -25,14 +25,14 @@ class UniqueFd {
 
     [[nodiscard]] int get() const noexcept { return fd_; }
     explicit operator bool() const noexcept { return fd_ >= 0; }
-    /// Gives the descriptor to the caller, who closes it.
+    /// Returns the descriptor and gives up ownership; the caller must close it.
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
-    /// Closes the descriptor held, then holds @p fd.
+    /// Closes the owned descriptor and takes ownership of @p fd.
     void reset(int fd = -1) noexcept {
         const int old = std::exchange(fd_, fd);
         if (old >= 0) {
-            // Not by close(2), which is a cancellation point.
+            // The close() function is a cancellation point; the raw system call is not.
             ::syscall(SYS_close, old);
         }
     }
