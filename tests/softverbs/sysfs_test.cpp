@@ -2,17 +2,23 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <infiniband/verbs.h>
 #include <limits.h>
+#include <net/if.h>
 #include <softverbs/softverbs.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -101,6 +107,38 @@ TEST_F(SysfsTest, HasTheDirectoryOfTheDeviceFile) {
     EXPECT_EQ(::stat(list[0]->dev_path, &status), 0);
     EXPECT_TRUE(S_ISDIR(status.st_mode));
     ibv_free_device_list(list);
+}
+
+/// The interfaces that have an address and are not loopback, by index; "lo" where there is none.
+std::vector<std::string> interfaces_with_address() {
+    std::map<unsigned, std::string> by_index;
+    ifaddrs* all = nullptr;
+    EXPECT_EQ(::getifaddrs(&all), 0);
+    for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+        if (each->ifa_addr != nullptr && (each->ifa_flags & IFF_LOOPBACK) == 0 &&
+            (each->ifa_addr->sa_family == AF_INET || each->ifa_addr->sa_family == AF_INET6)) {
+            by_index[::if_nametoindex(each->ifa_name)] = each->ifa_name;
+        }
+    }
+    ::freeifaddrs(all);
+    std::vector<std::string> names;
+    for (const auto& [index, name] : by_index) {
+        names.push_back(name);
+    }
+    return names.empty() ? std::vector<std::string>{"lo"} : names;
+}
+
+TEST_F(SysfsTest, HasTheNetworkInterfacesThatLeadToTheDevice) {
+    const std::vector<std::string> interfaces = interfaces_with_address();
+    std::array<std::set<std::string>, 2> expected;
+    for (std::size_t i = 0; i < interfaces.size(); ++i) {
+        expected.at(i % 2).insert({interfaces[i], ".", ".."});
+    }
+    EXPECT_EQ(entries_of(soft0_ + "/device/net"), expected[0]);
+    EXPECT_EQ(entries_of("/sys/class/infiniband/soft1/device/net"), expected[1]);
+    const std::string first = "/device/net/" + interfaces.front() + "/ifindex";
+    EXPECT_EQ(read_file(soft0_ + first),
+              std::to_string(::if_nametoindex(interfaces.front().c_str())) + "\n");
 }
 
 TEST_F(SysfsTest, IsFoundRelativeToADirectory) {

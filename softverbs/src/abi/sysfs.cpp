@@ -13,14 +13,16 @@
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "abi/sysfs_tree.hpp"
+#include "cm/address.hpp"
 #include "fabric/rendezvous.hpp"
 #include "objects/process.hpp"
 
 // Programs that read about a device in sysfs find a directory tree with real files in it. A tree
-// never changes: its name is a hash of what it says, and when a port goes down, for example, the
-// next access makes another one. So all processes with the same settings share one.
+// never changes: its name is a hash of its content. When a port goes down, for example, the next
+// access makes another tree. So all processes with the same settings share one tree.
 
 namespace softverbs::sysfs {
 
@@ -144,10 +146,16 @@ bool is_in(const Tree& tree, std::string_view path) {
 bool translate(std::string_view path, PathBuffer& target) {
     try {
         Tree tree;
+        const std::vector<std::string> interfaces = cm::local_interfaces();
         {
             const Guard guard;
-            for (const auto& device : process().devices) {
+            const auto& devices = process().devices;
+            for (const auto& device : devices) {
                 describe(tree, *device);
+            }
+            // cm::find_device() assigns interfaces to devices in the same way.
+            for (std::size_t i = 0; i < interfaces.size() && !devices.empty(); ++i) {
+                add_network_interface(tree, *devices[i % devices.size()], interfaces[i]);
             }
         }
         if (tree.files.empty() || !is_in(tree, path)) {

@@ -257,4 +257,9 @@ void describe(Tree& tree, const Device& device) {
     tree.files["/sys/class/infiniband_verbs/abi_version"] = "6\n";
 }
 
+void add_network_interface(Tree& tree, const Device& device, const std::string& interface) {
+    const std::string function = std::string(pci_root) + "/" + pci_name(device);
+    tree.links[function + "/net/" + interface] = "/sys/class/net/" + interface;
+}
+
 } // namespace softverbs::sysfs

@@ -23,4 +23,7 @@ inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
 /// Adds what the kernel shows of a device with its ports.
 void describe(Tree& tree, const Device& device);
 
+/// Adds a link to a network interface of the kernel, whose addresses lead rdma_cm to the device.
+void add_network_interface(Tree& tree, const Device& device, const std::string& interface);
+
 } // namespace softverbs::sysfs

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -35,6 +37,27 @@ std::size_t size_of_family(sa_family_t family) noexcept {
 struct InterfacesDeleter {
     void operator()(ifaddrs* interfaces) const noexcept { ::freeifaddrs(interfaces); }
 };
+
+/// Calls @p function with the interface's name and the address, for each IPv4 and IPv6 address of
+/// the network interfaces that are not loopback.
+template <class Function>
+void for_each_interface_address(const Function& function) {
+    ifaddrs* raw = nullptr;
+    if (::getifaddrs(&raw) != 0) {
+        return;
+    }
+    const std::unique_ptr<ifaddrs, InterfacesDeleter> interfaces(raw);
+    for (const ifaddrs* each = interfaces.get(); each != nullptr; each = each->ifa_next) {
+        if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_LOOPBACK) != 0) {
+            continue;
+        }
+        const auto address =
+            Address::parse(each->ifa_addr, size_of_family(each->ifa_addr->sa_family));
+        if (address) {
+            function(each->ifa_name, *address);
+        }
+    }
+}
 
 } // namespace
 
@@ -177,33 +200,32 @@ std::optional<LocalAddress> find_local(const Address& address) {
     if (address.is_loopback()) {
         return LocalAddress{true, wanted.back() == 0 ? 0U : wanted.back() - 1U};
     }
-    ifaddrs* raw = nullptr;
-    if (::getifaddrs(&raw) != 0) {
-        return std::nullopt;
-    }
-    const std::unique_ptr<ifaddrs, InterfacesDeleter> interfaces(raw);
     std::set<unsigned> indexes;
     std::optional<unsigned> found;
-    for (const ifaddrs* each = interfaces.get(); each != nullptr; each = each->ifa_next) {
-        if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_LOOPBACK) != 0) {
-            continue;
-        }
-        const auto parsed =
-            Address::parse(each->ifa_addr, size_of_family(each->ifa_addr->sa_family));
-        if (!parsed) {
-            continue;
-        }
-        const unsigned index = ::if_nametoindex(each->ifa_name);
+    for_each_interface_address([&](const char* name, const Address& local) {
+        const unsigned index = ::if_nametoindex(name);
         indexes.insert(index);
-        if (parsed->gid() == wanted) {
+        if (local.gid() == wanted) {
             found = index;
         }
-    }
+    });
     if (!found) {
         return std::nullopt;
     }
     return LocalAddress{
         false, static_cast<unsigned>(std::distance(indexes.begin(), indexes.find(*found)))};
+}
+
+std::vector<std::string> local_interfaces() {
+    std::map<unsigned, std::string> by_index;
+    for_each_interface_address([&](const char* name, const Address& /*local*/) {
+        by_index.emplace(::if_nametoindex(name), name);
+    });
+    std::vector<std::string> names;
+    for (const auto& [index, name] : by_index) {
+        names.push_back(name);
+    }
+    return names.empty() ? std::vector<std::string>{"lo"} : names;
 }
 
 std::optional<Address> route_source(const Address& destination) {

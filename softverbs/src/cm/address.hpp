@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace softverbs::cm {
 
@@ -71,6 +73,10 @@ struct LocalAddress {
 };
 /// Empty: no interface of this machine has the address.
 [[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
+
+/// The names of the network interfaces with an IPv4 or IPv6 address, in the order of their
+/// positions in LocalAddress. A machine without such an interface has only "lo".
+[[nodiscard]] std::vector<std::string> local_interfaces();
 
 /// The source address that the kernel's routing table selects for a destination; empty, with errno,
 /// where there is no route.
