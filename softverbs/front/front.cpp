@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// No code: CMakeLists.txt says what a library without any is for.
+// This file contains no code. CMakeLists.txt explains the purpose of a library without code.

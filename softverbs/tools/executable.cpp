@@ -25,7 +25,7 @@ constexpr int not_found = 127;
                     path + ": " + std::strerror(error)};
 }
 
-/// 0, or the errno that running it would fail with.
+/// Returns 0, or the errno with which execve(2) would fail.
 int check(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
@@ -79,7 +79,7 @@ void require_preloadable(const std::string& path) {
         refuse(path, errno);
     }
     const bool sets_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != ::getuid();
-    // Without permission to execute for the group the bit means mandatory locking.
+    // Without group execute permission, S_ISGID means mandatory locking.
     const bool sets_group = (status.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
                             status.st_gid != ::getgid();
     const bool has_capabilities =
@@ -102,7 +102,7 @@ bool is_static(const std::string& path) {
     file.read(reinterpret_cast<char*>(&header), sizeof header);
     if (!file || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
         header.e_phentsize != sizeof(ElfW(Phdr))) {
-        return false; // a script, or a program of another kind of machine
+        return false; // a script, or a program for another architecture
     }
     file.seekg(static_cast<std::streamoff>(header.e_phoff));
     for (unsigned i = 0; i < header.e_phnum; ++i) {

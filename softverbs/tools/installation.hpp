@@ -5,12 +5,13 @@
 
 namespace softverbs::tools {
 
-/// Where the parts of softverbs are. The build tree and an installation are laid out differently.
+/// The paths of the parts of softverbs. They differ between a build tree and an installation.
 struct Installation {
     std::filesystem::path library;      // libsoftverbs.so
     std::filesystem::path front;        // the directory that has libibverbs.so.1
     std::filesystem::path real_library; // the libibverbs.so.1 that programs find without softverbs
-    std::filesystem::path sanitizer;    // the runtime that libsoftverbs.so needs; empty: none
+    std::filesystem::path
+        sanitizer; // the sanitizer runtime that libsoftverbs.so needs; may be empty
 };
 
 /// Throws std::runtime_error when a part is missing.

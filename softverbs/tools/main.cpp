@@ -36,7 +36,7 @@ Example, in two terminals:
   softverbs run -- ibv_rc_pingpong
   softverbs run -- ibv_rc_pingpong localhost)";
 
-/// CLI11 of Debian 12 cannot set the line of a command's usage.
+/// The CLI11 release in Debian 12 has no function to set the usage line of a subcommand.
 class HelpFormatter : public CLI::Formatter {
   public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -107,8 +107,7 @@ int run_command(int argc, char** argv) {
             ->type_name("N");
     }
 
-    // Everything behind "--" is the command's, which CLI11 would take for arguments of this
-    // program.
+    // The arguments after "--" belong to the command to run, so CLI11 must not parse them.
     char** const end = argv + argc;
     char** const separator = std::find_if(
         argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });

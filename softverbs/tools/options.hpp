@@ -8,8 +8,8 @@
 
 namespace softverbs::tools {
 
-/// The device options of `softverbs run` and `softverbs devices`. Each sets a variable of the
-/// environment; one that is empty leaves the variable as it is.
+/// The device options of `softverbs run` and `softverbs devices`. Each sets one environment
+/// variable; an empty option leaves its variable unchanged.
 struct DeviceOptions {
     std::string devices;
     std::string profile;

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int failed = 1;
 
-/// The reply; empty with errno when the process cannot be reached.
+/// Sends a command and returns the reply; an empty reply and errno if the process cannot be
+/// reached.
 std::string exchange(int socket, const sockaddr_un& address, const std::string& command) {
     const timeval limit{10, 0};
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -39,7 +40,7 @@ std::string exchange(int socket, const sockaddr_un& address, const std::string& 
 int send_command(int process, const std::string& command) {
     const char* const directory = softverbs_directory();
     if (directory == nullptr) {
-        return failed; // it has printed why
+        return failed; // the error is already printed
     }
     const std::string path = std::string(directory) + "/" + std::to_string(process) + ".control";
     sockaddr_un address{};

@@ -5,8 +5,8 @@
 
 namespace softverbs::tools {
 
-/// Sends a command to a process that uses softverbs in the same directory. Prints what is wrong;
-/// returns the exit status.
+/// Sends a command to the process with this PID, which must use the same rendezvous directory.
+/// Prints errors, and returns the exit status.
 [[nodiscard]] int send_command(int process, const std::string& command);
 
 } // namespace softverbs::tools

@@ -6,8 +6,8 @@
 
 namespace softverbs::tools {
 
-/// Replaces this process by @p command on softverbs. Returns the exit status only when it cannot be
-/// run.
+/// Executes @p command with softverbs in this process, by execvp(3). Returns, with the exit status,
+/// only if this fails.
 [[nodiscard]] int run(const std::vector<std::string>& command);
 
 } // namespace softverbs::tools

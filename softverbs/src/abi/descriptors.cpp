@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The functions of libc that take a descriptor, for those of /dev/infiniband/rdma_cm. For every
-// other descriptor they call the next definition: see abi/files.cpp.
+// Wrappers of libc functions that take a descriptor. They handle descriptors of
+// /dev/infiniband/rdma_cm; for every other descriptor they call the next definition (see
+// abi/files.cpp).
 #include "cm/descriptors.hpp"
 
 #include <fcntl.h>
@@ -25,7 +26,8 @@ constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
 constinit Next<int(int, struct stat*)> next_fstat("fstat");
 constinit Next<int(unsigned, unsigned, int)> next_close_range("close_range");
 
-/// write(2) and close(2) may be called in a signal handler, where dlsym(3) may not.
+/// Look the definitions up at start, because a program may call write(2) and close(2) in a signal
+/// handler, where dlsym(3) is not safe.
 __attribute__((constructor)) void find_next_definitions() {
     static_cast<void>(next_write.find());
     static_cast<void>(next_close.find());
@@ -38,7 +40,7 @@ int copied(int descriptor, int copy) noexcept {
     return copy;
 }
 
-/// @p replaced is the descriptor that dup2(2) closes.
+/// Implements dup2(2) and dup3(2). @p replaced is the descriptor that they close.
 template <class Duplicate>
 int duplicate_onto(int descriptor, int replaced, const Duplicate& duplicate) noexcept {
     if (cm::may_be_device(replaced) && replaced != descriptor &&
@@ -69,7 +71,8 @@ int control(Control& next, int descriptor, int command, void* argument) {
 
 using namespace softverbs;
 
-// Cancellation points of POSIX let the exception by which glibc cancels a thread pass.
+// These functions are not noexcept: they are cancellation points, and glibc cancels a thread by an
+// exception that passes through them.
 SOFTVERBS_FILE ssize_t write(int descriptor, const void* buffer, std::size_t size) {
     if (cm::may_be_device(descriptor) && cm::is_device(descriptor)) {
         return cm::write_command(descriptor, buffer, size);
@@ -128,8 +131,7 @@ SOFTVERBS_FILE int fstat64(int descriptor, struct stat64* status) noexcept {
     return status_of(descriptor, reinterpret_cast<struct stat*>(status));
 }
 
-// The forms of programs that were built with a glibc before 2.33, with a version of the structure.
-// Names of glibc. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+// Programs built with a glibc before 2.33 call these functions with a structure version.
 SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The functions of libc that take a path, for the paths of abi/paths.hpp. For every other path they
-// call the next definition, which is libc's unless another library is preloaded as well. glibc
-// calls its own functions directly (fopen(3) does not call open(2) through a symbol), so each of
-// them is defined here.
+// Wrappers of libc functions that take a path. They redirect the paths of abi/paths.hpp. For every
+// other path they call the next definition, which is that of libc unless another library is
+// preloaded. glibc calls its own functions without a symbol lookup (for example, fopen(3) calls its
+// internal open function), so each function is defined here.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -242,8 +242,7 @@ SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
     });
 }
 
-// The forms of _FORTIFY_SOURCE, which end the program when the buffer is smaller than the program
-// said.
+// _FORTIFY_SOURCE calls these functions, which must abort the program if the buffer is too small.
 SOFTVERBS_FILE ssize_t __readlink_chk(const char* path, char* target, std::size_t size,
                                       std::size_t buffer) noexcept {
     return size <= buffer ? ::readlink(path, target, size) : (::abort(), -1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// ibv_import_device() and the other verbs that share the objects of one context with another one.
-// In libibverbs the kernel finds them by the descriptor cmd_fd and by their handles; here they are
-// found in this process.
+// ibv_import_device() and the other verbs that share the objects of one context with another. The
+// kernel finds the shared objects by cmd_fd and their handles; softverbs finds them in this
+// process.
 #include <errno.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace softverbs {
 
 namespace {
 
-/// The device file that a descriptor refers to, if a context of this process has it open.
+/// Returns the open device file of a descriptor, or null if no context of this process uses it.
 std::shared_ptr<DeviceFile> find_open_file(const FileIdentity& identity) {
     for (const auto* const contexts : {&process().contexts, &process().orphaned_contexts}) {
         for (Context* const context : *contexts) {
@@ -32,8 +32,9 @@ std::shared_ptr<DeviceFile> find_open_file(const FileIdentity& identity) {
     return nullptr;
 }
 
-/// Null with errno: EMFILE and the like; the descriptor stays the caller's. No value: it is not a
-/// softverbs device.
+/// Imports a softverbs device. Returns no value if the descriptor does not belong to a softverbs
+/// device. Returns null and sets errno on failure, such as EMFILE; the caller then still owns the
+/// descriptor.
 std::optional<Context*> import_device(int cmd_fd) {
     const std::optional<FileIdentity> identity = identity_of(cmd_fd);
     if (!identity) {
@@ -45,7 +46,8 @@ std::optional<Context*> import_device(int cmd_fd) {
         if (!index || *index >= process().devices.size()) {
             return std::nullopt;
         }
-        // Another process opened the device. The device is the same here, and its objects are not.
+        // Another process opened the device. This process has the same device, but not the objects
+        // of the other process.
         file = std::make_shared<DeviceFile>();
         file->device = process().devices[*index].get();
         file->identity = *identity;
@@ -54,7 +56,7 @@ std::optional<Context*> import_device(int cmd_fd) {
     return open_device(std::move(file), cmd_fd);
 }
 
-/// The protection domain with @p handle of the device file that @p context has open.
+/// Returns the protection domain with @p handle of the device file of @p context, or null.
 Pd* find_pd(const Context& context, std::uint32_t handle) {
     const auto& all = context.file->pds;
     const auto found =
@@ -81,7 +83,7 @@ Pd* import_pd(Context& context, std::uint32_t handle) {
     return context.file->imported_pds.back().get();
 }
 
-/// The region with @p handle of a device file; null: there is none.
+/// Returns the region with @p handle of the device file of @p context, or null.
 Mr* find_mr(const Context& context, std::uint32_t handle) {
     Mr* found = nullptr;
     process().keys.for_each([&](const Grant& grant) {
@@ -120,7 +122,7 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 void unimport_pd(Pd& pd) {
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
-    // Queue pairs that were created with it may use it still; it is freed with the device file.
+    // If queue pairs still use it, it is freed together with the device file.
     if (pd.users == 0) {
         std::erase_if(context_of(pd).file->imported_pds,
                       [&pd](const auto& imported) { return imported.get() == &pd; });

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <type_traits>
 
-/// A function of libc that programs find here first.
+/// Defines a libc function that programs use instead of the one in libc.
 #define SOFTVERBS_FILE extern "C" __attribute__((visibility("default")))
 
 namespace softverbs {

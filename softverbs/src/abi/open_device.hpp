@@ -8,13 +8,15 @@
 
 namespace softverbs {
 
-/// Creates a context. It takes over @p cmd_fd when it succeeds; null and errno otherwise.
+/// Creates a context and takes ownership of @p cmd_fd. Returns null and sets errno on failure; the
+/// caller then keeps @p cmd_fd.
 [[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
 
-/// Frees the handles of ibv_import_pd() and ibv_import_mr(); the originals stay.
+/// Frees an imported protection domain or region; the original is not freed.
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
-/// ibv_dereg_mr() of an imported region: ends the access to the original as well. 0.
+/// Implements ibv_dereg_mr() for an imported region, which ends the access to the original as well.
+/// Returns 0.
 int dereg_imported_mr(Mr& mr);
 
 } // namespace softverbs

@@ -27,8 +27,9 @@ bool copy_path(std::string_view path, PathBuffer& target) {
     return true;
 }
 
-/// The device file of a software device is a character device that may be read and written, since
-/// UCX ignores a device whose file it may not read and write. Nothing can be done with it.
+/// /dev/infiniband/uverbs<N> of a software device is redirected to a character device that can be
+/// opened for reading and writing, because UCX ignores a device whose file it cannot open. The file
+/// has no other function.
 bool translate_device_file(std::string_view path, PathBuffer& target) {
     const std::string_view name = path.substr(path.rfind('/') + 1);
     const Guard guard;
@@ -38,7 +39,7 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
-/// Programs that look whether they may use the connection manager find a character device.
+/// Programs that check access to /dev/infiniband/rdma_cm find a character device.
 bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }
@@ -58,7 +59,7 @@ Redirection redirect(const char* path, PathBuffer& target) {
     if (kernel_paths != 0) {
         return {path, nullptr};
     }
-    // Paths that the functions of a row open are not redirected again.
+    // The functions of a row may open files themselves; their paths are not redirected.
     const KernelPaths kernel;
     const int saved_errno = errno;
     Redirection found{path, nullptr};

@@ -7,8 +7,8 @@ namespace softverbs {
 
 namespace {
 
-/// The real library where softverbs/front stands before it, under the name by which the front needs
-/// it. Null where the program's libibverbs.so.1 is the real one.
+/// The real libibverbs, loaded as a dependency of the front library under its special name. Null if
+/// the front library is not in use, so that libibverbs.so.1 is the real library.
 void* library_behind_front() {
     return ::dlopen("libibverbs-real.so.1", RTLD_LAZY | RTLD_NOLOAD);
 }

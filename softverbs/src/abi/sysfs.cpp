@@ -20,15 +20,17 @@
 #include "fabric/rendezvous.hpp"
 #include "objects/process.hpp"
 
-// Programs that read about a device in sysfs find a directory tree with real files in it. A tree
-// never changes: its name is a hash of its content. When a port goes down, for example, the next
-// access makes another tree. So all processes with the same settings share one tree.
+// Programs that read the sysfs files of a software device are redirected to a directory tree with
+// real files. A tree is never changed. Its name is a hash of its contents. When the contents
+// change, for example when a port goes down, the next access creates a new tree. So all processes
+// with the same settings share one tree.
 
 namespace softverbs::sysfs {
 
 namespace {
 
-/// A directory that has devices of the kernel as well. They are links in the tree.
+/// A directory of sysfs that also contains devices of the kernel. The tree contains symbolic links
+/// to those.
 struct SharedDirectory {
     std::string_view path;
     bool is_ours(const Tree& tree, std::string_view name) const {
@@ -86,11 +88,11 @@ void write(const Tree& tree, const std::string& root) {
     }
 }
 
-/// The root of the latest tree. Reachable without a lock for restore(): one that was replaced is
-/// never freed.
+/// The root of the latest tree. restore() reads it without a lock, so a replaced string is never
+/// freed.
 std::atomic<const std::string*> current_root{nullptr};
 
-/// Makes the tree if no process has made it yet. Throws std::filesystem::filesystem_error or
+/// Creates the tree if it does not exist. Throws std::filesystem::filesystem_error or
 /// std::system_error.
 const std::string& root_of(const Tree& tree) {
     static std::mutex mutex;
@@ -111,7 +113,7 @@ const std::string& root_of(const Tree& tree) {
         write(tree, made);
         std::error_code error;
         std::filesystem::rename(made, root, error);
-        if (error) { // another process was faster
+        if (error) { // another process has created the same tree
             std::filesystem::remove_all(made);
         }
     }
@@ -120,7 +122,7 @@ const std::string& root_of(const Tree& tree) {
     return *made;
 }
 
-/// Whether the generated tree, and not the kernel, has the file.
+/// Whether the file is in the generated tree, rather than in the kernel's sysfs.
 bool is_in(const Tree& tree, std::string_view path) {
     if (path.starts_with(pci_root)) {
         return true;
@@ -171,7 +173,7 @@ bool translate(std::string_view path, PathBuffer& target) {
         target[root.size() + path.size()] = '\0';
         return true;
     } catch (const std::exception&) {
-        return false; // no memory, or no directory to write to: as on a machine without the device
+        return false; // without memory or a writable directory, the kernel's file is used
     }
 }
 

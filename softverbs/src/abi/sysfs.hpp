@@ -7,11 +7,11 @@
 
 namespace softverbs::sysfs {
 
-/// Writes to @p target the generated file for a path below /sys. False: the file is the kernel's.
+/// Stores in @p target the path of the generated file for a path below /sys. Returns false if the
+/// kernel's file is used.
 [[nodiscard]] bool translate(std::string_view path, PathBuffer& target);
 
-/// Turns a resolved path of a generated file, in place, into the path below /sys that it stands
-/// for.
+/// Replaces, in place, the path of a generated file by the path below /sys that it represents.
 void restore(char* path) noexcept;
 
 } // namespace softverbs::sysfs

@@ -8,19 +8,19 @@
 
 namespace softverbs::sysfs {
 
-/// Files and symbolic links by their path, which begins with "/sys".
+/// Files and symbolic links, indexed by their path, which begins with "/sys".
 struct Tree {
     std::map<std::string, std::string> files;
     std::map<std::string, std::string> links;
 };
 
-/// The directory of the PCI devices below /sys/devices. No machine has this PCI domain.
+/// The directory of the PCI devices. Real machines do not use this PCI domain number.
 inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
 
 /// The name of the device's PCI function: "5056:00:01.0".
 [[nodiscard]] std::string pci_name(const Device& device);
 
-/// Adds what the kernel shows of a device with its ports.
+/// Adds the files that the kernel has in sysfs for a device and its ports.
 void describe(Tree& tree, const Device& device);
 
 /// Adds a link to a network interface of the kernel, whose addresses lead rdma_cm to the device.

@@ -39,7 +39,7 @@ constexpr unsigned longest_period_ms = 60'000;
 constexpr unsigned most_flaps = 1'000'000;
 constexpr int command_timeout_ms = 1000;
 
-/// A port that changes its state at @p due, @p changes_left times in all.
+/// A port that will change its state @p changes_left times; the next change is at @p due.
 struct Flap {
     unsigned device;
     std::uint8_t port;
@@ -48,7 +48,7 @@ struct Flap {
     Clock::time_point due;
 };
 
-/// All of this has a lock of its own, as commands take Process::lock.
+/// State of the control thread. It has its own lock, because commands take Process::lock.
 struct Control {
     std::mutex lock;
     bool started = false;
@@ -59,7 +59,7 @@ struct Control {
     std::vector<Flap> flaps;
 };
 
-/// Never freed: the thread uses it until the process has ended.
+/// The object is never freed, because the thread uses it until the process ends.
 Control& control() {
     static auto* const the_one = new Control;
     return *the_one;
@@ -84,7 +84,7 @@ std::string result_text(int error, const char* what) {
     return error == 0 ? "ok" : std::string(what) + ": " + std::strerror(error);
 }
 
-/// "flap:100ms*5".
+/// Executes the argument of a flap command, such as "flap:100ms*5".
 std::string execute_flap(unsigned device, std::uint8_t port, std::string_view text) {
     text.remove_prefix(std::strlen("flap:"));
     const std::size_t unit = text.find("ms*");
@@ -135,7 +135,7 @@ void serve_flaps(Control& here) {
     }
 }
 
-/// Milliseconds until the next change; negative: there is none.
+/// Milliseconds until the next state change of a port; negative if none is planned.
 int time_to_next_flap(Control& here) {
     const std::scoped_lock lock(here.lock);
     if (here.flaps.empty()) {
@@ -149,9 +149,10 @@ int time_to_next_flap(Control& here) {
 void serve_client(int listener) {
     const UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (!client || !fabric::peer_process(client.get())) {
-        return; // peer_process() finds another user's process
+        return; // the client belongs to another user
     }
-    // One record has the command, so a client that sends nothing only delays the next one.
+    // A command is one record. The wait has a time limit, so a client that sends nothing only
+    // delays the next client.
     pollfd readable{client.get(), POLLIN, 0};
     std::array<char, 4096> buffer{};
     const ssize_t size = ::poll(&readable, 1, command_timeout_ms) == 1
@@ -181,7 +182,7 @@ void run(int listener, int wake) noexcept {
                 serve_client(listener);
             }
         } catch (const std::exception&) {
-            // No memory for a command: its client finds the connection closed.
+            // Without memory the command is not executed, and the client sees a closed connection.
         }
     }
 }
@@ -196,7 +197,7 @@ std::optional<sockaddr_un> address_of(const std::string& path) {
     return address;
 }
 
-/// Removes the sockets of processes that were killed: nothing listens at them.
+/// Removes the socket files of processes that were killed.
 void remove_unused_sockets(const std::string& directory) {
     std::error_code error;
     for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
@@ -215,7 +216,8 @@ void remove_unused_sockets(const std::string& directory) {
 }
 
 UniqueFd listen_at(const std::string& path) {
-    // It gets its name when it listens, so that no other process takes it for an unused one.
+    // The socket is renamed when it listens. A socket file at which no process listens would be
+    // removed by other processes.
     const std::string unfinished = path + ".new";
     const auto address = address_of(unfinished);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -228,7 +230,8 @@ UniqueFd listen_at(const std::string& path) {
     return socket;
 }
 
-/// With the lock held. A thread that takes no signals, which are the program's.
+/// Starts the control thread. The caller holds the lock. All signals are blocked in the thread,
+/// because they belong to the program.
 void start_thread(Control& here) {
     here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const std::string directory = fabric::default_directory();

@@ -19,7 +19,8 @@ int Disorder::set(std::string_view text) {
             return EINVAL;
         }
         text = text.substr(0, colon);
-        // Spreads small seeds; never 0, which the generator would keep.
+        // Spreads small seeds over all bits. The state must not be 0, because xorshift would stay
+        // at 0.
         parsed.random_ = parsed.random_ * 0x9e3779b97f4a7c15U | 1U;
     }
     while (!text.empty()) {
@@ -39,7 +40,7 @@ int Disorder::set(std::string_view text) {
 }
 
 std::uint64_t Disorder::delay_ns() noexcept {
-    // xorshift64: any sequence will do, and a seed repeats it.
+    // xorshift64: the same seed gives the same sequence.
     random_ ^= random_ << 13U;
     random_ ^= random_ >> 7U;
     random_ ^= random_ << 17U;

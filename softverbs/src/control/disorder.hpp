@@ -6,12 +6,12 @@
 
 namespace softverbs {
 
-/// Orders that no specification promises and that hardware usually keeps, as SOFTVERBS_DISORDER
-/// takes them away. See softverbs.h.
+/// The settings of SOFTVERBS_DISORDER, which removes ordering that hardware usually keeps but no
+/// specification guarantees. See softverbs.h.
 class Disorder {
   public:
-    /// A list separated by commas of acks, qps, writes and all, and optionally ":<seed>" behind it.
-    /// Empty: none. 0, or EINVAL, and nothing is changed.
+    /// Parses a comma-separated list of acks, qps, writes and all, optionally followed by
+    /// ":<seed>". An empty text disables all. Returns 0, or EINVAL without a change.
     int set(std::string_view text);
 
     /// Acknowledgements and other responses are sent late.
@@ -22,7 +22,7 @@ class Disorder {
     [[nodiscard]] bool writes() const noexcept { return writes_; }
     [[nodiscard]] bool any() const noexcept { return acks_ || qps_ || writes_; }
 
-    /// A delay in nanoseconds: none every other time, and otherwise up to a millisecond.
+    /// A random delay in nanoseconds: 0 in half of the calls, otherwise up to one millisecond.
     [[nodiscard]] std::uint64_t delay_ns() noexcept;
 
   private:

@@ -7,14 +7,14 @@
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
-// What SOFTVERBS_DISORDER does: packets of a queue pair stay in order, and so do those of a lane
-// that belong to the same queue pair; everything else may change its order.
+// Implements SOFTVERBS_DISORDER. Packets of one queue pair stay in order within each lane. Packets
+// of different queue pairs, the two lanes, and the visibility of written data may be reordered.
 
 namespace softverbs {
 
 namespace {
 
-/// More than this is not held back: a target that nobody polls would collect it.
+/// Maximum number of bytes of delayed writes. It bounds the memory when the target does not poll.
 constexpr std::size_t most_held_bytes = std::size_t{1} << 20U;
 
 } // namespace
@@ -28,7 +28,7 @@ std::uint64_t Engine::Implementation::late_until(fabric::Lane lane, std::uint32_
     }
     for (const Delayed& late : delayed) {
         if (late.lane == lane && late.source == source) {
-            due = std::max(due, late.due); // not before those that were sent earlier
+            due = std::max(due, late.due); // not before earlier packets
         }
     }
     return due;
@@ -74,12 +74,13 @@ void Engine::Implementation::release_held_writes() {
     for (const HeldWrite& held : released) {
         EntryList target;
         target.open(held.window, true);
-        static_cast<void>(target.put(held.offset, held.bytes)); // false: it was revoked since
+        static_cast<void>(
+            target.put(held.offset, held.bytes)); // fails if the memory was revoked since then
     }
 }
 
 void Engine::Implementation::release_writes_due(std::uint64_t now) {
-    // The oldest is due first, or the others wait for it: their order stays.
+    // Writes become visible in order, so only the due time of the oldest one matters.
     if (!held_writes.empty() && held_writes.front().due <= now) {
         release_writes();
     }

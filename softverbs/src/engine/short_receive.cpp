@@ -7,9 +7,10 @@
 #include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
 
-// Requests with a short header, in the usual case: the next one in sequence, for memory that the
-// CPU can write, with a receive request where one is needed. Every other case is left to
-// InboundRequest before anything has changed.
+// The fast path of the responder for requests with a short header. It handles the next request in
+// sequence, for memory that the CPU can write, and with a posted receive request where one is
+// needed. In every other case it returns before it has changed anything, and InboundRequest
+// processes the request.
 
 namespace softverbs {
 
@@ -17,8 +18,8 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// The queue pair that a request is for, if it takes the request as the next one. Null: there is
-/// none, or there is more to be done about the request.
+/// Returns the destination queue pair if the fast path can process the request as the next one in
+/// sequence; null otherwise.
 Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
@@ -113,10 +114,10 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
 bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& header,
                                                  std::span<const std::byte> data) {
     if ((header.flags & PacketHeader::has_immediate) != 0) {
-        return false; // which takes a receive request
+        return false; // a write with immediate consumes a receive request
     }
     if ((qp.attributes.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
-        return false; // also where there is nothing to write
+        return false; // access is checked even for a length of 0
     }
     if (data.empty()) {
         return true;
@@ -134,8 +135,9 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
-    // Windows are bound and invalidated too often. The memory is not pinned in regions on demand,
-    // and planned faults are for packets.
+    // No grant for memory windows, which are bound and invalidated too often; for on-demand
+    // regions, whose memory is not pinned; and while packet faults or disorder are planned, because
+    // they apply to packets.
     if (grant == nullptr || grant->is_window || process().faults.plans_packets() ||
         process().disorder.any() || (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;
@@ -144,7 +146,7 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
         try {
             granted.push_back(&to);
         } catch (const std::bad_alloc&) {
-            return; // a grant that could not be withdrawn
+            return; // without this entry the grant could not be withdrawn
         }
     }
     static_cast<void>(to.grant({.writer = std::uint64_t{header.source} << 32U | qp.number(),

@@ -10,9 +10,9 @@
 #include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
 
-// Small sends and writes of connected queue pairs, in the usual case: nothing is missing, nothing
-// fails, and the data is copied from the request's memory into the record once. Every other case is
-// left to OutboundRequest before anything has changed.
+// The fast path of the requester for small sends and RDMA writes of connected queue pairs. It
+// copies the data once, from the memory of the request into the record. In every case that it does
+// not handle it returns before it has changed anything, and OutboundRequest processes the request.
 
 namespace softverbs {
 
@@ -20,10 +20,10 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Records within this process are built on the stack.
+/// Maximum record length for a queue pair of the same process; the record is built on the stack.
 constexpr std::size_t longest_local = 512;
 
-/// The kind of packet and its flags; false: the opcode has no short header.
+/// Sets the kind of packet and its flags. Returns false if the opcode has no short header.
 bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     header.kind = Kind::send;
     header.flags = 0;
@@ -54,7 +54,8 @@ bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     return true;
 }
 
-/// The data of a request, in one piece that the CPU can read. False: it is not.
+/// Finds the data of a request. Returns false if it is not one contiguous range that the CPU can
+/// read.
 bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {
     if (request.length == 0) {
         data = nullptr;
@@ -152,8 +153,9 @@ bool Engine::Implementation::send_short(Qp& qp) {
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
                                             std::span<const std::byte> data) {
     Requester& requester = qp.requester;
-    // All earlier requests are executed: those of this queue pair are completed, and what
-    // unreliable ones have sent was consumed, which write_granted() checks.
+    // A direct write must not overtake earlier requests. Therefore all requests of this queue pair
+    // must be completed; write_granted() also checks that the target has consumed all records,
+    // including those of unreliable queue pairs.
     if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,

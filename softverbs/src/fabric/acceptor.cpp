@@ -17,9 +17,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Connections that one call accepts. The rest makes the next wait() of the node end at once.
+/// Maximum number of connections that one call accepts. If more are pending, the next wait()
+/// returns at once.
 constexpr unsigned most_accepted = 64;
-/// A client that sends nothing is dropped when this many newer ones send nothing either.
+/// Maximum number of clients that have not sent a message. The oldest one is dropped when another
+/// one connects.
 constexpr std::size_t most_clients = 64;
 
 UniqueFd open_spare() noexcept {
@@ -67,8 +69,9 @@ void Acceptor::accept(const Admit& admit) {
 }
 
 bool Acceptor::reject() noexcept {
-    // In the queue of the listener, the connection would end every wait() at once, and its process
-    // would wait for an answer.
+    // If the connection stayed in the listen queue, every wait() would return at once and the
+    // connecting process would wait forever. Close the spare descriptor to be able to accept and
+    // close it.
     if (!spare_) {
         return false;
     }
@@ -110,7 +113,7 @@ bool Acceptor::greet(Client& client, const Admit& admit) {
             try {
                 admit(client.socket, client.pid, received);
             } catch (const std::bad_alloc&) {
-                // The socket is closed, which its process notices.
+                // The destructor closes the socket, so the connecting process detects the failure.
             }
             return true;
         case Arrival::closed:

@@ -11,22 +11,23 @@
 
 namespace softverbs::fabric {
 
-/// Accepts the processes of this host that connect to a node, and holds the socket of each until
-/// its first message arrives.
+/// Accepts connections from processes of this host, and keeps each socket until its first message
+/// arrives.
 class Acceptor {
   public:
-    /// Receives a process with its first message, and takes the socket where it admits the process.
-    /// May throw std::bad_alloc.
+    /// Callback for the first message of a process. It moves @p socket away if it accepts the
+    /// process. It may throw std::bad_alloc.
     using Admit = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
 
-    /// @param listener  a listening socket, which outlives the object
-    /// @param epoll     gets the sockets of clients, with the source client
-    /// @throws std::system_error EMFILE
+    /// @param listener  a listening socket, which must outlive this object
+    /// @param epoll     the epoll in which the sockets of clients are registered, with
+    ///         EventSource::client
+    /// @throws std::system_error  EMFILE
     Acceptor(int listener, int epoll);
 
-    /// Accepts what has connected.
+    /// Accepts the pending connections.
     void accept(const Admit& admit);
-    /// Reads from the client with this socket.
+    /// Receives the first message of the client with this socket.
     void read(int socket, const Admit& admit);
     /// For the child after fork(2): closes the descriptors.
     void abandon() noexcept;
@@ -37,15 +38,18 @@ class Acceptor {
         pid_t pid;
     };
 
-    /// Accepts a connection and closes it, without a descriptor to spare. False: none was there.
+    /// Accepts and closes one connection when the process has reached its limit of descriptors.
+    /// Returns false if there was none.
     [[nodiscard]] bool reject() noexcept;
-    /// Admits a client whose first message is there. True: the client has to be dropped.
+    /// Receives the first message of a client. Returns true if the client must be dropped from the
+    /// list.
     [[nodiscard]] bool greet(Client& client, const Admit& admit);
     void drop(std::vector<Client>::iterator client);
 
     int listener_;
     int epoll_;
-    /// Closed for a moment to accept a connection that is rejected for want of descriptors.
+    /// A descriptor that is closed temporarily, so that a connection can be accepted and rejected
+    /// when the process has reached its limit of descriptors.
     UniqueFd spare_;
     std::vector<Client> clients_;
 };

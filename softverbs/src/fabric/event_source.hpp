@@ -8,10 +8,10 @@
 
 namespace softverbs::fabric {
 
-/// What a descriptor in a node's epoll belongs to.
+/// The kind of object to which a descriptor in a node's epoll belongs.
 enum class EventSource : std::uint32_t { listener, doorbell, client, link, network };
 
-/// The data of an event: its source and its descriptor.
+/// Encodes a source and a descriptor as the data of an epoll event.
 [[nodiscard]] constexpr std::uint64_t event_tag(EventSource source, int fd) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(source)} << 32U |
            static_cast<std::uint32_t>(fd);
@@ -23,7 +23,8 @@ enum class EventSource : std::uint32_t { listener, doorbell, client, link, netwo
     return static_cast<int>(tag & 0xffffffffU);
 }
 
-/// Adds a descriptor to an epoll, or changes its source there. False and errno on failure.
+/// Adds a descriptor to an epoll, or changes its source if it is registered already. Returns false
+/// and sets errno on failure.
 [[nodiscard]] inline bool watch(int epoll, int fd, EventSource source) noexcept {
     epoll_event event{};
     event.events = EPOLLIN;

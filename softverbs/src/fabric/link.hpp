@@ -144,8 +144,8 @@ class Link final : public Connection {
     std::array<std::uint32_t, lanes> offers_{};
     std::int64_t alive_at_ = 0;
 
-    GrantTable& grants_;    // by this side
-    GrantTable& grants_to_; // this side, by the other one
+    GrantTable& grants_;    // grants by this side to the other side
+    GrantTable& grants_to_; // grants by the other side to this side
     bool has_granted_ = false;
     /// False after the other side did not end a direct write within the time limit of
     /// withdraw_grants(). It then gets no more grants.

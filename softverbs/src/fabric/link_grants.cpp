@@ -48,7 +48,7 @@ bool Link::grant(const WriteGrant& grant) noexcept {
     }
     slot.usable.store(0, std::memory_order_seq_cst);
     if (incoming_.writing.load(std::memory_order_seq_cst) != 0) {
-        return false; // the other process may still write by the grant that was there
+        return false; // the other process may still be writing with the old grant
     }
     slot.writer.store(grant.writer, relaxed);
     slot.key.store(grant.key, relaxed);

@@ -234,8 +234,8 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
-    // The process that listens in a slot holds the slot's lock, and the kernel says which process
-    // that is. The connection made to learn it is closed again at once.
+    // The process that listens in a slot holds the lock of the slot, and SO_PEERCRED of a
+    // connection returns its PID. This connection serves no other purpose and is closed at once.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
     return socket && owner == pid;
@@ -259,7 +259,7 @@ void LocalNode::admit(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Ha
         Link::Side::acceptor, hello.number, pid, std::move(received.descriptors[1])));
     Link& link = *links_.back();
     link.welcome(hello);
-    // The connector may have sent more messages behind its hello.
+    // The connector may have sent more messages after its hello.
     link.service(handler);
 }
 

@@ -45,13 +45,13 @@ class LocalNode final : public Node {
     /// Whether process @p pid has the slot that it claims in its hello.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void admit(UniqueFd& socket, pid_t pid, ReceivedMessage& hello, Handler& handler);
-    /// Reports links that ended, and frees them.
+    /// Calls on_gone() for closed links, and frees them.
     void reap(Handler& handler);
 
     Rendezvous rendezvous_;
     RingSizes ring_sizes_;
     unsigned slots_;
-    /// Null: there is no network between hosts.
+    /// Null if the network between hosts is disabled.
     std::unique_ptr<TcpNetwork> network_;
     Slot slot_;
     UniqueFd epoll_;

@@ -32,7 +32,7 @@ std::string socket_name(unsigned slot) {
     return std::to_string(slot) + ".sock";
 }
 
-/// The slot whose lock is called @p name.
+/// Returns the slot number of a lock file with this name.
 std::optional<unsigned> slot_of(std::string_view name) noexcept {
     unsigned slot = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slot);
@@ -42,7 +42,7 @@ std::optional<unsigned> slot_of(std::string_view name) noexcept {
     return slot;
 }
 
-/// What the user can do about a file that cannot be made.
+/// Returns the remedy for an error to create a file.
 const char* hint_for(int error) noexcept {
     switch (error) {
         case ENOSPC:
@@ -99,8 +99,7 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         fail(EACCES, where + ", which others can enter; chmod 700 it");
     }
-    // Who clears old files away in /tmp leaves a directory alone that is locked:
-    // systemd-tmpfiles(8).
+    // systemd-tmpfiles(8) removes old files from /tmp, but skips a locked directory.
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);
 }
 
@@ -109,7 +108,8 @@ sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept
     address.sun_family = AF_UNIX;
     const std::string_view end = "/4294967295.sock";
     int size = 0;
-    // A path that is too long, or that chdir(2) would lead astray, has a shorter name.
+    // A path that is too long for a socket address, or that is relative and so depends on chdir(2),
+    // is replaced by a path in /proc/self/fd.
     if (path_.front() == '/' && path_.size() + end.size() < sizeof address.sun_path) {
         size = std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%u.sock", path_.c_str(),
                              slot);
@@ -125,8 +125,8 @@ sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept
 UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
     const std::string name = lock_name(slot);
     const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0);
-    // Who held the lock may remove the file between the calls here, so look whether it still has
-    // its name. Each time round somebody else got on.
+    // The previous owner of the lock may unlink the file between these calls. Therefore check that
+    // the locked file still has its name, and otherwise try again.
     while (true) {
         UniqueFd file(::openat(fd_.get(), name.c_str(), flags, S_IRUSR | S_IWUSR));
         if (!file) {
@@ -135,8 +135,8 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             }
             fail(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
         }
-        // The kernel gives it up when the process ends in whatever way. A child by fork(2) shares
-        // it.
+        // The kernel releases the lock when the process ends for any reason. A child by fork(2)
+        // shares the lock.
         if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 return {};
@@ -154,13 +154,14 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
 }
 
 void Rendezvous::remove(unsigned slot) const noexcept {
-    // The lock goes last: a socket without a lock would never be cleared away.
+    // Remove the lock file last, because sweep() finds slots by their lock files.
     ::unlinkat(fd_.get(), socket_name(slot).c_str(), 0);
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
 void Rendezvous::sweep() const {
-    // Of its own: a duplicate would share its position with the other users of the descriptor.
+    // Open the directory again: a descriptor made by dup(2) would share its file offset with other
+    // users.
     UniqueFd fd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const std::unique_ptr<DIR, DirectoryCloser> directory(::fdopendir(fd.get()));
     if (!directory) {
@@ -187,7 +188,7 @@ UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept 
     socklen_t length = 0;
     const sockaddr_un address = rendezvous.address(slot, length);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-        // Refused: the process was killed, and what is there is only the name of its socket.
+        // ECONNREFUSED means that the process was killed and only the file of its socket is left.
         errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
         return {};
     }

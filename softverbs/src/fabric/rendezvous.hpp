@@ -12,37 +12,38 @@
 
 namespace softverbs::fabric {
 
-/// Where nodes meet when nobody says: SOFTVERBS_DIR; or softverbs in XDG_RUNTIME_DIR, if that is
-/// this user's (after su(1) it is not); or /tmp/softverbs-<uid>.
+/// The rendezvous directory if the program specifies none: SOFTVERBS_DIR if set; otherwise
+/// $XDG_RUNTIME_DIR/softverbs if XDG_RUNTIME_DIR belongs to this user (after su(1) it may not);
+/// otherwise /tmp/softverbs-<uid>.
 [[nodiscard]] std::string default_directory();
 
-/// A directory that only this user can enter. Slot N has two files there: N.lock, locked for as
-/// long as its process lives, and N.sock, where that process listens.
+/// The rendezvous directory, which only this user can enter. Each slot N has two files: N.lock,
+/// which its process keeps locked until it ends, and N.sock, on which that process listens.
 class Rendezvous {
   public:
-    /// Makes the directory where it is missing.
-    /// @throws std::system_error EACCES where it belongs to somebody else, or others can enter it;
-    ///         ENOTDIR where it is a file or a symbolic link; what open(2) and mkdir(2) say.
+    /// Opens the directory, and creates it if it does not exist.
+    /// @throws std::system_error  EACCES (it belongs to another user, or other users can enter it),
+    ///         ENOTDIR (it is a file or a symbolic link), and the errors of open(2) and mkdir(2)
     explicit Rendezvous(std::string path);
 
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-    /// The address of a slot's socket; how long it is goes to @p length.
+    /// Returns the address of a slot's socket, and stores its length in @p length.
     [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
 
-    /// Takes the lock of a slot. Empty where a living process has it.
-    /// @param create  false: only where the slot's lock is there
-    /// @throws std::system_error what openat(2) and fcntl(2) say
+    /// Locks a slot. Returns an empty descriptor if a running process holds the lock.
+    /// @param create  whether to create the lock file if it does not exist
+    /// @throws std::system_error  the errors of openat(2) and flock(2)
     [[nodiscard]] UniqueFd lock(unsigned slot, bool create) const;
 
-    /// Removes a slot's files. For who holds its lock.
+    /// Removes the files of a slot. The caller must hold its lock.
     void remove(unsigned slot) const noexcept;
 
-    /// Forgets the directory.
+    /// Closes the directory.
     void close() noexcept { fd_.reset(); }
 
-    /// Removes what killed processes left behind.
+    /// Removes the files of slots whose processes have ended.
     void sweep() const;
 
   private:
@@ -50,22 +51,24 @@ class Rendezvous {
     UniqueFd fd_;
 };
 
-/// Connects to who listens in a slot, if that is a process of this user. Empty, with errno: ENOENT
-/// (nobody has the slot), EACCES (another user has it), EMFILE, ENOMEM, EAGAIN (does not accept
-/// now).
+/// Connects to the process that listens in a slot, and stores its PID in @p pid. Returns an empty
+/// descriptor and sets errno on failure: ENOENT (no process has the slot), EACCES (its process
+/// belongs to another user), EMFILE, ENOMEM, EAGAIN (its listen queue is full).
 [[nodiscard]] UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept;
 
-/// The process at the other end of a socket, if it is one of this user.
+/// Returns the PID of the process at the other end of a Unix socket, or nothing if it belongs to
+/// another user.
 [[nodiscard]] std::optional<pid_t> peer_process(int socket) noexcept;
 
-/// A slot of this process: its lock and its listening socket. Removes both in the process that took
-/// it, and only there.
+/// A slot that this process owns: its lock and its listening socket. The destructor removes their
+/// files, but not in a child by fork(2).
 class Slot {
   public:
-    /// Takes any slot that is free, not always the same one: what was addressed to a process that
-    /// is gone should not reach the next one.
-    /// @param is_usable  called with the number of a slot that is free; false: another one is tried
-    /// @throws std::system_error ENOSPC: all are taken; what the system calls say.
+    /// Takes a free slot, starting at a random one, so that a message to a process that has ended
+    /// is unlikely to reach a new process with the same slot.
+    /// @param is_usable  called with the number of each free slot; if it returns false, the next
+    ///         slot is tried
+    /// @throws std::system_error  ENOSPC (all slots are in use), and the errors of the system calls
     Slot(
         const Rendezvous& rendezvous, unsigned slots,
         const std::function<bool(unsigned)>& is_usable = [](unsigned) { return true; });
@@ -75,9 +78,9 @@ class Slot {
 
     [[nodiscard]] unsigned number() const noexcept { return number_; }
     [[nodiscard]] int listener() const noexcept { return listener_.get(); }
-    /// Whether this process took it, rather than a child of that process by fork(2).
+    /// Whether this process took the slot; false in a child by fork(2).
     [[nodiscard]] bool mine() const noexcept;
-    /// Closes the descriptors and leaves the files.
+    /// Closes the descriptors without removing the files.
     void abandon() noexcept;
 
   private:

@@ -14,7 +14,7 @@ namespace {
 
 constexpr time_t quiet_seconds = 10;
 
-/// The lines printed last, by their hashes.
+/// The hash of a printed line, and the time when it was printed.
 struct Printed {
     std::size_t hash = 0;
     time_t at = 0;

@@ -22,12 +22,13 @@ namespace softverbs::fabric {
 namespace {
 
 constexpr std::int64_t second_ns = 1'000'000'000;
-/// A handshake that takes longer is given up.
+/// Time limit of a handshake.
 constexpr std::int64_t handshake_ns = 3 * second_ns;
-/// More peers than this that have not proven the secret push out the oldest of them.
+/// Maximum number of peers that have not proven the secret. The oldest one is dropped when another
+/// one connects.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
-/// A host that acknowledges nothing for this long has lost its connections.
+/// After this time without an acknowledgement the connection is closed.
 constexpr unsigned user_timeout_ms = 15'000;
 
 #ifndef TCP_RTO_MAX_MS // Linux 6.15
@@ -61,8 +62,9 @@ UniqueFd tcp_socket(const HostAddress& address) noexcept {
     return socket;
 }
 
-/// Records are sent at once. A dead connection ends within seconds, and a cable that comes back
-/// is noticed within one second where the kernel can limit its retransmission timer.
+/// Disables Nagle's algorithm, so that records are sent at once. The timeouts close a dead
+/// connection within seconds. TCP_RTO_MAX_MS, where the kernel has it, limits the retransmission
+/// interval to one second, so that traffic resumes soon after a cable is plugged in again.
 void set_options(int socket) noexcept {
     const auto set = [socket](int level, int option, int value) {
         ::setsockopt(socket, level, option, &value, sizeof value);
@@ -82,7 +84,7 @@ TcpNetwork::TcpNetwork(const NetworkSettings& settings)
     : settings_(settings),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
-    // Records travel as they are in memory.
+    // Records are sent in the byte order of the machine.
     if constexpr (std::endian::native != std::endian::little) {
         fail(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
     }
@@ -186,7 +188,7 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     constexpr int most_events = 32;
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;
-    // Data that is in this process already announces no event.
+    // Data that is already in the buffers of this process causes no epoll event.
     for (std::size_t at = 0; at < links_.size(); ++at) {
         if (links_[at]->pending()) {
             done += links_[at]->progress(handler, budget - std::min(budget, done));
@@ -239,7 +241,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                 report(to_string(listener.address) +
                        ": a connection is not accepted: this process has as many "
                        "descriptors as it may; raise ulimit -n");
-                // Only the oldest unproven peer can be given up for it.
+                // Dropping the oldest unproven peer frees a descriptor.
                 if (!unproven_.empty()) {
                     drop_peer(0, "");
                     continue;
@@ -342,7 +344,7 @@ void TcpNetwork::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Out of the list first: the handler may connect again.
+        // Remove the link from the list first, because the handler may connect again.
         const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         std::erase_if(attempts_,

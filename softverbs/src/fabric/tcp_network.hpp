@@ -14,7 +14,7 @@
 
 namespace softverbs::fabric {
 
-/// The connections of a node to the nodes of other hosts, and the sockets on which it listens.
+/// The connections of a node to nodes of other hosts, and its listening TCP sockets.
 class TcpNetwork {
   public:
     explicit TcpNetwork(const NetworkSettings& settings);
@@ -22,24 +22,25 @@ class TcpNetwork {
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();
 
-    /// Listens at all addresses on the port of @p slot. False: another program has the port, so
-    /// that the node needs another slot.
-    /// @throws std::system_error for every other failure, with a text that says what to do
+    /// Listens at all addresses on the port of @p slot. Returns false if another program uses the
+    /// port; the node must then use another slot.
+    /// @throws std::system_error  for every other failure, with a text that suggests a remedy
     [[nodiscard]] bool listen(unsigned slot);
 
-    /// Readable when progress() or service() has something to do.
+    /// A descriptor that is readable when progress() has work to do.
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
 
-    /// As Node::connect().
+    /// As Node::connect() with a Route.
     [[nodiscard]] Connection* connect(const Route& route, unsigned slot);
-    /// Accepts, continues handshakes, and delivers at most about @p budget records. How many.
+    /// Accepts connections, continues handshakes, and delivers about @p budget records at most.
+    /// Returns the number of delivered records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Informs the other sides of what this one has consumed.
+    /// Sends the credits that the other sides do not know yet.
     void acknowledge() noexcept;
     /// As Node::arm() and Node::disarm().
     [[nodiscard]] bool arm() noexcept;
     void disarm() noexcept { context_.armed = false; }
-    /// For the child after fork(2).
+    /// For the child process after fork(2): closes its copies of the descriptors.
     void abandon() noexcept;
 
   private:
@@ -47,14 +48,14 @@ class TcpNetwork {
         HostAddress address;
         UniqueFd socket;
     };
-    /// A peer that has connected and not yet proven the secret.
+    /// A peer that has connected and has not yet proven that it knows the secret.
     struct UnprovenPeer {
         UniqueFd socket;
         Route route;
         std::unique_ptr<TcpHandshake> handshake;
         std::int64_t deadline_ns;
     };
-    /// A link whose connector has not finished the handshake.
+    /// A link of this process whose handshake is not complete.
     struct Attempt {
         int socket;
         std::int64_t deadline_ns;

@@ -43,7 +43,7 @@ int make_device_descriptor(const Device& device) noexcept {
 
 std::optional<unsigned> device_of_descriptor(int fd) noexcept {
     Contents contents{};
-    // Seals tell a memfd from a file or device, reading from which could block or take something.
+    // Only a memfd has seals. Reading from another file or device could block or consume data.
     if (::fcntl(fd, F_GET_SEALS) < 0 ||
         ::pread(fd, &contents, sizeof contents, 0) != sizeof contents || contents.magic != magic) {
         return std::nullopt;

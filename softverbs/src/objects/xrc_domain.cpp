@@ -16,11 +16,11 @@ namespace softverbs {
 
 struct XrcDomain {
     Device* device = nullptr;
-    /// The file that names the domain. A domain that was opened without a file is private.
+    /// Whether a file identifies the domain. A domain that was opened without a file is private.
     bool has_file = false;
     dev_t file_device = 0;
     ino_t file_inode = 0;
-    /// Xrcd objects of it.
+    /// Number of Xrcd objects of this domain.
     unsigned users = 0;
     std::vector<Srq*> queues;
 };
@@ -108,7 +108,8 @@ void remove(Srq& srq) {
             qp->responder.current_taken = false;
         }
     }
-    // Completions that were not polled stay, and occupy no slot any more.
+    // Unpolled completions stay in the completion queue, but no longer refer to a receive request
+    // slot.
     Cq& cq = *srq.queue;
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
         Completion& completion = cq.ring[i & (cq.ring.size() - 1)];
