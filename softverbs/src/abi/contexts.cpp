@@ -25,7 +25,8 @@ void free_context(Context& context) {
     delete &context;
 }
 
-/// Frees contexts that the program closed before their objects, if those have been destroyed since.
+/// Frees contexts that the program closed before it destroyed their objects, if all these objects
+/// have been destroyed since then.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;

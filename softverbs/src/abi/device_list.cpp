@@ -47,7 +47,7 @@ ibv_device** make_list(ibv_device** real, int real_count) {
     return lists().back()->devices.data();
 }
 
-/// Removes a list from lists(). Null: softverbs did not create the list.
+/// Removes a list from lists(). Returns null if softverbs did not create the list.
 std::unique_ptr<DeviceList> take_list(ibv_device** given) {
     const auto found = std::ranges::find_if(
         lists(), [given](const auto& list) { return list->devices.data() == given; });

@@ -75,8 +75,8 @@ template <class Result>
 }
 
 /// Calls @p function, which implements a verb, with Process::lock held, unless enter() makes the
-/// verb fail. ENOMEM when it throws std::bad_alloc.
-/// Not a cancellation point of pthread_cancel(3).
+/// verb fail. Returns ENOMEM if it throws std::bad_alloc. Disables thread cancellation during the
+/// call.
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
     -> decltype(function()) {

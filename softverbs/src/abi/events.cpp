@@ -10,8 +10,8 @@ namespace softverbs {
 
 namespace {
 
-/// Calls @p function with the CQ, QP or SRQ of an asynchronous event. False: the event belongs to a
-/// port or device.
+/// Calls @p function with the CQ, QP or SRQ of an asynchronous event. Returns false if the event
+/// belongs to a port or device.
 template <class Function>
 bool with_object(const ibv_async_event& event, const Function& function) {
     switch (event.event_type) {

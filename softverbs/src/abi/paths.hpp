@@ -11,15 +11,17 @@ namespace softverbs {
 /// A null-terminated path.
 using PathBuffer = char[PATH_MAX];
 
-/// Files below /dev and /sys that softverbs serves instead of the kernel. A row of the table in
-/// paths.cpp. Its functions are called without Process::lock, from any thread, and may set errno.
+/// A row of the table in paths.cpp: files below /dev and /sys that softverbs provides instead of
+/// the kernel. The functions of a row are called without Process::lock, from any thread, and may
+/// set errno.
 struct ServedPath {
     /// Absolute. The functions below are called for every path that begins with these characters.
     std::string_view prefix;
-    /// Writes to @p target the path to use instead of @p path; false: the kernel's file is used.
-    /// Null: only open() is served.
+    /// Stores in @p target the path to use instead of @p path. Returns false if the kernel's file
+    /// is used. A null pointer means that only open() is redirected.
     bool (*translate)(std::string_view path, PathBuffer& target);
-    /// Opens the file: a descriptor, or -1 and errno. Null: open(2) of the translated path.
+    /// Opens the file. Returns a descriptor, or -1 and sets errno. If the pointer is null, the file
+    /// of the translated path is opened.
     int (*open)(std::string_view path, int flags);
 };
 
@@ -31,8 +33,8 @@ struct Redirection {
     int (*open)(std::string_view path, int flags);
 };
 
-/// Whether a path may have a row in the table. Inline, because every file that the program opens is
-/// checked.
+/// Whether a path may have a row in the table. The function is inline because every path that the
+/// program opens is checked.
 [[nodiscard]] inline bool may_be_served(const char* path) noexcept {
     return path != nullptr && path[0] == '/' && (path[1] == 's' || path[1] == 'd') &&
            (std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/infiniband", 15) == 0);

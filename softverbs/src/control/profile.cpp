@@ -200,7 +200,7 @@ void as_rxe(Device& device) {
     without_xrc(device);
     device.attributes.packet_pacing_caps = {};
     device.attributes.cq_mod_caps = {};
-    // No implicit on-demand paging: rxe_odp.c.
+    // The rxe driver has no implicit on-demand paging (rxe_odp.c).
     device.attributes.odp_caps.general_caps &= ~std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
     without(device, SOFTVERBS_FEATURE_DM);
     device.rules.dmabuf_error = EOPNOTSUPP;

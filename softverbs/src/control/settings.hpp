@@ -22,7 +22,7 @@ struct Settings {
     std::string disorder;
     /// Hides the devices of the real libibverbs.
     bool only = false;
-    /// Settings of the network between hosts; without addresses there is no such network.
+    /// Settings of the network between hosts, which is disabled if there is no address.
     fabric::NetworkSettings network;
 };
 

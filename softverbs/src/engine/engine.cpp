@@ -124,8 +124,8 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // The send queue must drain. Requests in flight that did not ask for an ACK are sent
-            // again, now asking for one.
+            // The send queue must drain. Requests in flight that did not request an ACK are sent
+            // again with an ACK request.
             if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }

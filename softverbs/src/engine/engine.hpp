@@ -57,12 +57,11 @@ class Engine {
     /// Call this before memory that peers may read becomes invalid. A direct copy that a peer makes
     /// of it afterwards fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
-    /// Withdraws the permission of other processes to execute their writes themselves. When this
-    /// returns no such write is under way. Writes come by packets, until the first of them was
-    /// executed and permits the next ones.
+    /// Withdraws the permission of other processes to write directly into memory of this process.
+    /// When it returns, no direct write is in progress. Later writes arrive as packets, and the
+    /// first of them grants the permission again.
     void withdraw_writes() noexcept;
-    /// Call this before a mapping is freed: peers are asked to unmap it.
-    /// @param id  Mapping::id
+    /// Call this before a mapping is freed. It requests the peers to unmap the memory.
     void unshare(std::uint32_t id);
 
     /// How the process connected last gets data of this process's private memory: "process_vm"

@@ -38,8 +38,8 @@ class EntryList {
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
 
-    /// Writes @p bytes at @p offset. The caller has checked that they fit. False: the memory was
-    /// revoked.
+    /// Writes @p bytes at @p offset. The caller has checked the bounds. Returns false if the memory
+    /// was revoked.
     [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
     /// Copies the memory of all segments to @p offset: 0, or an errno: ESTALE (the sender has
     /// withdrawn a segment), EFAULT (the local memory was revoked), or an errno of

@@ -59,9 +59,9 @@ struct Peer {
 struct Engine::Implementation : fabric::Handler {
     // transmit.cpp: sends packets to queue pairs of this process and of others.
 
-    /// Finds the process of queue pair @p number, on the host of @p route. @p connection becomes
-    /// the connection to it, or null for this process. False: no process has this slot, or it
-    /// cannot be reached.
+    /// Finds the process of queue pair @p number, on the host of @p route. Sets @p connection to
+    /// the connection to it, or to null for this process. Returns false if no process has this
+    /// slot, or if it cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet, or applies a planned fault to it.
@@ -77,8 +77,8 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] std::size_t describe(fabric::Connection* to, fabric::Lane lane,
                                        std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
-    /// Withdraws the memory that this queue pair's requests in flight name for direct copies.
-    /// Afterwards the program may change that memory.
+    /// Withdraws the segments of this queue pair's requests in flight, so that peers no longer copy
+    /// from them. Afterwards the program may change their memory.
     static void withdraw_requests(Qp& qp) noexcept;
 
     // receive.cpp: handles packets that arrive from other processes, and from this one (null).
@@ -108,7 +108,7 @@ struct Engine::Implementation : fabric::Handler {
     // requester_ack.cpp: handles responses to this process's requests.
 
     void handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
-    /// Handles a NAK from the responder. True: the queue pair must not send now.
+    /// Handles a NAK from the responder. Returns true if the queue pair must not send now.
     [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
 
     // requester.cpp
@@ -134,18 +134,19 @@ struct Engine::Implementation : fabric::Handler {
 
     // short_send.cpp and short_receive.cpp: the usual case of small requests.
 
-    /// Sends the queue pair's next request if it is small and nothing is special about it. False:
-    /// OutboundRequest does it, and nothing has changed.
+    /// Sends the next request of the queue pair on the fast path. Returns false, and has changed
+    /// nothing, if OutboundRequest must send it.
     [[nodiscard]] bool send_short(Qp& qp);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
-    /// Executes an RDMA write in the memory of the other process, which has granted it. False: a
-    /// packet has to be sent.
+    /// Executes an RDMA write directly in the memory of the other process, which has granted it.
+    /// Returns false if a packet must be sent instead.
     [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request,
                                       std::span<const std::byte> data);
-    /// After a write was executed: the other process may execute the next ones itself.
+    /// Grants the other process direct writes to the same region. Called after a write was
+    /// executed.
     void grant_writes(const Qp& qp, fabric::Connection& to, const ShortHeader& header);
-    /// Executes a request with a short header. False: the other functions do it, and nothing has
-    /// changed.
+    /// Executes a request with a short header on the fast path. Returns false, and has changed
+    /// nothing, if InboundRequest must execute it.
     [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);
     [[nodiscard]] static bool receive_short_send(Qp& qp, const ShortHeader& header,
                                                  std::span<const std::byte> data);
@@ -154,7 +155,7 @@ struct Engine::Implementation : fabric::Handler {
 
     // disorder.cpp
 
-    /// When disorder lets a packet of the queue pair @p source leave; 0: now.
+    /// The time until which disorder delays a packet of the queue pair @p source; 0: no delay.
     [[nodiscard]] std::uint64_t late_until(fabric::Lane lane, std::uint32_t source);
     /// Sends the late packets of a queue pair at once; 0: of all.
     void send_late_packets(std::uint32_t source);
@@ -229,8 +230,8 @@ struct Engine::Implementation : fabric::Handler {
     };
     std::vector<Delayed> delayed;
 
-    /// Data of an RDMA write that disorder holds back. Its region lives: a region is not
-    /// deregistered before all such data was released.
+    /// Data of an RDMA write that disorder delays. The window stays valid, because all delayed data
+    /// is released before a region is deregistered.
     struct HeldWrite {
         std::uint64_t due;
         std::uint32_t qp_number;

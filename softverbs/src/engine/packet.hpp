@@ -141,7 +141,7 @@ inline void write_short_header(std::byte* record, const ShortHeader& header) noe
     }
 }
 
-/// Copies a short header out of a record. False: the record has none.
+/// Copies the short header from a record. Returns false if the record has none.
 [[nodiscard]] inline bool read_short_header(std::span<const std::byte> record,
                                             ShortHeader& header) noexcept {
     constexpr std::size_t shortest = ShortHeader::size(PacketHeader::Kind::send);
@@ -171,7 +171,7 @@ struct Packet {
     std::span<const fabric::Segment> segments;
 };
 
-/// Parses a record. False: the record is not a valid packet. The header is copied; bytes and
+/// Parses a record. Returns false if it is not a valid packet. The header is copied; bytes and
 /// segments point into @p record.
 [[nodiscard]] bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept;
 /// Checksum of the header, with its checksum field 0, and of the payload.

@@ -37,10 +37,10 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// Completes the requests that are done, in order, up to the first one that is not.
 void retire(Qp& qp);
 
-/// Every 16th request asks for an ACK even if it is unsignaled. The ACK of a later request also
-/// acknowledges unsignaled ones; if none comes, the timer asks for an ACK.
+/// Every 16th request requests an ACK even if it is unsignaled. The ACK of a later request also
+/// acknowledges earlier unsignaled ones. If no later request comes, the timer requests an ACK.
 inline constexpr std::uint64_t ack_request_interval = 16;
-/// Whether the request asks for an ACK.
+/// Whether the request must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position) {
     const SendRequest& request = qp.sends[position];
     if (qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0 || returns_data(request.opcode) ||
@@ -72,7 +72,8 @@ class OutboundRequest {
   private:
     Step local();
     Step datagram();
-    /// Sends a datagram to every process of this user on this host. False: its memory was revoked.
+    /// Sends a datagram to every process of this user on this host. Returns false if the memory of
+    /// the datagram was revoked.
     [[nodiscard]] bool multicast(const EntryList& entries);
     Step connected();
     /// Whether the request must wait for earlier reads and atomics (fence, max_rd_atomic).

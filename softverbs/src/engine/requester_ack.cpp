@@ -16,8 +16,9 @@ namespace {
 using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
-/// Marks all requests before @p position as done: a response acknowledges all earlier requests,
-/// except those that return data. False: the response of an earlier read or atomic is missing.
+/// Marks all requests before @p position as done, because a response acknowledges all earlier
+/// requests except those that return data. Returns false if the response of an earlier read or
+/// atomic is missing.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -202,8 +203,8 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
     }
     if (scattered == Scatter::denied) {
-        // If earlier responses are missing, this request is sent again, and its response is denied
-        // again.
+        // If earlier responses are missing, this request is sent again, and this error occurs again
+        // with its next response.
         if (all_before) {
             retire(qp);
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);

@@ -48,7 +48,7 @@ std::uint64_t OutboundRequest::data_length() const {
 
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
-        // Earlier requests may not have asked for an ACK. They are sent again, asking for one.
+        // Earlier requests may not have requested an ACK. Send them again with an ACK request.
         if (qp_.is_reliable() && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);

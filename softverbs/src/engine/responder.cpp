@@ -88,7 +88,7 @@ void InboundRequest::duplicate() {
 }
 
 void InboundRequest::duplicate_atomic() {
-    // The latest result comes first, because packet sequence numbers wrap around.
+    // Search from the latest result to the oldest, because packet sequence numbers wrap around.
     const std::size_t kept = std::min(responder_.atomics_done, responder_.atomics.size());
     for (std::size_t age = 1; age <= kept; ++age) {
         const Responder::Atomic& known =

@@ -45,14 +45,16 @@ class InboundRequest {
     /// Executes an atomic and returns the old value; nullopt: the memory was revoked.
     [[nodiscard]] std::optional<std::uint64_t> change(const Window& window) const;
 
-    /// Stores the data of the packet in the target memory. False: that failed, and a NAK was sent.
+    /// Stores the data of the packet in the target memory. On failure it sends a NAK and returns
+    /// false.
     bool store(const EntryList& entries);
     [[nodiscard]] bool sums_up() const;
     [[nodiscard]] bool is_last() const {
         return (header_.flags & PacketHeader::to_fetch) != 0 ||
                header_.offset + header_.payload == header_.length;
     }
-    /// Takes a receive request for the message. False: there is none, and an RNR NAK was sent.
+    /// Takes a receive request for the message. If there is none, it sends an RNR NAK and returns
+    /// false.
     bool have_receive();
     void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length);
     /// Ends the message after its last packet: expects the next sequence number and sends an ACK.

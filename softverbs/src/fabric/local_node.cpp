@@ -77,8 +77,8 @@ LocalNode::~LocalNode() {
 }
 
 void LocalNode::abandon() noexcept {
-    // The parent still uses all of it. This process only closes its copies of the descriptors:
-    // nothing is shut down, removed from the epoll, or unlinked.
+    // The parent process still uses the node. The child only closes its copies of the descriptors:
+    // no socket is shut down, no file unlinked, and the epoll of the parent is not changed.
     links_.clear();
     acceptor_.abandon();
     if (network_) {
@@ -94,7 +94,8 @@ void LocalNode::abandon() noexcept {
 Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
-        // Another process may have the slot by now, although service() has not noticed it yet.
+        // Another process may have taken the slot, although service() has not yet detected the end
+        // of the previous one.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }

@@ -145,7 +145,7 @@ class RingProducer {
         // The 0 header that follows the record needs space as well.
         return size + skipped(size) + record_header_bytes;
     }
-    /// False: the consumer's index is impossible.
+    /// Loads the consumer's index. Returns false if it is invalid.
     [[nodiscard]] bool read_head() noexcept {
         const std::uint64_t head = ring_.head->load(std::memory_order_seq_cst);
         if (head - head_ > tail_ - head_ || head % 8 != 0) {

@@ -54,7 +54,8 @@ void event_acknowledged(Object& object, std::uint32_t count = 1) {
 template <class Object>
 void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     while (object.unacknowledged != 0) {
-        // An acknowledgement cannot come between the two: it needs acknowledgement_mutex as well.
+        // No acknowledgement can come between unlock() and the wait, because it also needs
+        // acknowledgement_mutex.
         pthread_mutex_lock(&acknowledgement_mutex);
         lock.unlock();
         pthread_cond_wait(&condition_of(object), &acknowledgement_mutex);

@@ -71,7 +71,7 @@ std::uint64_t now(clockid_t clock) noexcept {
            static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-/// Makes room in the ring for one completion. False: the queue overruns.
+/// Makes room in the ring for one completion. Returns false if the queue overruns.
 bool make_room(Cq& cq) {
     const std::size_t there = cq.pushed - cq.taken;
     if (there == static_cast<std::size_t>(cq.cqe)) {

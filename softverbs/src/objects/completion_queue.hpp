@@ -88,7 +88,8 @@ struct Cq : ibv_cq_ex {
 /// Locks Process::lock itself, because it waits until all events are acknowledged.
 [[nodiscard]] int destroy_cq(Cq& cq);
 [[nodiscard]] int request_notification(Cq& cq, bool solicited_only);
-/// Implements ibv_get_cq_event(): 0, or -1 and errno. Locks Process::lock itself, because it waits.
+/// Implements ibv_get_cq_event(). Returns 0, or -1 and sets errno. It locks Process::lock itself,
+/// because it waits without it.
 [[nodiscard]] int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(Cq& cq, unsigned count);
 

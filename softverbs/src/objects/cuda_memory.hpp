@@ -21,7 +21,8 @@ struct CudaMemory; // defined in cuda_memory.cpp
 [[nodiscard]] const CudaMemory* find_cuda_memory(std::uint64_t address,
                                                  std::size_t length) noexcept;
 
-/// False: the driver reported an error, because the memory was freed or the context destroyed.
+/// Copy from and to CUDA memory. They return false if the driver reports an error, because the
+/// memory was freed or the context was destroyed.
 [[nodiscard]] bool read_cuda_memory(const CudaMemory& memory, const std::byte* from,
                                     std::span<std::byte> into) noexcept;
 [[nodiscard]] bool write_cuda_memory(const CudaMemory& memory, std::byte* to,

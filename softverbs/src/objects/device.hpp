@@ -25,7 +25,7 @@ struct Port {
 
 /// Behaviour of a device profile that is not a part of the device attributes.
 struct Rules {
-    /// ibv_reg_dmabuf_mr() fails with this errno before it checks the descriptor; 0: it does not.
+    /// If not 0, ibv_reg_dmabuf_mr() fails with this errno before it checks the descriptor.
     int dmabuf_error = 0;
     /// ibv_reg_dmabuf_mr() fails with this errno after it has mapped the descriptor; 0: it does
     /// not.
@@ -78,7 +78,7 @@ class EventDescriptor {
     EventDescriptor(const EventDescriptor&) = delete;
     EventDescriptor& operator=(const EventDescriptor&) = delete;
 
-    /// Creates the descriptor: 0, or an errno such as EMFILE.
+    /// Creates the descriptor. Returns 0 or an errno, such as EMFILE.
     [[nodiscard]] int open() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_; }
     /// Adds one event.
@@ -131,7 +131,7 @@ struct Pd : ibv_pd {
     [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this && !imported; }
 };
 
-/// For handles that are known to belong to softverbs. Does not check that.
+/// Converts a handle that belongs to softverbs. The function does not check that.
 [[nodiscard]] inline Context& context_of(ibv_context* context) noexcept {
     return *static_cast<Context*>(verbs_get_ctx(context));
 }

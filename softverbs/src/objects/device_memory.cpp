@@ -99,7 +99,7 @@ void set_copy_functions(Dm& dm, const Device& device) {
     }
 }
 
-/// Creates an ibv_dm for an allocation. Null: out of memory.
+/// Creates an ibv_dm for an allocation. Returns null if there is no memory.
 Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
     std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
     if (!dm) {

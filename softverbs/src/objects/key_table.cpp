@@ -95,7 +95,7 @@ Grant* KeyTable::find(std::uint32_t key) const noexcept {
 
 std::uint32_t KeyTable::next_key() noexcept {
     const std::uint32_t number = counter_++;
-    // The counter visits every name once before it repeats one. A repeated name usually has
+    // The counter produces every index once before it repeats one. A repeated index usually has
     // another variant.
     const std::uint32_t variant = mix(number ^ secrets_[0]) >> (32U - variant_bits);
     return permute(number & name_mask) << variant_bits | variant;

@@ -12,8 +12,8 @@ struct Grant;
 /// Maps an lkey or rkey to its memory region or window. Keys look random and differ between
 /// processes. A key is not reused for a long time, so a stale key matches nothing.
 ///
-/// As in hardware, the upper 24 bits of a key name an entry and the lower 8 bits are a variant. A
-/// memory window gets another variant each time it is bound.
+/// As in hardware, the upper 24 bits of a key are the index of an entry and the lower 8 bits are a
+/// variant. A memory window gets another variant each time it is bound.
 class KeyTable {
   public:
     KeyTable();

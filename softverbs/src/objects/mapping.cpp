@@ -76,7 +76,7 @@ bool is_named_as_memfd(int fd) {
            std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with("/memfd:");
 }
 
-/// Fills in @p out: 0, or an errno.
+/// Fills in @p out. Returns 0 or an errno.
 int describe_descriptor(int fd, Descriptor& out) {
     struct stat status {};
     struct statfs system {};
@@ -122,7 +122,8 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
     return nullptr;
 }
 
-/// Maps entry->fd and adds it to the registry with one user. Null and errno on failure.
+/// Maps entry->fd and adds it to the registry with one user. Returns null and sets errno on
+/// failure.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     void* const data = ::mmap(nullptr, entry->length, protection, MAP_SHARED, entry->fd, 0);
@@ -139,8 +140,8 @@ Mapping* enter(std::unique_ptr<Entry> entry) {
     }
 }
 
-/// Returns a mapping with one more user: an existing one of the same memory, or a new one. Null and
-/// errno on failure.
+/// Returns a mapping with one more user: an existing one of the same memory, or a new one. Returns
+/// null and sets errno on failure.
 Mapping* map(const Descriptor& descriptor, bool writable) {
     if (Mapping* const mapping = find(descriptor, writable)) {
         retain(*mapping);
@@ -183,7 +184,7 @@ Mapping* map_descriptor(int fd, bool write) {
     // The mapping is writable whenever the descriptor permits it, so that regions with and without
     // write access share one mapping.
     Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;
-    // EPERM: the memfd has F_SEAL_WRITE.
+    // mmap(2) fails with EPERM if the memfd has F_SEAL_WRITE.
     if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) {
         mapping = map(descriptor, false);
     }

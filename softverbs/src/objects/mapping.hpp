@@ -20,15 +20,17 @@ struct Mapping {
 };
 
 /// Maps a dma-buf or memfd and adds one user. Reuses an existing mapping of the same memory. The
-/// caller keeps @p fd. Null and errno on failure: EBADF (not an open descriptor), EINVAL (neither a
-/// dma-buf nor a memfd, or mmap(2) is not possible), EACCES (@p write is set and the descriptor is
-/// read-only or sealed, or the memfd is write-only), ENOMEM, EMFILE.
+/// caller keeps ownership of @p fd. Returns null and sets errno on failure: EBADF (not an open
+/// descriptor), EINVAL (neither a dma-buf nor a memfd, or mmap(2) is not possible), EACCES (@p
+/// write is set and the descriptor is read-only or sealed, or the memfd is write-only), ENOMEM,
+/// EMFILE.
 ///
 /// A dma-buf cannot shrink. A memfd must not shrink while it is mapped, so F_SEAL_SHRINK is added
 /// to it if its seals permit that. If they do not and the memfd shrinks, the next access ends the
 /// process with SIGBUS.
 [[nodiscard]] Mapping* map_descriptor(int fd, bool write);
-/// Allocates memory in a new memfd named @p name, with one user. Null and errno on failure.
+/// Allocates memory in a new memfd named @p name, with one user. Returns null and sets errno on
+/// failure.
 [[nodiscard]] Mapping* make_memory(const char* name, std::size_t length);
 /// Size in bytes of the memory of a dma-buf or memfd. 0 and errno on failure: EBADF, EINVAL or
 /// EACCES, as for map_descriptor().

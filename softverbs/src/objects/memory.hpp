@@ -134,12 +134,12 @@ void invalidate_all(const Qp& qp);
 
 [[nodiscard]] Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes);
 [[nodiscard]] int free_dm(Dm& dm);
-/// Returns a descriptor of the device memory, which the caller owns and can register as a dma-buf.
-/// -1 and errno on failure.
+/// Returns a descriptor of the device memory. The caller owns it and can register it as a dma-buf.
+/// Returns -1 and sets errno on failure.
 [[nodiscard]] int export_dm(Dm& dm);
-/// Finds an allocation of this process by ibv_dm::handle. Another process would need the memory's
-/// descriptor, which verbs cannot pass. Null and errno on failure: ENOENT (no such handle on this
-/// device), ENOMEM.
+/// Finds an allocation of this process by ibv_dm::handle. An allocation of another process cannot
+/// be imported, because verbs cannot pass the descriptor of its memory. Returns null and sets errno
+/// on failure: ENOENT (no such handle on this device), ENOMEM.
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
@@ -168,8 +168,8 @@ struct Window {
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }
-/// Copy out of a window and into one. False: the CUDA driver reported an error. The region is then
-/// revoked, as when a dma-buf exporter revokes its memory.
+/// Copy from a window and into a window. They return false if the CUDA driver reports an error. The
+/// region is then revoked, as when a dma-buf exporter revokes its memory.
 [[nodiscard]] bool copy_from(const Window& window, std::uint64_t offset,
                              std::span<std::byte> into) noexcept;
 [[nodiscard]] bool copy_to(const Window& window, std::uint64_t offset,

@@ -64,7 +64,7 @@ bool populate_unlocked(const void* address, std::size_t length, bool write) {
     return populate(address, length, write);
 }
 
-/// Checks and pins the memory of a region: 0, or an errno. Releases the lock meanwhile.
+/// Checks and pins the memory of a region. Returns 0 or an errno. Releases the lock while it runs.
 int check_host_memory(const Device& device, const void* address, std::size_t length,
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;

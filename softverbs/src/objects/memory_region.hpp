@@ -32,8 +32,8 @@ inline constexpr unsigned remote_access =
 /// user.
 void end_region(DeviceMemory& memory) noexcept;
 
-/// Faults the pages of a range in, as pinning or on-demand paging would. False: a page is not
-/// mapped, does not permit this access, or belongs to a device mapping.
+/// Faults in the pages of a range, as pinning or on-demand paging would. Returns false if a page is
+/// not mapped, does not permit this access, or belongs to a device mapping.
 [[nodiscard]] bool populate(const void* address, std::size_t length, bool write) noexcept;
 [[nodiscard]] std::uint64_t page_size() noexcept;
 

@@ -18,7 +18,8 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
     return gid.raw[0] == 0xff;
 }
 
-// ibv_attach_mcast() and ibv_detach_mcast(). The caller holds Process::lock.
+// These functions implement ibv_attach_mcast() and ibv_detach_mcast(). The caller holds
+// Process::lock.
 
 /// 0, or EINVAL (not a datagram queue pair, not a multicast GID, no multicast LID), ENOMEM (the
 /// device's limits). To attach a queue pair again does nothing.

@@ -60,8 +60,7 @@ class QueueMemory {
         return *this;
     }
 
-    /// Calls the allocator: 0, or ENOMEM.
-    /// @param type  a MLX5DV_RES_TYPE_*; no other provider defines resource types
+    /// Calls the allocator. Returns 0 or ENOMEM.
     [[nodiscard]] int obtain(ibv_pd* pd, std::size_t size, std::uint64_t type);
     /// Returns the next @p size bytes, aligned for any type. Empty when fewer bytes are left.
     [[nodiscard]] std::span<std::byte> take(std::size_t size) noexcept;

@@ -19,10 +19,10 @@ namespace softverbs {
     return qp.extended ? std::unique_lock(qp.batch_lock) : std::unique_lock<std::mutex>();
 }
 
-/// Allocates the slots of the send queue, unless they exist: 0, or ENOMEM. The caller holds
+/// Allocates the slots of the send queue, unless they exist. Returns 0 or ENOMEM. The caller holds
 /// Process::lock.
 [[nodiscard]] int allocate_sends(Qp& qp) noexcept;
-/// Allocates the buffers for inline data, unless they exist: 0, or ENOMEM. The caller holds
+/// Allocates the buffers for inline data, unless they exist. Returns 0 or ENOMEM. The caller holds
 /// Process::lock.
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
@@ -33,7 +33,7 @@ namespace softverbs {
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(ibv_wr_opcode opcode) noexcept;
 
-/// Stores the destination of a datagram: 0, or EINVAL.
+/// Stores the destination of a datagram. Returns 0 or EINVAL.
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 

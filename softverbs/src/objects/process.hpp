@@ -69,9 +69,9 @@ class Guard {
     std::scoped_lock<Lock> lock_;
 };
 
-/// Releases Process::lock for a while within an entry point: around system calls that take long, or
-/// that a hook of the program may intercept and call verbs from. Objects that the caller needs
-/// afterwards must be kept alive by their counters.
+/// Releases Process::lock within an entry point, during slow system calls and during calls that the
+/// program may intercept and call verbs from. Objects that the caller uses afterwards must be
+/// protected by their user counters.
 class Unlocked {
   public:
     Unlocked() { process().lock.unlock(); }

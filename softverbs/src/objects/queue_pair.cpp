@@ -86,7 +86,8 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
         return EOPNOTSUPP;
     }
-    // Raw packets are among the rest: drivers without them answer EOPNOTSUPP as well.
+    // This includes raw packet queue pairs. Drivers without support for them also return
+    // EOPNOTSUPP.
     if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && !xrc) {
         return EOPNOTSUPP;
     }

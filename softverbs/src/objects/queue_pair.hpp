@@ -226,9 +226,9 @@ struct Requester {
     bool waiting_for_receiver = false;
     /// A response has arrived since the timer was set.
     bool progressed = false;
-    /// Requests before this position are retransmissions, and each asks for an ACK.
+    /// Requests before this position are retransmissions. Each of them requests an ACK.
     std::uint64_t resent_until = 0;
-    /// Position after the latest request that asked for an ACK. A missing ACK for a later request
+    /// Position after the latest request that requested an ACK. A missing ACK for a later request
     /// is not a timeout.
     std::uint64_t ack_requested_until = 0;
     /// Connected queue pairs: index of the device that has the destination address, or -1.
@@ -364,7 +364,7 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes);
 /// Locks Process::lock itself, because it waits until all events are acknowledged.
 [[nodiscard]] int destroy_srq(Srq& srq);
 
-/// Whether a port of the device can send to this address: 0, or EINVAL.
+/// Checks that a port of the device can send to this address. Returns 0 or EINVAL.
 [[nodiscard]] int check_address(Device& device, const ibv_ah_attr& address);
 [[nodiscard]] Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes);
 [[nodiscard]] int destroy_ah(Ah& ah);
@@ -380,11 +380,11 @@ int req_notify_cq(ibv_cq* native, int solicited_only);
 void set_work_request_functions(Qp& qp);
 
 /// Takes the next receive request for a message to @p qp, from its own queue or from its SRQ.
-/// Raises the SRQ limit event if necessary. False: the queue is empty.
+/// Raises the SRQ limit event if necessary. Returns false if the queue is empty.
 [[nodiscard]] bool take_receive(Qp& qp, RecvRequest& request);
 
-/// The receive request that take_receive() would take, which stays in the queue. Null: the queue is
-/// empty, or taking a request would raise the SRQ limit event.
+/// Returns the receive request that take_receive() would take, and leaves it in the queue. Returns
+/// null if the queue is empty, or if taking a request would raise the SRQ limit event.
 [[nodiscard]] const RecvRequest* next_receive(Qp& qp) noexcept;
 /// Removes the receive request that next_receive() returned.
 void consume_receive(Qp& qp) noexcept;

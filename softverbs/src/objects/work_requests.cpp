@@ -21,7 +21,7 @@ void fail_batch(Qp& qp, int error) {
     }
 }
 
-/// Checks that the slot after the last request of the batch is free: 0, or ENOMEM.
+/// Checks that the slot after the last request of the batch is free. Returns 0 or ENOMEM.
 int find_room(Qp& qp) {
     if (qp.batch_end < qp.batch_limit) {
         return 0;
@@ -135,7 +135,8 @@ void wr_atomic_write(ibv_qp_ex* native, std::uint32_t rkey, std::uint64_t remote
     if (request == nullptr) {
         return;
     }
-    // As inline data, whatever max_inline_data is: the value is a part of the request.
+    // The value is stored as inline data regardless of max_inline_data, because it is part of the
+    // request.
     request->is_inline = true;
     request->length = sizeof(std::uint64_t);
     memcpy(&request->swap, value, sizeof(std::uint64_t));
