@@ -26,7 +26,8 @@ class Faults {
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
-    [[nodiscard]] bool plans_packets() const { return !packets_.empty(); }
+    /// Whether packet() may return a fault.
+    [[nodiscard]] bool affects_packets() const { return !packets_.empty() || slow_ms_ != 0; }
     struct PacketFault {
         softverbs_packet_fault what;
         unsigned delay_ms;
@@ -34,7 +35,7 @@ class Faults {
     /// The engine calls this for each packet before it sends it. Returns the fault to apply to the
     /// packet; null: none.
     [[nodiscard]] const PacketFault* packet() {
-        return packets_.empty() && slow_ms_ == 0 ? nullptr : packet_slowly();
+        return affects_packets() ? packet_slowly() : nullptr;
     }
     [[nodiscard]] bool dm_exhausted() const { return dm_exhausted_; }
     [[nodiscard]] bool dmabufs_unmappable() const { return dmabufs_unmappable_; }

@@ -98,6 +98,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
     withdraw_writes();
     Implementation& engine = *implementation_;
     Requester& requester = qp.requester;
+    requester.port = device_of(qp.qp_base).port(qp.attributes.port_num);
     switch (qp.state()) {
         case IBV_QPS_RESET:
             engine.forget(qp);

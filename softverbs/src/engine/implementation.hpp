@@ -68,6 +68,8 @@ struct Engine::Implementation : fabric::Handler {
     /// @param to  the connection; null: to this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
+    /// Appends a packet to those between queue pairs of this process.
+    void append_local(fabric::Lane lane, std::span<const std::byte> record);
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
                std::uint32_t source = 0);
     /// Whether the memory that a delayed packet names for a direct copy is still valid.
@@ -137,6 +139,8 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends the next request of the queue pair on the fast path. Returns false, and has changed
     /// nothing, if OutboundRequest must send it.
     [[nodiscard]] bool send_short(Qp& qp);
+    /// Delivers a request with a short header to a queue pair of this process.
+    void deliver_short(const ShortHeader& header, std::span<const std::byte> data, bool is_inline);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
     /// Executes an RDMA write directly in the memory of the other process, which has granted it.
     /// Returns false if a packet must be sent instead.
@@ -148,6 +152,12 @@ struct Engine::Implementation : fabric::Handler {
     /// Executes a request with a short header on the fast path. Returns false, and has changed
     /// nothing, if InboundRequest must execute it.
     [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);
+    [[nodiscard]] bool execute_short(fabric::Connection* from, const ShortHeader& header,
+                                     std::span<const std::byte> data);
+    /// Handles an ACK with a short header, if no read or atomic is in flight. False: receive() does
+    /// it, and nothing has changed.
+    [[nodiscard]] bool receive_short_ack(fabric::Connection* from,
+                                         std::span<const std::byte> record);
     [[nodiscard]] static bool receive_short_send(Qp& qp, const ShortHeader& header,
                                                  std::span<const std::byte> data);
     [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,

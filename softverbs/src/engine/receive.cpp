@@ -42,7 +42,9 @@ bool Engine::Implementation::on_request(fabric::Connection& from,
 
 void Engine::Implementation::on_response(fabric::Connection& from,
                                          std::span<const std::byte> record) {
-    receive(&from, fabric::Lane::responses, record);
+    if (!receive_short_ack(&from, record)) {
+        receive(&from, fabric::Lane::responses, record);
+    }
 }
 
 void Engine::Implementation::on_room(fabric::Connection& to) {
@@ -94,7 +96,10 @@ void Engine::Implementation::drain_local() {
         // afterwards to reuse its buffer.
         const std::size_t index = local_first++;
         Local current = std::move(local[index]);
-        receive(nullptr, current.lane, current.record);
+        if (current.lane != fabric::Lane::responses ||
+            !receive_short_ack(nullptr, current.record)) {
+            receive(nullptr, current.lane, current.record);
+        }
         local[index] = std::move(current);
         if (local_first == local_end) {
             local_first = local_end = 0;

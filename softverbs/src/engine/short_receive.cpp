@@ -4,6 +4,7 @@
 
 #include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
+#include "engine/requester.hpp"
 #include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
 
@@ -18,9 +19,9 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Returns the destination queue pair if the fast path can process the request as the next one in
-/// sequence; null otherwise.
-Qp* find_receiver(const ShortHeader& header, unsigned sender) {
+/// Returns the destination queue pair if it is connected, in the state RTS, and the packet came from
+/// its peer; null otherwise, and then the general path decides.
+Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
         header.source != qp->attributes.dest_qp_num ||
@@ -28,11 +29,20 @@ Qp* find_receiver(const ShortHeader& header, unsigned sender) {
         (qp->type() != IBV_QPT_RC && qp->type() != IBV_QPT_UC) || qp->state() != IBV_QPS_RTS) {
         return nullptr;
     }
-    Device& device = device_of(qp->qp_base);
-    const Port* const port = device.port(qp->attributes.port_num);
-    if (header.device != device.index || qp->requester.device == device_by_address ||
-        port == nullptr || port->attributes.state != IBV_PORT_ACTIVE ||
-        (header.psn & ~psn_mask) != 0 ||
+    const Port* const port = qp->requester.port;
+    if (header.device != device_of(qp->qp_base).index ||
+        qp->requester.device == device_by_address || port == nullptr ||
+        port->attributes.state != IBV_PORT_ACTIVE) {
+        return nullptr;
+    }
+    return qp;
+}
+
+/// Returns the destination queue pair if the fast path can process the request as the next one in
+/// sequence; null otherwise.
+Qp* find_receiver(const ShortHeader& header, unsigned sender) {
+    Qp* const qp = find_connected(header, sender);
+    if (qp == nullptr || (header.psn & ~psn_mask) != 0 ||
         (qp->type() == IBV_QPT_RC && header.psn != qp->responder.expected_psn)) {
         return nullptr;
     }
@@ -47,15 +57,19 @@ bool Engine::Implementation::receive_short(fabric::Connection* from,
         return false;
     }
     ShortHeader header; // NOLINT: read_short_header() sets all members
-    if (!read_short_header(record, header) || header.kind == Kind::ack ||
-        (header.flags & PacketHeader::has_invalidate) != 0) {
+    return read_short_header(record, header) && header.kind != Kind::ack &&
+           execute_short(from, header, record.subspan(ShortHeader::size(header.kind)));
+}
+
+bool Engine::Implementation::execute_short(fabric::Connection* from, const ShortHeader& header,
+                                           std::span<const std::byte> data) {
+    if ((header.flags & PacketHeader::has_invalidate) != 0) {
         return false;
     }
     Qp* const qp = find_receiver(header, from == nullptr ? slot : from->slot());
     if (qp == nullptr) {
         return false;
     }
-    const auto data = record.subspan(ShortHeader::size(header.kind));
     if (!(header.kind == Kind::send ? receive_short_send(*qp, header, data)
                                     : receive_short_write(*qp, header, data))) {
         return false;
@@ -71,6 +85,36 @@ bool Engine::Implementation::receive_short(fabric::Connection* from,
     if ((header.flags & PacketHeader::ack_request) != 0) {
         send_ack(*qp, from, header.psn);
     }
+    return true;
+}
+
+bool Engine::Implementation::receive_short_ack(fabric::Connection* from,
+                                               std::span<const std::byte> record) {
+    ShortHeader header; // NOLINT: read_short_header() sets all members
+    if ((from != nullptr && from->between_hosts()) || !read_short_header(record, header) ||
+        header.kind != Kind::ack) {
+        return false;
+    }
+    Qp* const qp = find_connected(header, from == nullptr ? slot : from->slot());
+    if (qp == nullptr || qp->type() != IBV_QPT_RC || qp->requester.reads_in_flight != 0) {
+        return false;
+    }
+    const std::uint64_t position = find_request(*qp, header.psn);
+    if (position == qp->sends.end()) {
+        return false;
+    }
+    ++process().counters.received;
+    for (std::uint64_t i = qp->sends.first(); i <= position; ++i) {
+        if (SendRequest& request = qp->sends[i]; in_flight(request)) {
+            request.state = SendRequest::State::done;
+        }
+    }
+    Requester& requester = qp->requester;
+    requester.progressed = true;
+    requester.retries_left = qp->attributes.retry_cnt;
+    requester.rnr_retries_left = qp->attributes.rnr_retry;
+    retire(*qp);
+    run(*qp);
     return true;
 }
 
@@ -94,20 +138,24 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
     }
     const std::uint64_t wr_id = request->wr_id;
     consume_receive(qp);
-    Completion completion; // as InboundRequest::complete() has it
-    completion.wc.wr_id = wr_id;
-    completion.wc.opcode = IBV_WC_RECV;
-    completion.wc.byte_len = static_cast<std::uint32_t>(data.size());
-    completion.wc.src_qp = header.source;
-    completion.wc.qp_num = qp.number();
-    completion.qp = &qp;
-    completion.srq = qp.shared_queue;
-    if ((header.flags & PacketHeader::has_immediate) != 0) {
-        completion.wc.imm_data = header.imm_or_key;
-        completion.wc.wc_flags = IBV_WC_WITH_IMM;
+    Completion* const completion = begin_push(*qp.recv_queue);
+    if (completion == nullptr) {
+        return true;
     }
-    completion.solicited = (header.flags & PacketHeader::solicited) != 0;
-    push(*qp.recv_queue, completion);
+    const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
+    completion->wc = {};
+    completion->wc.wr_id = wr_id; // as InboundRequest::complete() sets the members
+    completion->wc.opcode = IBV_WC_RECV;
+    completion->wc.byte_len = static_cast<std::uint32_t>(data.size());
+    completion->wc.imm_data = has_immediate ? header.imm_or_key : 0;
+    completion->wc.wc_flags = has_immediate ? unsigned{IBV_WC_WITH_IMM} : 0U;
+    completion->wc.src_qp = header.source;
+    completion->wc.qp_num = qp.number();
+    completion->solicited = (header.flags & PacketHeader::solicited) != 0;
+    completion->qp = &qp;
+    completion->srq = qp.shared_queue;
+    completion->send_limit = 0;
+    end_push(*qp.recv_queue, *completion);
     return true;
 }
 
@@ -138,8 +186,8 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
     // No grant for memory windows, which are bound and invalidated too often; for on-demand
     // regions, whose memory is not pinned; and while packet faults or disorder are planned, because
     // they apply to packets.
-    if (grant == nullptr || grant->is_window || process().faults.plans_packets() ||
-        process().disorder.any() || (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
+    if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
+        (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;
     }
     if (std::ranges::find(granted, &to) == granted.end()) {

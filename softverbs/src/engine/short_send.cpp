@@ -81,12 +81,11 @@ bool Engine::Implementation::send_short(Qp& qp) {
     Requester& requester = qp.requester;
     const std::uint64_t position = requester.next;
     SendRequest& request = qp.sends[position];
-    const Port* const port = device_of(qp.qp_base).port(qp.attributes.port_num);
+    const Port* const port = requester.port;
     if (request.state != SendRequest::State::waiting || request.length > small_message ||
         requester.device < 0 || port == nullptr || port->attributes.state != IBV_PORT_ACTIVE ||
         request.length > port->attributes.max_msg_sz || requester.fetches_in_flight != 0 ||
-        position < requester.resent_until || process().faults.plans_packets() ||
-        process().disorder.any() ||
+        position < requester.resent_until || process().disturbs_packets() ||
         ((request.flags & IBV_SEND_FENCE) != 0 && requester.reads_in_flight != 0)) {
         return false;
     }
@@ -103,16 +102,15 @@ bool Engine::Implementation::send_short(Qp& qp) {
     }
     const std::size_t size = header_size + length;
     fabric::Connection* const to = requester.connection;
-    const bool to_itself = to == nullptr && requester.device != device_by_address &&
-                           slot_of(qp.attributes.dest_qp_num) == slot;
-    std::array<std::byte, longest_local> buffer; // NOLINT: written before it is read
     std::byte* record = nullptr;
     if (to != nullptr) {
         record = to->reserve(fabric::Lane::requests, size);
-    } else if (to_itself && !draining && local_first == local_end && size <= buffer.size()) {
-        record = buffer.data();
-    }
-    if (record == nullptr) {
+        if (record == nullptr) {
+            return false;
+        }
+    } else if (requester.device == device_by_address ||
+               slot_of(qp.attributes.dest_qp_num) != slot || draining || local_first != local_end ||
+               size > longest_local) {
         return false;
     }
     header.form_and_service =
@@ -128,8 +126,6 @@ bool Engine::Implementation::send_short(Qp& qp) {
         header.flags |= PacketHeader::ack_request;
         requester.ack_requested_until = position + 1;
     }
-    write_short_header(record, header);
-    copy_bytes(record + header_size, data, length);
     request.psn = header.psn;
     request.offset = request.length;
     request.state = reliable ? SendRequest::State::sent : SendRequest::State::done;
@@ -137,17 +133,33 @@ bool Engine::Implementation::send_short(Qp& qp) {
     ++requester.next;
     ++process().counters.sent;
     if (to != nullptr) {
+        write_short_header(record, header);
+        copy_bytes(record + header_size, data, length);
         to->commit(fabric::Lane::requests, size);
         request.record = to->sent();
         return true;
     }
     request.record = 0;
+    deliver_short(header, {data, length}, request.is_inline);
+    return true;
+}
+
+void Engine::Implementation::deliver_short(const ShortHeader& header,
+                                           std::span<const std::byte> data, bool is_inline) {
     draining = true;
-    if (!receive_short(nullptr, {record, size})) {
-        receive(nullptr, fabric::Lane::requests, {record, size});
+    // Data that could overlap the memory of the receiver is copied to the record first.
+    const bool is_copied_once = is_inline || is_copied_at_once(data.size());
+    if (!is_copied_once || !execute_short(nullptr, header, data)) {
+        std::array<std::byte, longest_local> record; // NOLINT: written before it is read
+        const std::size_t header_size = ShortHeader::size(header.kind);
+        write_short_header(record.data(), header);
+        copy_bytes(record.data() + header_size, data.data(), data.size());
+        const std::span<const std::byte> whole(record.data(), header_size + data.size());
+        if (is_copied_once || !execute_short(nullptr, header, whole.subspan(header_size))) {
+            receive(nullptr, fabric::Lane::requests, whole);
+        }
     }
     draining = false;
-    return true;
 }
 
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
@@ -178,7 +190,12 @@ void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint3
     header.source = qp.number();
     header.psn = psn;
     constexpr std::size_t size = ShortHeader::size(Kind::ack);
-    if (to != nullptr && !process().faults.plans_packets()) [[likely]] {
+    if (!process().disturbs_packets()) [[likely]] {
+        if (to == nullptr) {
+            append_local(fabric::Lane::responses, std::as_bytes(std::span(&header, 1)).first(size));
+            ++process().counters.sent;
+            return;
+        }
         if (std::byte* const record = to->reserve(fabric::Lane::responses, size)) {
             write_short_header(record, header);
             to->commit(fabric::Lane::responses, size);

@@ -100,16 +100,21 @@ fabric::Sent Engine::Implementation::put(fabric::Connection* to, fabric::Lane la
     if (to != nullptr) {
         return to->send(lane, packet.all());
     }
+    append_local(lane, {});
+    std::vector<std::byte>& record = local[local_end - 1].record;
+    for (const auto& part : packet.all()) {
+        record.insert(record.end(), part.begin(), part.end());
+    }
+    return fabric::Sent::sent;
+}
+
+void Engine::Implementation::append_local(fabric::Lane lane, std::span<const std::byte> record) {
     if (local_end == local.size()) {
         local.emplace_back();
     }
     Local& place = local[local_end++];
     place.lane = lane;
-    place.record.clear();
-    for (const auto& part : packet.all()) {
-        place.record.insert(place.record.end(), part.begin(), part.end());
-    }
-    return fabric::Sent::sent;
+    place.record.assign(record.begin(), record.end());
 }
 
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,

@@ -15,8 +15,8 @@
 namespace softverbs {
 namespace {
 
-Denied open(const Grant& grant, const Pd& pd, std::uint64_t address, std::uint64_t length,
-            unsigned access, Window& window) {
+[[gnu::always_inline]] inline Denied open(const Grant& grant, const Pd& pd, std::uint64_t address,
+                                          std::uint64_t length, unsigned access, Window& window) {
     if (grant.revoked || grant.mr->grant.revoked) {
         return Denied::revoked;
     }

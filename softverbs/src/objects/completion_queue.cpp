@@ -239,24 +239,33 @@ int take(Cq& cq, std::span<ibv_wc> out) noexcept {
     return static_cast<int>(count);
 }
 
-void push(Cq& cq, const Completion& completion) {
+Completion* begin_push_slowly(Cq& cq) {
     if (cq.broken) {
-        return;
+        return nullptr;
     }
     if (!make_room(cq)) {
         break_cq(cq);
-        return;
+        return nullptr;
     }
-    Completion& slot = cq.ring[cq.pushed++ & (cq.ring.size() - 1)];
-    slot = completion;
+    return &cq.ring[cq.pushed & (cq.ring.size() - 1)];
+}
+
+void end_push_slowly(Cq& cq, Completion& completion) {
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0) {
-        slot.timestamp_ns = now(CLOCK_MONOTONIC);
+        completion.timestamp_ns = now(CLOCK_MONOTONIC);
     }
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
-        slot.wallclock_ns = now(CLOCK_REALTIME);
+        completion.wallclock_ns = now(CLOCK_REALTIME);
     }
     if (cq.armed && raises_event(cq, completion)) {
         notify_moderated(cq);
+    }
+}
+
+void push(Cq& cq, const Completion& completion) {
+    if (Completion* const slot = begin_push(cq); slot != nullptr) {
+        *slot = completion;
+        end_push(cq, *slot);
     }
 }
 

@@ -100,10 +100,33 @@ void set_polling_functions(Cq& cq);
 /// Does not receive packets first: Engine::progress() does that.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
+/// Parts of begin_push() and of end_push().
+[[nodiscard]] Completion* begin_push_slowly(Cq& cq);
+void end_push_slowly(Cq& cq, Completion& completion);
+
 /// Adds a completion, and raises an event if the queue is armed. If the queue is full, it overruns:
 /// it raises IBV_EVENT_CQ_ERR and takes no more completions, and its queue pairs enter the error
 /// state (IBV_EVENT_QP_FATAL).
 void push(Cq& cq, const Completion& completion);
+/// push() in two steps, which builds the completion in the ring: begin_push() returns its slot,
+/// whose members still have the values of an older completion and must all be set, except the
+/// timestamps. Null: the queue is broken, or has overrun as described at push().
+[[nodiscard]] inline Completion* begin_push(Cq& cq) {
+    const std::uint64_t count = cq.pushed - cq.taken;
+    if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count != cq.ring.size())
+        [[likely]] {
+        return &cq.ring[cq.pushed & (cq.ring.size() - 1)];
+    }
+    return begin_push_slowly(cq);
+}
+inline void end_push(Cq& cq, Completion& completion) {
+    constexpr std::uint32_t timestamps =
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    ++cq.pushed;
+    if (cq.armed || (cq.wc_flags & timestamps) != 0) [[unlikely]] {
+        end_push_slowly(cq, completion);
+    }
+}
 void break_cq(Cq& cq);
 /// Raises a completion event if the queue is armed, and disarms it.
 void notify(Cq& cq);

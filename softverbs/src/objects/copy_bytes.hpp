@@ -7,9 +7,15 @@
 
 namespace softverbs {
 
+/// Whether copy_bytes() reads all bytes of this length before it writes the first one, so that the
+/// two places may overlap.
+[[nodiscard]] constexpr bool is_copied_at_once(std::size_t length) noexcept {
+    return length == 0 || (length >= 8 && length <= 32);
+}
+
 /// memcpy(3), without a call for the few bytes that most messages have.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t length) noexcept {
-    if (length >= 8 && length <= 32) {
+    if (length != 0 && is_copied_at_once(length)) {
         std::uint64_t words[4]; // NOLINT: written before they are read
         const std::size_t last = length - 8;
         const std::size_t second = length > 16 ? 8 : 0;

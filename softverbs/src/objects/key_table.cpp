@@ -89,7 +89,10 @@ Grant* KeyTable::owner(std::uint32_t key) const noexcept {
 }
 
 Grant* KeyTable::find(std::uint32_t key) const noexcept {
-    Grant* const grant = owner(key);
+    // Most entries are at the first place where their name can be. A free entry has no grant.
+    const std::uint32_t name = key >> variant_bits;
+    const Entry& first = entries_[name & (entries_.size() - 1)];
+    Grant* const grant = first.name == name ? first.grant : owner(key);
     return grant != nullptr && grant->key == key ? grant : nullptr;
 }
 

@@ -125,6 +125,59 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     return 0;
 }
 
+/// Adds a send or a write on a connected queue pair, with one scatter/gather entry or with inline
+/// data, which are the most frequent requests. False: append() adds it, or says why not.
+bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
+    constexpr unsigned simple_opcodes =
+        datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
+    if (!is_one_of(wanted.opcode, simple_opcodes) || (wanted.send_flags & ~known_flags) != 0 ||
+        (qp.type() != IBV_QPT_RC && qp.type() != IBV_QPT_UC) || qp.sends.full() ||
+        wanted.num_sge < 1 ||
+        static_cast<std::uint32_t>(wanted.num_sge) > qp.init.cap.max_send_sge) {
+        return false;
+    }
+    const std::uint64_t position = qp.sends.end();
+    const bool is_inline = (wanted.send_flags & IBV_SEND_INLINE) != 0;
+    const auto count = static_cast<std::size_t>(wanted.num_sge);
+    std::uint64_t length = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        length += wanted.sg_list[i].length;
+    }
+    if (!is_inline) {
+        if (count != 1) {
+            return false;
+        }
+        *qp.entries_at(position) = wanted.sg_list[0];
+    } else if (length != 0) {
+        if (length > qp.init.cap.max_inline_data || qp.inline_bytes.empty()) {
+            return false;
+        }
+        std::byte* to = qp.inline_data(position);
+        for (std::size_t i = 0; i < count; ++i) {
+            const ibv_sge& entry = wanted.sg_list[i];
+            copy_bytes(to, reinterpret_cast<const std::byte*>(entry.addr), entry.length);
+            to += entry.length;
+        }
+    }
+    const bool writes =
+        wanted.opcode == IBV_WR_RDMA_WRITE || wanted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    SendRequest& request = qp.sends[position];
+    request.reset();
+    request.wr_id = wanted.wr_id;
+    request.opcode = wanted.opcode;
+    request.flags = wanted.send_flags;
+    request.imm_data = wanted.imm_data; // not used by the opcodes without immediate data
+    if (writes) {
+        request.remote_address = wanted.wr.rdma.remote_addr;
+        request.rkey = wanted.wr.rdma.rkey;
+    }
+    request.entries = is_inline ? 0 : 1;
+    request.is_inline = is_inline;
+    request.length = length;
+    qp.sends.publish(position + 1);
+    return true;
+}
+
 int append(Qp& qp, const ibv_send_wr& wanted) {
     if (!has_opcode(qp, wanted.opcode) || (wanted.send_flags & ~known_flags) != 0) {
         return EINVAL;
@@ -207,20 +260,6 @@ int allocate_inline(Qp& qp) noexcept {
     return 0;
 }
 
-int check_sendable(const Qp& qp, std::string_view verb) {
-    if (const int error = process().faults.enter(verb); error != 0) {
-        return error;
-    }
-    if (context_of(qp.qp_base).dead) {
-        return EIO;
-    }
-    const ibv_qp_state state = qp.state();
-    return qp.type() == IBV_QPT_XRC_RECV || state == IBV_QPS_RESET || state == IBV_QPS_INIT ||
-                   state == IBV_QPS_RTR
-               ? EINVAL
-               : 0;
-}
-
 bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept {
     const unsigned opcodes = qp.is_reliable()          ? reliable_opcodes
                              : qp.type() == IBV_QPT_UC ? unreliable_opcodes
@@ -262,12 +301,12 @@ int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
     const auto batch = lock_batch(qp);
     const Guard guard;
     int error = check_sendable(qp, "ibv_post_send");
-    if (error == 0) {
+    if (error == 0 && !qp.sends.allocated()) [[unlikely]] {
         error = allocate_sends(qp);
     }
     const std::uint64_t before = qp.sends.end();
     while (error == 0 && request != nullptr) {
-        error = append(qp, *request);
+        error = append_simple(qp, *request) ? 0 : append(qp, *request);
         if (error == 0) {
             request = request->next;
         }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <mutex>
 #include <string_view>
 
+#include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
@@ -28,7 +30,19 @@ namespace softverbs {
 
 /// Whether a verb may post to the send queue: 0, or EIO (the device has failed), EINVAL (the state
 /// is RESET, INIT or RTR), or the errno of an injected fault.
-[[nodiscard]] int check_sendable(const Qp& qp, std::string_view verb);
+[[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
+    if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
+        return error;
+    }
+    if (context_of(qp.qp_base).dead) [[unlikely]] {
+        return EIO;
+    }
+    const ibv_qp_state state = qp.state();
+    return qp.type() == IBV_QPT_XRC_RECV || state == IBV_QPS_RESET || state == IBV_QPS_INIT ||
+                   state == IBV_QPS_RTR
+               ? EINVAL
+               : 0;
+}
 /// Whether this type of queue pair supports the opcode, and the device has atomics if it is one.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(ibv_wr_opcode opcode) noexcept;

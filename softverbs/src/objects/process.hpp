@@ -46,6 +46,10 @@ struct Process {
     unsigned unacknowledged_events = 0;
     /// The part of unacknowledged_events that belongs to ports and devices.
     unsigned unacknowledged_device_events = 0;
+    /// Whether planned faults or disorder affect packets: the short paths of the engine do neither.
+    [[nodiscard]] bool disturbs_packets() const noexcept {
+        return faults.affects_packets() || disorder.any();
+    }
     /// Last member, so that it is destroyed first: its thread uses the other members.
     Engine engine;
 };

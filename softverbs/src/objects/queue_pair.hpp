@@ -233,6 +233,8 @@ struct Requester {
     std::uint64_t ack_requested_until = 0;
     /// Connected queue pairs: index of the device that has the destination address, or -1.
     int device = -1;
+    /// The port of the queue pair's attributes, or null. Every ibv_modify_qp() sets it.
+    const Port* port = nullptr;
     /// Addresses of this host and the peer's host; zeros: the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
@@ -334,6 +336,10 @@ struct Qp : ibv_qp_ex {
     [[nodiscard]] std::span<ibv_sge> entries(std::uint64_t position) noexcept {
         return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
                 sends[position].entries};
+    }
+    /// The first of entries(), before their number is set.
+    [[nodiscard]] ibv_sge* entries_at(std::uint64_t position) noexcept {
+        return send_entries.data() + sends.place(position) * init.cap.max_send_sge;
     }
     [[nodiscard]] std::byte* inline_data(std::uint64_t position) noexcept {
         return inline_bytes.data() + sends.place(position) * init.cap.max_inline_data;
