@@ -35,6 +35,7 @@ int Disorder::set(std::string_view text) {
         parsed.qps_ = parsed.qps_ || all || kind == "qps";
         parsed.writes_ = parsed.writes_ || all || kind == "writes";
     }
+    parsed.any_ = parsed.acks_ || parsed.qps_ || parsed.writes_;
     *this = parsed;
     return 0;
 }

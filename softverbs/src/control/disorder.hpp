@@ -20,7 +20,7 @@ class Disorder {
     [[nodiscard]] bool qps() const noexcept { return qps_; }
     /// The data of RDMA writes becomes visible late.
     [[nodiscard]] bool writes() const noexcept { return writes_; }
-    [[nodiscard]] bool any() const noexcept { return acks_ || qps_ || writes_; }
+    [[nodiscard]] bool any() const noexcept { return any_; }
 
     /// A random delay in nanoseconds: 0 in half of the calls, otherwise up to one millisecond.
     [[nodiscard]] std::uint64_t delay_ns() noexcept;
@@ -29,6 +29,7 @@ class Disorder {
     bool acks_ = false;
     bool qps_ = false;
     bool writes_ = false;
+    bool any_ = false;         // acks_ || qps_ || writes_
     std::uint64_t random_ = 1; // not 0
 };
 

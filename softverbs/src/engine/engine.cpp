@@ -94,11 +94,25 @@ void Engine::program_sleeps() {
     }
 }
 
+namespace {
+
+void update_short_path(Qp& qp) noexcept {
+    Requester& requester = qp.requester;
+    Device& device = device_of(qp.qp_base);
+    requester.own_device = device.index;
+    requester.port = device.port(qp.attributes.port_num);
+    requester.short_path = (qp.type() == IBV_QPT_RC || qp.type() == IBV_QPT_UC) &&
+                           requester.device >= 0 && requester.device != device_by_address &&
+                           requester.port != nullptr;
+}
+
+} // namespace
+
 void Engine::state_changed(Qp& qp, ibv_qp_state from) {
     withdraw_writes();
     Implementation& engine = *implementation_;
     Requester& requester = qp.requester;
-    requester.port = device_of(qp.qp_base).port(qp.attributes.port_num);
+    update_short_path(qp);
     switch (qp.state()) {
         case IBV_QPS_RESET:
             engine.forget(qp);
@@ -113,6 +127,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
                     destination_of(device_of(qp.qp_base), qp.attributes.ah_attr);
                 requester.device = peer.device;
                 requester.route = peer.route;
+                update_short_path(qp);
             }
             break;
         case IBV_QPS_RTS:

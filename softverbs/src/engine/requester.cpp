@@ -68,8 +68,8 @@ void retire(Qp& qp) {
 void Engine::Implementation::run(Qp& qp) {
     Requester& requester = qp.requester;
     const auto may_send = [&] {
-        if (requester.stalled || requester.waiting_for_receiver ||
-            requester.next >= qp.sends.end()) {
+        if (requester.next >= qp.sends.end() || requester.stalled ||
+            requester.waiting_for_receiver) {
             return false;
         }
         // In SQD, only retransmissions and requests that were sent in part may be sent.

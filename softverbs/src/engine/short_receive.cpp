@@ -19,20 +19,15 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Returns the destination queue pair if it is connected, in the state RTS, and the packet came from
-/// its peer; null otherwise, and then the general path decides.
-Qp* find_connected(const ShortHeader& header, unsigned sender) {
+/// Returns the destination queue pair if it is connected, in the state RTS, and the packet came
+/// from its peer; null otherwise, and then the general path decides.
+[[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
-        header.source != qp->attributes.dest_qp_num ||
-        header.service() != static_cast<unsigned>(qp->type()) ||
-        (qp->type() != IBV_QPT_RC && qp->type() != IBV_QPT_UC) || qp->state() != IBV_QPS_RTS) {
-        return nullptr;
-    }
-    const Port* const port = qp->requester.port;
-    if (header.device != device_of(qp->qp_base).index ||
-        qp->requester.device == device_by_address || port == nullptr ||
-        port->attributes.state != IBV_PORT_ACTIVE) {
+        header.source != qp->attributes.dest_qp_num || !qp->requester.short_path ||
+        header.service() != static_cast<unsigned>(qp->type()) || qp->state() != IBV_QPS_RTS ||
+        header.device != qp->requester.own_device ||
+        qp->requester.port->attributes.state != IBV_PORT_ACTIVE) {
         return nullptr;
     }
     return qp;
@@ -100,12 +95,22 @@ bool Engine::Implementation::receive_short_ack(fabric::Connection* from,
         return false;
     }
     const std::uint64_t position = find_request(*qp, header.psn);
-    if (position == qp->sends.end()) {
-        return false;
+    if (position == qp->sends.end() || qp->sends[position].length > small_message) {
+        return false; // the general path counts the direct copies that succeeded
     }
     ++process().counters.received;
-    for (std::uint64_t i = qp->sends.first(); i <= position; ++i) {
-        if (SendRequest& request = qp->sends[i]; in_flight(request)) {
+    std::uint64_t next = qp->sends.first();
+    if (!qp->signal_all) {
+        // As retire() completes unsignaled requests.
+        for (; next <= position && next < qp->requester.next &&
+               qp->sends[next].state >= SendRequest::State::sent &&
+               (qp->sends[next].flags & IBV_SEND_SIGNALED) == 0;
+             ++next) {
+            qp->sends.pop();
+        }
+    }
+    for (; next <= position; ++next) {
+        if (SendRequest& request = qp->sends[next]; in_flight(request)) {
             request.state = SendRequest::State::done;
         }
     }
@@ -143,17 +148,23 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return true;
     }
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
+    // All values are read before the first one is written: the compiler knows no overlap then.
+    const std::uint32_t number = qp.number();
+    const std::uint32_t source = header.source;
+    const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
+    const bool solicited = (header.flags & PacketHeader::solicited) != 0;
+    Srq* const shared_queue = qp.shared_queue;
     completion->wc = {};
     completion->wc.wr_id = wr_id; // as InboundRequest::complete() sets the members
     completion->wc.opcode = IBV_WC_RECV;
     completion->wc.byte_len = static_cast<std::uint32_t>(data.size());
-    completion->wc.imm_data = has_immediate ? header.imm_or_key : 0;
+    completion->wc.imm_data = imm_data;
     completion->wc.wc_flags = has_immediate ? unsigned{IBV_WC_WITH_IMM} : 0U;
-    completion->wc.src_qp = header.source;
-    completion->wc.qp_num = qp.number();
-    completion->solicited = (header.flags & PacketHeader::solicited) != 0;
+    completion->wc.src_qp = source;
+    completion->wc.qp_num = number;
+    completion->solicited = solicited;
     completion->qp = &qp;
-    completion->srq = qp.shared_queue;
+    completion->srq = shared_queue;
     completion->send_limit = 0;
     end_push(*qp.recv_queue, *completion);
     return true;

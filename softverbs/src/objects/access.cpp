@@ -61,12 +61,13 @@ void sync(const Window& window, std::uint64_t flags) noexcept {
 } // namespace
 
 Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window) {
-    window = {};
     if (entry.length == 0) {
+        window = {};
         return Denied::no;
     }
     const Grant* const grant = process().keys.find(entry.lkey);
     if (grant == nullptr || grant->is_window) {
+        window = {};
         return Denied::key;
     }
     const unsigned access = write ? static_cast<unsigned>(IBV_ACCESS_LOCAL_WRITE) : 0U;

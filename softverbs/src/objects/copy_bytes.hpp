@@ -15,18 +15,23 @@ namespace softverbs {
 
 /// memcpy(3), without a call for the few bytes that most messages have.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t length) noexcept {
-    if (length != 0 && is_copied_at_once(length)) {
-        std::uint64_t words[4]; // NOLINT: written before they are read
-        const std::size_t last = length - 8;
-        const std::size_t second = length > 16 ? 8 : 0;
-        std::memcpy(&words[0], from, 8);
-        std::memcpy(&words[1], from + second, 8);
-        std::memcpy(&words[2], from + last - second, 8);
-        std::memcpy(&words[3], from + last, 8);
-        std::memcpy(to, &words[0], 8);
-        std::memcpy(to + second, &words[1], 8);
-        std::memcpy(to + last - second, &words[2], 8);
-        std::memcpy(to + last, &words[3], 8);
+    if (length >= 8 && length <= 16) {
+        std::uint64_t first = 0;
+        std::uint64_t last = 0;
+        std::memcpy(&first, from, 8);
+        std::memcpy(&last, from + length - 8, 8);
+        std::memcpy(to, &first, 8);
+        std::memcpy(to + length - 8, &last, 8);
+    } else if (length > 16 && length <= 32) {
+        struct Half {
+            std::uint64_t words[2];
+        };
+        Half first; // NOLINT: written before it is read
+        Half last;  // NOLINT: written before it is read
+        std::memcpy(&first, from, 16);
+        std::memcpy(&last, from + length - 16, 16);
+        std::memcpy(to, &first, 16);
+        std::memcpy(to + length - 16, &last, 16);
     } else if (length != 0) {
         std::memcpy(to, from, length);
     }

@@ -161,16 +161,21 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     }
     const bool writes =
         wanted.opcode == IBV_WR_RDMA_WRITE || wanted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    // All values are read before the first one is written: the compiler knows no overlap then.
+    const std::uint64_t wr_id = wanted.wr_id;
+    const ibv_wr_opcode opcode = wanted.opcode;
+    const unsigned flags = wanted.send_flags;
+    const __be32 imm_data = wanted.imm_data; // not used by the opcodes without immediate data
+    const std::uint64_t remote_address = writes ? wanted.wr.rdma.remote_addr : 0;
+    const std::uint32_t rkey = writes ? wanted.wr.rdma.rkey : 0;
     SendRequest& request = qp.sends[position];
     request.reset();
-    request.wr_id = wanted.wr_id;
-    request.opcode = wanted.opcode;
-    request.flags = wanted.send_flags;
-    request.imm_data = wanted.imm_data; // not used by the opcodes without immediate data
-    if (writes) {
-        request.remote_address = wanted.wr.rdma.remote_addr;
-        request.rkey = wanted.wr.rdma.rkey;
-    }
+    request.wr_id = wr_id;
+    request.opcode = opcode;
+    request.flags = flags;
+    request.imm_data = imm_data;
+    request.remote_address = remote_address;
+    request.rkey = rkey;
     request.entries = is_inline ? 0 : 1;
     request.is_inline = is_inline;
     request.length = length;

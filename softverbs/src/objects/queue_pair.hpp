@@ -233,8 +233,13 @@ struct Requester {
     std::uint64_t ack_requested_until = 0;
     /// Connected queue pairs: index of the device that has the destination address, or -1.
     int device = -1;
-    /// The port of the queue pair's attributes, or null. Every ibv_modify_qp() sets it.
+    // Every ibv_modify_qp() sets these three for the short path of small messages.
+    /// The port of the queue pair's attributes, or null.
     const Port* port = nullptr;
+    /// Index of the queue pair's own device.
+    unsigned own_device = 0;
+    /// The queue pair is RC or UC, its peer is on this host, and port is not null.
+    bool short_path = false;
     /// Addresses of this host and the peer's host; zeros: the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
