@@ -64,7 +64,7 @@ class Address {
 /// Whether the two are equal without their ports.
 [[nodiscard]] bool same_host(const Address& left, const Address& right) noexcept;
 
-/// Which of this machine's addresses an address is.
+/// The place of an address among the addresses of this machine.
 struct LocalAddress {
     bool loopback = false;
     /// Position among the machine's interfaces that are not loopback, by interface index; for a

@@ -14,7 +14,7 @@ namespace {
 /// larger one: the kernel's default.
 constexpr unsigned max_backlog = 1024;
 
-/// The loopback address of a family. InfiniBand addresses have none, and get IPv6's.
+/// The loopback address of a family. The InfiniBand family has none, so IPv6's is used for it.
 Address loopback(sa_family_t family) {
     Gid gid{};
     if (family == AF_INET) {

@@ -28,7 +28,7 @@ struct ChannelFile {
     /// Makes the socket pair. @p flags: of open(2). 0, or an errno.
     [[nodiscard]] int open(int flags);
     void push(const Event& event);
-    /// Takes the first event. Empty: there is none.
+    /// Removes the first event from the queue and stores it in @p event. False: the queue is empty.
     [[nodiscard]] bool pop(Event& event);
     /// Puts back the event that pop() took, with a byte of its own.
     void push_front(const Event& event);

@@ -59,7 +59,7 @@ template <class Input, class Function>
     return id == nullptr ? errno : function(*id, input);
 }
 
-/// The same for an id that must have a device.
+/// As the function above, for commands that need an id with a device.
 template <class Input, class Function>
 [[nodiscard]] int with_bound_id(const Call& call, const Function& function) {
     return with_id<Input>(call, [&](Id& id, const Input& input) {

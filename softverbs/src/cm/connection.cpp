@@ -129,7 +129,8 @@ Message Manager::message(const Id& id, MessageType type) const {
 }
 
 void Manager::send(const Id& id, const Message& message) {
-    // What cannot be sent is lost, as on a network: a timer or the loss of the peer ends the wait.
+    // A message that cannot be sent is lost, as on a network. A timer or the loss of the peer ends
+    // the wait for its answer.
     static_cast<void>(exchange_->send(id.peer, message));
 }
 
@@ -143,7 +144,7 @@ void Manager::reply(const Peer& to, const Message& cause, MessageType type, std:
     static_cast<void>(exchange_->send(to, made));
 }
 
-// What the program does.
+// Commands of the program.
 
 int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_ucm_ece& ece) {
     if (id.state != State::route_resolved) {
@@ -203,7 +204,7 @@ void Manager::send_request(Id& id, const Message& request) {
         set_deadline(id, service_lookup_interval_ns);
         return;
     }
-    // The host answers for the service: no process has it.
+    // No process listens at this service, so this process makes the answer of the remote host.
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));
@@ -325,7 +326,7 @@ int Manager::notify(Id& id, std::uint32_t event) {
     return 0;
 }
 
-/// The messages by which the end of an id ends what the peer waits for.
+/// Sends the message that ends the peer's wait, when an id is destroyed.
 void Manager::withdraw(Id& id) {
     Message made = message(id, MessageType::rej);
     made.status = reject::consumer_defined;
@@ -354,7 +355,7 @@ void Manager::withdraw(Id& id) {
     send(id, made);
 }
 
-// What the peer does.
+// Messages from the peer.
 
 Id* Manager::find_listener(const Message& message) {
     const Address destination = unwire(message.destination, message.port_space);

@@ -47,7 +47,7 @@ void describe_device(struct stat& status) noexcept;
 
 /// Before the descriptor is closed: with the last one of a file the file's ids end.
 void closing(int descriptor) noexcept;
-/// After @p copy was made by dup(2) and its like.
+/// Call this after @p copy was made by dup(2) or a similar function.
 void duplicated(int descriptor, int copy) noexcept;
 /// After fork(2), in the child: no command works on the descriptors of a file any more.
 void orphan(const ChannelFile& file) noexcept;

@@ -39,8 +39,8 @@ class Exchange {
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
 
-    /// Sends a message, now or as soon as the peer reads. 0, or an errno: ENOENT (there is no such
-    /// process), EACCES (it is another user's), EMFILE, ENOMEM.
+    /// Sends a message, now or as soon as the peer reads. Returns 0 or an errno: ENOENT (there is
+    /// no such process), EACCES (it is another user's), EMFILE, ENOMEM.
     [[nodiscard]] virtual int send(const Peer& to, const Message& message) noexcept = 0;
     /// A descriptor that is readable when progress() has something to do.
     [[nodiscard]] virtual int fd() const noexcept = 0;

@@ -23,7 +23,8 @@ constexpr unsigned slot_bits = 16;
 constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
 /// Messages that one call of progress() reads from a link, so that others get their turn.
 constexpr int messages_per_turn = 64;
-/// Messages that wait for a peer that does not read. More are lost, and time out.
+/// Maximum number of messages that wait for a peer that does not read. Further messages are lost,
+/// and their senders time out.
 constexpr std::size_t max_waiting = 4096;
 
 /// The first packet on a link, from the process that connected.

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint16_t first_multicast_lid = 0xc000;
 constexpr std::uint16_t multicast_lids = 0x3ffe; // 0xfffe; 0xffff is the permissive LID
 constexpr std::uint32_t multicast_qp_num = 0xffffff;
-/// Marks a group of the UDP port space, so that IPoIB's groups differ.
+/// Part of the MGIDs of the UDP port space, so that they differ from the MGIDs of IPoIB.
 constexpr std::uint8_t cm_signature = 0x01;
 
 Gid infiniband_gid(const Gid& address, sa_family_t family, std::uint16_t port_space,

@@ -18,7 +18,7 @@ inline constexpr std::uint32_t ipoib_queue_key = 0x0000'0b1b;
 /// The MLID that the subnet manager would assign: a function of the MGID, so that all processes
 /// agree on it.
 [[nodiscard]] std::uint16_t multicast_lid(const Gid& mgid, const Route& route);
-/// What the event of a completed join reports.
+/// The parameters that the event of a completed join reports.
 [[nodiscard]] rdma_ucm_ud_param multicast_parameters(const Multicast& group,
                                                      std::uint16_t port_space, const Route& route);
 

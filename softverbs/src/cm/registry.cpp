@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t max_records = 16384;
 constexpr std::uint64_t file_magic = 0x3176'7267'7262'6473;
-/// Linux's default ip_local_port_range.
+/// The default range of ephemeral ports of Linux (ip_local_port_range).
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t last_ephemeral = 60999;
 constexpr std::uint16_t first_unprivileged = 1024;
@@ -44,7 +44,7 @@ std::uint16_t some_port() noexcept {
 
 } // namespace
 
-/// One binding. Free where the owner is 0.
+/// One binding. The record is free if its owner is 0.
 struct Registry::Record {
     std::uint64_t owner;
     Gid address;
@@ -157,7 +157,7 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // The lock keeps other processes from opening the file here.
+    // While this process holds the lock, no other process opens the file here.
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
         return;
     }

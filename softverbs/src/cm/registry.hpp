@@ -11,7 +11,7 @@
 
 namespace softverbs::cm {
 
-/// What an id binds: an address and port in a port space.
+/// The address and port that an id has bound, in a port space.
 struct Binding {
     std::uint16_t port_space = 0;
     Address address;
@@ -68,7 +68,8 @@ class Registry {
     File* file_ = nullptr;
 };
 
-/// Whether an id bound so receives requests to an address with its port.
+/// Whether an id with this bound address receives requests to @p destination, which has the same
+/// port.
 [[nodiscard]] bool accepts(const Address& bound, bool family_only, const Address& destination);
 
 } // namespace softverbs::cm
