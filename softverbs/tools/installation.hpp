@@ -10,8 +10,7 @@ struct Installation {
     std::filesystem::path library;      // libsoftverbs.so
     std::filesystem::path front;        // the directory that has libibverbs.so.1
     std::filesystem::path real_library; // the libibverbs.so.1 that programs find without softverbs
-    std::filesystem::path
-        sanitizer; // the sanitizer runtime that libsoftverbs.so needs; may be empty
+    std::filesystem::path sanitizer;    // sanitizer runtime of libsoftverbs.so; may be empty
 };
 
 /// Throws std::runtime_error when a part is missing.

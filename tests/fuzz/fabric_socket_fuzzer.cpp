@@ -39,7 +39,7 @@ class Reader : public Handler {
     void on_room(Connection& to) override {
         static_cast<void>(to.has_room(Lane::requests, to.max_record()));
     }
-    void on_gone(Connection& connection) override { sum_ = connection.slot(); }
+    void on_closed(Connection& connection) override { sum_ = connection.slot(); }
     void on_shared(Connection& /*to*/, std::uint32_t share, int error) override {
         sum_ = share + static_cast<unsigned>(error);
     }

@@ -299,7 +299,7 @@ void run(Input input) {
             engine.receive(&peer, lane, record);
         }
     }
-    engine.on_gone(peer);
+    engine.on_closed(peer);
 }
 
 } // namespace

@@ -19,14 +19,15 @@ extern "C" {
 /* Devices. The settings also apply to contexts that are open already. softverbs_reset() removes
  * them. */
 
-/* The names that SOFTVERBS_PROFILE can have, separated by spaces. */
+/* Returns the valid values of SOFTVERBS_PROFILE, separated by spaces. The string is static. */
 const char* softverbs_profile_names(void);
-/* The directory in which the processes of this user find each other: SOFTVERBS_DIR, or its default. It is created
- * when it does not exist. NULL and errno when it cannot be used; a line on stderr says why. */
+/* Returns the rendezvous directory, in which processes of this user find each other: SOFTVERBS_DIR,
+ * or its default. Creates the directory if it does not exist. If it cannot be used, prints the
+ * reason on stderr, returns NULL and sets errno. The string is valid until the process ends. */
 const char* softverbs_directory(void);
-/* Creates the devices anew, with default settings, and removes all planned faults. @profile is the
+/* Creates the devices again, with default settings, and removes all planned faults. @profile is the
  * profile of the devices (NULL: that of SOFTVERBS_PROFILE), @devices their number (0: that of
- * SOFTVERBS_DEVICES). 0, or an errno: EBUSY (a context is open, or a device list is not freed),
+ * SOFTVERBS_DEVICES). Returns 0, or an errno: EBUSY (a context is open, or a device list is not freed),
  * EINVAL (no such profile, or more than 8 devices), ENOMEM. */
 int softverbs_reset(const char* profile, unsigned devices);
 /* Value for @devices of softverbs_reset(): no device, as on a machine without RDMA hardware. */
@@ -48,7 +49,7 @@ enum softverbs_feature {
     SOFTVERBS_FEATURE_CREATE_CQ_EX = 1 << 1,
     SOFTVERBS_FEATURE_DM = 1 << 2,
     SOFTVERBS_FEATURE_DM_COPY = 1 << 3, /* ibv_dm::memcpy_to_dm and memcpy_from_dm are set */
-    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* they hold invalid addresses */
+    SOFTVERBS_FEATURE_DM_COPY_GARBAGE = 1 << 4, /* both hold invalid addresses */
     SOFTVERBS_FEATURE_DMABUF = 1 << 5,
     SOFTVERBS_FEATURE_MW = 1 << 6,
     SOFTVERBS_FEATURE_QUERY_DEVICE_EX = 1 << 7,
@@ -58,8 +59,8 @@ int softverbs_set_features(unsigned device, unsigned features);
 unsigned softverbs_features(unsigned device);
 /* Makes ibv_reg_dmabuf_mr() fail with an errno. @before: before it checks the descriptor, like a
  * kernel or driver without dma-buf support. @attach: after it has mapped the descriptor, like an
- * exporter that rejects the device. 0: no failure. With @unchecked, descriptors that are not open
- * or cannot be mapped are registered all the same. */
+ * exporter that rejects the device. 0: no failure. If @unchecked is not 0, descriptors that are
+ * not open or cannot be mapped are registered as well. */
 int softverbs_set_dmabuf_errors(unsigned device, int before, int attach, int unchecked);
 /* Adds or removes ports, @count is 1 to 8. A new port is a copy of port 1 with its own LID and
  * GIDs. */
@@ -76,8 +77,8 @@ int softverbs_set_port_state(unsigned device, uint8_t port, enum ibv_port_state 
 
 /* Makes the @nth call of @verb from now on fail with @error, once; @nth starts at 1. @verb is a
  * name such as "ibv_reg_mr" or "reg_mr"; "ibv_reg_mr" includes ibv_reg_mr_iova2(). NULL counts the
- * calls of all verbs except those that destroy objects, which fail only if they are named. 0, or
- * EINVAL (no such verb, @nth is 0, or @error is not positive). */
+ * calls of all verbs except those that destroy objects, which fail only if they are named. Returns
+ * 0, or EINVAL (no such verb, @nth is 0, or @error is not positive). */
 int softverbs_fail_call(const char* verb, unsigned nth, int error);
 enum softverbs_packet_fault {
     SOFTVERBS_PACKET_DROP,
@@ -94,11 +95,13 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  *   slow:<ms>ms                        every packet is delayed
  *   dm=exhausted                       no device memory is left
  *   dmabuf=unmappable                  dma-bufs do not support mmap(2), like those of GPUs
- * 0, or EINVAL (@text has another format; the faults do not change). */
+ * Returns 0, or EINVAL (@text has another format; the faults do not change). */
 int softverbs_set_faults(const char* text);
-/* Number of planned faults of calls and packets that have not happened yet. */
-/* See SOFTVERBS_DISORDER in README.md. */
+/* Replaces the ordering that the device removes. @text has the format of SOFTVERBS_DISORDER, see
+ * README.md; an empty text restores all ordering. Returns 0, or EINVAL (@text has another format;
+ * nothing changes). */
 int softverbs_set_disorder(const char* text);
+/* Number of planned faults of calls and packets that have not happened yet. */
 unsigned softverbs_pending_faults(void);
 void softverbs_clear_faults(void);
 /* Revokes the memory of a region, as the exporter of a dma-buf can. Later accesses to the region
@@ -107,12 +110,15 @@ int softverbs_revoke_mr(struct ibv_mr* mr);
 /* Raises IBV_EVENT_DEVICE_FATAL and flushes all outstanding work requests of the context. Its verbs
  * then fail with EIO, except those that destroy objects, poll completions or read events. */
 int softverbs_fail_device(struct ibv_context* context);
-/* softverbs_fail_device() of every context of a device, as when its driver resets it. 0, or ENODEV, ENOMEM. */
+/* Calls softverbs_fail_device() for every context of a device, as when its driver resets it.
+ * Returns 0, ENODEV or ENOMEM. */
 int softverbs_reset_device(unsigned device);
-/* Takes a port down and up again @times times; each state lasts @period_ms. Returns at once; a thread of the library
- * changes the states, as softverbs_set_port_state() does. 0, or ENODEV, EINVAL, ENOMEM, EAGAIN (no thread). */
+/* Takes a port down and up again @times times. Each state lasts @period_ms milliseconds. A thread
+ * of the library changes the states as softverbs_set_port_state() does, so the call returns at
+ * once. Returns 0, or ENODEV, EINVAL, ENOMEM, EAGAIN (the thread cannot be created). */
 int softverbs_flap_port(unsigned device, uint8_t port, unsigned period_ms, unsigned times);
-/* A slow peer: every packet that this process sends is delayed by @delay_ms; 0: none is. 0, or EINVAL. */
+/* Delays every packet that this process sends by @delay_ms milliseconds; 0 ends the delay. Returns
+ * 0 or EINVAL. */
 int softverbs_slow_down(unsigned delay_ms);
 /* Raises an asynchronous event in a context. */
 int softverbs_raise_event(struct ibv_context* context, const struct ibv_async_event* event);
@@ -124,7 +130,7 @@ int softverbs_complete_before_request(struct ibv_cq* cq, const struct ibv_wc* co
 /* Raises a completion event without a completion, if the queue is armed. The program sees this when
  * another thread has polled the completion already. */
 int softverbs_raise_cq_event(struct ibv_cq* cq);
-/* Lets a completion queue overrun: polling fails, IBV_EVENT_CQ_ERR is raised, and the queue pairs
+/* Makes a completion queue overrun: polling fails, IBV_EVENT_CQ_ERR is raised, and the queue pairs
  * that use the queue enter the error state. */
 int softverbs_break_cq(struct ibv_cq* cq);
 
@@ -155,9 +161,9 @@ unsigned softverbs_violations(void);
 unsigned softverbs_unacknowledged_events(void);
 /* 1 when the queue is armed: an event was requested and has not been raised. Otherwise 0. */
 int softverbs_cq_armed(struct ibv_cq* cq);
-/* How the process connected last gets the data of long messages out of this process's private
- * memory: "process_vm" (by process_vm_readv(2)), "records" (in packets), or "none yet". The string
- * is static. */
+/* Returns how the last connected process gets the data of long messages from this process's private
+ * memory: "process_vm" (by process_vm_readv(2)), "records" (in packets), or "none yet" (no process
+ * is connected). The string is static. */
 const char* softverbs_pull_method(void);
 /* Numbers of packets sent, received, and dropped as corrupt, and number of retries after a timeout,
  * an RNR NAK or a sequence error NAK. */

@@ -44,7 +44,7 @@ int get_srq_num_op(ibv_srq* native, std::uint32_t* number) {
     const Guard guard;
     const Srq& srq = *static_cast<Srq*>(native);
     if (srq.number == 0) {
-        return EINVAL; // only those of XRC have a number
+        return EINVAL; // only SRQs of type XRC have a number
     }
     *number = srq.number;
     return 0;

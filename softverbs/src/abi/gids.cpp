@@ -73,7 +73,7 @@ SOFTVERBS_ENTRY int ibv_query_gid(ibv_context* native, std::uint8_t port, int in
         errno = error;
         return -1;
     }
-    *gid = entry.gid; // zero when the entry is empty
+    *gid = entry.gid; // zeros if the entry is empty
     return 0;
 }
 

@@ -77,13 +77,13 @@ SOFTVERBS_ENTRY int softverbs_fail_call(const char* verb, unsigned nth, int erro
 SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned nth,
                                           unsigned delay_ms) {
     const Guard guard;
-    process().engine.withdraw_writes(); // a write without a packet would not be counted
+    process().engine.withdraw_writes(); // packet faults do not count direct writes
     return process().faults.fail_packet(fault, nth, delay_ms);
 }
 
 SOFTVERBS_ENTRY int softverbs_set_disorder(const char* text) {
     const Guard guard;
-    process().engine.withdraw_responses(); // and what peers may write directly
+    process().engine.withdraw_responses(); // also withdraws the direct writes of peers
     return process().disorder.set(text == nullptr ? std::string_view() : std::string_view(text));
 }
 

@@ -89,7 +89,7 @@ struct Engine::Implementation : fabric::Handler {
                                   std::span<const std::byte> record) override;
     void on_response(fabric::Connection& from, std::span<const std::byte> record) override;
     void on_room(fabric::Connection& to) override;
-    void on_gone(fabric::Connection& connection) override;
+    void on_closed(fabric::Connection& connection) override;
     void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
     /// Delivers the packets between queue pairs of this process.
     void drain() {
@@ -228,7 +228,7 @@ struct Engine::Implementation : fabric::Handler {
     };
     std::vector<Local> local;
     std::size_t local_first = 0;
-    std::size_t local_end = 0; // one after the last packet; local_first is the first one
+    std::size_t local_end = 0; // index after the last packet; local_first is that of the first
     bool draining = false;
 
     struct Delayed {
@@ -236,7 +236,7 @@ struct Engine::Implementation : fabric::Handler {
         fabric::Connection* to;
         fabric::Lane lane;
         std::vector<std::byte> record;
-        std::uint32_t source = 0; // of a packet that disorder delays: the queue pair; otherwise 0
+        std::uint32_t source = 0; // queue pair of a packet that disorder delays; otherwise 0
     };
     std::vector<Delayed> delayed;
 

@@ -46,7 +46,7 @@ struct PacketHeader {
     static constexpr std::uint8_t to_fetch = 16; // the payload is segments for a direct copy
     static constexpr std::uint8_t has_grh = 32;
     static constexpr std::uint8_t has_checksum = 64;
-    static constexpr std::uint8_t atomic_write = 128; // 8 bytes at once; of a write
+    static constexpr std::uint8_t atomic_write = 128; // a write of 8 bytes, executed atomically
 
     std::uint32_t magic;
     Kind kind;

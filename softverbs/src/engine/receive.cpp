@@ -64,7 +64,7 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     }
 }
 
-void Engine::Implementation::on_gone(fabric::Connection& connection) {
+void Engine::Implementation::on_closed(fabric::Connection& connection) {
     peers.erase(&connection);
     std::erase(granted, &connection);
     if (last_peer == &connection) {

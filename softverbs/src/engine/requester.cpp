@@ -53,7 +53,7 @@ void retire(Qp& qp) {
         const SendRequest& request = qp.sends.front();
         if (!qp.signal_all && (request.flags & IBV_SEND_SIGNALED) == 0 && qp.state() == IBV_QPS_RTS)
             [[likely]] {
-            qp.sends.pop(); // as complete_send() does it, without a completion
+            qp.sends.pop(); // like complete_send(), but without a completion
             continue;
         }
         const bool has_length = returns_data(request.opcode);

@@ -251,7 +251,7 @@ Step OutboundRequest::connected() {
     if (!reachable) {
         // The packet is lost: no process can receive it.
         request_.offset = data_length();
-        return after(fabric::Sent::gone);
+        return after(fabric::Sent::closed);
     }
     requester_.connection = to_ = connection;
     return request_.opcode == IBV_WR_RDMA_READ ? send_read() : send_data(entries);
@@ -382,7 +382,7 @@ Step OutboundRequest::after(fabric::Sent sent) {
                 engine_.stalled.push_back(&qp_);
             }
             return Step::wait;
-        case fabric::Sent::gone:
+        case fabric::Sent::closed:
             // The packet is lost. On UC the request is done, because a UC sender does not detect
             // loss.
             requester_.ack_requested_until = position_ + 1;

@@ -42,7 +42,7 @@ void Acceptor::abandon() noexcept {
     spare_.reset();
 }
 
-void Acceptor::accept(const Admit& admit) {
+void Acceptor::accept(const OnHello& on_hello) {
     for (unsigned count = 0; count < most_accepted; ++count) {
         UniqueFd socket(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
@@ -56,7 +56,7 @@ void Acceptor::accept(const Admit& admit) {
             continue;
         }
         Client client{std::move(socket), *pid};
-        if (greet(client, admit)) {
+        if (receive_hello(client, on_hello)) {
             continue;
         }
         if (clients_.size() >= most_clients) {
@@ -88,11 +88,11 @@ bool Acceptor::reject() noexcept {
     return done;
 }
 
-void Acceptor::read(int socket, const Admit& admit) {
+void Acceptor::read(int socket, const OnHello& on_hello) {
     const auto found =
         std::find_if(clients_.begin(), clients_.end(),
                      [socket](const Client& client) { return client.socket.get() == socket; });
-    if (found != clients_.end() && greet(*found, admit)) {
+    if (found != clients_.end() && receive_hello(*found, on_hello)) {
         drop(found);
     }
 }
@@ -104,14 +104,14 @@ void Acceptor::drop(std::vector<Client>::iterator client) {
     clients_.erase(client);
 }
 
-bool Acceptor::greet(Client& client, const Admit& admit) {
+bool Acceptor::receive_hello(Client& client, const OnHello& on_hello) {
     ReceivedMessage received;
     switch (receive(client.socket.get(), received)) {
         case Arrival::nothing:
             return false;
         case Arrival::message:
             try {
-                admit(client.socket, client.pid, received);
+                on_hello(client.socket, client.pid, received);
             } catch (const std::bad_alloc&) {
                 // The destructor closes the socket, so the connecting process detects the failure.
             }

@@ -17,7 +17,7 @@ class Acceptor {
   public:
     /// Callback for the first message of a process. It moves @p socket away if it accepts the
     /// process. It may throw std::bad_alloc.
-    using Admit = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
+    using OnHello = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
 
     /// @param listener  a listening socket, which must outlive this object
     /// @param epoll     the epoll in which the sockets of clients are registered, with
@@ -26,9 +26,9 @@ class Acceptor {
     Acceptor(int listener, int epoll);
 
     /// Accepts the pending connections.
-    void accept(const Admit& admit);
+    void accept(const OnHello& on_hello);
     /// Receives the first message of the client with this socket.
-    void read(int socket, const Admit& admit);
+    void read(int socket, const OnHello& on_hello);
     /// For the child after fork(2): closes the descriptors.
     void abandon() noexcept;
 
@@ -43,7 +43,7 @@ class Acceptor {
     [[nodiscard]] bool reject() noexcept;
     /// Receives the first message of a client. Returns true if the client must be dropped from the
     /// list.
-    [[nodiscard]] bool greet(Client& client, const Admit& admit);
+    [[nodiscard]] bool receive_hello(Client& client, const OnHello& on_hello);
     void drop(std::vector<Client>::iterator client);
 
     int listener_;

@@ -68,12 +68,12 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
 
 Sent Link::send(Lane lane, RecordParts parts) noexcept {
     if (state_ != State::open) [[unlikely]] {
-        return Sent::gone;
+        return Sent::closed;
     }
     const std::size_t length = length_of(parts);
     assert(length <= longest_);
     if (!room(lane, length)) [[unlikely]] {
-        return state_ == State::open ? Sent::full : Sent::gone;
+        return state_ == State::open ? Sent::full : Sent::closed;
     }
     out_[index(lane)].put(parts, length);
     published(lane);
@@ -98,7 +98,7 @@ void Link::published(Lane lane) noexcept {
     }
     if (outgoing_.sleeping.load(std::memory_order_seq_cst) != 0 &&
         outgoing_.sleeping.exchange(0, std::memory_order_seq_cst) != 0) [[unlikely]] {
-        ring_bell();
+        ring_doorbell();
     }
 }
 
@@ -147,17 +147,17 @@ unsigned Link::progress(Handler& handler, unsigned budget) {
         return 0;
     }
     if (starved_[0] || starved_[1]) [[unlikely]] {
-        offer_room(handler);
+        report_room(handler);
     }
-    unsigned done = hand_out_responses(handler, budget);
-    done += hand_out_requests(handler, budget - done);
+    unsigned done = deliver_responses(handler, budget);
+    done += deliver_requests(handler, budget - done);
     if (state_ == State::closing) [[unlikely]] {
         close_when_drained();
     }
     return done;
 }
 
-unsigned Link::hand_out_responses(Handler& handler, unsigned budget) {
+unsigned Link::deliver_responses(Handler& handler, unsigned budget) {
     RingConsumer& ring = in(Lane::responses);
     std::span<const std::byte> record;
     unsigned done = 0;
@@ -180,7 +180,7 @@ unsigned Link::hand_out_responses(Handler& handler, unsigned budget) {
     return done;
 }
 
-unsigned Link::hand_out_requests(Handler& handler, unsigned budget) {
+unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
     RingConsumer& ring = in(Lane::requests);
     std::span<const std::byte> record;
     unsigned done = 0;
@@ -215,7 +215,7 @@ void Link::freed(Lane lane) noexcept {
     std::atomic<std::uint32_t>& blocked = incoming_.blocked[index(lane)];
     if (blocked.load(std::memory_order_seq_cst) != 0 &&
         blocked.exchange(0, std::memory_order_seq_cst) != 0) [[unlikely]] {
-        ring_bell();
+        ring_doorbell();
     }
 }
 
@@ -223,7 +223,7 @@ bool Link::starved_lane_has_room(std::size_t lane) noexcept {
     return out_[lane].room(wanted_[lane]) != RingProducer::Room::not_now;
 }
 
-void Link::offer_room(Handler& handler) {
+void Link::report_room(Handler& handler) {
     bool found = false;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
         if (starved_[lane] && starved_lane_has_room(lane)) {
@@ -285,13 +285,13 @@ void Link::hang_up() noexcept {
     close_when_drained();
 }
 
-void Link::part() noexcept {
+void Link::shut_down() noexcept {
     mailbox_.detach();
     // close(2) alone does not shut the socket down if a child by fork(2) has it open as well.
     ::shutdown(mailbox_.socket(), SHUT_RDWR);
 }
 
-void Link::ring_bell() noexcept {
+void Link::ring_doorbell() noexcept {
     if (doorbell_) {
         // The other process can make its eventfd blocking, so poll before the write. If the
         // eventfd is full, it was rung before.

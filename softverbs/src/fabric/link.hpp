@@ -86,11 +86,11 @@ class Link final : public Connection {
     /// Whether a record can be delivered, or a full lane has room again. Call it after arm().
     [[nodiscard]] bool pending() noexcept;
 
-    /// Whether the connection is closed and all received records are delivered, so that on_gone()
+    /// Whether the connection is closed and all received records are delivered, so that on_closed()
     /// can be called.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Shuts the socket down, so that the other side detects the end of the connection at once.
-    void part() noexcept;
+    void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
@@ -104,24 +104,24 @@ class Link final : public Connection {
     [[nodiscard]] RingConsumer& in(Lane lane) noexcept {
         return in_[static_cast<std::size_t>(lane)];
     }
-    unsigned hand_out_responses(Handler& handler, unsigned budget);
-    unsigned hand_out_requests(Handler& handler, unsigned budget);
+    unsigned deliver_responses(Handler& handler, unsigned budget);
+    unsigned deliver_requests(Handler& handler, unsigned budget);
     void published(Lane lane) noexcept;
     void freed(Lane lane) noexcept;
-    void offer_room(Handler& handler);
+    void report_room(Handler& handler);
     [[nodiscard]] bool room(Lane lane, std::size_t length) noexcept;
     [[nodiscard]] bool starved_lane_has_room(std::size_t lane) noexcept;
     void handle(ReceivedMessage& received, Handler& handler);
     void import(ReceivedMessage& received) noexcept;
     [[nodiscard]] int pull_private(std::uint64_t address, std::span<std::byte> into) noexcept;
-    void probe(const Message& told) noexcept;
+    void probe(const Message& message) noexcept;
     void flush(Handler& handler);
     void send_or_cut(const Message& message) noexcept;
     void close_when_drained() noexcept;
     void hang_up() noexcept;
     /// Closes the connection because the other side violated the protocol.
     void cut() noexcept { state_ = State::over; }
-    void ring_bell() noexcept;
+    void ring_doorbell() noexcept;
 
     // The members that each record needs come first, to share cache lines.
     LinkContext& context_;

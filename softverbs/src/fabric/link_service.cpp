@@ -12,13 +12,13 @@ namespace {
 
 /// Maximum number of messages received in one call, so that one process cannot starve the other
 /// connections.
-constexpr unsigned most_letters = 64;
+constexpr unsigned max_messages = 64;
 /// Maximum number of mapped shares, because each counts against vm.max_map_count of the whole
 /// process.
 constexpr std::size_t most_pulled = 16384;
-constexpr std::int64_t trust_ns = 1'000'000;
+constexpr std::int64_t alive_cache_ns = 1'000'000;
 
-Message answer(std::uint32_t number, int error) noexcept {
+Message make_reply(std::uint32_t number, int error) noexcept {
     Message message;
     message.kind = MessageKind::shared;
     message.number = number;
@@ -32,14 +32,14 @@ void Link::welcome(const Message& hello) noexcept {
     probe(hello);
     Message message;
     message.kind = MessageKind::welcome;
-    context_.cookie.tell(message);
+    context_.cookie.store_in(message);
     // An error can be ignored: without the doorbell the connector sends poke messages. If the
     // connector has ended, service() detects it.
     static_cast<void>(mailbox_.send(message, context_.doorbell));
 }
 
-void Link::probe(const Message& told) noexcept {
-    can_pull_ = context_.pull && finds_cookie(pid_, told);
+void Link::probe(const Message& message) noexcept {
+    can_pull_ = context_.pull && finds_cookie(pid_, message);
     const PullMethod method = can_pull_ ? PullMethod::process_vm : PullMethod::none;
     incoming_.pull.store(static_cast<std::uint32_t>(method), std::memory_order_release);
 }
@@ -81,7 +81,7 @@ bool Link::alive() noexcept {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-    if (now_ns - alive_at_ < trust_ns) {
+    if (now_ns - alive_at_ < alive_cache_ns) {
         return true;
     }
     if (mailbox_.hung_up()) {
@@ -141,7 +141,7 @@ void Link::send_or_cut(const Message& message) noexcept {
 void Link::service(Handler& handler) {
     flush(handler);
     ReceivedMessage received;
-    for (unsigned count = 0; count < most_letters && state_ == State::open; ++count) {
+    for (unsigned count = 0; count < max_messages && state_ == State::open; ++count) {
         switch (receive(mailbox_.socket(), received)) {
             case Arrival::message:
                 handle(received, handler);
@@ -231,7 +231,7 @@ void Link::import(ReceivedMessage& received) noexcept {
             error = ENOMEM;
         }
     }
-    send_or_cut(answer(number, error));
+    send_or_cut(make_reply(number, error));
 }
 
 } // namespace softverbs::fabric

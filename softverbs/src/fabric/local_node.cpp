@@ -71,7 +71,7 @@ LocalNode::LocalNode(const NodeOptions& options)
 LocalNode::~LocalNode() {
     if (slot_.mine()) {
         for (const auto& link : links_) {
-            link->part();
+            link->shut_down();
         }
     }
 }
@@ -149,7 +149,7 @@ Connection* LocalNode::make_link(unsigned slot) {
     hello.kind = MessageKind::hello;
     hello.number = slot_.number();
     std::copy(ring_sizes_.begin(), ring_sizes_.end(), hello.ring_bytes.begin());
-    context_.cookie.tell(hello);
+    context_.cookie.store_in(hello);
     const std::array<int, message_descriptors> descriptors{file.get(), doorbell_.get()};
     if (const int error = post(socket.get(), hello, descriptors)) {
         errno = error == EPIPE ? ENOENT : error == ETOOMANYREFS ? EMFILE : error;
@@ -207,18 +207,18 @@ void LocalNode::service(Handler& handler) {
 
 void LocalNode::handle(std::uint64_t tag, Handler& handler) {
     const int fd = descriptor_of(tag);
-    const Acceptor::Admit admit = [&](UniqueFd& socket, pid_t pid, ReceivedMessage& hello) {
-        this->admit(socket, pid, hello, handler);
+    const Acceptor::OnHello on_hello = [&](UniqueFd& socket, pid_t pid, ReceivedMessage& hello) {
+        accept_hello(socket, pid, hello, handler);
     };
     switch (source_of(tag)) {
         case EventSource::listener:
-            acceptor_.accept(admit);
+            acceptor_.accept(on_hello);
             break;
         case EventSource::doorbell:
             drain_doorbell();
             break;
         case EventSource::client:
-            acceptor_.read(fd, admit);
+            acceptor_.read(fd, on_hello);
             break;
         case EventSource::network:
             break; // the caller calls progress() next
@@ -242,7 +242,8 @@ bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
     return socket && owner == pid;
 }
 
-void LocalNode::admit(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler) {
+void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received,
+                             Handler& handler) {
     const Message& hello = received.message;
     if (hello.kind != MessageKind::hello || hello.number >= slots_ ||
         !can_be_doorbell(received.descriptors[1]) || !owns_slot(pid, hello.number)) {
@@ -271,11 +272,11 @@ void LocalNode::reap(Handler& handler) {
             continue;
         }
         // Removed from the list before the call, because the handler may connect again.
-        const std::unique_ptr<Link> gone = std::move(links_[at]);
+        const std::unique_ptr<Link> closed = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;
-        handler.on_gone(*gone);
-        gone->part();
+        handler.on_closed(*closed);
+        closed->shut_down();
     }
 }
 

@@ -44,8 +44,8 @@ class LocalNode final : public Node {
     void drain_doorbell() noexcept;
     /// Whether process @p pid has the slot that it claims in its hello.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
-    void admit(UniqueFd& socket, pid_t pid, ReceivedMessage& hello, Handler& handler);
-    /// Calls on_gone() for closed links, and frees them.
+    void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& hello, Handler& handler);
+    /// Calls on_closed() for closed links, and frees them.
     void reap(Handler& handler);
 
     Rendezvous rendezvous_;

@@ -36,7 +36,7 @@ enum class Sent : std::uint8_t {
     /// The lane is full. Handler::on_room() reports when a retry can succeed.
     full,
     /// The connection is closed: the other process has ended, or it sent invalid data.
-    gone,
+    closed,
 };
 
 /// A range of memory of the sending process. The receiving process reads it with Connection::pull()
@@ -81,7 +81,7 @@ class Handler {
     virtual void on_room(Connection& to) = 0;
     /// The connection is closed: the other process has ended, or it sent invalid data. The
     /// Connection object is valid until this callback returns.
-    virtual void on_gone(Connection& connection) = 0;
+    virtual void on_closed(Connection& connection) = 0;
     /// The other process has mapped the memory that was shared with the id @p share (@p error is
     /// 0), or could not map it (@p error is its errno).
     virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;

@@ -27,15 +27,15 @@ Cookie::Cookie() noexcept {
     }
 }
 
-void Cookie::tell(Message& message) const noexcept {
+void Cookie::store_in(Message& message) const noexcept {
     message.address = reinterpret_cast<std::uintptr_t>(bytes_.data());
     message.cookie = bytes_;
 }
 
-bool finds_cookie(pid_t pid, const Message& told) noexcept {
+bool finds_cookie(pid_t pid, const Message& message) noexcept {
     // The kernel reports PID 0 for a process in a PID namespace that is not visible here.
     std::array<std::byte, cookie_bytes> found{};
-    return pid > 0 && read_process(pid, told.address, found) == 0 && found == told.cookie;
+    return pid > 0 && read_process(pid, message.address, found) == 0 && found == message.cookie;
 }
 
 int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) noexcept {

@@ -19,15 +19,15 @@ class Cookie {
     Cookie() noexcept;
 
     /// Writes the address and the contents of the cookie into a hello or welcome message.
-    void tell(Message& message) const noexcept;
+    void store_in(Message& message) const noexcept;
 
   private:
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
 /// Whether this process can read the cookie from the memory of process @p pid, at the address that
-/// its message @p told contains.
-[[nodiscard]] bool finds_cookie(pid_t pid, const Message& told) noexcept;
+/// which @p message contains.
+[[nodiscard]] bool finds_cookie(pid_t pid, const Message& message) noexcept;
 
 /// Reads from the memory of another process. Returns 0 or an errno: EFAULT (not mapped), ESRCH (no
 /// such process), EPERM (not permitted), ENOMEM.

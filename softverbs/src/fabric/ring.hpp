@@ -78,7 +78,7 @@ class RingProducer {
     /// may never fit.
     [[nodiscard]] Room room(std::size_t length) noexcept {
         returns_ = false;
-        if (offset() >= next_return_ && !consider_return(record_bytes(length))) [[unlikely]] {
+        if (offset() >= next_return_ && !check_return(record_bytes(length))) [[unlikely]] {
             return Room::garbage;
         }
         const std::uint64_t needed = needed_for(length);
@@ -156,7 +156,7 @@ class RingProducer {
     }
     /// Decides whether the next record of @p size bytes goes to the start of the ring, which
     /// requires an empty ring. Returns false if the consumer's index is invalid.
-    [[nodiscard]] bool consider_return(std::uint64_t size) noexcept {
+    [[nodiscard]] bool check_return(std::uint64_t size) noexcept {
         if (!read_head()) {
             return false;
         }

@@ -67,7 +67,7 @@ bool TcpLink::has_room(Lane lane, std::size_t length) noexcept {
 
 Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts) noexcept {
     if (!open()) [[unlikely]] {
-        return Sent::gone;
+        return Sent::closed;
     }
     std::size_t length = 0;
     for (const auto part : parts) {
@@ -78,7 +78,7 @@ Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts)
         return Sent::full;
     }
     if (!transmit(lane == Lane::requests ? FrameKind::request : FrameKind::response, parts)) {
-        return Sent::gone;
+        return Sent::closed;
     }
     outstanding_[index(lane)] += frame_bytes(length);
     requests_sent_ += lane == Lane::requests ? 1 : 0;
@@ -320,7 +320,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         return 0;
     }
     if (starved_[0] || starved_[1]) {
-        offer_room(handler);
+        report_room(handler);
     }
     unsigned done = deliver_held(handler, budget);
     FrameHeader header;
@@ -349,7 +349,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
                 break;
         }
         if (starved_[0] || starved_[1]) {
-            offer_room(handler);
+            report_room(handler);
         }
     }
     if (context_.armed && done != 0) {
@@ -362,7 +362,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
     return done;
 }
 
-void TcpLink::offer_room(Handler& handler) {
+void TcpLink::report_room(Handler& handler) {
     bool found = false;
     for (std::size_t lane = 0; lane < lanes; ++lane) {
         if (starved_[lane] && outstanding_[lane] + wanted_[lane] <= window_bytes) {
@@ -442,7 +442,7 @@ void TcpLink::fail(std::string why) {
     state_ = State::over;
 }
 
-void TcpLink::part() noexcept {
+void TcpLink::shut_down() noexcept {
     if (state_ == State::open) {
         flush();
     }

@@ -73,14 +73,14 @@ class TcpLink final : public Connection {
     /// Whether progress() can deliver data or state that is already in this process, for which the
     /// socket reports no event.
     [[nodiscard]] bool pending() const noexcept;
-    /// Whether the connection is closed and all received records are delivered, so that on_gone()
+    /// Whether the connection is closed and all received records are delivered, so that on_closed()
     /// can be called.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Closes the connection and stores @p why as the reason.
     void fail(std::string why);
     /// Sends buffered frames as far as possible without blocking, then shuts down the sending
     /// direction.
-    void part() noexcept;
+    void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
@@ -109,7 +109,7 @@ class TcpLink final : public Connection {
     [[nodiscard]] bool deliver_request(Handler& handler, std::span<const std::byte> record);
     unsigned deliver_held(Handler& handler, unsigned budget);
     void consumed(Lane lane, std::size_t length) noexcept;
-    void offer_room(Handler& handler);
+    void report_room(Handler& handler);
 
     TcpContext& context_;
     UniqueFd socket_;

@@ -96,7 +96,7 @@ TcpNetwork::TcpNetwork(const NetworkSettings& settings)
 
 TcpNetwork::~TcpNetwork() {
     for (const auto& link : links_) {
-        link->part();
+        link->shut_down();
     }
 }
 
@@ -353,8 +353,8 @@ void TcpNetwork::reap(Handler& handler) {
             report(to_string(ended->route().remote) + ": " + ended->failure());
         }
         ++context_.deliveries;
-        handler.on_gone(*ended);
-        ended->part();
+        handler.on_closed(*ended);
+        ended->shut_down();
     }
 }
 

@@ -50,7 +50,7 @@ void flush_receive(Qp& qp, std::uint64_t wr_id) {
 void raise_event(Qp& qp, ibv_event_type type) {
     ibv_async_event event{};
     event.event_type = type;
-    for (Qp* const handle : qp.handles) { // of an XRC target; other queue pairs have none
+    for (Qp* const handle : qp.handles) { // only XRC targets have handles
         event.element.qp = handle->native();
         raise_event(context_of(handle->qp_base), event);
     }

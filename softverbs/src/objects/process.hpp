@@ -30,7 +30,7 @@ struct Process {
     Lock lock;
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts;          // open contexts
-    std::vector<Context*> orphaned_contexts; // closed while objects of theirs existed
+    std::vector<Context*> orphaned_contexts; // closed before their objects were destroyed
     /// Settings of the network between hosts. Without addresses, only processes on this host can be
     /// reached.
     fabric::NetworkSettings network;

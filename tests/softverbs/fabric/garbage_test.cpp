@@ -331,8 +331,8 @@ TEST_F(GarbageTest, AnImpossibleHeadCutsTheConnectionOff) {
     while (send(*to, Lane::requests, record) == Sent::sent) {
     }
     impostor.memory.incoming(Side::connector).head[0] = std::uint64_t{1} << 40U;
-    EXPECT_EQ(send(*to, Lane::requests, record), Sent::gone);
-    EXPECT_EQ(send(*to, Lane::requests, record), Sent::gone);
+    EXPECT_EQ(send(*to, Lane::requests, record), Sent::closed);
+    EXPECT_EQ(send(*to, Lane::requests, record), Sent::closed);
     EXPECT_FALSE(peer.node->arm()) << "somebody has to be told";
     peer.node->progress(peer.seen, 64);
     EXPECT_EQ(peer.seen.gone, 1U);

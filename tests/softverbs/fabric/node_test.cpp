@@ -214,7 +214,7 @@ TEST_F(NodeTest, HandsOutAllThatArrivedBeforeItSaysThatTheOtherSideIsGone) {
     pair.a.node.reset();
     pair.b.node->service(pair.b.seen);
     EXPECT_EQ(pair.b.seen.gone, 0U);
-    EXPECT_EQ(send(*pair.back, Lane::requests, "to nobody"), Sent::gone);
+    EXPECT_EQ(send(*pair.back, Lane::requests, "to nobody"), Sent::closed);
     EXPECT_TRUE(pair.back->has_room(Lane::requests, 1)) << "who waits for room would wait for ever";
     pair.b.seen.refusals = 1;
     EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 1U);
@@ -257,8 +257,8 @@ TEST_F(NodeTest, ConnectsAnewToTheNextNodeInASlotBeforeItKnowsThatTheFirstIsGone
 
 TEST_F(NodeTest, CanConnectAgainWhenItHearsThatTheOtherSideIsGone) {
     struct Again : Recorder {
-        void on_gone(Connection& connection) override {
-            Recorder::on_gone(connection);
+        void on_closed(Connection& connection) override {
+            Recorder::on_closed(connection);
             again = node->connect(connection.slot());
         }
         Node* node = nullptr;

@@ -63,7 +63,7 @@ void Recorder::on_room(Connection& /*to*/) {
     ++rooms;
 }
 
-void Recorder::on_gone(Connection& /*connection*/) {
+void Recorder::on_closed(Connection& /*connection*/) {
     ++gone;
 }
 

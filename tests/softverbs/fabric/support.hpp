@@ -45,7 +45,7 @@ class Recorder : public Handler {
     bool on_request(Connection& connection, std::span<const std::byte> record) override;
     void on_response(Connection& from, std::span<const std::byte> record) override;
     void on_room(Connection& to) override;
-    void on_gone(Connection& connection) override;
+    void on_closed(Connection& connection) override;
     void on_shared(Connection& to, std::uint32_t share, int error) override;
 
     std::vector<std::string> requests;
