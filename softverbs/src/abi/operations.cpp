@@ -2,6 +2,7 @@
 #include "abi/operations.hpp"
 
 #include "objects/queue_pair.hpp"
+#include "objects/tag_matching.hpp"
 
 namespace softverbs {
 
@@ -37,6 +38,7 @@ void set_operations(Context& context) {
     context.alloc_parent_domain = alloc_parent_domain_op;
     context.create_qp_ex = when(device.has(SOFTVERBS_FEATURE_CREATE_QP_EX), create_qp_ex_op);
     context.create_srq_ex = create_srq_ex_op;
+    context.post_srq_ops = when(device.attributes.tm_caps.flags != 0, post_srq_ops);
     // Functions that free objects are always set: a test may remove a feature while objects exist.
     context.alloc_dm = when(device.has(SOFTVERBS_FEATURE_DM), alloc_dm_op);
     context.reg_dm_mr = when(device.has(SOFTVERBS_FEATURE_DM), reg_dm_mr_op);

@@ -15,6 +15,7 @@
 #include "abi/paths.hpp"
 #include "objects/qp_table.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/tag_matching.hpp"
 
 namespace softverbs {
 
@@ -71,6 +72,11 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
                            {reliable, unreliable, datagram}};
     attributes.xrc_odp_caps = reliable;
+    attributes.tm_caps = {.max_rndv_hdr_size = max_rendezvous_header,
+                          .max_num_tags = max_tags,
+                          .flags = IBV_TM_CAP_RC,
+                          .max_ops = max_tag_operations,
+                          .max_sge = max_tag_sge};
     attributes.completion_timestamp_mask = std::numeric_limits<std::uint64_t>::max();
     attributes.hca_core_clock = 1'000'000; // kHz: one tick per nanosecond
     attributes.device_cap_flags_ex = basic.device_cap_flags;
@@ -183,6 +189,7 @@ void as_mlx5(Device& device) {
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
 void as_efa(Device& device) {
+    device.attributes.tm_caps = {};
     // EFA pins all memory that it registers, and supports reads and writes but no atomics.
     without_on_demand(device);
     without_xrc(device);
@@ -197,6 +204,7 @@ void as_efa(Device& device) {
     device.attributes.orig_attr.vendor_part_id = 0xefa1;
 }
 void as_rxe(Device& device) {
+    device.attributes.tm_caps = {};
     without_xrc(device);
     device.attributes.packet_pacing_caps = {};
     device.attributes.cq_mod_caps = {};

@@ -47,6 +47,7 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_open_xrcd",
     "ibv_post_recv",
     "ibv_post_send",
+    "ibv_post_srq_ops",
     "ibv_post_srq_recv",
     "ibv_query_device",
     "ibv_query_device_ex",

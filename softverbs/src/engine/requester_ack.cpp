@@ -8,6 +8,7 @@
 #include "engine/implementation.hpp"
 #include "engine/requester.hpp"
 #include "objects/process.hpp"
+#include "objects/tag_matching.hpp"
 
 namespace softverbs {
 
@@ -66,7 +67,8 @@ Scatter scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
         return Scatter::ignored;
     }
     EntryList entries;
-    if (entries.open(qp.pd(), qp.entries(position), request.length, true) != Denied::no) {
+    const Pd& domain = (request.flags & rendezvous_flag) != 0 ? qp.receive_pd() : qp.pd();
+    if (entries.open(domain, qp.entries(position), request.length, true) != Denied::no) {
         return Scatter::denied;
     }
     if ((header.flags & PacketHeader::to_fetch) == 0) {

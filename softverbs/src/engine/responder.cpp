@@ -262,6 +262,9 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
     if ((header_.flags & PacketHeader::has_grh) != 0) {
         wc.wc_flags |= IBV_WC_GRH;
     }
+    if (tag_data_valid_) {
+        wc.wc_flags |= IBV_WC_TM_DATA_VALID;
+    }
     wc.slid = header_.source_lid;
     wc.sl = header_.service_level;
     completion.solicited = (header_.flags & PacketHeader::solicited) != 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <infiniband/tm_types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -39,6 +41,12 @@ class InboundRequest {
     void duplicate_atomic();
     void execute();
     void send();
+    /// Handles a send to a shared receive queue with tags; see tagged_send.cpp.
+    void tagged_send();
+    /// Takes a tagged buffer or a receive request for the message. False: there is none, and an RNR
+    /// NAK was sent, or the message was a rendezvous request and is complete.
+    bool have_tagged_receive();
+    void match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous);
     void write();
     void read();
     void atomic();
@@ -79,6 +87,8 @@ class InboundRequest {
     fabric::Connection* from_;
     const Packet& packet_;
     const PacketHeader& header_;
+    /// The message is in a tagged buffer: its completion has IBV_WC_TM_DATA_VALID.
+    bool tag_data_valid_ = false;
 };
 
 } // namespace softverbs

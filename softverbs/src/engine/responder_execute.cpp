@@ -9,6 +9,7 @@
 
 #include "engine/responder.hpp"
 #include "objects/process.hpp"
+#include "objects/tag_matching.hpp"
 
 // Execution of each kind of request by the responder.
 
@@ -90,6 +91,10 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
 } // namespace
 
 void InboundRequest::send() {
+    if (has_tags(qp_)) [[unlikely]] {
+        tagged_send();
+        return;
+    }
     if (!sums_up() || !have_receive()) {
         return;
     }

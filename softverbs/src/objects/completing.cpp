@@ -3,6 +3,7 @@
 
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/tag_matching.hpp"
 
 namespace softverbs {
 
@@ -62,6 +63,9 @@ void raise_event(Qp& qp, ibv_event_type type) {
 
 void release_slots(const Completion& completion) noexcept {
     if (completion.qp == nullptr) {
+        if (completion.srq != nullptr) {
+            --completion.srq->tags->operations;
+        }
         return;
     }
     if (completion.send_limit != 0) {
@@ -74,7 +78,9 @@ void release_slots(const Completion& completion) noexcept {
 }
 
 void release_current_receive(Qp& qp) noexcept {
-    if (std::exchange(qp.responder.current_taken, false) && qp.shared_queue != nullptr) {
+    const bool in_tagged_buffer = std::exchange(qp.responder.matched, false);
+    if (std::exchange(qp.responder.current_taken, false) && qp.shared_queue != nullptr &&
+        !in_tagged_buffer) {
         qp.shared_queue->requests.free();
     }
 }
@@ -86,6 +92,11 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
         status != IBV_WC_SUCCESS || qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0;
     if (!wanted) {
         qp.sends.pop();
+        end_draining(qp);
+        return;
+    }
+    if ((request.flags & rendezvous_flag) != 0) [[unlikely]] {
+        complete_rendezvous(qp, status);
         end_draining(qp);
         return;
     }
@@ -119,6 +130,14 @@ void complete_receive(Qp& qp, const Completion& completion) {
     numbered.wc.qp_num = qp.number();
     numbered.qp = &qp;
     numbered.srq = qp.shared_queue;
+    if (std::exchange(qp.responder.matched, false)) {
+        // A tagged buffer is not in a slot of the receive queue.
+        numbered.qp = nullptr;
+        numbered.srq = nullptr;
+        numbered.wc.wc_flags |= IBV_WC_TM_MATCH;
+        numbered.tag = qp.responder.tag;
+        numbered.tag_data = qp.responder.tag_data;
+    }
     push(*qp.recv_queue, numbered);
 }
 
@@ -143,8 +162,10 @@ bool take_receive(Qp& qp, RecvRequest& request) {
 const RecvRequest* next_receive(Qp& qp) noexcept {
     Srq* const shared = qp.shared_queue;
     Ring<RecvRequest>& requests = shared != nullptr ? shared->requests : qp.receives;
-    return requests.empty() || (shared != nullptr && shared->limit != 0) ? nullptr
-                                                                         : &requests.front();
+    return requests.empty() ||
+                   (shared != nullptr && (shared->limit != 0 || shared->tags != nullptr))
+               ? nullptr
+               : &requests.front();
 }
 
 void consume_receive(Qp& qp) noexcept {

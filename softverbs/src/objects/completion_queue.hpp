@@ -26,9 +26,13 @@ struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
+    /// User data and tag of the header of a message that has matched a tagged buffer.
+    __be32 tag_data = 0;
+    __be64 tag = 0;
     /// The queue pair whose slots this completion frees when the program polls it: its send queue
     /// slots before send_limit, or one slot of its receive queue or of @p srq when send_limit is 0.
-    /// Null: none, for completions that a test injected.
+    /// Null: none, for messages in tagged buffers and completions that a test injected. Null with a
+    /// queue in @p srq: the completion is of a list operation of that queue.
     Qp* qp = nullptr;
     Srq* srq = nullptr;
     std::uint64_t send_limit = 0;

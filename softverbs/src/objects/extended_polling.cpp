@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <endian.h>
 #include <errno.h>
 
 #include "objects/completion_queue.hpp"
@@ -86,7 +87,10 @@ void set_polling_functions(Cq& cq) {
     };
     cq.read_cvlan = [](ibv_cq_ex*) { return std::uint16_t{0}; };
     cq.read_flow_tag = [](ibv_cq_ex*) { return std::uint32_t{0}; };
-    cq.read_tm_info = [](ibv_cq_ex*, ibv_wc_tm_info* info) { *info = {}; };
+    cq.read_tm_info = [](ibv_cq_ex* from, ibv_wc_tm_info* info) {
+        const Completion& completion = Cq::of(from).current;
+        *info = {be64toh(completion.tag), be32toh(completion.tag_data)};
+    };
 }
 
 } // namespace softverbs

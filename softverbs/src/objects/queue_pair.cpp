@@ -12,6 +12,7 @@
 #include "objects/acknowledgements.hpp"
 #include "objects/multicast.hpp"
 #include "objects/process.hpp"
+#include "objects/tag_matching.hpp"
 #include "objects/xrc_domain.hpp"
 
 namespace softverbs {
@@ -100,6 +101,11 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
                (attributes.srq != nullptr && (xrc || !is_here(attributes.srq)))) {
         return EINVAL;
     }
+    // IBV_TM_CAP_RC is the only capability of tag matching.
+    if (type != IBV_QPT_RC && attributes.srq != nullptr &&
+        static_cast<Srq*>(attributes.srq)->tags != nullptr) {
+        return EINVAL;
+    }
     if (has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
         (attributes.send_ops_flags & ~supported_ops(*context.device, type)) != 0) {
         return EOPNOTSUPP;
@@ -121,6 +127,9 @@ void count(Qp& qp, int change) {
     add(qp.send_queue->users);
     if (qp.recv_queue != nullptr) {
         add(qp.recv_queue->users);
+    }
+    if (has_tags(qp) && qp.recv_queue->native() != qp.qp_base.recv_cq) {
+        add(Cq::of(qp.qp_base.recv_cq).users);
     }
     if (qp.shared_queue != nullptr) {
         add(qp.shared_queue->users);
@@ -165,8 +174,12 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
         attributes.srq = nullptr;
         attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
     }
-    if (attributes.srq != nullptr) {
+    Srq* const shared = static_cast<Srq*>(attributes.srq);
+    if (shared != nullptr) {
         attributes.cap.max_recv_wr = attributes.cap.max_recv_sge = 0;
+        if (shared->tags != nullptr) {
+            add_rendezvous_capacity(attributes.cap);
+        }
     }
     std::unique_ptr<Qp> qp;
     std::uint32_t number = 0;
@@ -210,7 +223,10 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     }
     qp->send_queue = &Cq::of(attributes.send_cq);
     qp->recv_queue = attributes.recv_cq != nullptr ? &Cq::of(attributes.recv_cq) : nullptr;
-    qp->shared_queue = static_cast<Srq*>(attributes.srq);
+    qp->shared_queue = shared;
+    if (has_tags(*qp)) {
+        qp->recv_queue = shared->queue; // all completions of such a queue go to its own CQ
+    }
     qp->sends = Ring<SendRequest>(attributes.cap.max_send_wr);
     qp->receives = Ring<RecvRequest>(attributes.cap.max_recv_wr);
     if (qp->extended) {

@@ -26,6 +26,7 @@ class Connection;
 }
 struct XrcDomain; // xrc_domain.hpp
 struct Xrcd;
+struct TagList; // tag_matching.hpp
 
 inline constexpr std::size_t max_sge = 16;
 inline constexpr std::uint32_t max_inline = 1024;
@@ -201,9 +202,12 @@ struct Srq : ibv_srq {
     unsigned users = 0;
     std::uint32_t unacknowledged = 0; // see acknowledgements.hpp
     QueueMemory memory;
-    /// Of IBV_SRQT_XRC: its domain, its number in requests, and its completion queue.
+    /// Of IBV_SRQT_XRC: its domain, and its number in requests.
     Xrcd* xrcd = nullptr;
     std::uint32_t number = 0;
+    /// Of IBV_SRQT_TM: its tagged buffers; see tag_matching.hpp.
+    std::shared_ptr<TagList> tags;
+    /// Of IBV_SRQT_XRC and IBV_SRQT_TM: the completion queue.
     Cq* queue = nullptr;
 };
 
@@ -267,6 +271,12 @@ struct Responder {
     /// The receive request of the current or next message, once it was taken from the queue.
     RecvRequest current{};
     bool current_taken = false;
+    /// Of a shared receive queue with tags, for the current message: whether it has matched a
+    /// tagged buffer, the opcode of its completion, and the tag and user data of its header.
+    bool matched = false;
+    ibv_wc_opcode tag_opcode = IBV_WC_TM_NO_TAG;
+    __be64 tag = 0;
+    __be32 tag_data = 0;
     /// A NAK for the current gap in the sequence was sent.
     bool gap_reported = false;
     /// IBV_EVENT_COMM_EST was raised.

@@ -10,6 +10,7 @@
 #include "objects/acknowledgements.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/tag_matching.hpp"
 #include "objects/xrc_domain.hpp"
 
 namespace softverbs {
@@ -30,8 +31,15 @@ int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
     }
     const ibv_srq_type type = type_of(attributes);
     const bool has_xrc = (device.device_cap_flags & IBV_DEVICE_XRC) != 0;
-    if (type != IBV_SRQT_BASIC && (type != IBV_SRQT_XRC || !has_xrc)) {
+    const bool has_tm = context.device->attributes.tm_caps.flags != 0;
+    if (type != IBV_SRQT_BASIC && (type != IBV_SRQT_XRC || !has_xrc) &&
+        (type != IBV_SRQT_TM || !has_tm)) {
         return EOPNOTSUPP;
+    }
+    if (type == IBV_SRQT_TM) {
+        if (const int error = check_tag_matching(context, attributes); error != 0) {
+            return error;
+        }
     }
     constexpr unsigned for_xrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
     if (type == IBV_SRQT_XRC &&
@@ -94,9 +102,13 @@ Srq* create_srq(Context& context, const ibv_srq_init_attr_ex& attributes, QueueM
     if (srq == nullptr) {
         return fail(ENOMEM);
     }
-    if (type_of(attributes) == IBV_SRQT_XRC) {
+    if (const ibv_srq_type type = type_of(attributes); type != IBV_SRQT_BASIC) {
         try {
-            add(*static_cast<Xrcd*>(attributes.xrcd), *srq);
+            if (type == IBV_SRQT_XRC) {
+                add(*static_cast<Xrcd*>(attributes.xrcd), *srq);
+            } else {
+                make_tag_list(*srq, attributes);
+            }
         } catch (const std::bad_alloc&) {
             delete srq;
             return fail(ENOMEM);
@@ -164,6 +176,11 @@ int destroy_srq(Srq& srq) {
     wait_for_acknowledgements(srq, lock);
     if (srq.xrcd != nullptr) {
         remove(srq);
+    }
+    if (srq.tags != nullptr) {
+        forget_operations(srq);
+    }
+    if (srq.queue != nullptr) {
         --srq.queue->users;
     }
     --context_of(srq).users;

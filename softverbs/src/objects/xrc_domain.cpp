@@ -115,6 +115,7 @@ void remove(Srq& srq) {
         Completion& completion = cq.ring[i & (cq.ring.size() - 1)];
         if (completion.srq == &srq) {
             completion.qp = nullptr;
+            completion.srq = nullptr;
         }
     }
 }

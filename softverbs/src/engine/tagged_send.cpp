@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <endian.h>
+
+#include <cstring>
+#include <mutex>
+#include <span>
+
+#include "engine/responder.hpp"
+#include "objects/posting.hpp"
+#include "objects/tag_matching.hpp"
+
+// Messages for a queue pair whose shared receive queue matches tags.
+
+namespace softverbs {
+
+namespace {
+
+/// The headers at the start of a message. A message that is too short for its header is one without
+/// a tag.
+struct TagHeaders {
+    ibv_tmh message{};
+    ibv_rvh rendezvous{};
+
+    explicit TagHeaders(std::span<const std::byte> bytes) {
+        if (bytes.size() >= sizeof message) {
+            std::memcpy(&message, bytes.data(), sizeof message);
+        }
+        if (message.opcode == IBV_TMH_RNDV) {
+            if (bytes.size() >= sizeof message + sizeof rendezvous) {
+                std::memcpy(&rendezvous, bytes.data() + sizeof message, sizeof rendezvous);
+            } else {
+                message.opcode = IBV_TMH_NO_TAG;
+            }
+        }
+    }
+    [[nodiscard]] bool tagged() const noexcept {
+        return message.opcode == IBV_TMH_EAGER || message.opcode == IBV_TMH_RNDV;
+    }
+};
+
+std::uint64_t length_of(const RecvRequest& request) noexcept {
+    std::uint64_t length = 0;
+    for (std::uint32_t i = 0; i < request.entries; ++i) {
+        length += request.entry[i].length;
+    }
+    return length;
+}
+
+} // namespace
+
+bool InboundRequest::have_tagged_receive() {
+    if (responder_.current_taken) {
+        return true;
+    }
+    const TagHeaders headers(packet_.bytes);
+    TagList& list = *qp_.shared_queue->tags;
+    const bool rendezvous = headers.message.opcode == IBV_TMH_RNDV;
+    responder_.tag_opcode = headers.tagged() ? IBV_WC_TM_RECV : IBV_WC_TM_NO_TAG;
+    const std::uint64_t tag = be64toh(headers.message.tag);
+    if (headers.tagged() && has_match(list, tag) &&
+        (!rendezvous || header_.length <= max_rendezvous_header)) {
+        // The program's own batch of requests may be in the slots that a rendezvous needs.
+        std::unique_lock<std::mutex> batch;
+        if (rendezvous) {
+            batch = qp_.extended ? std::unique_lock(qp_.batch_lock, std::try_to_lock)
+                                 : std::unique_lock<std::mutex>();
+            if ((qp_.extended && !batch.owns_lock()) || !can_start_rendezvous(qp_)) {
+                send_nak(NakCode::rnr);
+                return false;
+            }
+        }
+        responder_.current = match_tag(list, tag);
+        responder_.current_taken = responder_.matched = true;
+        responder_.tag = headers.message.tag;
+        responder_.tag_data = headers.message.app_ctx;
+        if (rendezvous) {
+            match_rendezvous(headers.message, headers.rendezvous);
+        }
+        return !rendezvous;
+    }
+    if (!have_receive()) {
+        return false;
+    }
+    list.unexpected += headers.tagged() ? 1 : 0;
+    return true;
+}
+
+void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous) {
+    const RecvRequest to = responder_.current;
+    if (be32toh(rendezvous.len) > length_of(to)) {
+        complete(IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 0);
+        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        return;
+    }
+    // The completion of the data comes later, from complete_rendezvous().
+    complete(IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0);
+    done();
+    start_rendezvous(qp_, to, message, rendezvous);
+}
+
+void InboundRequest::tagged_send() {
+    // The header is needed before the data has a place, so the data has to come in packets.
+    if ((header_.flags & PacketHeader::to_fetch) != 0) {
+        send_nak(NakCode::resend_as_records);
+        return;
+    }
+    if (!have_tagged_receive()) {
+        return;
+    }
+    const RecvRequest& request = responder_.current;
+    const std::uint64_t skipped = responder_.matched ? sizeof(ibv_tmh) : 0;
+    const std::uint64_t length = header_.length - skipped;
+    if (length > length_of(request)) {
+        complete(responder_.tag_opcode, IBV_WC_LOC_LEN_ERR, 0);
+        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        return;
+    }
+    {
+        EntryList entries;
+        if (entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, length, true) !=
+            Denied::no) {
+            complete(responder_.tag_opcode, IBV_WC_LOC_PROT_ERR, 0);
+            send_nak(NakCode::remote_operation);
+            enter_error(qp_);
+            return;
+        }
+        const bool first = header_.offset == 0;
+        if (!entries.put(first ? 0 : header_.offset - skipped,
+                         packet_.bytes.subspan(first ? skipped : 0))) {
+            send_nak(NakCode::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+            return;
+        }
+    }
+    responder_.in_message = true;
+    responder_.received = header_.offset + header_.payload;
+    if (!is_last()) {
+        return;
+    }
+    if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
+        !invalidate(qp_, header_.imm_or_key)) {
+        send_ack();
+        complete(responder_.tag_opcode, IBV_WC_REM_INV_REQ_ERR, 0);
+        enter_error(qp_);
+        return;
+    }
+    tag_data_valid_ = responder_.matched;
+    complete(responder_.tag_opcode, IBV_WC_SUCCESS, length);
+    done();
+}
+
+} // namespace softverbs
