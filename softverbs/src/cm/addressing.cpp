@@ -82,6 +82,11 @@ int Manager::listen(Id& id, int backlog) {
     if (id.state != State::bound) {
         return EINVAL;
     }
+    if (network_ != nullptr) {
+        if (const int error = network_->serve_directory(); error != 0) {
+            return error;
+        }
+    }
     if (const int error = registry_->listen(*id.binding); error != 0) {
         return error;
     }
@@ -129,6 +134,11 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     const Address target =
         destination.is_unspecified() ? loopback(destination.family()) : destination;
     Device* const remote = find_device(target, error);
+    if (remote == nullptr && error == EADDRNOTAVAIL && network_ != nullptr &&
+        target.family() != family_ib) {
+        resolve_remote_address(id);
+        return 0;
+    }
     if (remote == nullptr) {
         raise(id, EventType::address_error,
               -(error == EADDRNOTAVAIL ? unreachable(target) : error));
@@ -147,6 +157,23 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     id.state = State::address_resolved;
     raise(id, EventType::address_resolved);
     return 0;
+}
+
+/// The destination is an address of another host.
+void Manager::resolve_remote_address(Id& id) {
+    Address source;
+    Device* const device =
+        find_network_device(id.destination, id.route.has_device() ? &id.source : nullptr, source);
+    if (device == nullptr) {
+        raise(id, EventType::address_error, -ENETUNREACH);
+        return;
+    }
+    set_source(id, source);
+    set_device(id.route, *device, source);
+    id.route.dgid = id.destination.gid();
+    id.route.remote = true;
+    id.state = State::address_resolved;
+    raise(id, EventType::address_resolved);
 }
 
 int Manager::resolve_route(Id& id) {

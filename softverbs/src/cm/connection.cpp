@@ -114,6 +114,10 @@ void Manager::assign_communication_id(Id& id) {
 
 void Manager::forget_communication_id(Id& id) {
     if (id.communication_id != 0) {
+        if (id.searching) {
+            network_->cancel(id.communication_id);
+            id.searching = false;
+        }
         by_communication_id_.erase(id.communication_id);
         id.communication_id = 0;
     }
@@ -128,10 +132,15 @@ Message Manager::message(const Id& id, MessageType type) const {
     return made;
 }
 
+Exchange& Manager::exchange_with(const Peer& peer) noexcept {
+    return peer.host != Gid{} && network_ != nullptr ? static_cast<Exchange&>(*network_)
+                                                     : *exchange_;
+}
+
 void Manager::send(const Id& id, const Message& message) {
     // A message that cannot be sent is lost, as on a network. A timer or the loss of the peer ends
     // the wait for its answer.
-    static_cast<void>(exchange_->send(id.peer, message));
+    static_cast<void>(exchange_with(id.peer).send(id.peer, message));
 }
 
 void Manager::reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status) {
@@ -141,7 +150,7 @@ void Manager::reply(const Peer& to, const Message& cause, MessageType type, std:
     made.status = status;
     made.sender_id = cause.recipient_id;
     made.recipient_id = cause.sender_id;
-    static_cast<void>(exchange_->send(to, made));
+    static_cast<void>(exchange_with(to).send(to, made));
 }
 
 // Commands of the program.
@@ -190,6 +199,10 @@ int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_u
 }
 
 void Manager::send_request(Id& id, const Message& request) {
+    if (id.route.remote) {
+        send_request_to_host(id, request);
+        return;
+    }
     const auto peer = registry_->find(request.port_space, id.destination);
     if (peer) {
         id.peer = *peer;
@@ -199,6 +212,10 @@ void Manager::send_request(Id& id, const Message& request) {
         set_deadline(id, attempts * timeout_ns(response_timeout_));
         return;
     }
+    look_up_again(id, request);
+}
+
+void Manager::look_up_again(Id& id, const Message& request) {
     if (++id.lookups < service_lookups) {
         id.unsent_request = std::make_unique<Message>(request);
         set_deadline(id, service_lookup_interval_ns);
@@ -208,6 +225,55 @@ void Manager::send_request(Id& id, const Message& request) {
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));
+}
+
+void Manager::send_request_to_host(Id& id, const Message& request) {
+    fabric::Route route;
+    std::memcpy(route.local.bytes.data(), id.route.sgid.data(), id.route.sgid.size());
+    std::memcpy(route.remote.bytes.data(), id.route.dgid.data(), id.route.dgid.size());
+    id.searching = true;
+    set_deadline(id, attempts * timeout_ns(response_timeout_));
+    if (network_->request(route, request) != 0) {
+        id.searching = false;
+        look_up_again(id, request);
+    }
+}
+
+// What the search for a service of another host finds.
+
+std::optional<Peer> Manager::find_service(std::uint16_t port_space, const WireAddress& address) {
+    return registry_->find(port_space, unwire(address, port_space));
+}
+
+void Manager::request_sent(std::uint32_t communication_id, const Peer& peer) {
+    if (const auto found = by_communication_id_.find(communication_id);
+        found != by_communication_id_.end()) {
+        Id& id = *found->second;
+        id.searching = false;
+        id.peer = peer;
+        id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
+        set_deadline(id, attempts * timeout_ns(response_timeout_));
+    }
+}
+
+void Manager::no_service(const Message& request) {
+    if (const auto found = by_communication_id_.find(request.sender_id);
+        found != by_communication_id_.end()) {
+        Id& id = *found->second;
+        id.searching = false;
+        clear_deadline(id);
+        look_up_again(id, request);
+    }
+}
+
+void Manager::request_refused(std::uint32_t communication_id) {
+    if (const auto found = by_communication_id_.find(communication_id);
+        found != by_communication_id_.end()) {
+        Id& id = *found->second;
+        id.searching = false;
+        clear_deadline(id);
+        raise(id, EventType::unreachable, -EACCES);
+    }
 }
 
 int Manager::accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parameters,
@@ -607,6 +673,12 @@ void Manager::lost(const Peer& peer) {
 void Manager::expired(Id& id) {
     if (const auto request = std::move(id.unsent_request); request != nullptr) {
         send_request(id, *request);
+        return;
+    }
+    if (id.searching) {
+        network_->cancel(id.communication_id);
+        id.searching = false;
+        raise(id, EventType::unreachable, -ETIMEDOUT);
         return;
     }
     switch (id.exchanged) {

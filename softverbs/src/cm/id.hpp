@@ -86,6 +86,9 @@ struct Route {
     /// Path records that queries report: 0 until the route is resolved.
     unsigned paths = 0;
 
+    /// The destination is on another host.
+    bool remote = false;
+
     [[nodiscard]] bool has_device() const noexcept { return port != 0; }
 };
 
@@ -140,6 +143,8 @@ struct Id {
     /// A request to a service that no process has yet, and how often it has been looked up.
     std::unique_ptr<Message> unsent_request;
     unsigned lookups = 0;
+    /// The host of the destination has not answered yet which process has the service.
+    bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
     std::uint32_t receive_psn = 0; // the first that the peer sends

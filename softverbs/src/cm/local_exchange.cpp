@@ -51,9 +51,9 @@ std::uint64_t random_number() noexcept {
 
 } // namespace
 
-LocalExchange::LocalExchange()
+LocalExchange::LocalExchange(const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(cm_directory()),
-      slot_(rendezvous_, max_processes, [](unsigned) { return true; }),
+      slot_(rendezvous_, max_processes, is_usable),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     rendezvous_.sweep();
     epoll_event event{};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -19,8 +20,11 @@ inline constexpr unsigned max_processes = 1024;
 class LocalExchange final : public Exchange {
   public:
     /// Takes a slot in the directory cm inside the rendezvous directory.
+    /// @param is_usable  as for fabric::Slot
     /// @throws std::system_error as fabric::Rendezvous and fabric::Slot
-    LocalExchange();
+    explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
+        return true;
+    });
     ~LocalExchange() override;
 
     /// This process, as other processes of this machine address it.

@@ -21,6 +21,7 @@
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
+#include "objects/process.hpp"
 
 namespace softverbs::cm {
 
@@ -31,7 +32,8 @@ constexpr unsigned default_response_timeout = 20;
 constexpr unsigned max_response_timeout = 31;
 
 constexpr std::uint64_t exchange_ready = 1;
-constexpr std::uint64_t woken = 2; // larger values: a ChannelFile's address
+constexpr std::uint64_t network_ready = 2;
+constexpr std::uint64_t woken = 3; // larger values: a ChannelFile's address
 
 std::uint64_t now_ns() noexcept {
     timespec now{};
@@ -121,7 +123,12 @@ Manager* manager() {
 }
 
 Manager::Manager()
-    : exchange_(std::make_unique<LocalExchange>()),
+    : network_(process().network.addresses.empty()
+                   ? nullptr
+                   : std::make_unique<NetworkExchange>(
+                         process().network, static_cast<NetworkExchange::Requests&>(*this))),
+      exchange_(std::make_unique<LocalExchange>(
+          [this](unsigned slot) { return network_ == nullptr || network_->listen(slot); })),
       registry_(std::make_unique<Registry>(*exchange_)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
@@ -138,6 +145,10 @@ Manager::Manager()
         throw std::system_error(errno, std::system_category(), "epoll");
     }
     watch(exchange_->fd(), exchange_ready);
+    if (network_ != nullptr) {
+        network_->set_process(exchange_->self().process);
+        watch(network_->fd(), network_ready);
+    }
     watch(wake_.get(), woken);
     // The thread takes no signals: the program's handlers run in the program's threads.
     sigset_t all;
@@ -163,6 +174,9 @@ void Manager::at_exit() noexcept {
 
 void Manager::abandon() noexcept {
     exchange_->abandon();
+    if (network_ != nullptr) {
+        network_->abandon();
+    }
     registry_->abandon();
     epoll_.reset();
     wake_.reset();
@@ -202,6 +216,8 @@ void Manager::run() {
             const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
             if (what == exchange_ready) {
                 exchange_->progress(*this);
+            } else if (what == network_ready) {
+                network_->progress(*this);
             } else if (what == woken) {
                 std::uint64_t value = 0;
                 static_cast<void>(::read(wake_.get(), &value, sizeof value));

@@ -15,6 +15,7 @@
 #include "cm/channel_file.hpp"
 #include "cm/id.hpp"
 #include "cm/local_exchange.hpp"
+#include "cm/network_exchange.hpp"
 #include "cm/registry.hpp"
 
 namespace softverbs::cm {
@@ -25,7 +26,7 @@ namespace softverbs::cm {
 /// may be taken with this one held, never the other way round.
 ///
 /// Functions that commands call return 0 or the errno of the kernel's rdma_cm.
-class Manager final : Exchange::Receiver {
+class Manager final : Exchange::Receiver, NetworkExchange::Requests {
   public:
     /// @throws std::system_error as LocalExchange and Registry
     Manager();
@@ -84,12 +85,21 @@ class Manager final : Exchange::Receiver {
   private:
     void received(const Peer& from, const Message& message) override;
     void lost(const Peer& peer) override;
+    [[nodiscard]] std::optional<Peer> find_service(std::uint16_t port_space,
+                                                   const WireAddress& address) override;
+    void request_sent(std::uint32_t communication_id, const Peer& peer) override;
+    void no_service(const Message& request) override;
+    void request_refused(std::uint32_t communication_id) override;
 
     void run();
     void wake() noexcept;
     void run_timers(std::uint64_t now);
     void set_deadline(Id& id, std::uint64_t after_ns);
     void clear_deadline(Id& id);
+
+    /// The exchange with the host of a peer.
+    [[nodiscard]] Exchange& exchange_with(const Peer& peer) noexcept;
+    void resolve_remote_address(Id& id);
 
     [[nodiscard]] Id* add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type);
     void release_binding(Id& id);
@@ -101,6 +111,8 @@ class Manager final : Exchange::Receiver {
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
     void send(const Id& id, const Message& message);
     void send_request(Id& id, const Message& request);
+    void send_request_to_host(Id& id, const Message& request);
+    void look_up_again(Id& id, const Message& request);
     void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
     void received_request(const Peer& from, const Message& message);
     void received_reply(Id& id, const Message& message);
@@ -111,6 +123,9 @@ class Manager final : Exchange::Receiver {
     void expired(Id& id);
     [[nodiscard]] Id* find_listener(const Message& message);
 
+    /// Null: there is no network between hosts. Made before exchange_, which takes a slot whose
+    /// port is free.
+    std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;
     fabric::UniqueFd epoll_;

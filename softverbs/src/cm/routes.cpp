@@ -65,6 +65,28 @@ Device* find_device(const Address& address, int& error) {
     return local && !devices.empty() ? devices[local->ordinal % devices.size()].get() : nullptr;
 }
 
+Device* find_network_device(const Address& destination, const Address* bound, Address& source) {
+    const auto selected = route_source(destination);
+    if (!selected) {
+        return nullptr;
+    }
+    const Guard guard;
+    Device* chosen = nullptr;
+    for (const auto& device : process().devices) {
+        Gid gid;
+        std::memcpy(gid.data(), device->address.bytes.data(), gid.size());
+        if (fabric::is_ipv4(device->address) != (destination.family() == AF_INET) ||
+            (bound != nullptr && bound->gid() != gid)) {
+            continue;
+        }
+        if (chosen == nullptr || gid == selected->gid()) {
+            chosen = device.get();
+            source = Address::from_gid(gid, destination.family());
+        }
+    }
+    return chosen;
+}
+
 void set_device(Route& route, Device& device, const Address& source) {
     const Guard guard;
     const Port& port = device.ports.front();

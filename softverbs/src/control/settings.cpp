@@ -34,7 +34,8 @@ std::uint16_t first_port() {
         number > fabric::highest_first_port) {
         refuse_setting("SOFTVERBS_PORT", port,
                        "a number from 1024 to " + std::to_string(fabric::highest_first_port) +
-                           ", the first of 1024 TCP ports");
+                           ", the first of " + std::to_string(fabric::network_ports) +
+                           " TCP ports");
     }
     return number;
 }

@@ -10,10 +10,14 @@
 
 namespace softverbs::fabric {
 
-/// A process listens on the TCP port first_port + its slot. A host therefore uses the ports from
-/// first_port to first_port + 1023, and needs no daemon.
+/// A process listens for records on the TCP port first_port + its slot, and needs no daemon. The
+/// ports from first_port + 1024 on belong to rdma_cm: the first of them is the service directory of
+/// the host, and a process receives CM messages on port first_port + first_cm_slot + its CM slot.
+inline constexpr unsigned service_directory_slot = 1024;
+inline constexpr unsigned first_cm_slot = service_directory_slot + 1;
+inline constexpr unsigned network_ports = first_cm_slot + 1024;
 inline constexpr std::uint16_t default_first_port = 20480;
-inline constexpr std::uint16_t highest_first_port = 65535 - 1023;
+inline constexpr std::uint16_t highest_first_port = 65535 - (network_ports - 1);
 inline constexpr std::size_t shortest_secret = 16;
 inline constexpr std::size_t longest_secret = 4096;
 

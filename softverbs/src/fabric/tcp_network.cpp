@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/tcp_network.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -17,6 +15,7 @@
 #include <utility>
 
 #include "fabric/report.hpp"
+#include "fabric/tcp_socket.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -28,12 +27,6 @@ constexpr std::int64_t handshake_ns = 3 * second_ns;
 /// one connects.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
-/// After this time without an acknowledgement the connection is closed.
-constexpr unsigned user_timeout_ms = 15'000;
-
-#ifndef TCP_RTO_MAX_MS // Linux 6.15
-#define TCP_RTO_MAX_MS 44
-#endif
 
 [[noreturn]] void fail(int error, const std::string& what) {
     throw std::system_error(error, std::system_category(), what);
@@ -50,32 +43,6 @@ std::int64_t now_ns() noexcept {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     return std::int64_t{now.tv_sec} * second_ns + now.tv_nsec;
-}
-
-UniqueFd tcp_socket(const HostAddress& address) noexcept {
-    const int family = is_ipv4(address) ? AF_INET : AF_INET6;
-    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
-    const int on = 1;
-    if (socket && family == AF_INET6) {
-        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-    }
-    return socket;
-}
-
-/// Disables Nagle's algorithm, so that records are sent at once. The timeouts close a dead
-/// connection within seconds. TCP_RTO_MAX_MS, where the kernel has it, limits the retransmission
-/// interval to one second, so that traffic resumes soon after a cable is plugged in again.
-void set_options(int socket) noexcept {
-    const auto set = [socket](int level, int option, int value) {
-        ::setsockopt(socket, level, option, &value, sizeof value);
-    };
-    set(IPPROTO_TCP, TCP_NODELAY, 1);
-    set(IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
-    set(IPPROTO_TCP, TCP_RTO_MAX_MS, 1000);
-    set(SOL_SOCKET, SO_KEEPALIVE, 1);
-    set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-    set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
-    set(IPPROTO_TCP, TCP_KEEPCNT, 5);
 }
 
 } // namespace
@@ -135,7 +102,7 @@ bool TcpNetwork::listen(unsigned slot) {
             fail(errno, "softverbs cannot listen on " + where +
                             (errno == EADDRNOTAVAIL
                                  ? "; set SOFTVERBS_ADDRESS to an address of this host"
-                                 : "; set SOFTVERBS_PORT to the first of 1024 ports that are free "
+                                 : "; set SOFTVERBS_PORT to the first of 2049 ports that are free "
                                    "on all hosts"));
         }
         listeners.push_back({address, std::move(socket)});
@@ -161,7 +128,7 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
         errno = errno == EMFILE || errno == ENFILE ? EMFILE : ENOMEM;
         return nullptr;
     }
-    set_options(socket.get());
+    set_connection_options(socket.get());
     const SocketAddress from(route.local, 0);
     const SocketAddress to(route.remote, static_cast<std::uint16_t>(settings_.first_port + slot));
     if (::bind(socket.get(), from.get(), from.length) != 0 ||
@@ -253,7 +220,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         if (!peer) {
             continue;
         }
-        set_options(socket.get());
+        set_connection_options(socket.get());
         if (unproven_.size() >= most_unproven) {
             drop_peer(0, "");
         }

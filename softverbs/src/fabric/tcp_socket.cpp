@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/tcp_socket.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+namespace softverbs::fabric {
+namespace {
+
+/// A host that acknowledges nothing for this long has lost its connections.
+constexpr unsigned user_timeout_ms = 15'000;
+
+#ifndef TCP_RTO_MAX_MS // Linux 6.15
+#define TCP_RTO_MAX_MS 44
+#endif
+
+} // namespace
+
+UniqueFd tcp_socket(const HostAddress& address) noexcept {
+    const int family = is_ipv4(address) ? AF_INET : AF_INET6;
+    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+    const int on = 1;
+    if (socket && family == AF_INET6) {
+        ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+    }
+    return socket;
+}
+
+void set_connection_options(int socket) noexcept {
+    const auto set = [socket](int level, int option, int value) {
+        ::setsockopt(socket, level, option, &value, sizeof value);
+    };
+    set(IPPROTO_TCP, TCP_NODELAY, 1);
+    set(IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
+    set(IPPROTO_TCP, TCP_RTO_MAX_MS, 1000);
+    set(SOL_SOCKET, SO_KEEPALIVE, 1);
+    set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+    set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+    set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+}
+
+} // namespace softverbs::fabric
