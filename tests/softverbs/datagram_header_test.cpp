@@ -40,8 +40,10 @@ class DatagramHeader : public PairTest {
         EXPECT_EQ(ibv_query_gid(context.get(), 1, index, &found), 0);
         return found;
     }
-    /// Sends a datagram by the address with an index in the GID table, and returns its header.
-    std::array<std::byte, header_length> receive_header(int index, bool immediate = false) {
+    /// Sends a datagram by the address with an index in the GID table, and returns its header. The
+    /// completion's sl is the RoCE packet type.
+    std::array<std::byte, header_length> receive_header(int index, std::uint8_t packet_type,
+                                                        bool immediate = false) {
         ibv_ah_attr address{};
         address.port_num = 1;
         address.is_global = 1;
@@ -61,6 +63,7 @@ class DatagramHeader : public PairTest {
         const ibv_wc received = expect(b, 1, IBV_WC_SUCCESS);
         EXPECT_NE(received.wc_flags & IBV_WC_GRH, 0U);
         EXPECT_EQ(received.byte_len, header_length + message);
+        EXPECT_EQ(received.sl, packet_type);
         ibv_grh* const grh = reinterpret_cast<ibv_grh*>(b.memory.data());
         ibv_ah_attr answer{};
         ibv_wc copy = received;
@@ -71,9 +74,10 @@ class DatagramHeader : public PairTest {
         std::memcpy(header.data(), b.memory.data(), header.size());
         return header;
     }
-    void expect_global(int index, std::uint8_t next_header, std::uint32_t length) {
+    void expect_global(int index, std::uint8_t packet_type, std::uint8_t next_header,
+                       std::uint32_t length) {
         SCOPED_TRACE(index);
-        const auto header = receive_header(index);
+        const auto header = receive_header(index, packet_type);
         ibv_grh grh{};
         std::memcpy(&grh, header.data(), sizeof grh);
         EXPECT_EQ(be32toh(grh.version_tclass_flow), 6U << 28 | 0xa4U << 20 | 0x54321U);
@@ -88,14 +92,14 @@ class DatagramHeader : public PairTest {
 
 TEST_F(DatagramHeader, HasWhatTheAddressHandleSays) {
     constexpr std::uint8_t next_is_bth = 0x1b;
-    expect_global(0, next_is_bth, transport + padded);     // RoCE v1
-    expect_global(2, next_is_bth, transport + padded);     // also by an address of IPv4
-    expect_global(1, IPPROTO_UDP, 8 + transport + padded); // RoCE v2 over IPv6
+    expect_global(0, 0, next_is_bth, transport + padded);         // RoCE v1
+    expect_global(2, 0, next_is_bth, transport + padded);         // also by an address of IPv4
+    expect_global(1, 8 | 1, IPPROTO_UDP, 8 + transport + padded); // RoCE v2 over IPv6
 }
 
 TEST_F(DatagramHeader, IsThatOfIpv4InItsLast20BytesForRoceV2OverIpv4) {
     for (const bool immediate : {false, true}) {
-        const auto header = receive_header(3, immediate);
+        const auto header = receive_header(3, 8 | 2, immediate);
         for (std::size_t i = 0; i < 20; ++i) {
             EXPECT_EQ(header.at(i), std::byte{0});
         }

@@ -266,7 +266,7 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
         wc.wc_flags |= IBV_WC_TM_DATA_VALID;
     }
     wc.slid = header_.source_lid;
-    wc.sl = header_.service_level;
+    wc.sl = received_service_level();
     completion.solicited = (header_.flags & PacketHeader::solicited) != 0;
     responder_.current_taken = false;
     complete_receive(qp_, completion);

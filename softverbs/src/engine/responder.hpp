@@ -64,6 +64,9 @@ class InboundRequest {
     /// Takes a receive request for the message. If there is none, it sends an RNR NAK and returns
     /// false.
     bool have_receive();
+    /// Returns the value of ibv_wc::sl: the service level of the packet, or on Ethernet the RoCE
+    /// packet type of a datagram.
+    [[nodiscard]] std::uint8_t received_service_level() const;
     void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length);
     /// Ends the message after its last packet: expects the next sequence number and sends an ACK.
     void done();

@@ -90,6 +90,25 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
 
 } // namespace
 
+std::uint8_t InboundRequest::received_service_level() const {
+    // As in a completion of a ConnectX: bit 3 is set for a packet with a UDP header, and the lower
+    // bits are 0 for a GRH, 1 for an IPv6 header and 2 for an IPv4 header. UCX reads them to find
+    // the destination GID in the receive buffer.
+    constexpr std::uint8_t has_udp = 8;
+    constexpr std::uint8_t ipv6 = 1;
+    constexpr std::uint8_t ipv4 = 2;
+    const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
+    if (qp_.type() != IBV_QPT_UD || port == nullptr ||
+        port->attributes.link_layer != IBV_LINK_LAYER_ETHERNET) {
+        return header_.service_level;
+    }
+    if (!unpack(header_.compare_add).is_roce_v2) {
+        return 0;
+    }
+    const bool both_ipv4 = is_ipv4(header_.source_gid) && is_ipv4(header_.destination_gid);
+    return has_udp | (both_ipv4 ? ipv4 : ipv6);
+}
+
 void InboundRequest::send() {
     if (has_tags(qp_)) [[unlikely]] {
         tagged_send();
