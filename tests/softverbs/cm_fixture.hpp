@@ -12,6 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -119,8 +120,8 @@ class Channel {
     UniqueEventChannel native_;
 };
 
-/// Parameters of a connection without a queue pair of librdmacm's.
-inline rdma_conn_param parameters(const std::string& private_data = {}) {
+/// Parameters of a connection without a queue pair of librdmacm's. They point to @p private_data.
+inline rdma_conn_param parameters(std::string_view private_data = {}) {
     rdma_conn_param made{};
     made.private_data = private_data.data();
     made.private_data_len = static_cast<std::uint8_t>(private_data.size());

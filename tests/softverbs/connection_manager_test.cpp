@@ -65,7 +65,8 @@ TEST_F(ConnectionManager, DeliversAConnectionsParametersAndPrivateData) {
 TEST_F(ConnectionManager, RefusesPrivateDataThatDoesNotFitItsMessage) {
     const UniqueId listener = server_.listen();
     const UniqueId client = client_.route(ntohs(rdma_get_src_port(listener.get())));
-    rdma_conn_param too_long = parameters(std::string(57, 'x'));
+    const std::string one_byte_more(57, 'x');
+    rdma_conn_param too_long = parameters(one_byte_more);
     EXPECT_EQ(rdma_connect(client.get(), &too_long), -1);
     EXPECT_EQ(errno, EINVAL);
     Requested made = request(parameters());
