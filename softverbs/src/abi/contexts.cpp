@@ -124,7 +124,8 @@ int dealloc_pd(Pd& pd) {
         return dealloc_parent_domain(*parent);
     }
     if (pd.imported) {
-        // As in the kernel, this destroys the original.
+        // As in the kernel, deallocating an imported protection domain also deallocates the
+        // original.
         Pd& original = *pd.protection;
         const int error = pd.users != 0 ? busy() : &original != &pd ? dealloc_pd(original) : 0;
         if (error == 0) {

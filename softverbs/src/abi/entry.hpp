@@ -74,9 +74,9 @@ template <class Result>
     return result;
 }
 
-/// Calls @p function, which implements a verb, with Process::lock held, unless enter() makes the
-/// verb fail. Returns ENOMEM if it throws std::bad_alloc. Disables thread cancellation during the
-/// call.
+/// Calls @p function, which implements a verb, with Process::lock held. If enter() returns an
+/// error, the verb fails with that errno instead, and @p function is not called. Returns ENOMEM if
+/// @p function throws std::bad_alloc. Disables thread cancellation during the call.
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
     -> decltype(function()) {

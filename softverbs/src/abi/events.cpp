@@ -110,8 +110,8 @@ SOFTVERBS_ENTRY void ibv_ack_async_event(ibv_async_event* event) {
         forward<ibv_ack_async_event>("ibv_ack_async_event", event);
     }
     if (!has_object) {
-        // The event does not name its device. If it belongs to the real libibverbs, acknowledging
-        // it has no effect there either.
+        // An event of a port or device does not identify its device. If the device belongs to the
+        // real libibverbs, acknowledging the event has no effect in that library either.
         const Guard guard;
         if (process().unacknowledged_device_events != 0) {
             --process().unacknowledged_device_events;

@@ -41,14 +41,15 @@ bool may_be_served_at(int directory, const char* path) noexcept {
            is_root(directory);
 }
 
-/// Calls @p function with the redirection for a path that may be served.
+/// Calls @p function with the redirection of @p path: the path that softverbs opens instead, or the
+/// original path.
 template <class Function>
 __attribute__((noinline)) auto call_redirected(const char* path, const Function& function) {
     PathBuffer target;
     return function(redirect(path, target));
 }
 
-/// Like call_redirected(), for a path relative to a descriptor of "/".
+/// Like call_redirected(), for a path that is relative to a descriptor of "/".
 template <class Function>
 __attribute__((noinline)) auto call_redirected_below_root(const char* path,
                                                           const Function& function) {
@@ -74,7 +75,8 @@ auto with_path_at(int directory, const char* path, const Function& function) {
                                              : with_path(path, function);
 }
 
-/// Opens a file with the open() function of its row, if the row has one; otherwise with @p open.
+/// Opens a redirected file. If the table in abi/paths.cpp has an open() function for the path,
+/// calls that function; otherwise opens the translated path with @p open.
 template <class Open>
 int open_redirected(const Redirection& to, int flags, const Open& open) {
     return to.open != nullptr ? to.open(to.path, flags) : open(to.path);

@@ -14,7 +14,8 @@ bool is_empty(const ibv_gid_entry& entry) {
     return std::ranges::all_of(entry.gid.raw, [](std::uint8_t byte) { return byte == 0; });
 }
 
-/// 0, or an errno: EINVAL (no such port or index), ENODATA (the table entry is empty).
+/// Finds an entry of a GID table and stores it in @p out. Returns 0 or an errno: EINVAL (no such
+/// port or index), ENODATA (the table entry is empty).
 int find_gid(const Context& context, std::uint32_t port_number, std::uint32_t index,
              ibv_gid_entry& out) {
     const Port* const port = context.device->port(port_number);

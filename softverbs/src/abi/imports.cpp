@@ -122,7 +122,7 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 void unimport_pd(Pd& pd) {
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
-    // If queue pairs still use it, it is freed together with the device file.
+    // A protection domain that queue pairs still use is freed later, together with the device file.
     if (pd.users == 0) {
         std::erase_if(context_of(pd).file->imported_pds,
                       [&pd](const auto& imported) { return imported.get() == &pd; });

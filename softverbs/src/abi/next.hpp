@@ -29,7 +29,8 @@ class Next {
         return found(arguments...);
     }
 
-    /// Looks the definition up. A call in a signal handler then needs no dlsym(3).
+    /// Looks up the definition in advance, so that a later call in a signal handler does not need
+    /// dlsym(3).
     Function* find() noexcept {
         Function* found = function_.load(std::memory_order_relaxed);
         if (found == nullptr) {

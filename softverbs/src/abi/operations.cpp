@@ -8,7 +8,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns null when the device lacks a feature, as in a provider that does not implement it.
+/// Returns @p function if the device has the feature. Otherwise returns null, as a provider does
+/// that does not implement the function.
 template <class Function>
 Function* when(bool has, Function* function) {
     return has ? function : nullptr;

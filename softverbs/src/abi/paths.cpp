@@ -15,7 +15,7 @@ namespace softverbs {
 
 namespace {
 
-/// Nesting depth of KernelPaths in this thread.
+/// Number of KernelPaths objects that exist in this thread.
 thread_local unsigned kernel_paths = 0;
 
 bool copy_path(std::string_view path, PathBuffer& target) {
@@ -44,7 +44,7 @@ bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }
 
-/// The first row that serves the path is used.
+/// The entries are tried in this order, and the first one that serves the path is used.
 constexpr std::array<ServedPath, 5> served_paths{{
     {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},
@@ -59,7 +59,8 @@ Redirection redirect(const char* path, PathBuffer& target) {
     if (kernel_paths != 0) {
         return {path, nullptr};
     }
-    // The functions of a row may open files themselves; their paths are not redirected.
+    // The functions of a table entry may open files themselves. The paths of these files are not
+    // redirected.
     const KernelPaths kernel;
     const int saved_errno = errno;
     Redirection found{path, nullptr};

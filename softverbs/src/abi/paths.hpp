@@ -11,36 +11,37 @@ namespace softverbs {
 /// A null-terminated path.
 using PathBuffer = char[PATH_MAX];
 
-/// A row of the table in paths.cpp: files below /dev and /sys that softverbs provides instead of
-/// the kernel. The functions of a row are called without Process::lock, from any thread, and may
-/// set errno.
+/// An entry of the table in paths.cpp. It describes files below /dev or /sys that softverbs
+/// provides instead of the kernel. Both functions are called without Process::lock, from any
+/// thread, and may set errno.
 struct ServedPath {
-    /// Absolute. The functions below are called for every path that begins with these characters.
+    /// An absolute path prefix. translate() and open() are called for every path that begins with
+    /// it.
     std::string_view prefix;
-    /// Stores in @p target the path to use instead of @p path. Returns false if the kernel's file
-    /// is used. A null pointer means that only open() is redirected.
+    /// Stores in @p target the path that is opened instead of @p path. Returns false if the
+    /// kernel's file must be used. The pointer is null if only open(2) is redirected.
     bool (*translate)(std::string_view path, PathBuffer& target);
-    /// Opens the file. Returns a descriptor, or -1 and sets errno. If the pointer is null, the file
-    /// of the translated path is opened.
+    /// Opens the file. Returns a descriptor, or -1 and sets errno. The pointer is null if the
+    /// translated path is opened with open(2).
     int (*open)(std::string_view path, int flags);
 };
 
-/// The result of a lookup in the table.
+/// The result of redirect(): the file that is opened instead of a path.
 struct Redirection {
     /// The original path, or the translated path in the caller's buffer.
     const char* path;
-    /// Opens the file; null: call open(2) with path instead.
+    /// Opens the file. If the pointer is null, the caller opens path with open(2).
     int (*open)(std::string_view path, int flags);
 };
 
-/// Whether a path may have a row in the table. The function is inline because every path that the
-/// program opens is checked.
+/// Returns whether softverbs may redirect a path. The function is inline because every path that
+/// the program opens is checked.
 [[nodiscard]] inline bool may_be_served(const char* path) noexcept {
     return path != nullptr && path[0] == '/' && (path[1] == 's' || path[1] == 'd') &&
            (std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/infiniband", 15) == 0);
 }
 
-/// Looks a path up in the table. Preserves errno.
+/// Looks up a path in the table of ServedPath entries. Preserves errno.
 [[nodiscard]] Redirection redirect(const char* path, PathBuffer& target);
 
 /// While an object of this class exists, paths of the calling thread are not redirected.

@@ -54,8 +54,8 @@ int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* inp
 
 int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
     return call("ibv_query_rt_values_ex", context_of(context), [&] {
-        // The time of the clock of completion timestamps, in ticks. As in other providers, tv_nsec
-        // has the whole value.
+        // Return the current time of the clock that completion timestamps use, in nanoseconds. As
+        // in other providers, tv_nsec contains the whole value.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {

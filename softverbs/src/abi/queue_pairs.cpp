@@ -102,7 +102,7 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
 
 SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
                                                std::uint32_t flags) {
-    // 1: the CPU writes the data from the first byte to the last.
+    // The result is 1, because the CPU writes the data in order, from the first byte to the last.
     return ours(qp->context) != nullptr ? 1
                                         : forward<ibv_query_qp_data_in_order>(
                                               "ibv_query_qp_data_in_order", qp, opcode, flags);

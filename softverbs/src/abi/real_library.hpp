@@ -3,13 +3,13 @@
 
 namespace softverbs {
 
-/// The definition of @p name in the real libibverbs, under its default version; null when it has
-/// none.
+/// Returns the definition of @p name in the real libibverbs, with its default symbol version; null
+/// if there is none.
 [[nodiscard]] void* real_symbol(const char* name);
 
-/// While it exists, ibv_get_device_list() returns the real library's list to the calling thread.
-/// For functions of the real library that call ibv_get_device_list() and use its own devices'
-/// structure.
+/// While an object of this class exists, ibv_get_device_list() returns only the devices of the real
+/// libibverbs to the calling thread. Functions of the real library need this if they call
+/// ibv_get_device_list() and expect devices with the structure of that library.
 class RealDevicesOnly {
   public:
     RealDevicesOnly() noexcept;

@@ -29,8 +29,8 @@ namespace softverbs::sysfs {
 
 namespace {
 
-/// A directory of sysfs that also contains devices of the kernel. The tree contains symbolic links
-/// to those.
+/// A sysfs directory that contains devices of softverbs and of the kernel. In the generated tree,
+/// the kernel's devices are symbolic links.
 struct SharedDirectory {
     std::string_view path;
     bool is_ours(const Tree& tree, std::string_view name) const {
@@ -122,7 +122,7 @@ const std::string& root_of(const Tree& tree) {
     return *made;
 }
 
-/// Whether the file is in the generated tree, rather than in the kernel's sysfs.
+/// Returns whether a file is in the generated tree, rather than in the kernel's sysfs.
 bool is_in(const Tree& tree, std::string_view path) {
     if (path.starts_with(pci_root)) {
         return true;
@@ -155,7 +155,8 @@ bool translate(std::string_view path, PathBuffer& target) {
             for (const auto& device : devices) {
                 describe(tree, *device);
             }
-            // cm::find_device() assigns interfaces to devices in the same way.
+            // Assign network interface i to device number i modulo the number of devices, as
+            // cm::find_device() does.
             for (std::size_t i = 0; i < interfaces.size() && !devices.empty(); ++i) {
                 add_network_interface(tree, *devices[i % devices.size()], interfaces[i]);
             }

@@ -23,7 +23,8 @@ inline constexpr char pci_root[] = "/sys/devices/pci5056:00";
 /// Adds the files that the kernel has in sysfs for a device and its ports.
 void describe(Tree& tree, const Device& device);
 
-/// Adds a link to a network interface of the kernel, whose addresses lead rdma_cm to the device.
+/// Adds to the device a symbolic link to a network interface of the kernel. rdma_cm uses this
+/// device for the IP addresses of that interface.
 void add_network_interface(Tree& tree, const Device& device, const std::string& interface);
 
 } // namespace softverbs::sysfs

@@ -23,27 +23,31 @@ using Gid = std::array<std::uint8_t, 16>;
 class Address {
   public:
     Address() = default;
-    /// Copies a sockaddr of @p size bytes. Empty: the family is unknown, or @p size is not the size
-    /// of that family's structure.
+    /// Copies a sockaddr of @p size bytes. Returns no value if the family is unknown, or if @p size
+    /// is not the size of that family's structure.
     [[nodiscard]] static std::optional<Address> parse(const void* sockaddr, std::size_t size);
-    /// The unspecified address of a family, port 0.
+    /// Returns the unspecified address of a family, with port 0.
     [[nodiscard]] static Address unspecified(sa_family_t family);
-    /// An IPv4 or IPv6 address in the form of a GID: IPv4 addresses are IPv4-mapped.
+    /// Converts a GID to an address of @p family. The GID of an IPv4 address is its IPv4-mapped
+    /// IPv6 address.
     [[nodiscard]] static Address from_gid(const Gid& gid, sa_family_t family);
 
     [[nodiscard]] sa_family_t family() const noexcept { return storage_.ss_family; }
-    /// Size of the family's structure; 0 for an address without a family.
+    /// Returns the size of the sockaddr structure of this address in bytes; 0 if the address has no
+    /// family.
     [[nodiscard]] std::size_t size() const noexcept;
     [[nodiscard]] const sockaddr_storage& storage() const noexcept { return storage_; }
 
     [[nodiscard]] std::uint16_t port() const noexcept;
     void set_port(std::uint16_t port) noexcept;
-    /// The port space in an InfiniBand address's service ID; 0 for the other families.
+    /// Returns the port space in the service ID of an InfiniBand address; 0 for addresses of other
+    /// families.
     [[nodiscard]] std::uint16_t service_port_space() const noexcept;
-    /// Of an InfiniBand address; without effect on the other families.
+    /// Sets the port space of an InfiniBand address. Does nothing for addresses of other families.
     void set_service_port_space(std::uint16_t port_space) noexcept;
 
-    /// The address without port: IPv4 as an IPv4-mapped IPv6 address, IPv6 and GIDs unchanged.
+    /// Returns the address without its port: an IPv4 address as an IPv4-mapped IPv6 address, an
+    /// IPv6 address or a GID unchanged.
     [[nodiscard]] Gid gid() const noexcept;
     [[nodiscard]] std::uint32_t scope() const noexcept;
     [[nodiscard]] bool is_unspecified() const noexcept;
@@ -61,25 +65,26 @@ class Address {
     sockaddr_storage storage_{};
 };
 
-/// Whether the two are equal without their ports.
+/// Returns whether two addresses are equal, without regard to their ports.
 [[nodiscard]] bool same_host(const Address& left, const Address& right) noexcept;
 
-/// The place of an address among the addresses of this machine.
+/// The position of an address among the addresses of this machine. cm::find_device() selects the
+/// RDMA device for the address by this position.
 struct LocalAddress {
     bool loopback = false;
-    /// Position among the machine's interfaces that are not loopback, by interface index; for a
-    /// loopback address the last byte of 127.0.0.N less one.
+    /// Position of the address's interface among the interfaces of this machine that are not
+    /// loopback, in the order of interface indices. For a loopback address 127.0.0.N it is N - 1.
     unsigned ordinal = 0;
 };
-/// Empty: no interface of this machine has the address.
+/// Returns the position of @p address; no value if no interface of this machine has the address.
 [[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
 
-/// The names of the network interfaces with an IPv4 or IPv6 address, in the order of their
-/// positions in LocalAddress. A machine without such an interface has only "lo".
+/// Returns the names of the network interfaces that have an IPv4 or IPv6 address, in the order of
+/// LocalAddress::ordinal. If there is no such interface, returns only "lo".
 [[nodiscard]] std::vector<std::string> local_interfaces();
 
-/// The source address that the kernel's routing table selects for a destination; empty, with errno,
-/// where there is no route.
+/// Returns the source address that the kernel's routing table selects for @p destination. If there
+/// is no route, returns no value and sets errno.
 [[nodiscard]] std::optional<Address> route_source(const Address& destination);
 
 } // namespace softverbs::cm

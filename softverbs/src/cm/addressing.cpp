@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Addresses, devices and routes of ids.
+// Implements the commands that bind an id to an address and that resolve addresses and routes.
 #include <cerrno>
 
 #include "cm/manager.hpp"
@@ -10,11 +10,12 @@ namespace softverbs::cm {
 
 namespace {
 
-/// The number of requests that may wait for a listener's program, where the program gives none or a
-/// larger one: the kernel's default.
+/// Default and maximum of the backlog of rdma_listen(), as in the kernel. The backlog is the number
+/// of connection requests that can wait until the program handles them.
 constexpr unsigned max_backlog = 1024;
 
-/// The loopback address of a family. The InfiniBand family has none, so IPv6's is used for it.
+/// Returns the loopback address of a family. The InfiniBand family has no loopback address, so the
+/// IPv6 loopback address is used for it.
 Address loopback(sa_family_t family) {
     Gid gid{};
     if (family == AF_INET) {
@@ -25,7 +26,8 @@ Address loopback(sa_family_t family) {
     return Address::from_gid(gid, family == family_ib ? sa_family_t{AF_INET6} : family);
 }
 
-/// Gives an id that is bound to the unspecified address a source address. It keeps its port.
+/// Sets the source address of an id that is bound to the unspecified address. The id keeps its
+/// port.
 void set_source(Id& id, const Address& source) {
     const std::uint16_t port = id.source.port();
     if (id.source.family() == source.family()) {
@@ -34,7 +36,7 @@ void set_source(Id& id, const Address& source) {
     }
 }
 
-/// The errno for a destination that is no address of this machine.
+/// Returns the errno for a destination that is not an address of this machine.
 int unreachable(const Address& destination) {
     return destination.family() != family_ib && !route_source(destination) ? ENETUNREACH : ENODEV;
 }
@@ -56,7 +58,8 @@ int Manager::bind(Id& id, const Address& address) {
     }
     Binding binding{id.port_space, address, id.reuse_address,
                     id.family_only.value_or(address.family() == AF_INET)};
-    // An InfiniBand address names the port space itself.
+    // The service ID of an InfiniBand address contains a port space, which replaces the port space
+    // of the id.
     if (const std::uint16_t space = address.service_port_space(); space != 0) {
         binding.port_space = space;
     }
@@ -114,7 +117,8 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     id.destination = destination;
     int error = 0;
     if (destination.is_multicast()) {
-        // A group is reached through the device of the source, which the routing table selects.
+        // A multicast group is reached through the device of the source address. If the id has no
+        // device, the kernel's routing table selects the source address.
         if (!id.route.has_device()) {
             const Address source_address =
                 route_source(destination).value_or(loopback(destination.family()));
@@ -130,7 +134,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
         raise(id, EventType::address_resolved);
         return 0;
     }
-    // The unspecified address means this machine, as in connect(2).
+    // The unspecified address as destination means this machine, as in connect(2).
     const Address target =
         destination.is_unspecified() ? loopback(destination.family()) : destination;
     Device* const remote = find_device(target, error);
@@ -149,7 +153,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
         id.destination.set_port(destination.port());
     }
     if (!id.route.has_device()) {
-        // Both ends are on this machine, so the source is the destination's address.
+        // The destination is on this machine, so its address is used as the source address too.
         set_source(id, target);
         set_device(id.route, *remote, target);
     }

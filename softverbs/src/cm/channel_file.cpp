@@ -66,8 +66,8 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     for (; removed > 0 && unsignalled > 0; --removed) {
         --unsignalled;
     }
-    // A thread in GET_EVENT may have read the byte of a removed event. It finds no event then, and
-    // reads again.
+    // A thread in GET_EVENT may already have read the byte of a removed event. That thread then
+    // finds no event and reads again.
     for (char byte = 0; removed > 0 && !descriptors.empty(); --removed) {
         if (::recv(descriptors.front(), &byte, 1, MSG_DONTWAIT) != 1) {
             return;

@@ -16,23 +16,27 @@ namespace softverbs::cm {
 /// poll(2), epoll(7), O_NONBLOCK and an interrupted wait behave as on the device.
 struct ChannelFile {
     std::deque<Event> events;
-    /// The other end of the socket pair. It hangs up when the program's last descriptor is closed.
+    /// The end of the socket pair that softverbs keeps. epoll(7) reports EPOLLHUP for it when the
+    /// program's last descriptor is closed.
     fabric::UniqueFd signal_end;
-    /// The program's descriptors of the file, more than one after dup(2).
+    /// The program's descriptors of this file. There are several after dup(2).
     std::vector<int> descriptors;
     dev_t device = 0;
     ino_t inode = 0;
-    /// Pending events without a byte, as the socket's buffer was full.
+    /// Number of pending events that have no byte in the socket, because the buffer of the socket
+    /// was full.
     std::size_t unsignalled = 0;
 
-    /// Makes the socket pair. @p flags: of open(2). 0, or an errno.
+    /// Creates the socket pair. @p flags are the flags of open(2). Returns 0 or an errno.
     [[nodiscard]] int open(int flags);
     void push(const Event& event);
-    /// Removes the first event from the queue and stores it in @p event. False: the queue is empty.
+    /// Removes the first event from the queue and stores it in @p event. Returns false if the queue
+    /// is empty.
     [[nodiscard]] bool pop(Event& event);
-    /// Puts back the event that pop() took, with a byte of its own.
+    /// Inserts @p event at the front of the queue, after pop() has removed it, and writes a new
+    /// byte to the socket.
     void push_front(const Event& event);
-    /// Removes the events that @p chosen returns true for.
+    /// Removes all events for which @p chosen returns true.
     void remove(const std::function<bool(const Event&)>& chosen);
 
   private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The commands of <rdma/rdma_user_cm.h>, with the checks and errors of the kernel's ucma.
+// Implements the commands of <rdma/rdma_user_cm.h>, with the checks and errors of the kernel's
+// ucma.
 #include "cm/commands.hpp"
 
 #include <rdma/rdma_user_cm.h>
@@ -24,15 +25,15 @@ namespace softverbs::cm {
 
 namespace {
 
-/// The state that a command works on.
+/// A command that is being executed, and the objects that it uses.
 struct Call {
     Manager& manager;
     ChannelFile& file;
     const Command& command;
 };
 
-/// Copies a command's structure. A shorter input leaves the rest zero, as programs built with older
-/// headers expect.
+/// Copies the input structure of a command. If the program passed a shorter structure, because it
+/// was built with older headers, the remaining fields are 0.
 template <class Input>
 [[nodiscard]] int read_input(const Call& call, Input& input) {
     input = {};
@@ -48,7 +49,8 @@ template <class Response>
     return copy_to_user(address, &response, std::min(size, sizeof response)) ? 0 : EFAULT;
 }
 
-/// Reads a command's structure and calls @p function with it and with the id that it names.
+/// Reads the input structure of a command, finds the id whose handle this structure contains, and
+/// calls @p function with the id and the structure.
 template <class Input, class Function>
 [[nodiscard]] int with_id(const Call& call, const Function& function) {
     Input input;
@@ -59,7 +61,8 @@ template <class Input, class Function>
     return id == nullptr ? errno : function(*id, input);
 }
 
-/// As the function above, for commands that need an id with a device.
+/// Like with_id(), for commands that require an id with a device. Returns EINVAL if the id has
+/// none.
 template <class Input, class Function>
 [[nodiscard]] int with_bound_id(const Call& call, const Function& function) {
     return with_id<Input>(call, [&](Id& id, const Input& input) {
@@ -71,7 +74,8 @@ std::optional<Address> parse(const __kernel_sockaddr_storage& address, std::size
     return size <= sizeof address ? Address::parse(&address, size) : std::nullopt;
 }
 
-/// An address whose size follows from its family.
+/// Parses an IPv4 or IPv6 address in a command that does not contain the size of the address. The
+/// family determines the size.
 std::optional<Address> parse_ip(const sockaddr_in6& address) {
     return Address::parse(
         &address, address.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
@@ -186,7 +190,7 @@ int resolve_route(const Call& call) {
 }
 
 int query_route(const Call& call) {
-    // Programs built with older headers know no device index.
+    // The response structure of older headers ends before ibdev_index and is accepted too.
     if (call.command.output_size < offsetof(rdma_ucm_query_route_resp, ibdev_index)) {
         return ENOSPC;
     }
@@ -363,7 +367,7 @@ int get_event(const Call& call) {
     return 0;
 }
 
-/// A command, and the function of librdmacm that fails when a fault is planned for it.
+/// A command, and the librdmacm function whose planned fault makes this command fail.
 struct Entry {
     int (*execute)(const Call& call);
     std::string_view function;

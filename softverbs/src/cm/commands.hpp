@@ -6,7 +6,8 @@
 
 namespace softverbs::cm {
 
-/// The header of a command that write(2) passed, and the place of what follows it.
+/// The header of a command that the program passed to write(2), and the address and size of the
+/// input that follows it.
 struct Command {
     std::uint32_t number = 0;
     const std::byte* input = nullptr;
@@ -14,16 +15,17 @@ struct Command {
     std::size_t output_size = 0;
 };
 
-/// Reads the header. 0, or EINVAL (too short, or an unknown command), ENOSYS, EFAULT.
+/// Reads the header of a command. Returns 0, or EINVAL (too short, or an unknown command), ENOSYS,
+/// EFAULT.
 [[nodiscard]] int parse_command(const void* buffer, std::size_t size, Command& command);
 
-/// The errno that a planned fault (softverbs_fail_call("rdma_connect", …)) gives this command; 0:
-/// it is executed.
+/// Returns the errno of a fault that is planned for this command, for example by
+/// softverbs_fail_call("rdma_connect", …). Returns 0 if the command must be executed.
 [[nodiscard]] int planned_failure(const Command& command);
 
-/// Executes a command on the file behind @p descriptor. 0, or the errno of the kernel's ucma. The
-/// caller of GET_EVENT has read the byte of an event before; EAGAIN means that the event is gone,
-/// and that the caller has to wait for the next one.
+/// Executes a command on the file behind @p descriptor. Returns 0 or the errno of the kernel's
+/// ucma. Before GET_EVENT, the caller reads the byte of one event from the descriptor. EAGAIN then
+/// means that this event was removed, and that the caller must read again.
 [[nodiscard]] int execute(int descriptor, const Command& command);
 
 } // namespace softverbs::cm

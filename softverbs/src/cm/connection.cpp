@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections: the messages that end and establish them, as the kernel's ib_cm and rdma_cm exchange
-// them.
+// Implements connection establishment and disconnection, with the messages of the kernel's ib_cm
+// and rdma_cm.
 #include <sys/random.h>
 
 #include <algorithm>
@@ -20,20 +20,24 @@ namespace softverbs::cm {
 namespace {
 
 constexpr unsigned attempts = 16; // the first one and the kernel's CMA_MAX_CM_RETRIES
-/// An MRA asks for 4.096 µs * 2^24, some 69 seconds: the kernel's CMA_CM_MRA_SETTING.
+/// Timeout exponent in an MRA: 4.096 µs * 2^24, about 69 seconds, as the kernel's
+/// CMA_CM_MRA_SETTING.
 constexpr unsigned mra_timeout = 24;
-/// A connection's packets may be on their way for 4.096 µs * 2^17 after its end.
+/// Timeout exponent of the timewait state: packets of a connection may still arrive for 4.096 µs *
+/// 2^17 after its end.
 constexpr unsigned timewait_timeout = 17;
 constexpr std::uint8_t max_retries = 7;
-/// On a network a request takes a while to arrive. Here a service is looked up for a fifth of a
-/// second before the request is rejected, as servers such as perftest's listen anew for each
-/// connection, just before the client's next request arrives.
+/// If no process listens at a service, softverbs looks the service up again, every 20 ms for 0.2
+/// seconds, before it rejects the connection request. Servers such as perftest need this: they
+/// listen again for each connection, just before the next request of the client arrives. On a
+/// network the request would arrive later.
 constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
 
-/// IBTA's timeouts: 4.096 µs * 2^exponent.
+/// Converts a timeout exponent of the InfiniBand specification to nanoseconds: 4.096 µs *
+/// 2^exponent.
 constexpr std::uint64_t timeout_ns(unsigned exponent) noexcept {
     return std::uint64_t{4096} << exponent;
 }
@@ -62,7 +66,8 @@ void set_private_data(Message& message, const std::uint8_t* data, std::size_t si
     std::memcpy(message.private_data.data(), data, size);
 }
 
-/// Copies private data into an event, which reports the fixed size of the message's field.
+/// Copies the private data of a message into an event. The event always reports the fixed size of
+/// the private data field of this message.
 template <class Parameters>
 void get_private_data(Parameters& parameters, const Message& message, std::size_t size) noexcept {
     const std::size_t given = std::min<std::size_t>(message.private_data_size, size);
@@ -70,7 +75,8 @@ void get_private_data(Parameters& parameters, const Message& message, std::size_
     parameters.private_data_len = static_cast<std::uint8_t>(size);
 }
 
-/// The port space of an id's service: an InfiniBand address names it itself.
+/// Returns the port space of the service of an id. If the service ID of an InfiniBand address
+/// contains a port space, returns that one; otherwise the port space of the id.
 std::uint16_t service_space(const Id& id, const Address& address) noexcept {
     const std::uint16_t named = address.service_port_space();
     return named != 0 ? named : id.port_space;
@@ -92,9 +98,9 @@ Event rejected(std::uint8_t reason, const Message* message) {
     return event;
 }
 
-/// Handles the packets that have arrived. A NIC acknowledges a message long before a message of the
-/// connection manager overtakes it; here the program could flush a request whose acknowledgement is
-/// in the ring already.
+/// Handles the packets that have arrived. On a NIC an acknowledgement arrives long before a later
+/// message of the connection manager. Without this call, the program could flush a request whose
+/// acknowledgement is already in the ring.
 void handle_arrived_packets() {
     const Guard guard;
     process().engine.progress();
@@ -138,8 +144,8 @@ Exchange& Manager::exchange_with(const Peer& peer) noexcept {
 }
 
 void Manager::send(const Id& id, const Message& message) {
-    // A message that cannot be sent is lost, as on a network. A timer or the loss of the peer ends
-    // the wait for its answer.
+    // A message that cannot be sent is lost, as on a network. The wait for a reply then ends when
+    // the timer expires or when the peer process ends.
     static_cast<void>(exchange_with(id.peer).send(id.peer, message));
 }
 
@@ -221,7 +227,8 @@ void Manager::look_up_again(Id& id, const Message& request) {
         set_deadline(id, service_lookup_interval_ns);
         return;
     }
-    // No process listens at this service, so this process makes the answer of the remote host.
+    // No process listens at this service, so this process generates the reply that the remote host
+    // would send.
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));
@@ -392,7 +399,8 @@ int Manager::notify(Id& id, std::uint32_t event) {
     return 0;
 }
 
-/// Sends the message that ends the peer's wait, when an id is destroyed.
+/// Called when an id is destroyed. Sends the peer a REJ, DREQ, DREP or SIDR_REP, so that the peer
+/// does not wait for this id any longer.
 void Manager::withdraw(Id& id) {
     Message made = message(id, MessageType::rej);
     made.status = reject::consumer_defined;
@@ -478,7 +486,8 @@ void Manager::received_request(const Peer& from, const Message& message) {
     id.peer_qp_num = message.qp_num;
     id.retry_count = message.retry_count;
     id.rnr_retry_count = message.rnr_retry_count;
-    // What one side may initiate, the other one must have the resources to respond to.
+    // The initiator depth of the peer limits the requests that this side must respond to, and the
+    // responder resources of the peer limit the requests that this side may send.
     id.responder_resources = message.initiator_depth;
     id.initiator_depth = message.responder_resources;
 
@@ -598,7 +607,7 @@ void Manager::received(const Peer& from, const Message& message) {
                 state == Exchanged::rep_sent || state == Exchanged::rep_received) {
                 received_reject(id, message);
             } else if (state == Exchanged::established) {
-                // The peer's id was destroyed before it received the RTU.
+                // The peer destroyed its id before it received the RTU.
                 received_disconnect(id);
             }
             break;
@@ -637,7 +646,8 @@ void Manager::received(const Peer& from, const Message& message) {
     }
 }
 
-/// The end of a process ends its ids, and each of them sends a last message: see withdraw().
+/// Called when the process of a peer has ended. For each id that is connected to this process,
+/// raises the event that the last message of the peer (see withdraw()) would raise.
 void Manager::lost(const Peer& peer) {
     for (const auto& [handle, each] : ids_) {
         Id& id = *each;

@@ -23,12 +23,13 @@ constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_des
 
 namespace {
 
-/// The kernel's misc devices have major number 10. The minor number is one that the kernel assigns
-/// dynamically, where it has no rdma_cm of its own.
+/// Device numbers that fstat(2) reports if the kernel has no rdma_cm device. The kernel's misc
+/// devices have major number 10; their minor numbers can be assigned dynamically.
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// Stands for the files of a parent process.
+/// A placeholder for files that the parent process opened. In the child, their descriptors refer to
+/// it.
 ChannelFile& orphans() noexcept {
     static auto* const one = new ChannelFile;
     return *one;
@@ -42,7 +43,8 @@ bool kernel_status(int descriptor, struct stat& status) noexcept {
     return ::syscall(SYS_fstat, descriptor, &status) == 0;
 }
 
-/// Removes a descriptor from its file. Returns the file, where it was its last descriptor.
+/// Removes a descriptor from its file. Returns the file if this was its last descriptor; otherwise
+/// returns null.
 ChannelFile* remove(int descriptor) noexcept {
     ChannelFile* const file = entry(descriptor).exchange(nullptr);
     if (file == nullptr || file == &orphans()) {
@@ -68,7 +70,7 @@ bool is_device(int descriptor) {
     }
     Manager* const there = existing_manager();
     if (there == nullptr) {
-        return true; // A child by fork(2), and a descriptor of its parent.
+        return true; // a child by fork(2) with a descriptor of its parent
     }
     const std::scoped_lock guard(there->lock);
     ChannelFile* const file = entry(descriptor).load();
@@ -128,7 +130,7 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
         error = planned_failure(command);
     }
     if (file_of(descriptor) == nullptr) {
-        error = EBADF; // A child by fork(2), and a descriptor of its parent.
+        error = EBADF; // a child by fork(2) with a descriptor of its parent
     }
     const int saved_errno = errno;
     if (error == 0 && command.number == RDMA_USER_CM_CMD_GET_EVENT) {
@@ -137,12 +139,14 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             return -1;
         }
         do {
-            // O_NONBLOCK, signals and cancellation do what they do to any read(2).
+            // The wait for an event is a read(2) of a socket, so that O_NONBLOCK, signals and
+            // thread cancellation have their usual effect.
             char byte = 0;
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
-                // Another thread closed the file's last descriptor. The device's file exists for as
-                // long as a thread waits in it, and then no event arrives any more.
+                // Another thread has closed the last descriptor of the file. With the kernel's
+                // device, this thread would then wait forever: its wait keeps the device file open,
+                // but no event can arrive.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {

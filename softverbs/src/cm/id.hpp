@@ -40,7 +40,7 @@ enum class EventType : std::uint32_t {
     timewait_exit,
 };
 
-/// What rdma_cm has done with an id: the states of the kernel's rdma_cm.
+/// The state of an id, as in the kernel's rdma_cm.
 enum class State {
     idle,
     bound,
@@ -51,7 +51,7 @@ enum class State {
     listening,
 };
 
-/// What the connection manager has exchanged with the peer: the states of the kernel's ib_cm.
+/// The state of the message exchange with the peer, as in the kernel's ib_cm.
 enum class Exchanged {
     nothing,
     req_sent,
@@ -67,9 +67,9 @@ enum class Exchanged {
     sidr_rep_sent,
 };
 
-/// A port of a device, and the addresses of both ends of a route from it.
+/// A route: the local device and port, and the addresses of both ends.
 struct Route {
-    unsigned device = 0; // index of the soft device
+    unsigned device = 0; // index of the softverbs device
     __be64 guid = 0;
     std::uint8_t port = 0; // 0: the id has no device
     bool ethernet = false;
@@ -83,7 +83,7 @@ struct Route {
     Gid dgid{};
     std::uint16_t slid = 0;
     std::uint16_t dlid = 0;
-    /// Path records that queries report: 0 until the route is resolved.
+    /// Number of path records that queries report; 0 before the route is resolved.
     unsigned paths = 0;
 
     /// The destination is on another host.
@@ -104,17 +104,19 @@ struct Multicast {
 /// An event that GET_EVENT has not reported yet.
 struct Event {
     rdma_ucm_event_resp response{};
-    /// The id whose count of reported events includes this one.
+    /// The id whose events_reported counts this event.
     Id* owner = nullptr;
     Multicast* multicast = nullptr;
-    /// The id that a connection request made.
+    /// The id that was created for a connection request; null for other events.
     Id* request = nullptr;
 };
 
-/// An rdma_cm_id, as the kernel keeps it for a user. See manager.hpp for who changes it.
+/// The state of an rdma_cm_id that the kernel would keep. Only the Manager changes it, with its
+/// lock held.
 struct Id {
     std::uint32_t handle = 0;
-    /// The program's word for the id. 0: no event is reported, as the program does not know the id.
+    /// The value by which the program identifies the id in events. 0: the program does not know the
+    /// id yet, so no event is reported.
     std::uint64_t uid = 0;
     ChannelFile* file = nullptr;
     unsigned events_reported = 0;
@@ -135,13 +137,15 @@ struct Id {
 
     // A listener's.
     unsigned backlog = 0;
-    /// Ids of requests that GET_EVENT has not reported yet: their listener.
+    /// The listener that received the connection request of this id. Set only until GET_EVENT has
+    /// reported the request.
     Id* listener = nullptr;
 
     // A connection's.
     Peer peer;
-    /// A request to a service that no process has yet, and how often it has been looked up.
+    /// A connection request that was not sent, because no process listens at the service yet.
     std::unique_ptr<Message> unsent_request;
+    /// Number of times that this service was looked up.
     unsigned lookups = 0;
     /// The host of the destination has not answered yet which process has the service.
     bool searching = false;
@@ -154,13 +158,15 @@ struct Id {
     std::uint8_t initiator_depth = 0;
     std::uint8_t retry_count = 0;
     std::uint8_t rnr_retry_count = 0;
-    /// When to give up waiting in the present state, in nanoseconds of CLOCK_MONOTONIC; 0: never.
+    /// Time at which the wait in the present state ends, in nanoseconds of CLOCK_MONOTONIC; 0: no
+    /// limit.
     std::uint64_t deadline = 0;
 
     std::list<Multicast> groups;
 
     [[nodiscard]] bool datagram() const noexcept { return qp_type == IBV_QPT_UD; }
-    /// Bytes of a REQ's or SIDR_REQ's private data that the IP addresses take.
+    /// Returns the number of bytes in the private data of a REQ or SIDR_REQ that the IP addresses
+    /// use.
     [[nodiscard]] std::size_t private_data_offset() const noexcept {
         return source.family() == family_ib ? 0 : private_data::ip_header;
     }

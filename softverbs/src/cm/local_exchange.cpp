@@ -21,13 +21,14 @@ namespace {
 
 constexpr unsigned slot_bits = 16;
 constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
-/// Messages that one call of progress() reads from a link, so that others get their turn.
+/// Maximum number of messages that one call of progress() reads from one connection, so that the
+/// messages on other connections are not delayed.
 constexpr int messages_per_turn = 64;
 /// Maximum number of messages that wait for a peer that does not read. Further messages are lost,
 /// and their senders time out.
 constexpr std::size_t max_waiting = 4096;
 
-/// The first packet on a link, from the process that connected.
+/// The first message on a connection, sent by the process that has connected.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t message_size;
@@ -36,7 +37,8 @@ struct Hello {
 
 std::string cm_directory() {
     std::string path = fabric::default_directory();
-    // Makes the directory itself where it is missing, and checks who may enter it.
+    // Creates the rendezvous directory if it does not exist, and checks that only this user can
+    // enter it.
     const fabric::Rendezvous parent(path);
     return path + "/cm";
 }
@@ -74,7 +76,7 @@ bool LocalExchange::alive(unsigned slot) const {
         return ::fstatat(rendezvous_.fd(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
                !rendezvous_.lock(slot, false);
     } catch (const std::system_error&) {
-        return true; // The lock cannot be examined. Nothing may be taken from its process.
+        return true; // The lock cannot be examined, so treat its process as alive.
     }
 }
 
@@ -183,7 +185,8 @@ void LocalExchange::accept_all() {
         if (!socket) {
             return;
         }
-        // Another user's process cannot pass the directory's permissions; a descriptor of it can.
+        // The directory permissions exclude processes of other users, but such a process may have
+        // received a descriptor of the directory. Its connection is closed.
         if (fabric::peer_process(socket.get())) {
             static_cast<void>(add(std::move(socket), Peer{}));
         }
@@ -199,7 +202,8 @@ void LocalExchange::receive(Link& link, Receiver& receiver) {
             if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
                 return;
             }
-            // A process of another version ends here; its requests find no connection.
+            // A process with another version of softverbs sends a different hello. Its connection
+            // is closed.
             link.broken = size != sizeof hello || hello.magic != Message::current_magic ||
                           hello.message_size != sizeof(Message) || hello.process == 0;
             link.peer.process = hello.process;

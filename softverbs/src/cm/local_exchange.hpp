@@ -14,27 +14,28 @@ namespace softverbs::cm {
 /// Slots in the rendezvous directory: the maximum number of processes on one machine.
 inline constexpr unsigned max_processes = 1024;
 
-/// The exchange between processes of one user on this machine. Each process listens on a SEQPACKET
-/// socket in its slot; the first message from another process connects to it. The end of a process
-/// is the end of its connections.
+/// The exchange between processes of the same user on this machine. Each process listens on a
+/// SEQPACKET socket in the rendezvous directory. The first message to another process connects to
+/// the socket of that process. When a process ends, its connections are closed.
 class LocalExchange final : public Exchange {
   public:
-    /// Takes a slot in the directory cm inside the rendezvous directory.
+    /// Takes a slot in the subdirectory cm of the rendezvous directory.
     /// @param is_usable  as for fabric::Slot
-    /// @throws std::system_error as fabric::Rendezvous and fabric::Slot
+    /// @throws std::system_error  the errors of fabric::Rendezvous and fabric::Slot
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
         return true;
     });
     ~LocalExchange() override;
 
-    /// This process, as other processes of this machine address it.
+    /// The identity of this process for other processes of this machine.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
     [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept { return rendezvous_; }
-    /// Whether the process in a slot lives. False for this process's own slot.
+    /// Returns whether the process in a slot of the directory is alive.
     [[nodiscard]] bool alive(unsigned slot) const;
-    /// Removes this process's files. Safe while another thread uses the object.
+    /// Removes the files of this process. It can be called while another thread uses the object.
     void remove_files() const noexcept;
-    /// After fork(2), in the child: closes the descriptors and leaves the files to the parent.
+    /// For the child process after fork(2): closes the descriptors. The files belong to the parent
+    /// and are kept.
     void abandon() noexcept;
 
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
@@ -44,7 +45,7 @@ class LocalExchange final : public Exchange {
   private:
     struct Link {
         fabric::UniqueFd socket;
-        Peer peer; // process 0: its hello has not come yet
+        Peer peer; // process is 0 until its hello has arrived
         std::deque<Message> waiting;
         bool broken = false;
     };

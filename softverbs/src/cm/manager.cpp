@@ -27,7 +27,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// The kernel's rdma_cm: 4.096 µs * 2^20, some 4 seconds, for each of 16 attempts.
+/// Default timeout exponent for a response, as in the kernel's rdma_cm: 4.096 µs * 2^20, about 4
+/// seconds, for each of 16 attempts.
 constexpr unsigned default_response_timeout = 20;
 constexpr unsigned max_response_timeout = 31;
 
@@ -71,8 +72,8 @@ void after_fork_in_parent() {
     making.unlock();
 }
 void after_fork_in_child() {
-    // The child makes a manager of its own when it needs one. Its parent's keeps its memory: the
-    // program may have stopped in the middle of a change to it.
+    // The child creates its own manager when it needs one. The memory of the parent's manager is
+    // not freed, because a change to it may be incomplete.
     if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
         parents->abandon();
         parents->lock.unlock();
@@ -96,7 +97,7 @@ Manager* manager() {
     if (Manager* const there = the_manager.load(); there != nullptr) {
         return there;
     }
-    // The last process that ends removes the directory, which can happen between the calls here.
+    // Another process that ends may remove the directory between these calls. Try again then.
     for (int attempt = 0;; ++attempt) {
         try {
             auto* const made = new Manager;
@@ -150,7 +151,8 @@ Manager::Manager()
         watch(network_->fd(), network_ready);
     }
     watch(wake_.get(), woken);
-    // The thread takes no signals: the program's handlers run in the program's threads.
+    // All signals are blocked in the thread, so that the program's signal handlers run in the
+    // program's threads.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -166,7 +168,8 @@ Manager::Manager()
 }
 
 void Manager::at_exit() noexcept {
-    // Another thread, or the one that a signal handler interrupted, may hold the lock.
+    // The lock is not taken, because another thread, or a function that a signal handler
+    // interrupted, may hold it.
     registry_->release_all();
     exchange_->remove_files();
     registry_->remove_unused();
@@ -222,7 +225,8 @@ void Manager::run() {
                 std::uint64_t value = 0;
                 static_cast<void>(::read(wake_.get(), &value, sizeof value));
             } else {
-                // The last descriptor of a file is closed, by a call that is not watched.
+                // The last descriptor of a file was closed by a call that softverbs does not
+                // intercept.
                 const auto file = std::ranges::find_if(files_, [what](const auto& each) {
                     return reinterpret_cast<std::uint64_t>(each.get()) == what;
                 });
@@ -284,7 +288,8 @@ int Manager::open_file(int flags, ChannelFile*& file) {
 
 void Manager::close_file(ChannelFile& file) {
     for (bool found = true; found;) {
-        // Destroying an id destroys the ids of its pending requests as well, so begin anew.
+        // Destroying an id also destroys the ids of its pending connection requests, so search
+        // again from the start.
         const auto id = std::ranges::find_if(
             ids_, [&file](const auto& each) { return each.second->file == &file; });
         found = id != ids_.end();
@@ -335,7 +340,8 @@ unsigned Manager::destroy_id(Id& id) {
     if (id.listener != nullptr) {
         ++id.listener->backlog;
     }
-    // Requests to it that the program has not seen end with it.
+    // Connection requests to this id that the program has not received yet are destroyed with the
+    // id.
     std::vector<Id*> requests;
     id.file->remove([&](const Event& event) {
         if (event.owner == &id && event.request != nullptr) {

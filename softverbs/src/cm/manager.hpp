@@ -20,15 +20,15 @@
 
 namespace softverbs::cm {
 
-/// Everything that this process has of connection management: open files, ids, bound ports, the way
-/// to other processes, and a thread that receives messages and runs timers while the program does
-/// something else. One lock guards all of it. The lock of the verbs objects (objects/process.hpp)
-/// may be taken with this one held, never the other way round.
+/// Connection management of this process: the open files, the ids, the bound ports, the exchange of
+/// messages with other processes, and a thread that receives messages and runs timers. One lock
+/// protects all of it. A thread that holds this lock may take Process::lock (objects/process.hpp),
+/// but not the other way round.
 ///
-/// Functions that commands call return 0 or the errno of the kernel's rdma_cm.
+/// Functions that implement commands return 0 or the errno of the kernel's rdma_cm.
 class Manager final : Exchange::Receiver, NetworkExchange::Requests {
   public:
-    /// @throws std::system_error as LocalExchange and Registry
+    /// @throws std::system_error  the errors of LocalExchange and Registry
     Manager();
     Manager(const Manager&) = delete;
     Manager& operator=(const Manager&) = delete;
@@ -36,18 +36,18 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     std::mutex lock;
 
-    // Files.
-    /// A new file with one descriptor, which is @p file's only one.
+    /// Opens a file with one descriptor, and stores the file in @p file. Returns 0 or an errno.
     [[nodiscard]] int open_file(int flags, ChannelFile*& file);
-    /// Destroys the file's ids as close(2) of the last descriptor does.
+    /// Destroys a file and its ids, as close(2) of the last descriptor does.
     void close_file(ChannelFile& file);
 
     // Ids.
     [[nodiscard]] Id* create_id(ChannelFile& file, std::uint64_t uid, std::uint16_t port_space,
                                 ibv_qp_type qp_type);
-    /// The id of a file. Null, with errno: ENOENT (no such id), EINVAL (another file's).
+    /// Returns the id with @p handle in @p file. On failure returns null and sets errno: ENOENT (no
+    /// such id), EINVAL (the id belongs to another file).
     [[nodiscard]] Id* find_id(const ChannelFile& file, std::uint32_t handle) const;
-    /// Returns the number of events reported.
+    /// Destroys an id. Returns the number of events that GET_EVENT has reported for it.
     unsigned destroy_id(Id& id);
     void migrate_id(Id& id, ChannelFile& file);
     [[nodiscard]] Multicast* find_group(const ChannelFile& file, std::uint32_t handle, Id*& owner);
@@ -58,7 +58,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     [[nodiscard]] int resolve_address(Id& id, const Address& source, const Address& destination);
     [[nodiscard]] int resolve_route(Id& id);
     [[nodiscard]] int join(Id& id, const Address& group, std::uint64_t uid, std::uint32_t& handle);
-    /// Returns the number of events reported.
+    /// Leaves a multicast group. Returns the number of events that GET_EVENT has reported for it.
     unsigned leave(Id& owner, Multicast& group);
 
     // Connections: connection.cpp.
@@ -70,16 +70,15 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     [[nodiscard]] int disconnect(Id& id);
     [[nodiscard]] int notify(Id& id, std::uint32_t event);
 
-    // Events.
-    /// Queues an event of an id, unless the program does not know the id yet.
+    /// Queues an event of an id. Does nothing if the program does not know the id yet.
     void raise(Id& id, EventType type, int status = 0);
     void raise(Id& id, const Event& event);
-    /// DEVICE_REMOVAL for every id on a device.
+    /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for every id that uses the device.
     void device_removed(unsigned device);
 
-    /// At exit: removes this process's files, and waits for nothing.
+    /// Call this at process exit: removes the files of this process. It never waits.
     void at_exit() noexcept;
-    /// After fork(2), in the child, which never uses the object again.
+    /// For the child process after fork(2). The child never uses the object again.
     void abandon() noexcept;
 
   private:
@@ -133,18 +132,19 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::vector<std::unique_ptr<ChannelFile>> files_;
     std::map<std::uint32_t, std::unique_ptr<Id>> ids_;
     std::map<std::uint32_t, Id*> by_communication_id_;
-    std::set<std::pair<std::uint64_t, std::uint32_t>> deadlines_; // with the id's handle
+    std::set<std::pair<std::uint64_t, std::uint32_t>> deadlines_; // deadline and handle of the id
     std::uint32_t next_handle_ = 0;
     std::uint32_t next_group_ = 0;
     std::uint32_t next_communication_id_ = 1;
-    /// 4.096 µs * 2^response_timeout_, as verbs counts timeouts.
+    /// Timeout exponent for a response: 4.096 µs * 2^response_timeout_.
     unsigned response_timeout_;
     std::thread thread_;
 };
 
-/// The process's manager: made at the first call. Null, with errno: it cannot be made.
+/// Returns the manager of this process. The first call creates it. Returns null and sets errno if
+/// it cannot be created.
 [[nodiscard]] Manager* manager();
-/// The same, without making one.
+/// Returns the manager of this process, or null if it was not created yet.
 [[nodiscard]] Manager* existing_manager() noexcept;
 
 } // namespace softverbs::cm

@@ -39,9 +39,9 @@ inline constexpr std::uint8_t unsupported = 1;
 inline constexpr std::uint8_t rejected = 2;
 } // namespace sidr
 
-/// Maximum private data that a user may give, and the size that the receiver's event reports: as on
-/// the wire, private data has a fixed size and is padded with zeros. A REQ and a SIDR_REQ to an IP
-/// address lose 36 bytes to the IP addressing header (IBTA annex A11).
+/// Maximum length of the private data that a program may pass. Private data has a fixed size on the
+/// wire and is padded with zeros, so the event of the receiver also reports this length. In a REQ
+/// or SIDR_REQ to an IP address, the IP addressing header uses 36 of these bytes (IBTA annex A11).
 namespace private_data {
 inline constexpr std::size_t ip_header = 36;
 inline constexpr std::size_t req = 92;
@@ -58,7 +58,7 @@ struct WireAddress {
     std::uint16_t port;
 };
 
-/// One CM message. Integers are little-endian. Only messages of the same version are understood.
+/// One CM message. Integers are little-endian. Messages of another protocol version are rejected.
 struct Message {
     static constexpr std::uint32_t current_magic = 0x314d4353; // "SCM1"
 
@@ -68,7 +68,7 @@ struct Message {
     std::uint8_t qp_type;
     std::uint8_t private_data_size;
     std::uint32_t sender_id;    // the sender's communication ID
-    std::uint32_t recipient_id; // the recipient's communication ID; 0 where it is unknown
+    std::uint32_t recipient_id; // the recipient's communication ID; 0 if it is unknown
     std::uint16_t port_space;
     std::uint8_t mtu; // enum ibv_mtu
     std::uint8_t flow_control;

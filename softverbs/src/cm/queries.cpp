@@ -11,8 +11,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// The kernel counts its devices; softverbs's are not among them. librdmacm then finds the device
-/// by its GUID.
+/// A device index means a device of the kernel, so softverbs devices have none. librdmacm then
+/// finds the device by its GUID.
 constexpr std::uint32_t no_device_index = ~0U;
 constexpr std::uint8_t rate_40_gbps = 7; // IBV_RATE_40_GBPS
 constexpr std::uint8_t exactly = 2;      // selector of rate, MTU and packet life time

@@ -12,15 +12,17 @@ namespace {
 
 constexpr std::uint8_t roce_hop_limit = 64;
 
-/// Types whose requests are acknowledged, as initiator or as target.
+/// Returns whether queue pairs of this type send requests that are acknowledged.
 bool initiates(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 }
+/// Returns whether queue pairs of this type acknowledge the requests that they receive.
 bool responds(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
 }
 
-/// Twice the packets' life time. The devices' own delay is shorter.
+/// Returns the acknowledgement timeout: the value that the program has set, otherwise twice the
+/// packet life time. The ACK delay of softverbs devices is shorter.
 std::uint8_t acknowledgement_timeout(const Id& id) noexcept {
     constexpr int max_timeout = 31;
     return id.ack_timeout.value_or(
@@ -78,7 +80,7 @@ void fill_address_vector(ib_uverbs_ah_attr& address, const Route& route) {
     address.dlid = route.dlid;
     address.sl = route.sl;
     address.port_num = route.port;
-    // Within a subnet InfiniBand needs no GRH; RoCE has nothing else.
+    // An InfiniBand address within a subnet needs no GRH. A RoCE address always has a GRH.
     if (route.ethernet) {
         address.is_global = 1;
         std::copy(route.dgid.begin(), route.dgid.end(), address.grh.dgid);
@@ -93,7 +95,8 @@ int queue_pair_attributes(const Id& id, std::uint32_t state, ib_uverbs_qp_attr& 
         return EINVAL;
     }
     attributes = {};
-    // A datagram's queue pair, and one that is not connected yet, depends on the id's port only.
+    // The attributes of a datagram queue pair, and of a queue pair that is not connected yet,
+    // depend only on the port of the id.
     const bool connected = id.communication_id != 0 && !id.datagram();
     if (connected && (id.exchanged == Exchanged::nothing || id.exchanged == Exchanged::timewait)) {
         return EINVAL;
@@ -105,7 +108,7 @@ int queue_pair_attributes(const Id& id, std::uint32_t state, ib_uverbs_qp_attr& 
         to_init(id, attributes);
     } else if (state == IBV_QPS_RTR || state == IBV_QPS_RTS) {
         if (id.exchanged == Exchanged::req_sent) {
-            return EINVAL; // The REP names the peer's queue pair.
+            return EINVAL; // The number of the peer's queue pair is unknown before the REP.
         }
         state == IBV_QPS_RTR ? to_receive(id, attributes) : to_send(id, attributes);
     } else {

@@ -44,7 +44,7 @@ std::uint16_t some_port() noexcept {
 
 } // namespace
 
-/// One binding. The record is free if its owner is 0.
+/// The address and port that one id has bound. The record is free if owner is 0.
 struct Registry::Record {
     std::uint64_t owner;
     Gid address;
@@ -59,14 +59,15 @@ struct Registry::Record {
 
 struct Registry::File {
     std::uint64_t magic;
-    std::uint64_t used; // records from here on have never been used
-    /// The process in each slot: a record of an earlier process in the slot is not valid.
+    std::uint64_t used; // number of records that have ever been in use
+    /// The process that has each slot of the rendezvous directory (Peer::process). A record whose
+    /// owner is an earlier process of the same slot is not valid.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };
 
-/// Excludes other processes. Bounded: a process that is stopped while it holds the lock does not
-/// stop the others for good.
+/// Locks the file against other processes. The wait is limited, so a process that is stopped while
+/// it holds the lock does not block the other processes forever.
 class Registry::Lock {
   public:
     explicit Lock(int fd) : fd_(fd) {
@@ -102,7 +103,7 @@ Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
     std::optional<Lock> lock;
     struct stat status {};
     do {
-        // A process that ended may have removed the file between the calls here.
+        // Another process that ends may remove the file between these calls.
         lock.reset();
         fd_.reset(::openat(exchange.rendezvous().fd(), "ports",
                            O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
@@ -157,7 +158,7 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // While this process holds the lock, no other process opens the file here.
+    // While this process holds the lock, no other process can start to use the file.
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
         return;
     }
@@ -297,7 +298,8 @@ std::optional<Peer> Registry::find(std::uint16_t port_space, const Address& dest
             !valid(record)) {
             continue;
         }
-        // A listener at the very address goes before one at all addresses.
+        // A listener that is bound to exactly this address has priority over a listener at the
+        // unspecified address.
         if (best == nullptr || is_unspecified(best->address, best->family)) {
             best = &record;
         }

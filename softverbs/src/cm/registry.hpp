@@ -16,41 +16,44 @@ struct Binding {
     std::uint16_t port_space = 0;
     Address address;
     bool reuse_address = false;
-    /// The id receives requests to addresses of its own family only.
+    /// The id receives only connection requests to addresses of its own family.
     bool family_only = false;
 };
 
-/// The bound ports of all processes of this user on this machine, in a file that the processes map.
-/// What a process that was killed had bound is free again.
+/// The ports that all processes of this user on this machine have bound. They are in a file that
+/// these processes map. The ports of a process that was killed become free.
 class Registry {
   public:
-    /// Place of a binding in the file.
+    /// Index of a binding in the file.
     using Index = std::uint32_t;
 
-    /// @param exchange outlives the registry
-    /// @throws std::system_error what open(2) and mmap(2) say
+    /// @param exchange  must outlive the registry
+    /// @throws std::system_error  the errors of open(2) and mmap(2)
     explicit Registry(const LocalExchange& exchange);
     ~Registry();
     Registry(const Registry&) = delete;
     Registry& operator=(const Registry&) = delete;
 
-    /// Binds a port; where @p binding has port 0, selects one and stores it there. 0, or the
-    /// kernel's errno: EADDRINUSE (the same address), EADDRNOTAVAIL (one of the two is unspecified,
-    /// or no port is left), EACCES (a privileged port), EAGAIN (another process holds the lock).
+    /// Binds an address and a port. If @p binding has port 0, selects a free port and stores it
+    /// there. Returns 0 or the errno of the kernel: EADDRINUSE (the same address is bound),
+    /// EADDRNOTAVAIL (one of the two conflicting addresses is unspecified, or no port is free),
+    /// EACCES (a privileged port), EAGAIN (another process holds the lock).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Makes a bound id the receiver of requests. 0, or EADDRINUSE, EADDRNOTAVAIL: another id that
-    /// shares the port by SO_REUSEADDR's counterpart listens already.
+    /// Makes a bound id a listener. Returns 0, EADDRINUSE or EADDRNOTAVAIL (another id that shares
+    /// the port by RDMA_OPTION_ID_REUSEADDR already listens), or EAGAIN (another process holds the
+    /// lock).
     [[nodiscard]] int listen(Index index);
     void release(Index index) noexcept;
-    /// The process that listens at an address.
+    /// Returns the process that listens at an address; no value if there is none.
     [[nodiscard]] std::optional<Peer> find(std::uint16_t port_space,
                                            const Address& destination) const;
 
-    /// After fork(2), in the child: frees nothing.
+    /// For the child process after fork(2): frees nothing, because the bindings belong to the
+    /// parent.
     void abandon() noexcept;
-    /// Frees all that this process has bound. Safe while another thread uses the object.
+    /// Frees all bindings of this process. It can be called while another thread uses the object.
     void release_all() noexcept;
-    /// Removes the file and its directory, unless another process has a slot in the directory.
+    /// Removes the file and its directory, unless another process uses the directory.
     void remove_unused() const noexcept;
 
   private:
@@ -68,8 +71,8 @@ class Registry {
     File* file_ = nullptr;
 };
 
-/// Whether an id with this bound address receives requests to @p destination, which has the same
-/// port.
+/// Returns whether an id that is bound to the address @p bound receives connection requests to @p
+/// destination, which has the same port.
 [[nodiscard]] bool accepts(const Address& bound, bool family_only, const Address& destination);
 
 } // namespace softverbs::cm

@@ -10,7 +10,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// 4.096 µs * 2^16, some 0.3 seconds: the kernel's value for RoCE.
+/// Exponent of the packet life time: 4.096 µs * 2^16, about 0.3 seconds, as the kernel uses for
+/// RoCE.
 constexpr std::uint8_t packet_life_time = 16;
 
 Gid gid_of(const ibv_gid& native) noexcept {
@@ -19,7 +20,8 @@ Gid gid_of(const ibv_gid& native) noexcept {
     return gid;
 }
 
-/// Position of @p wanted in the port's GID table, a RoCE v2 entry before others; -1: none.
+/// Returns the index of @p wanted in the GID table of a port, preferably of a RoCE v2 entry; -1 if
+/// it is not in the table.
 int find_gid(const Port& port, const Gid& wanted) {
     int found = -1;
     for (const ibv_gid_entry& entry : port.gids) {
@@ -30,8 +32,8 @@ int find_gid(const Port& port, const Gid& wanted) {
     return found;
 }
 
-/// The entry that stands for an address at this port: the address's own, or else the last RoCE v2
-/// entry, or the first entry.
+/// Returns the GID table entry that represents an address at this port: the entry with that
+/// address, otherwise the last RoCE v2 entry, otherwise the first entry.
 const ibv_gid_entry* gid_for(const Port& port, const Address& address) {
     const int own = find_gid(port, address.gid());
     const ibv_gid_entry* chosen = nullptr;

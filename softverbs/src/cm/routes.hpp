@@ -7,12 +7,14 @@
 
 namespace softverbs::cm {
 
-/// The device that an address of this machine leads to: the one that has the address as a GID.
-/// Otherwise the n-th interface leads to the n-th device, as does 127.0.0.n. Null, with @p error:
-/// EADDRNOTAVAIL (no interface has the address), ENODEV (there are no devices).
+/// Returns the device for an address of this machine: the device that has the address in a GID
+/// table. If there is none, the n-th network interface and the address 127.0.0.n belong to the n-th
+/// device. On failure returns null and sets @p error: EADDRNOTAVAIL (no interface has the address),
+/// ENODEV (there are no devices).
 [[nodiscard]] Device* find_device(const Address& address, int& error);
 
-/// Fills in the route's local port for packets from a local address.
+/// Fills in the local device, port and addresses of a route, for packets from the address @p
+/// source.
 void set_device(Route& route, Device& device, const Address& source);
 
 /// Fills in the route's remote LID and GID for a destination at a device of this machine.

@@ -11,8 +11,9 @@ namespace softverbs::cm {
 
 namespace {
 
-/// The kernel moves the bytes, so that a bad address is an error and not a SIGSEGV. Where a
-/// security policy forbids that, they are moved directly.
+/// Completes a copy by process_vm_readv(2) or process_vm_writev(2), and returns whether it
+/// succeeded. These calls return an error for an invalid address instead of raising SIGSEGV. If a
+/// security policy forbids them, copies with memcpy(3).
 bool copied(ssize_t moved, std::size_t size, void* to, const void* from) noexcept {
     if (moved < 0 && (errno == EPERM || errno == ENOSYS)) {
         std::memcpy(to, from, size);

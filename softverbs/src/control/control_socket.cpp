@@ -39,7 +39,8 @@ constexpr unsigned longest_period_ms = 60'000;
 constexpr unsigned most_flaps = 1'000'000;
 constexpr int command_timeout_ms = 1000;
 
-/// A port that will change its state @p changes_left times; the next change is at @p due.
+/// A port whose state will change @p changes_left more times; the next change is at the time @p
+/// due.
 struct Flap {
     unsigned device;
     std::uint8_t port;
@@ -48,7 +49,7 @@ struct Flap {
     Clock::time_point due;
 };
 
-/// State of the control thread. It has its own lock, because commands take Process::lock.
+/// State of the control thread. It has its own lock, because the commands take Process::lock.
 struct Control {
     std::mutex lock;
     bool started = false;
@@ -151,8 +152,8 @@ void serve_client(int listener) {
     if (!client || !fabric::peer_process(client.get())) {
         return; // the client belongs to another user
     }
-    // A command is one record. The wait has a time limit, so a client that sends nothing only
-    // delays the next client.
+    // The client sends a command as one message. The wait has a time limit, so a client that sends
+    // nothing only delays the next client.
     pollfd readable{client.get(), POLLIN, 0};
     std::array<char, 4096> buffer{};
     const ssize_t size = ::poll(&readable, 1, command_timeout_ms) == 1
@@ -182,7 +183,8 @@ void run(int listener, int wake) noexcept {
                 serve_client(listener);
             }
         } catch (const std::exception&) {
-            // Without memory the command is not executed, and the client sees a closed connection.
+            // If there is no memory, the command is not executed, and the client detects the closed
+            // connection.
         }
     }
 }
@@ -216,8 +218,8 @@ void remove_unused_sockets(const std::string& directory) {
 }
 
 UniqueFd listen_at(const std::string& path) {
-    // The socket is renamed when it listens. A socket file at which no process listens would be
-    // removed by other processes.
+    // The socket gets its final name when it listens, because other processes remove socket files
+    // on which no process listens.
     const std::string unfinished = path + ".new";
     const auto address = address_of(unfinished);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -230,8 +232,8 @@ UniqueFd listen_at(const std::string& path) {
     return socket;
 }
 
-/// Starts the control thread. The caller holds the lock. All signals are blocked in the thread,
-/// because they belong to the program.
+/// Starts the control thread. The caller holds the lock of @p here. All signals are blocked in the
+/// thread, so that they are delivered to the program's threads.
 void start_thread(Control& here) {
     here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const std::string directory = fabric::default_directory();
@@ -266,7 +268,7 @@ void start() noexcept {
             start_thread(here);
         }
     } catch (const std::exception&) {
-        return; // without a usable directory nobody can send commands
+        return; // without a usable directory, no command can arrive
     }
 }
 

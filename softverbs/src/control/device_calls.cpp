@@ -20,7 +20,8 @@ constexpr std::uint32_t max_gids = 1024;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint8_t link_disabled = 3;
 
-/// Calls @p function with a device and returns its result; ENODEV when there is no such device.
+/// Calls @p function with the device number @p index. Returns the result of @p function, or ENODEV
+/// if there is no such device.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
     try {
@@ -32,7 +33,8 @@ int with_device(unsigned index, const Function& function) {
     }
 }
 
-/// Calls @p function with a device and one of its ports; EINVAL when there is no such port.
+/// Calls @p function with a device and its port @p number. Returns the result of @p function, or
+/// EINVAL if there is no such port.
 template <class Function>
 int with_port(unsigned index, unsigned number, const Function& function) {
     return with_device(index, [&](Device& device) {

@@ -14,15 +14,16 @@ class Disorder {
     /// ":<seed>". An empty text disables all. Returns 0, or EINVAL without a change.
     int set(std::string_view text);
 
-    /// Acknowledgements and other responses are sent late.
+    /// Returns whether acknowledgements and other responses are sent late.
     [[nodiscard]] bool acks() const noexcept { return acks_; }
-    /// Requests of different queue pairs overtake each other.
+    /// Returns whether requests of different queue pairs may overtake each other.
     [[nodiscard]] bool qps() const noexcept { return qps_; }
-    /// The data of RDMA writes becomes visible late.
+    /// Returns whether the data of RDMA writes becomes visible late.
     [[nodiscard]] bool writes() const noexcept { return writes_; }
     [[nodiscard]] bool any() const noexcept { return any_; }
 
-    /// A random delay in nanoseconds: 0 in half of the calls, otherwise up to one millisecond.
+    /// Returns a random delay in nanoseconds: 0 in half of the calls, otherwise up to one
+    /// millisecond.
     [[nodiscard]] std::uint64_t delay_ns() noexcept;
 
   private:

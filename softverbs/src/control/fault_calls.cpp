@@ -14,8 +14,8 @@ namespace softverbs {
 
 namespace {
 
-/// Calls @p function with Process::lock held. EINVAL when the handle belongs to the real
-/// libibverbs.
+/// Calls @p function with Process::lock held. Returns its result, or EINVAL if the handle belongs
+/// to the real libibverbs.
 template <class Native, class Function>
 int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {

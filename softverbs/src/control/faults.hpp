@@ -10,10 +10,10 @@
 
 namespace softverbs {
 
-/// The faults that a test has planned and that have not happened yet. See softverbs.h.
+/// The faults that a test has planned and that have not occurred yet. See softverbs.h.
 class Faults {
   public:
-    /// These return 0, or EINVAL.
+    /// These functions return 0 or EINVAL.
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
     int set(std::string_view text);
@@ -21,19 +21,19 @@ class Faults {
     [[nodiscard]] unsigned pending() const;
     void clear();
 
-    /// Entry points that can fail call this first, with their public name, such as "ibv_alloc_pd".
-    /// Returns the errno to fail with, or 0.
+    /// Every entry point that can fail calls this function first, with its public name, such as
+    /// "ibv_alloc_pd". Returns the errno to fail with, or 0.
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
-    /// Whether packet() may return a fault.
+    /// Returns whether packet() may return a fault.
     [[nodiscard]] bool affects_packets() const { return !packets_.empty() || slow_ms_ != 0; }
     struct PacketFault {
         softverbs_packet_fault what;
         unsigned delay_ms;
     };
-    /// The engine calls this for each packet before it sends it. Returns the fault to apply to the
-    /// packet; null: none.
+    /// Returns the fault for the next packet, or null if there is none. The engine calls this
+    /// function before it sends each packet.
     [[nodiscard]] const PacketFault* packet() {
         return affects_packets() ? packet_slowly() : nullptr;
     }
@@ -58,7 +58,7 @@ class Faults {
     PacketFault current_{};
     bool dm_exhausted_ = false;
     bool dmabufs_unmappable_ = false;
-    /// Every packet is delayed by this; 0: none is.
+    /// Delay of every packet in milliseconds; 0: no delay.
     unsigned slow_ms_ = 0;
 };
 

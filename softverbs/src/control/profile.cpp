@@ -84,7 +84,8 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // NICs with moderation have fields of 16 and 12 bits for these values.
+    // Maximum values of NICs that support moderation: 16 bits for the count and 12 bits for the
+    // period.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
 }
@@ -115,7 +116,7 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);
-    // The other bytes are those of a locally administered EUI-64.
+    // All other bytes of the GUID are those of a locally administered EUI-64.
     return guid ^ htobe64(first_guid & ~std::uint64_t{0xffff'ffff});
 }
 
@@ -261,7 +262,8 @@ std::string profile_names() {
 
 namespace {
 
-/// The first number that no device of the kernel has: of "uverbs2", 3.
+/// Returns the first uverbs number that no kernel device has. For example, if the last one is
+/// "uverbs2", returns 3.
 unsigned first_uverbs_number() {
     const KernelPaths kernel;
     unsigned first = 0;

@@ -10,7 +10,7 @@ namespace softverbs {
 
 namespace {
 
-/// Index of the device of this host that has this LID or GID; -1: none.
+/// Returns the index of the device of this host that has this LID or GID; -1 if there is none.
 int device_of_this_host(const ibv_ah_attr& address) {
     for (const auto& device : process().devices) {
         for (const Port& port : device->ports) {

@@ -15,11 +15,12 @@ namespace softverbs {
 /// connection that delivered the packet.
 inline constexpr std::uint8_t device_by_address = 0xff;
 
-/// The destination that an address vector leads to.
+/// The destination of an address vector: a device of this host, or another host.
 struct Destination {
     /// Index of the device, or device_by_address; -1: no device has this address.
     int device = -1;
-    /// Addresses of both hosts; zeros: the destination is on this host.
+    /// Addresses of this host and of the destination host; all zeros if the destination is on this
+    /// host.
     fabric::Route route;
 };
 
@@ -27,8 +28,8 @@ struct Destination {
 /// @param from  the sending device
 [[nodiscard]] Destination destination_of(const Device& from, const ibv_ah_attr& address);
 
-/// Whether a packet is for the device of @p qp, and, if @p qp is connected, comes from the host of
-/// its peer.
+/// Returns whether a packet is for the device of @p qp. If @p qp is connected, the packet must also
+/// come from the host of its peer.
 /// @param from  connection that delivered the packet; null: from this process
 /// @param index  device index in the packet
 [[nodiscard]] bool is_addressed_to(const Qp& qp, const fabric::Connection* from,

@@ -7,14 +7,16 @@
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
-// Implements SOFTVERBS_DISORDER. Packets of one queue pair stay in order within each lane. Packets
-// of different queue pairs, the two lanes, and the visibility of written data may be reordered.
+// Implements SOFTVERBS_DISORDER, which delays packets and written data in order to reorder them.
+// Requests of one queue pair stay in order, and so do its responses. Packets of different queue
+// pairs, requests relative to responses, and the visibility of written data may be reordered.
 
 namespace softverbs {
 
 namespace {
 
-/// Maximum number of bytes of delayed writes. It bounds the memory when the target does not poll.
+/// Maximum number of bytes of delayed RDMA writes. It limits the memory use if the target does not
+/// poll.
 constexpr std::size_t most_held_bytes = std::size_t{1} << 20U;
 
 } // namespace

@@ -140,8 +140,8 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // The send queue must drain. Requests in flight that did not request an ACK are sent
-            // again with an ACK request.
+            // A queue pair in SQD drains its send queue. Requests in flight that did not request an
+            // ACK are sent again with an ACK request.
             if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }
@@ -161,7 +161,8 @@ void Engine::flushed(Qp& qp) {
 }
 
 void Engine::destroyed(Qp& qp) {
-    // What the queue pair has acknowledged and sent has left it.
+    // The delayed packets of this queue pair count as sent, so send them before the queue pair is
+    // freed.
     implementation_->send_late_packets(qp.number());
     implementation_->forget(qp);
     withdraw_responses();

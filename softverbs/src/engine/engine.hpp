@@ -26,17 +26,19 @@ class Engine {
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    /// Joins the rendezvous of processes and starts the agent thread, which makes progress when the
-    /// program does not poll. Later calls do nothing. 0, or an errno; a message on stderr then says
-    /// what to do.
+    /// Makes this process reachable for other processes through the rendezvous directory, and
+    /// starts the agent thread, which makes progress when the program does not poll. Later calls do
+    /// nothing. Returns 0 or an errno; on failure it prints a message on stderr that says what to
+    /// do.
     [[nodiscard]] int start();
-    /// The slot of this process: the upper bits of its queue pair numbers. Valid after start().
+    /// Returns the slot of this process, a number that forms the upper bits of its queue pair
+    /// numbers. Valid after start().
     [[nodiscard]] unsigned slot() const noexcept;
 
     /// Call this after requests were posted to a queue pair in state RTS.
     void posted(Qp& qp);
-    /// Handles arrived packets, continues sends that waited for room in a lane, and runs expired
-    /// timers. ibv_poll_cq() and ibv_start_poll() call this.
+    /// Handles arrived packets, continues sends that waited for room in a connection, and runs
+    /// expired timers. ibv_poll_cq() and ibv_start_poll() call this.
     void progress();
     /// Call this before the program waits for an event: it will not poll, so the agent thread
     /// starts to make progress at once.
@@ -54,8 +56,8 @@ class Engine {
     /// Call this after the state or number of ports has changed: resumes queue pairs that can send
     /// again.
     void ports_changed();
-    /// Call this before memory that peers may read becomes invalid. A direct copy that a peer makes
-    /// of it afterwards fails, and the peer requests the data again.
+    /// Call this before memory becomes invalid that read responses have offered to peers for a
+    /// direct copy. A direct copy after this call fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
     /// Withdraws the permission of other processes to write directly into memory of this process.
     /// When it returns, no direct write is in progress. Later writes arrive as packets, and the
@@ -64,8 +66,9 @@ class Engine {
     /// Call this before a mapping is freed. It requests the peers to unmap the memory.
     void unshare(std::uint32_t id);
 
-    /// How the process connected last gets data of this process's private memory: "process_vm"
-    /// (by process_vm_readv(2)), "records" (in packets) or "none yet".
+    /// Returns how the most recently connected process reads private memory of this process:
+    /// "process_vm" (with process_vm_readv(2)), "records" (the data is sent in packets) or "none
+    /// yet".
     [[nodiscard]] const char* pull_method() const noexcept;
     /// Call this in the child after fork(2), with Process::lock held: drops the connections of the
     /// parent without closing them.
@@ -75,7 +78,7 @@ class Engine {
     void shutdown(std::unique_lock<Lock>& lock);
 
     struct Implementation;
-    /// For tests that inject packets.
+    /// Gives tests access to the engine, so that they can inject packets.
     [[nodiscard]] Implementation& implementation() noexcept { return *implementation_; }
 
   private:

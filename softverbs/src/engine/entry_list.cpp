@@ -10,7 +10,7 @@ namespace softverbs {
 
 namespace {
 
-/// Larger than the payload of a packet.
+/// Size of a buffer in bytes. It is larger than the payload of a packet.
 constexpr std::size_t buffer_length = std::size_t{64} * 1024;
 using Buffer = std::array<std::byte, buffer_length>;
 
@@ -123,7 +123,7 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
                      std::span<const fabric::Segment> segments) const {
     int error = 0;
     for (const fabric::Segment& in_record : segments) {
-        // a copy, because the sender can still change the record
+        // a copy, because the sender can still change the segment in shared memory
         const fabric::Segment segment = in_record;
         const auto stands = [&] { return from == nullptr || from->stands(lane, segment.offer); };
         error = error == 0 && !stands() ? ESTALE : error;

@@ -23,12 +23,13 @@ namespace softverbs {
 /// The current time of CLOCK_MONOTONIC, in nanoseconds.
 [[nodiscard]] std::uint64_t now_ns() noexcept;
 
-/// Data up to this many bytes is sent in packets, because two copies of it cost less than one
-/// direct copy. A power of two plus room for the header of a protocol above verbs.
-/// A direct copy: a packet names memory, and its receiver copies the data out of the sender's
-/// memory.
+/// Messages of up to this many bytes are sent in packets, because copying them twice takes less
+/// time than one direct copy. In a direct copy, the packet contains only the address of the data,
+/// and the receiver copies the data from the memory of the sender. The value is a power of two plus
+/// room for the header of a protocol above verbs.
 inline constexpr std::size_t small_message = 8192 + 256;
-/// Maximum data of one packet in bytes, so that a lane has room for several packets.
+/// Maximum number of data bytes in one packet. A connection has room for several packets of this
+/// size.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 
 /// A packet to send: the header and the parts of its payload.
@@ -40,7 +41,7 @@ struct Outgoing {
     std::size_t count = 1;
     std::array<fabric::Segment, max_sge> segments; // set by set_segments()
 
-    /// Makes the first @p number segments the payload of the packet.
+    /// Makes the first @p number elements of segments the payload of the packet.
     void set_segments(std::size_t number);
     [[nodiscard]] std::span<const std::span<const std::byte>> all() {
         parts[0] = std::as_bytes(std::span(&header, 1));
@@ -52,38 +53,41 @@ struct Outgoing {
 struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
-    /// A read response has named memory for a direct copy, and the peer may not have copied it yet.
+    /// A read response has offered memory of this process for a direct copy, and the peer may not
+    /// have copied it yet.
     bool may_fetch_responses = false;
 };
 
 struct Engine::Implementation : fabric::Handler {
     // transmit.cpp: sends packets to queue pairs of this process and of others.
 
-    /// Finds the process of queue pair @p number, on the host of @p route. Sets @p connection to
-    /// the connection to it, or to null for this process. Returns false if no process has this
-    /// slot, or if it cannot be reached.
+    /// Finds the process that owns the queue pair @p number on the host of @p route. The upper bits
+    /// of a queue pair number are the slot, which identifies the process. Sets @p connection to the
+    /// connection to that process, or to null if it is this process. Returns false if no process
+    /// has the slot, or if the process cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
-    /// Sends a packet, or applies a planned fault to it.
+    /// Sends a packet. If a fault is planned for the packet, applies the fault.
     /// @param to  the connection; null: to this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
-    /// Appends a packet to those between queue pairs of this process.
+    /// Queues a packet from a queue pair of this process to another queue pair of this process.
     void append_local(fabric::Lane lane, std::span<const std::byte> record);
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
                std::uint32_t source = 0);
-    /// Whether the memory that a delayed packet names for a direct copy is still valid.
+    /// Returns whether the memory that a delayed packet offers for a direct copy is still valid.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
-    /// Describes windows as segments, from which the other process can copy directly. Returns the
-    /// number of segments; 0: the other process cannot access this memory.
+    /// Describes memory ranges (windows) as segments, from which the other process can copy
+    /// directly. Returns the number of segments, or 0 if the other process cannot access this
+    /// memory.
     [[nodiscard]] std::size_t describe(fabric::Connection* to, fabric::Lane lane,
                                        std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
-    /// Withdraws the segments of this queue pair's requests in flight, so that peers no longer copy
-    /// from them. Afterwards the program may change their memory.
+    /// Withdraws the memory that requests in flight of this queue pair offer for direct copies.
+    /// Peers do not copy from this memory afterwards, so the program may change it.
     static void withdraw_requests(Qp& qp) noexcept;
 
-    // receive.cpp: handles packets that arrive from other processes, and from this one (null).
+    // receive.cpp: handles packets from other processes, and from this process (a null connection).
 
     [[nodiscard]] bool on_request(fabric::Connection& from,
                                   std::span<const std::byte> record) override;
@@ -120,15 +124,16 @@ struct Engine::Implementation : fabric::Handler {
     /// Marks all requests in flight to be sent again, from the oldest unacknowledged one. Call
     /// run() next.
     void resend(Qp& qp);
-    /// Like resend(), and sends the data in packets, because a direct copy has failed.
-    /// @param withdrawn  the peer withdrew the memory, as when it deregistered a region: later
-    ///                   requests copy directly again
+    /// Like resend(), for use after a direct copy has failed: sends the data again in packets.
+    /// @param withdrawn  whether the copy failed because the peer has withdrawn the memory, for
+    ///         example to deregister a region; later requests are then copied directly again
     void resend_as_records(Qp& qp, bool withdrawn);
-    /// Drops a connection that was closed, and the packet counts that refer to it.
+    /// Removes a closed connection from a queue pair, and resets the packet counts of this
+    /// connection.
     static void disconnect(Qp& qp) noexcept;
     /// Whether a request with this packet sequence number is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
-    /// Completes the requests in flight of a UC queue pair: no response will arrive.
+    /// Completes the requests in flight of a UC queue pair, because no response will arrive.
     void give_up_responses(Qp& qp);
     /// Completes the oldest request with an error status, and moves the queue pair to the error
     /// state.
@@ -136,26 +141,26 @@ struct Engine::Implementation : fabric::Handler {
 
     // short_send.cpp and short_receive.cpp: the usual case of small requests.
 
-    /// Sends the next request of the queue pair on the fast path. Returns false, and has changed
-    /// nothing, if OutboundRequest must send it.
+    /// Sends the next request of the queue pair on the fast path. If the fast path cannot send it,
+    /// returns false and changes nothing; OutboundRequest then sends the request.
     [[nodiscard]] bool send_short(Qp& qp);
     /// Delivers a request with a short header to a queue pair of this process.
     void deliver_short(const ShortHeader& header, std::span<const std::byte> data, bool is_inline);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
-    /// Executes an RDMA write directly in the memory of the other process, which has granted it.
+    /// Executes an RDMA write by a direct copy into memory that the other process has granted.
     /// Returns false if a packet must be sent instead.
     [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request,
                                       std::span<const std::byte> data);
-    /// Grants the other process direct writes to the same region. Called after a write was
-    /// executed.
+    /// Grants the other process direct writes to the memory region of a request. Called after an
+    /// RDMA write to this region was executed.
     void grant_writes(const Qp& qp, fabric::Connection& to, const ShortHeader& header);
-    /// Executes a request with a short header on the fast path. Returns false, and has changed
-    /// nothing, if InboundRequest must execute it.
+    /// Executes a request with a short header on the fast path. If the fast path cannot execute it,
+    /// returns false and changes nothing; InboundRequest then executes the request.
     [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);
     [[nodiscard]] bool execute_short(fabric::Connection* from, const ShortHeader& header,
                                      std::span<const std::byte> data);
-    /// Handles an ACK with a short header, if no read or atomic is in flight. False: receive() does
-    /// it, and nothing has changed.
+    /// Handles an ACK with a short header, if no read or atomic is in flight. Otherwise returns
+    /// false and changes nothing; receive() then handles the ACK.
     [[nodiscard]] bool receive_short_ack(fabric::Connection* from,
                                          std::span<const std::byte> record);
     [[nodiscard]] static bool receive_short_send(Qp& qp, const ShortHeader& header,
@@ -165,13 +170,15 @@ struct Engine::Implementation : fabric::Handler {
 
     // disorder.cpp
 
-    /// The time until which disorder delays a packet of the queue pair @p source; 0: no delay.
+    /// Returns the time until which SOFTVERBS_DISORDER delays a packet of the queue pair @p source,
+    /// in nanoseconds of CLOCK_MONOTONIC; 0: no delay.
     [[nodiscard]] std::uint64_t late_until(fabric::Lane lane, std::uint32_t source);
-    /// Sends the late packets of a queue pair at once; 0: of all.
+    /// Sends the delayed packets of the queue pair @p source at once; if @p source is 0, those of
+    /// all queue pairs.
     void send_late_packets(std::uint32_t source);
     void hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
                     std::span<const std::byte> bytes);
-    /// Makes the data of all writes visible.
+    /// Makes the data of all delayed RDMA writes visible.
     void release_writes() {
         if (!held_writes.empty()) [[unlikely]] {
             release_held_writes();
@@ -190,8 +197,9 @@ struct Engine::Implementation : fabric::Handler {
     void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
     void raise_moderated(std::uint64_t now);
-    /// Whether a datagram should wait for room in a full lane, instead of being dropped: true as
-    /// long as the other process takes packets out of the lane. Sets a timer.
+    /// Called when a datagram does not fit into a full connection. If the datagram must wait for
+    /// room, sets a timer and returns true. If it must be dropped, returns false: the other process
+    /// has read no packets since an earlier wait expired.
     [[nodiscard]] bool worth_waiting(Qp& qp);
     /// Time of the earliest deadline, CLOCK_MONOTONIC in nanoseconds; 0: none.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
@@ -221,7 +229,7 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Qp*> stalled;
     unsigned waiting_for_receivers = 0;
 
-    /// Packets between queue pairs of this process. Their buffers are reused.
+    /// A packet between queue pairs of this process. The buffers are reused.
     struct Local {
         fabric::Lane lane = fabric::Lane::requests;
         std::vector<std::byte> record;
@@ -236,12 +244,12 @@ struct Engine::Implementation : fabric::Handler {
         fabric::Connection* to;
         fabric::Lane lane;
         std::vector<std::byte> record;
-        std::uint32_t source = 0; // queue pair of a packet that disorder delays; otherwise 0
+        std::uint32_t source = 0; // SOFTVERBS_DISORDER: queue pair of the packet; otherwise 0
     };
     std::vector<Delayed> delayed;
 
-    /// Data of an RDMA write that disorder delays. The window stays valid, because all delayed data
-    /// is released before a region is deregistered.
+    /// Data of an RDMA write that SOFTVERBS_DISORDER delays. The target memory (window) stays
+    /// valid, because all delayed data is written before a memory region is deregistered.
     struct HeldWrite {
         std::uint64_t due;
         std::uint32_t qp_number;
@@ -261,11 +269,11 @@ struct Engine::Implementation : fabric::Handler {
 
     std::unordered_map<fabric::Connection*, Peer> peers;
     fabric::Connection* last_peer = nullptr;
-    /// Connections to processes that may execute writes in this one.
+    /// Connections to the processes that may write directly into memory of this process.
     std::vector<fabric::Connection*> granted;
 
-    /// Prints one line, once in a process, when the slot of a queue pair number has no process and
-    /// had none before: a peer with another SOFTVERBS_DIR looks like that.
+    /// Prints a message, once per process, if no process has the slot of a queue pair number (its
+    /// upper bits) or had it before. A typical cause is a peer with another SOFTVERBS_DIR.
     void report_missing_process(std::uint32_t number);
     std::set<unsigned> slots_seen;
     bool missing_process_reported = false;

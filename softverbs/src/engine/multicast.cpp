@@ -13,7 +13,8 @@ namespace softverbs {
 
 namespace {
 
-/// The slots of the other processes of this user, by the sockets in the rendezvous directory.
+/// Returns the slots (numbers) of the other processes of this user, from the socket files in the
+/// rendezvous directory.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
     std::vector<unsigned> slots;
     std::error_code error;
@@ -31,7 +32,7 @@ std::vector<unsigned> other_processes(const fabric::Node& node) {
 } // namespace
 
 bool OutboundRequest::multicast(const EntryList& entries) {
-    // A process that has no room, or has ended, misses the datagram.
+    // A process that has ended, or whose connection has no room, does not receive the datagram.
     to_ = nullptr;
     if (!send_fragment(entries, request_.length, true)) {
         return false;

@@ -45,7 +45,7 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     if (record.size() < sizeof(PacketHeader)) {
         return false;
     }
-    // A copy, because the sender can still change the record.
+    // A copy, because the sender can still change the header in shared memory.
     std::memcpy(&packet.header, record.data(), sizeof(PacketHeader));
     const PacketHeader& header = packet.header;
     if (header.magic != packet_magic || header.kind > PacketHeader::Kind::atomic_result ||

@@ -12,10 +12,10 @@
 
 namespace softverbs {
 
-/// Header of a packet between two queue pairs. Between processes, a packet is one record of a
-/// fabric lane. After the header follows the data, or segments that name memory for a direct copy
-/// by the receiver. Packets of other processes are not trusted: parse_packet() checks the format,
-/// and the engine checks everything else.
+/// Header of a packet between two queue pairs. Data follows the header, or segments, which describe
+/// memory of the sender for a direct copy by the receiver. Between processes, a packet is sent as
+/// one record of the fabric (fabric/node.hpp). Packets of other processes are not trusted:
+/// parse_packet() checks the format, and the engine checks everything else.
 struct PacketHeader {
     enum class Kind : std::uint8_t {
         // Requests
@@ -60,13 +60,15 @@ struct PacketHeader {
     std::uint64_t remote_address;
     std::uint32_t rkey;
     std::uint32_t qkey;
-    /// Length of the whole message, and offset of this packet's data in it, in bytes.
+    /// Length of the whole message in bytes.
     std::uint64_t length;
+    /// Offset of this packet's data in the message, in bytes.
     std::uint64_t offset;
-    /// In a datagram with a global route, this field holds a GlobalRoute.
+    /// The operand of an atomic. In a datagram with a global route, this field contains a
+    /// GlobalRoute.
     std::uint64_t compare_add;
     std::uint64_t swap;
-    /// Bytes of data, or number of segments.
+    /// Number of data bytes, or number of segments if the packet contains segments.
     std::uint32_t payload;
     std::uint32_t checksum;
     std::uint16_t source_lid;
@@ -74,7 +76,8 @@ struct PacketHeader {
     std::uint8_t service_level;
     std::uint8_t rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
-    /// Reads and atomics: number of them that the requester has in flight, including this one.
+    /// Reads and atomics only: number of reads and atomics that the requester has in flight,
+    /// including this request.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
@@ -101,10 +104,10 @@ struct GlobalRoute {
 }
 
 /// The header of the most frequent packets of connected queue pairs: a send or a write whose data
-/// is in this record completely, or an ack. The length of the data is that of the record. What is
-/// not in it is 0 in a PacketHeader.
+/// is completely in this packet, or an ACK. The length of the data is the length of the packet
+/// minus the header. A field of PacketHeader that is missing here has the value 0.
 struct ShortHeader {
-    /// ShortHeader::form and the ibv_qp_type.
+    /// The bit form, which marks a short header, and the ibv_qp_type.
     std::uint8_t form_and_service;
     PacketHeader::Kind kind;
     std::uint8_t flags;
@@ -114,17 +117,17 @@ struct ShortHeader {
     std::uint32_t psn;
     std::uint32_t imm_or_key;
     std::uint32_t rkey;
-    /// Writes only: all other kinds end before it.
+    /// Writes only: the headers of all other kinds end before this field.
     std::uint64_t remote_address;
 
-    /// No byte of packet_magic has this bit.
+    /// Marks a short header. No byte of packet_magic has this bit.
     static constexpr std::uint8_t form = 0x80;
     /// Flags that a short header may have.
     static constexpr std::uint8_t known_flags = PacketHeader::has_immediate |
                                                 PacketHeader::has_invalidate |
                                                 PacketHeader::solicited | PacketHeader::ack_request;
 
-    /// The bytes that a header of a kind has in the record.
+    /// Returns the size in bytes of a short header of this kind.
     [[nodiscard]] static constexpr std::size_t size(PacketHeader::Kind kind) noexcept {
         return kind == PacketHeader::Kind::write ? 32 : 24;
     }
@@ -132,7 +135,7 @@ struct ShortHeader {
 };
 static_assert(sizeof(ShortHeader) == 32 && offsetof(ShortHeader, remote_address) == 24);
 
-/// Writes the bytes of a header that its kind has.
+/// Writes a short header, with the size that its kind requires.
 inline void write_short_header(std::byte* record, const ShortHeader& header) noexcept {
     if (header.kind == PacketHeader::Kind::write) {
         std::memcpy(record, &header, ShortHeader::size(PacketHeader::Kind::write));
@@ -141,7 +144,8 @@ inline void write_short_header(std::byte* record, const ShortHeader& header) noe
     }
 }
 
-/// Copies the short header from a record. Returns false if the record has none.
+/// Copies the short header of a packet to @p header. Returns false if the packet has no short
+/// header.
 [[nodiscard]] inline bool read_short_header(std::span<const std::byte> record,
                                             ShortHeader& header) noexcept {
     constexpr std::size_t shortest = ShortHeader::size(PacketHeader::Kind::send);

@@ -30,7 +30,7 @@ bool port_is_up(Qp& qp) {
 
 bool Engine::Implementation::on_request(fabric::Connection& from,
                                         std::span<const std::byte> record) {
-    // A request is accepted only when the lane of responses has room for its response.
+    // A request is accepted only if the connection has room for its response.
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
@@ -51,7 +51,7 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     std::vector<Qp*> waiting;
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
-        // An earlier run() may have flushed this queue pair.
+        // A call of run() in this loop may have flushed this queue pair.
         if (!qp->requester.stalled) {
             continue;
         }

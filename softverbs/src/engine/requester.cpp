@@ -13,7 +13,8 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // Where it is unless there are local requests in between, which have no number.
+        // The request is at this position unless local requests, which have no PSN, precede it in
+        // the queue.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&
@@ -122,7 +123,7 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // These are positions in the packets of the closed connection.
+    // These fields count packets of the closed connection.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;
@@ -162,8 +163,8 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
         requester.records_until = std::max(requester.records_until, requester.resent_until);
         return;
     }
-    // After a failed direct copy, the next 2^n requests send their data in packets; n is the number
-    // of failures since a direct copy succeeded.
+    // After a direct copy has failed, the next 2^n requests send their data in packets. n is the
+    // number of direct copies that have failed since the last one that succeeded.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);

@@ -14,7 +14,8 @@ namespace softverbs {
 [[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-/// Whether the response returns data, so that each request needs its own response.
+/// Returns whether the response to a request contains data. Each such request needs its own
+/// response.
 [[nodiscard]] inline bool returns_data(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
@@ -28,7 +29,8 @@ namespace softverbs {
            request.state == SendRequest::State::sending;
 }
 
-/// Position of the sent request with this packet sequence number; sends.end(): there is none.
+/// Returns the position of the sent request with this packet sequence number; sends.end() if there
+/// is none.
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
 /// Subtracts a request from the counters of reads in flight.
 void discount(Qp& qp, SendRequest& request) noexcept;
@@ -78,7 +80,8 @@ class OutboundRequest {
     Step connected();
     /// Whether the request must wait for earlier reads and atomics (fence, max_rd_atomic).
     [[nodiscard]] bool has_to_wait() const;
-    /// Fails the request when all earlier requests have completed; until then, waits for them.
+    /// Completes the request with an error status, after all earlier requests have completed. Until
+    /// then, makes the request wait.
     Step fail_in_turn(ibv_wc_status status);
     /// Checks the request itself: its length, and whether the queue pair may send it at all.
     [[nodiscard]] ibv_wc_status check_request() const;
@@ -86,7 +89,7 @@ class OutboundRequest {
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;
-    /// Sends the request, or the part of it for which the lane has room.
+    /// Sends the request. If the connection has room only for a part of it, sends that part.
     Step send_data(const EntryList& entries);
     Step send_read();
     std::optional<fabric::Sent> send_fragment(const EntryList& entries, std::uint64_t length,
@@ -100,7 +103,7 @@ class OutboundRequest {
     std::uint64_t position_;
     SendRequest& request_;
     fabric::Connection* to_ = nullptr;
-    /// The request is sent for the first time, or again from its beginning.
+    /// Whether the request is sent for the first time, or again from its beginning.
     bool begins_ = false;
 };
 

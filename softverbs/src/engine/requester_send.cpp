@@ -34,7 +34,8 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 } // namespace
 
 Step OutboundRequest::operator()() {
-    // A NIC reads memory behind its own writes to it.
+    // A NIC reads memory after its own earlier writes to it, so make the delayed writes visible
+    // first.
     engine_.release_writes();
     if (is_local(request_.opcode)) {
         return local();
@@ -48,7 +49,7 @@ std::uint64_t OutboundRequest::data_length() const {
 
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
-        // Earlier requests may not have requested an ACK. Send them again with an ACK request.
+        // Earlier requests may not have requested an ACK, so send them again with an ACK request.
         if (qp_.is_reliable() && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);
@@ -73,7 +74,8 @@ Step OutboundRequest::local() {
     const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
                            : invalidate(qp_, request_.invalidate_rkey);
     if (!done) {
-        // The "memory management operation error" of the InfiniBand specification, for both.
+        // The InfiniBand specification has one error for a failed bind and for a failed local
+        // invalidate: "memory management operation error".
         return fail_in_turn(IBV_WC_MW_BIND_ERR);
     }
     request_.state = State::done;
@@ -288,7 +290,8 @@ std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entr
 }
 
 bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent) {
-    // A late packet carries its data: the memory is the program's again once the request completes.
+    // With SOFTVERBS_DISORDER, a delayed packet contains its data, because the program may change
+    // the memory as soon as the request has completed.
     if (process().disorder.qps() || request_.is_inline || position_ < requester_.records_until ||
         request_.length <= small_message || request_.offset != 0) {
         return false;
@@ -335,8 +338,8 @@ Step OutboundRequest::send_data(const EntryList& entries) {
         }
         request_.offset += length;
     } while (request_.offset < total);
-    // UC: a request whose data was copied into packets is done. Its sender does not learn what
-    // happens to the packets.
+    // A UC request is done when its data was copied into packets. The sender is not notified of
+    // their delivery.
     if (sent == fabric::Sent::sent && qp_.type() == IBV_QPT_UC) {
         request_.state = State::done;
     }
@@ -366,7 +369,8 @@ Step OutboundRequest::send_read() {
         }
     }
     if (sent == fabric::Sent::sent && request_.offset + length < request_.length) {
-        // The next part is requested when this one has arrived. Later requests wait.
+        // When this part of the data has arrived, the next part is requested. Later requests wait
+        // until then.
         request_.record = to_ == nullptr ? 0 : to_->sent();
         request_.awaiting = true;
         return Step::wait;

@@ -37,8 +37,8 @@ bool InboundRequest::in_sequence() {
     if (!reliable()) {
         // UC: a first packet starts a new message. A message with a lost packet is dropped.
         if (header_.offset == 0) {
-            // A duplicate that names memory for a direct copy is ignored: its sender may have
-            // changed the memory.
+            // A duplicate that offers memory for a direct copy is ignored, because its sender may
+            // have changed that memory.
             const bool twice = ahead == psn_mask && (header_.flags & PacketHeader::to_fetch) != 0;
             responder_.expected_psn = twice ? responder_.expected_psn : header_.psn;
             responder_.in_message = false;
@@ -156,7 +156,8 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // A UC requester gets a NAK only when it waits for a direct copy of its data.
+    // A UC requester waits for a response only after it has offered memory for a direct copy. Only
+    // then it gets a NAK.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;

@@ -34,8 +34,8 @@ class InboundRequest {
 
     [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
     void datagram();
-    /// Whether the packet has the expected sequence number. Otherwise handles a duplicate, or sends
-    /// a NAK for a gap.
+    /// Checks the packet sequence number. If it is the expected one, returns true. Otherwise
+    /// handles a duplicate, or sends a NAK for a missing packet, and returns false.
     bool in_sequence();
     void duplicate();
     void duplicate_atomic();

@@ -145,8 +145,9 @@ void InboundRequest::send() {
     }
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
-        // A class J error: the message is acknowledged, because its data has arrived, and the error
-        // is the responder's alone. The status is that of the kernel's rxe driver.
+        // A class J error of the InfiniBand specification: the message is acknowledged, because its
+        // data has arrived, and only the responder fails. The completion status is that of the
+        // kernel's rxe driver.
         send_ack();
         complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
@@ -159,9 +160,9 @@ void InboundRequest::send() {
 void InboundRequest::write() {
     Window window{};
     const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-    // The last packet of a message carries the immediate data and takes a receive request, the
-    // first packet carries the key. With a single packet the receive request comes first, so a
-    // write with a bad key completes it with IBV_WC_LOC_ACCESS_ERR.
+    // For a write with immediate data, the first packet contains the rkey, and the last packet
+    // takes a receive request. If the message has a single packet, the receive request is taken
+    // first, so a write with an invalid rkey completes it with IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
     if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
         (with_immediate && single_packet && !have_receive()) ||
@@ -287,7 +288,8 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     const bool adds = header_.kind == Kind::fetch_add;
     std::uint64_t before = header_.compare_add;
     if (is_unmapped(window)) {
-        // Atomic only among devices of this process, which share Process::lock.
+        // The operation is atomic only among the devices of this process, because they share
+        // Process::lock.
         if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
             return std::nullopt;
         }
@@ -329,7 +331,7 @@ void InboundRequest::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            // If this fails, store() fails as well.
+            // put() fails only if the memory was revoked. store() then fails as well.
             static_cast<void>(entries.put(0, make_grh(header_)));
         }
         if (!store(entries)) {

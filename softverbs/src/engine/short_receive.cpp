@@ -20,7 +20,7 @@ namespace {
 using Kind = PacketHeader::Kind;
 
 /// Returns the destination queue pair if it is connected, in the state RTS, and the packet came
-/// from its peer; null otherwise, and then the general path decides.
+/// from its peer. Otherwise returns null, and InboundRequest handles the packet.
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
@@ -101,7 +101,7 @@ bool Engine::Implementation::receive_short_ack(fabric::Connection* from,
     ++process().counters.received;
     std::uint64_t next = qp->sends.first();
     if (!qp->signal_all) {
-        // As retire() completes unsignaled requests.
+        // Unsignaled requests before this one complete as in retire().
         for (; next <= position && next < qp->requester.next &&
                qp->sends[next].state >= SendRequest::State::sent &&
                (qp->sends[next].flags & IBV_SEND_SIGNALED) == 0;
@@ -148,7 +148,8 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return true;
     }
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    // All values are read before the first one is written: the compiler knows no overlap then.
+    // All values are read before the first one is written, so that the compiler need not assume
+    // that the source and the destination overlap.
     const std::uint32_t number = qp.number();
     const std::uint32_t source = header.source;
     const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
@@ -194,9 +195,9 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
-    // No grant for memory windows, which are bound and invalidated too often; for on-demand
-    // regions, whose memory is not pinned; and while packet faults or disorder are planned, because
-    // they apply to packets.
+    // No direct writes are granted to memory windows, which are bound and invalidated too often, or
+    // to on-demand regions, whose memory is not pinned. None are granted while packet faults or
+    // SOFTVERBS_DISORDER are in use, because these affect packets only.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;

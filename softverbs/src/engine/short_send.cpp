@@ -11,8 +11,9 @@
 #include "objects/process.hpp"
 
 // The fast path of the requester for small sends and RDMA writes of connected queue pairs. It
-// copies the data once, from the memory of the request into the record. In every case that it does
-// not handle it returns before it has changed anything, and OutboundRequest processes the request.
+// copies the data only once, from the memory of the request into the packet in shared memory. If it
+// cannot handle a request, it returns before it has changed anything, and OutboundRequest processes
+// the request.
 
 namespace softverbs {
 
@@ -147,7 +148,7 @@ bool Engine::Implementation::send_short(Qp& qp) {
 void Engine::Implementation::deliver_short(const ShortHeader& header,
                                            std::span<const std::byte> data, bool is_inline) {
     draining = true;
-    // Data that could overlap the memory of the receiver is copied to the record first.
+    // Data that could overlap the memory of the receiver is first copied to a buffer.
     const bool is_copied_once = is_inline || is_copied_at_once(data.size());
     if (!is_copied_once || !execute_short(nullptr, header, data)) {
         std::array<std::byte, longest_local> record; // NOLINT: written before it is read
@@ -166,7 +167,7 @@ bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
                                             std::span<const std::byte> data) {
     Requester& requester = qp.requester;
     // A direct write must not overtake earlier requests. Therefore all requests of this queue pair
-    // must be completed; write_granted() also checks that the target has consumed all records,
+    // must be completed; write_granted() also checks that the target has consumed all packets,
     // including those of unreliable queue pairs.
     if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(

@@ -12,13 +12,13 @@ namespace softverbs {
 
 namespace {
 
-/// UC: the time after which a direct copy by the responder counts as lost.
+/// UC: time after which the requester no longer waits for a direct copy by the responder.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
 /// With timeout 0, a queue pair retries only if the process of the responder has exited. This is
 /// the interval of that check.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
-/// How long a datagram waits for a process that takes no packets out of the lane.
+/// How long a datagram waits for room if the other process reads no packets.
 constexpr std::uint64_t datagram_wait_ns = 50'000'000;
 
 std::uint64_t timeout_of(const Qp& qp) noexcept {
@@ -116,7 +116,7 @@ void Engine::Implementation::expired(Qp& qp) {
     }
     if (qp.type() == IBV_QPT_UD) {
         if (requester.stalled && requester.connection->taken() == requester.closed_since) {
-            requester.closed_lane = requester.connection; // until the process takes packets again
+            requester.closed_lane = requester.connection; // until the process reads packets again
         }
         if (std::exchange(requester.stalled, false)) {
             std::erase(stalled, &qp);
@@ -124,13 +124,14 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    // After a retry, requests that found the lane full wait without having been sent again.
+    // No response is missing if there is no request, or if the oldest request has not been sent
+    // again since the last retry.
     if (qp.sends.empty() ||
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // A request that the other process has not read yet cannot have been answered: that process is
-    // stopped or busy. This holds only while records reach its host.
+    // If the other process has not read the request yet, it cannot have responded: the process is
+    // stopped or busy. This conclusion is valid only while packets reach the host of the process.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
@@ -148,7 +149,7 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (!requester.stalled && requester.ack_requested_until <= qp.sends.first()) {
-        // No request had an acknowledge request: they are sent again with one.
+        // None of these requests has requested an ACK. They are sent again with an ACK request.
         resend(qp);
         run(qp);
         return;
@@ -160,7 +161,8 @@ void Engine::Implementation::expired(Qp& qp) {
     --requester.retries_left;
     ++process().counters.retried;
     if (requester.stalled) {
-        // The lane to a host that is silent holds these requests already.
+        // The connection is full because the host does not respond. It already contains these
+        // requests, so they are not sent again.
         start_timer(qp);
         return;
     }
@@ -208,7 +210,8 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
             continue;
         }
         const std::span<const std::byte> whole(late.record);
-        // While a lane is full, the packets that disorder delayed wait in their order.
+        // When one delayed packet finds the connection full, the later packets that
+        // SOFTVERBS_DISORDER delayed must wait as well, so that their order is kept.
         const bool waits = late.source != 0 && std::ranges::any_of(again, [&](const Delayed& one) {
                                return one.to == late.to && one.lane == late.lane;
                            });

@@ -42,7 +42,7 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
 }
 
 void Engine::Implementation::report_missing_process(std::uint32_t number) {
-    // A slot that had a process before is empty because that process has ended.
+    // If the slot (the upper bits of the number) had a process before, that process has ended.
     if (missing_process_reported || slots_seen.contains(slot_of(number))) {
         return;
     }
@@ -79,7 +79,7 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
             static_cast<void>(put(to, lane, packet));
             return put(to, lane, packet);
         case SOFTVERBS_PACKET_CORRUPT: {
-            // Computes the checksum of the packet and flips one bit of it.
+            // Computes the checksum of the packet, then flips one bit of the packet.
             Packet whole{packet.header, {}, {}};
             whole.header.flags |= PacketHeader::has_checksum;
             std::vector<std::byte> payload;
@@ -124,7 +124,7 @@ void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Ou
     const auto add = [&record](std::span<const std::byte> bytes) {
         record.insert(record.end(), bytes.begin(), bytes.end());
     };
-    // A read request names memory of the responder only.
+    // A read request refers only to memory of the responder.
     if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
         (packet.header.flags & PacketHeader::to_fetch) != 0) {
         // The data is copied into the packet now, because its memory may be freed before the delay
@@ -188,7 +188,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             if (is_new) {
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
-                    // the offer queue is full: try again with the next packet
+                    // too many share messages are queued: try again with the next packet
                     peers[to].shares.erase(share);
                     return 0;
                 }

@@ -132,12 +132,12 @@ std::uint64_t Link::taken() const noexcept {
 
 void Link::withdraw(Lane lane) noexcept {
     outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
-    // The new number must be visible before this process changes the memory.
+    // The new number must be visible to the other process before this process changes the memory.
     fence();
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The memory must have been read before the number is loaded.
+    // The reads of the memory must be complete before the number is loaded.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }

@@ -134,7 +134,7 @@ class Link final : public Connection {
     /// Whether the handler rejected the next request; refused_at_ is the value of
     /// LinkContext::deliveries at that time.
     bool refused_ = false;
-    /// Per lane: whether a record did not fit, and on_room() has not been called since.
+    /// Per lane: a record did not fit, and on_room() has not been called since.
     std::array<bool, lanes> starved_{};
     /// Per lane: the length of the shortest record that did not fit.
     std::array<std::size_t, lanes> wanted_{};

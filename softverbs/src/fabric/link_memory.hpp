@@ -21,21 +21,22 @@ inline constexpr std::size_t line_bytes = 128;
 /// which requested it.
 struct Direction {
     // Written by the producer.
-    /// 1: the producer waits for room in the lane, and the consumer must ring its doorbell when it
-    /// frees some.
+    /// 1: the producer waits for room in the lane. When the consumer frees some, it must ring the
+    /// doorbell of the producer.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// How often the producer has called Connection::withdraw() for the lane.
+    /// Number of calls of Connection::withdraw() by the producer for each lane.
     std::atomic<std::uint32_t> withdrawn[lanes];
     /// 1 while the producer writes into memory that the consumer has granted.
     std::atomic<std::uint32_t> writing;
 
-    // Written by the consumer.
+    // Written by the consumer: number of bytes that were consumed in each lane.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];
     /// The number of requests that the consumer has processed.
     std::atomic<std::uint64_t> taken;
 
-    // Written by the consumer, and rarely. The producer reads it after each record, so it is not in
-    // the cache lines of the consumer's indices.
+    // Written by the consumer, but rarely. 1: the consumer sleeps and needs a doorbell. The
+    // producer reads this flag after each record, so it is not in the cache lines of the consumer's
+    // indices.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
     /// A PullMethod: how the consumer can read the producer's private memory.
     std::atomic<std::uint32_t> pull;
@@ -57,7 +58,7 @@ struct GrantSlot {
 inline constexpr std::size_t grant_slots = 32;
 using GrantTable = std::array<GrantSlot, grant_slots>;
 
-/// Bytes of each ring, in the order of Lane.
+/// Size of each ring in bytes, indexed by Lane.
 using RingSizes = std::array<std::size_t, lanes>;
 
 /// Whether the sizes are valid: powers of two from 4 KiB to 64 MiB.
@@ -65,8 +66,8 @@ using RingSizes = std::array<std::size_t, lanes>;
 /// The maximum length of a record: one that always fits into an empty ring.
 [[nodiscard]] std::size_t longest_record(const RingSizes& sizes) noexcept;
 
-/// The shared memory of a connection: a Direction for each direction, the grant tables, then the
-/// rings.
+/// The shared memory of a connection. It contains, in this order, one Direction for each direction,
+/// the grant tables and the rings.
 class LinkMemory {
   public:
     /// The connector created the connection. Direction 0 leads from the connector to the acceptor.
@@ -86,8 +87,9 @@ class LinkMemory {
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
     /// The direction in which @p side sends.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
-    /// The grants by @p side to the other side, and those by the other side to @p side.
+    /// Returns the grants that @p side has given to the other side.
     [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
+    /// Returns the grants that the other side has given to @p side.
     [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
     [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;
     [[nodiscard]] RingMemory outgoing_ring(Side side, Lane lane) const noexcept;

@@ -271,7 +271,7 @@ void LocalNode::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Removed from the list before the call, because the handler may connect again.
+        // The link is removed from the list before the call, because the handler may connect again.
         const std::unique_ptr<Link> closed = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;

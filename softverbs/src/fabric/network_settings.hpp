@@ -10,9 +10,10 @@
 
 namespace softverbs::fabric {
 
-/// A process listens for records on the TCP port first_port + its slot, and needs no daemon. The
-/// ports from first_port + 1024 on belong to rdma_cm: the first of them is the service directory of
-/// the host, and a process receives CM messages on port first_port + first_cm_slot + its CM slot.
+/// A process receives packets on the TCP port first_port + its slot (its number among the processes
+/// of the host), and needs no daemon. The ports from first_port + 1024 on are for rdma_cm: the
+/// first of them is the service directory of the host, and a process receives CM messages on the
+/// port first_port + first_cm_slot + its slot in the directory cm.
 inline constexpr unsigned service_directory_slot = 1024;
 inline constexpr unsigned first_cm_slot = service_directory_slot + 1;
 inline constexpr unsigned network_ports = first_cm_slot + 1024;

@@ -25,15 +25,17 @@ namespace softverbs::fabric {
 
 class Connection;
 
-/// A connection has one lane for requests and one for responses. Responses can always be consumed,
-/// so two nodes whose request lanes are both full cannot deadlock.
+/// A connection has two lanes in each direction: one queue for requests and one for responses.
+/// Responses can always be consumed, so two nodes whose request lanes are both full cannot
+/// deadlock.
 enum class Lane : std::uint8_t { requests, responses };
 inline constexpr std::size_t lanes = 2;
 
 enum class Sent : std::uint8_t {
-    /// The record was put into the lane.
+    /// The record was written to the lane, which is the queue for requests or the queue for
+    /// responses.
     sent,
-    /// The lane is full. Handler::on_room() reports when a retry can succeed.
+    /// The lane is full. Handler::on_room() is called when it has room again.
     full,
     /// The connection is closed: the other process has ended, or it sent invalid data.
     closed,
@@ -55,15 +57,17 @@ static_assert(sizeof(Segment) == 24);
 
 /// Permission for another process to write directly into memory of this process, without a record.
 struct WriteGrant {
-    /// Two numbers that identify the permission: a pair of queue pair numbers, and an rkey. The
-    /// writer passes the same numbers to write_granted(). The fabric only compares them.
+    /// Identifies the writer: the numbers of its queue pair and of the target queue pair. The
+    /// fabric only compares this value with the argument of write_granted().
     std::uint64_t writer;
+    /// The rkey of the memory. The fabric only compares it, like writer.
     std::uint64_t key;
-    /// first is the address that the writer uses for the first byte of the memory (for a memory
-    /// region, the iova). length is in bytes. address is the virtual address of that byte in this
-    /// process.
+    /// Address by which the writer names the first byte of the memory; for a memory region, the
+    /// iova.
     std::uint64_t first;
+    /// Length of the memory in bytes.
     std::uint64_t length;
+    /// Virtual address of the first byte in this process.
     std::uint64_t address;
 };
 
@@ -149,9 +153,9 @@ class Connection {
     /// Whether send() of a record of @p length bytes would not return Sent::full. It is also true
     /// for a closed connection, so that the caller does not wait forever.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
-    /// sent(): the number of requests that this process has sent. taken(): the number of them that
-    /// the other process has consumed. Its responses to them can come later.
+    /// Number of requests that this process has sent.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
+    /// Number of these requests that the other process has consumed. Its responses can come later.
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
 
     /// Permits the other process to write into memory of this process until withdraw_grants(). A
@@ -163,10 +167,10 @@ class Connection {
     /// Withdraws all permissions that grant() gave to the other process. If the other process is
     /// writing, this call waits for the end of that write, up to one second.
     virtual void withdraw_grants() noexcept {}
-    /// Writes @p bytes into memory that the other process has granted. It works only when the other
-    /// process has consumed all requests that were sent, so that the write cannot overtake them.
-    /// @param address  an address as in WriteGrant::first. Returns false when the write was not
-    /// possible; the caller then sends a record instead.
+    /// Writes @p bytes into memory that the other process has granted. The write must not overtake
+    /// requests, so it is possible only when the other process has consumed all requests that were
+    /// sent. Returns false when the write was not possible; the caller then sends a record instead.
+    /// @param address  an address as in WriteGrant::first
     [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
                                              std::uint64_t address,
                                              std::span<const std::byte> bytes) noexcept {
@@ -240,10 +244,10 @@ class Node {
 
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
-    /// Returns the connection to the node in @p slot, and creates it if needed. Records may be sent
-    /// at once. Returns null and sets errno on failure: ENOENT (no process has the slot), EACCES (a
-    /// process of another user has it), EMFILE, ENOMEM, EAGAIN (the process does not accept
-    /// connections now).
+    /// Returns the connection to the process on this host that has the number @p slot, and creates
+    /// it if needed. Records may be sent at once. Returns null and sets errno on failure: ENOENT
+    /// (no process has the slot), EACCES (a process of another user has it), EMFILE, ENOMEM, EAGAIN
+    /// (the process does not accept connections now).
     [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
     /// Returns the connection to the node in @p slot of another host, and creates it if needed.
     /// Records may be sent at once; they are transmitted when the connection is established.

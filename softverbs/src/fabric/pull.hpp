@@ -25,8 +25,8 @@ class Cookie {
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
-/// Whether this process can read the cookie from the memory of process @p pid, at the address that
-/// which @p message contains.
+/// Returns whether this process can read the cookie from the memory of process @p pid, at the
+/// address that @p message contains.
 [[nodiscard]] bool finds_cookie(pid_t pid, const Message& message) noexcept;
 
 /// Reads from the memory of another process. Returns 0 or an errno: EFAULT (not mapped), ESRCH (no

@@ -25,8 +25,8 @@ int sync(int fd, std::uint64_t flags) noexcept {
     return done == 0 ? 0 : errno;
 }
 
-/// A dma-buf rejects invalid flags with EINVAL before it does anything else. Other files do not
-/// know this ioctl and fail with another errno.
+/// Returns whether a file is a dma-buf. For a dma-buf, DMA_BUF_IOCTL_SYNC with invalid flags fails
+/// with EINVAL; other files do not support this ioctl and fail with another errno.
 bool is_dma_buf(int fd) noexcept {
     return sync(fd, ~std::uint64_t{0}) == EINVAL;
 }
@@ -36,7 +36,8 @@ off_t size_of(int fd, bool dma_buf) noexcept {
     if (dma_buf) {
         return ::lseek(fd, 0, SEEK_END);
     }
-    // lseek(2) would change the file offset, which is shared with the other process.
+    // Use fstat(2), because lseek(2) would change the file offset, which is shared with the other
+    // process.
     struct stat status {};
     return ::fstat(fd, &status) == 0 ? status.st_size : -1;
 }

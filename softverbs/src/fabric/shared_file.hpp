@@ -27,7 +27,7 @@ class SharedFile {
 
   private:
     Mapping mapping_;
-    /// Open only if the file is a dma-buf.
+    /// The descriptor of a dma-buf, for DMA_BUF_IOCTL_SYNC; empty for other files.
     UniqueFd dma_buf_;
 };
 

@@ -25,8 +25,8 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
     const unsigned first = some_slot(slots);
-    // A free slot looks taken while another process sweeps it, so all slots are tried several
-    // times.
+    // While another process checks whether the owner of a free slot has ended, the slot looks
+    // taken. So all slots are tried several times.
     constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round) {
         for (unsigned step = 0; step < slots; ++step) {

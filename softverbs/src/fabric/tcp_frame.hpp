@@ -17,13 +17,14 @@ namespace softverbs::fabric {
 inline constexpr std::size_t frame_header_bytes = 24;
 /// The maximum length of a record in a frame, in bytes.
 inline constexpr std::size_t longest_frame_record = std::size_t{64} * 1024 - 64;
-/// The window of a lane: the maximum number of frame bytes that are sent and not yet consumed.
+/// The flow-control window of a lane: the maximum number of frame bytes that are sent and not yet
+/// consumed.
 inline constexpr std::uint32_t window_bytes = std::uint32_t{1} << 20U;
 
 enum class FrameKind : std::uint16_t {
     request,
     response,
-    /// A frame without a record, which only carries the counters.
+    /// A frame that contains no record. Its header reports how much its sender has consumed.
     credit,
 };
 
@@ -32,7 +33,7 @@ struct FrameHeader {
     FrameKind kind = FrameKind::credit;
     /// Number of requests that the sender of this frame has consumed, modulo 2^32.
     std::uint32_t requests_consumed = 0;
-    /// Number of frame bytes that it has consumed in each lane, modulo 2^32.
+    /// Number of frame bytes that the sender of this frame has consumed in each lane, modulo 2^32.
     std::array<std::uint32_t, lanes> bytes_consumed{};
 };
 
@@ -43,7 +44,7 @@ struct FrameHeader {
 
 using FrameHeaderBytes = std::array<std::byte, frame_header_bytes>;
 [[nodiscard]] FrameHeaderBytes encode(const FrameHeader& header) noexcept;
-/// Returns nothing if the header is invalid.
+/// Decodes a frame header. Returns no value if it is invalid.
 [[nodiscard]] std::optional<FrameHeader> decode(
     std::span<const std::byte, frame_header_bytes> bytes) noexcept;
 

@@ -48,7 +48,7 @@ class TcpHandshake {
     /// the handshake.
     [[nodiscard]] Progress advance(int socket);
 
-    /// Whether the handshake waits for room in the socket.
+    /// Returns whether a part of the current message is unsent because the socket buffer was full.
     [[nodiscard]] bool sends() const noexcept { return !output_.empty(); }
     /// The slot of the other process, after the handshake is done.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }

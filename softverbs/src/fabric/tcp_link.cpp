@@ -22,8 +22,7 @@ static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
 /// Maximum number of buffers in one sendmsg(2): the header, the parts of the record, and the
 /// padding.
 constexpr std::size_t most_parts = 32;
-/// After this many consumed bytes a credit frame is sent, so that the other side's window stays
-/// open.
+/// A credit frame is sent after this many consumed bytes, so that the other side can send more.
 constexpr std::uint32_t announced_after = window_bytes / 4;
 
 } // namespace
@@ -125,7 +124,8 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
     if (sent == total) {
         return true;
     }
-    // The rest is stored in a buffer. Its size is bounded by the windows of the lanes.
+    // The unsent rest of the frame is stored in a buffer. The flow-control windows of the lanes
+    // limit the size of this buffer.
     try {
         output_.reserve(output_.size() + total - sent);
     } catch (const std::bad_alloc&) {
@@ -178,7 +178,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // While the buffer holds unsent bytes, the credit is deferred.
+    // While the buffer holds unsent bytes, no credit frame is sent.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }
@@ -194,7 +194,7 @@ bool TcpLink::delivers() noexcept {
         return false;
     }
     // The kernel of a stopped process still acknowledges TCP segments. If the cable is unplugged,
-    // it does not, and the retransmission timer of this host expires.
+    // no acknowledgement arrives, and the retransmission timer of this host expires.
     return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
 }
 
@@ -291,7 +291,7 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
         refused_at_ = context_.deliveries;
     }
     // Copy the request out of the buffer, so that the responses after it can be delivered. The
-    // window bounds the size of the copies.
+    // flow-control window limits the size of the copies.
     held_lengths_.push_back(record.size());
     held_.emplace_back((record.size() + 7) / 8);
     std::memcpy(held_.back().data(), record.data(), record.size());

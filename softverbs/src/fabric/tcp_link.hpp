@@ -68,7 +68,7 @@ class TcpLink final : public Connection {
     /// Receives records and delivers at most @p budget of them. Returns the number of delivered
     /// records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends a credit frame if the other side does not know all that was consumed.
+    /// Sends a credit frame if the other side does not know yet how much was consumed.
     void acknowledge() noexcept;
     /// Whether progress() can deliver data or state that is already in this process, for which the
     /// socket reports no event.
@@ -118,7 +118,7 @@ class TcpLink final : public Connection {
     std::unique_ptr<TcpHandshake> handshake_;
     std::string failure_;
 
-    // State of the sending direction.
+    // Bytes of frames that the socket has not accepted yet.
     std::vector<std::byte> output_;
     std::size_t output_sent_ = 0;
     bool watches_room_ = false;
@@ -127,12 +127,12 @@ class TcpLink final : public Connection {
     /// Per lane: frame bytes that were sent and that the other side has not consumed.
     std::array<std::uint32_t, lanes> outstanding_{};
     std::array<std::uint32_t, lanes> bytes_taken_{};
-    /// Per lane: whether a frame did not fit and on_room() has not been called since, and the size
-    /// of the shortest such frame.
+    /// Per lane: a frame did not fit, and on_room() has not been called since.
     std::array<bool, lanes> starved_{};
+    /// Per lane: size of the shortest frame that did not fit.
     std::array<std::uint32_t, lanes> wanted_{};
 
-    // State of the receiving direction. The elements of 8 bytes align each record in the buffer.
+    // The receive buffer. Its elements have 8 bytes, so that each record in it is aligned.
     std::vector<std::uint64_t> input_;
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;

@@ -30,14 +30,14 @@ class TcpNetwork {
     /// A descriptor that is readable when progress() has work to do.
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
 
-    /// As Node::connect() with a Route.
+    /// Implements Node::connect() with a Route.
     [[nodiscard]] Connection* connect(const Route& route, unsigned slot);
     /// Accepts connections, continues handshakes, and delivers about @p budget records at most.
     /// Returns the number of delivered records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends the credits that the other sides do not know yet.
+    /// Calls TcpLink::acknowledge() for all links.
     void acknowledge() noexcept;
-    /// As Node::arm() and Node::disarm().
+    /// Implement Node::arm() and Node::disarm() for the links to other hosts.
     [[nodiscard]] bool arm() noexcept;
     void disarm() noexcept { context_.armed = false; }
     /// For the child process after fork(2): closes its copies of the descriptors.
@@ -55,7 +55,7 @@ class TcpNetwork {
         std::unique_ptr<TcpHandshake> handshake;
         std::int64_t deadline_ns;
     };
-    /// A link of this process whose handshake is not complete.
+    /// A connection that this process has initiated and whose handshake is not complete.
     struct Attempt {
         int socket;
         std::int64_t deadline_ns;

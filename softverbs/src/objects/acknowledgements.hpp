@@ -36,7 +36,7 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Acknowledging more events than were received counts as a violation.
+/// Counts a violation if more events are acknowledged than were received.
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {

@@ -24,7 +24,8 @@ int check_address(Device& device, const ibv_ah_attr& address) {
         return EINVAL;
     }
     if (address.is_global == 0) {
-        // The LID is the whole address then. Ethernet ports have no LID, and LID 0 is reserved.
+        // Without a GRH, the LID is the whole address. Ethernet ports have no LID, and LID 0 is
+        // reserved.
         return port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET || address.dlid == 0 ? EINVAL
                                                                                            : 0;
     }

@@ -26,23 +26,28 @@ struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
-    /// User data and tag of the header of a message that has matched a tagged buffer.
+    /// User data in the header of a message that has matched a tagged buffer.
     __be32 tag_data = 0;
+    /// Tag in the header of a message that has matched a tagged buffer.
     __be64 tag = 0;
-    /// The queue pair whose slots this completion frees when the program polls it: its send queue
-    /// slots before send_limit, or one slot of its receive queue or of @p srq when send_limit is 0.
-    /// Null: none, for messages in tagged buffers and completions that a test injected. Null with a
-    /// queue in @p srq: the completion is of a list operation of that queue.
+    /// The queue pair whose queue slots become free when the program polls this completion. Null
+    /// for messages in tagged buffers, for list operations of a shared receive queue, and for
+    /// completions that a test has injected: no slots become free.
     Qp* qp = nullptr;
+    /// The shared receive queue in which a slot becomes free, if the receive request came from it.
+    /// If qp is null: the shared receive queue whose list operation has completed.
     Srq* srq = nullptr;
+    /// The send queue slots before this position become free. 0: one receive queue slot becomes
+    /// free.
     std::uint64_t send_limit = 0;
-    /// Time of the completion in nanoseconds, by CLOCK_MONOTONIC and CLOCK_REALTIME. 0 unless the
-    /// queue was created with the timestamp flags.
+    /// Time of the completion by CLOCK_MONOTONIC, in nanoseconds; 0 unless the queue was created
+    /// with the timestamp flags.
     std::uint64_t timestamp_ns = 0;
+    /// Time of the completion by CLOCK_REALTIME, in nanoseconds; 0 under the same condition.
     std::uint64_t wallclock_ns = 0;
 };
 
-// An ibv_cq* of this queue points to the same address.
+// A completion queue. An ibv_cq* of this queue has the same address.
 struct Cq : ibv_cq_ex {
     /// Ring of completions. Its size is a power of two and grows until it holds cqe entries. The
     /// completions from position taken up to position pushed wait to be polled.
@@ -93,7 +98,7 @@ struct Cq : ibv_cq_ex {
 [[nodiscard]] int destroy_cq(Cq& cq);
 [[nodiscard]] int request_notification(Cq& cq, bool solicited_only);
 /// Implements ibv_get_cq_event(). Returns 0, or -1 and sets errno. It locks Process::lock itself,
-/// because it waits without it.
+/// and releases it while it waits.
 [[nodiscard]] int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(Cq& cq, unsigned count);
 
@@ -104,7 +109,7 @@ void set_polling_functions(Cq& cq);
 /// Does not receive packets first: Engine::progress() does that.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
-/// Parts of begin_push() and of end_push().
+/// Slow paths of begin_push() and end_push().
 [[nodiscard]] Completion* begin_push_slowly(Cq& cq);
 void end_push_slowly(Cq& cq, Completion& completion);
 
@@ -112,9 +117,10 @@ void end_push_slowly(Cq& cq, Completion& completion);
 /// it raises IBV_EVENT_CQ_ERR and takes no more completions, and its queue pairs enter the error
 /// state (IBV_EVENT_QP_FATAL).
 void push(Cq& cq, const Completion& completion);
-/// push() in two steps, which builds the completion in the ring: begin_push() returns its slot,
-/// whose members still have the values of an older completion and must all be set, except the
-/// timestamps. Null: the queue is broken, or has overrun as described at push().
+/// push() in two steps, so that the completion is built in the ring. begin_push() returns the ring
+/// entry for it. The members of the entry have old values and must all be set, except the
+/// timestamps. Returns null if the queue has overrun before or overruns now, as described at
+/// push().
 [[nodiscard]] inline Completion* begin_push(Cq& cq) {
     const std::uint64_t count = cq.pushed - cq.taken;
     if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count != cq.ring.size())

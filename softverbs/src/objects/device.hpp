@@ -34,7 +34,7 @@ struct Rules {
     /// Access flags that ibv_reg_dmabuf_mr() does not support (EOPNOTSUPP).
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
-    /// IBV_WR_ATOMIC_WRITE, by ibv_wr_atomic_write() only.
+    /// Whether the device supports IBV_WR_ATOMIC_WRITE, which only ibv_wr_atomic_write() can post.
     bool atomic_write = true;
     /// Sizes of device memory are rounded up to a multiple of this many bytes.
     std::size_t dm_granule = 64;
@@ -70,7 +70,7 @@ struct Device : ibv_device {
     }
 };
 
-/// A counting eventfd(2): the program can wait for its events with poll(2).
+/// An eventfd(2) that counts the pending events. The program can wait for them with poll(2).
 class EventDescriptor {
   public:
     EventDescriptor() = default;
@@ -125,7 +125,7 @@ struct Pd : ibv_pd {
     /// The protection domain that access is checked against. For a parent domain, the protection
     /// domain that it was created from; for an imported one, the original; otherwise this object.
     Pd* protection = this;
-    /// ibv_import_pd() made it.
+    /// Whether ibv_import_pd() created this object.
     bool imported = false;
 
     [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this && !imported; }

@@ -126,8 +126,8 @@ void drop_handle(Dm& dm) {
     let_go(memory);
 }
 
-/// 0, or an errno. @p consumed receives the number of bytes that the allocation takes of
-/// max_dm_size.
+/// Checks the attributes of ibv_alloc_dm(). Returns 0 or an errno. Stores in @p consumed the number
+/// of bytes that the allocation takes of max_dm_size.
 int check_allocation(const Device& device, const ibv_alloc_dm_attr& attributes,
                      std::size_t& consumed) {
     const std::size_t most = device.attributes.max_dm_size;

@@ -23,7 +23,8 @@ class KeyTable {
     void erase(std::uint32_t key) noexcept;
     /// The grant with exactly this key; null: there is none.
     [[nodiscard]] Grant* find(std::uint32_t key) const noexcept;
-    /// The grant whose entry this key names, whatever the variant; null: there is none.
+    /// Returns the grant whose table entry this key names, even if the variant (the low 8 bits) of
+    /// the key differs; null: there is none.
     [[nodiscard]] Grant* owner(std::uint32_t key) const noexcept;
     template <class Function>
     void for_each(const Function& function) const {

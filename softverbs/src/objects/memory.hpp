@@ -38,8 +38,9 @@ struct Grant {
     Mr* mr = nullptr; // the region itself, or the region that the window is bound to
     std::uint32_t key = 0;
     unsigned access = 0;
-    /// First address of the region as work requests name it, and length in bytes.
+    /// First address of the region, as work requests use it.
     std::uint64_t iova = 0;
+    /// Length of the region in bytes.
     std::size_t length = 0;
     /// Address of the first byte in this process. Null in null memory regions, which read as zeros
     /// and discard writes. If the CPU cannot map the memory, this is its CUDA device address.
@@ -59,8 +60,8 @@ struct Mr : ibv_mr {
     Grant grant;
     /// Number of memory windows bound to this region.
     unsigned users = 0;
-    /// Mapping of dma-buf and device memory; null for ordinary memory. The regions in a mapping
-    /// share its ownership.
+    /// The mapping of dma-buf or device memory; null for ordinary memory. Several regions can use
+    /// one mapping; the last one frees it.
     Mapping* mapping = nullptr;
     /// Set for dma-bufs that the CPU cannot map.
     const CudaMemory* cuda = nullptr;
@@ -74,7 +75,8 @@ struct Mw : ibv_mw {
     Mw() : ibv_mw{} {}
 
     Grant grant; // its key is 0 while the window is not bound
-    /// The latest key of this window. A copy, since the program can overwrite ibv_mw::rkey.
+    /// The latest key of this window. It is stored here because the program can overwrite
+    /// ibv_mw::rkey.
     std::uint32_t last_key = 0;
 };
 
@@ -85,9 +87,10 @@ struct Dm : ibv_dm {
     bool imported = false;
 };
 
-// These functions implement the verbs of the same name. The caller holds Process::lock. They check
-// their arguments and fail as the verb does: with null and errno, or with an errno. The entry
-// points in abi/ inject faults, and call the real libibverbs for handles that belong to it.
+// The functions below implement the verbs of the same name. They check their arguments, and fail as
+// the verb does: they return null and set errno, or return an errno. The caller holds
+// Process::lock. The entry points in abi/ call these functions; the entry points also inject
+// faults, and forward calls for handles of the real libibverbs.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);
@@ -118,7 +121,7 @@ void revoke(Mr& mr);
 /// The checks of ibv_bind_mw() that providers add to those in verbs.h: 0, EINVAL (zero-based), or
 /// ENOTSUP (a kind of region that has no windows).
 [[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
-/// The next key of a type 1 window.
+/// Returns the key that the next bind of a type 1 window assigns.
 [[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
 /// The key of a type 2 window for which the program chose @p rkey: only the low 8 bits count, and
 /// the index bits are the window's.
@@ -147,8 +150,9 @@ void unimport_dm(Dm& dm);
 
 enum class Denied : std::uint8_t {
     no,
-    /// The reason why access is denied: unknown key, other protection domain, out of bounds,
-    /// missing access flag. The completion status depends on whether the memory is local or remote.
+    /// The reason for denying access to memory: unknown key, other protection domain, out of
+    /// bounds, missing access flag. The completion status also depends on whether the memory is
+    /// local or remote.
     key,
     domain,
     bounds,
@@ -168,10 +172,11 @@ struct Window {
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }
-/// Copy from a window and into a window. They return false if the CUDA driver reports an error. The
+/// Copies from a window (a range of memory). Returns false if the CUDA driver reports an error. The
 /// region is then revoked, as when a dma-buf exporter revokes its memory.
 [[nodiscard]] bool copy_from(const Window& window, std::uint64_t offset,
                              std::span<std::byte> into) noexcept;
+/// Copies to a window. Returns false as copy_from() does.
 [[nodiscard]] bool copy_to(const Window& window, std::uint64_t offset,
                            std::span<const std::byte> bytes) noexcept;
 
@@ -187,16 +192,19 @@ struct Window {
 void begin_cpu_access(const Window& window, bool write) noexcept;
 void end_cpu_access(const Window& window, bool write) noexcept;
 
-/// Memory that other processes can map: the mapping's id, which is unique in this process and not
-/// 0, its descriptor and its length.
+/// Memory that other processes can map.
 struct Shareable {
+    /// Id of the mapping: unique in this process, and not 0.
     std::uint32_t id;
+    /// Descriptor of the memory.
     int fd;
+    /// Length of the memory in bytes.
     std::size_t length;
     /// Offset of the window in the mapping, in bytes.
     std::uint64_t offset;
 };
-/// Fills in @p out; false for ordinary private memory.
+/// Stores in @p out how another process can map the memory of @p window. Returns false for ordinary
+/// private memory, which other processes cannot map.
 [[nodiscard]] bool shareable(const Window& window, Shareable& out) noexcept;
 
 } // namespace softverbs

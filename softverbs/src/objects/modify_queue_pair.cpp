@@ -14,7 +14,7 @@ constexpr unsigned max_timer = 31;  // a 5-bit field
 constexpr unsigned max_retries = 7; // a 3-bit field
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
-/// Whether the device supports a rate limit for this type of queue pair.
+/// Returns whether the device supports a rate limit for queue pairs of this type.
 bool can_be_limited(const Qp& qp) {
     const ibv_packet_pacing_caps& caps = device_of(qp.qp_base).attributes.packet_pacing_caps;
     return (caps.supported_qpts & (1U << qp.type())) != 0;

@@ -21,12 +21,13 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
 // These functions implement ibv_attach_mcast() and ibv_detach_mcast(). The caller holds
 // Process::lock.
 
-/// 0, or EINVAL (not a datagram queue pair, not a multicast GID, no multicast LID), ENOMEM (the
-/// device's limits). To attach a queue pair again does nothing.
+/// Attaches a queue pair to a multicast group. Attaching it again does nothing. Returns 0, EINVAL
+/// (not a datagram queue pair, not a multicast GID, or not a multicast LID) or ENOMEM (a limit of
+/// the device is reached).
 [[nodiscard]] int attach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid);
-/// 0, or EINVAL: it is not attached.
+/// Detaches a queue pair from a multicast group. Returns 0, or EINVAL if it is not attached.
 [[nodiscard]] int detach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid);
-/// Before a queue pair is freed.
+/// Detaches a queue pair from all multicast groups. Call this before the queue pair is freed.
 void detach_multicast(const Qp& qp);
 
 /// The queue pairs of this process that are attached to a multicast GID.

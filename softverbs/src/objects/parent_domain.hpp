@@ -39,7 +39,7 @@ struct ParentDomain : Pd {
 [[nodiscard]] int dealloc_td(Td& td);
 [[nodiscard]] ParentDomain* alloc_parent_domain(Context& context,
                                                 const ibv_parent_domain_init_attr& attributes);
-/// 0, or EBUSY (queues use the domain).
+/// Frees a parent domain. Returns 0, or EBUSY if queues use it.
 [[nodiscard]] int dealloc_parent_domain(ParentDomain& domain);
 
 /// Memory for the rings of one queue, from the allocator of its parent domain. Empty when the queue

@@ -125,8 +125,9 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     return 0;
 }
 
-/// Adds a send or a write on a connected queue pair, with one scatter/gather entry or with inline
-/// data, which are the most frequent requests. False: append() adds it, or says why not.
+/// Adds a request to the send queue if it is one of the most frequent requests: a send or a write
+/// on a connected queue pair, with one scatter/gather entry or with inline data. Otherwise, and for
+/// an invalid request, returns false; append() then adds the request or returns the error.
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     constexpr unsigned simple_opcodes =
         datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -161,7 +162,8 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     }
     const bool writes =
         wanted.opcode == IBV_WR_RDMA_WRITE || wanted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    // All values are read before the first one is written: the compiler knows no overlap then.
+    // All values are read before the first one is written, so that the compiler need not assume
+    // that the source and the destination overlap.
     const std::uint64_t wr_id = wanted.wr_id;
     const ibv_wr_opcode opcode = wanted.opcode;
     const unsigned flags = wanted.send_flags;
@@ -327,7 +329,8 @@ int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
 
 namespace {
 
-/// Neither side of XRC has receive requests of its own, and the target sends nothing.
+/// Returns whether the type is XRC. XRC queue pairs have no receive queue of their own, and an XRC
+/// target sends nothing.
 bool is_xrc(ibv_qp_type type) noexcept {
     return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }

@@ -28,8 +28,8 @@ namespace softverbs {
 /// Process::lock.
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
-/// Whether a verb may post to the send queue: 0, or EIO (the device has failed), EINVAL (the state
-/// is RESET, INIT or RTR), or the errno of an injected fault.
+/// Checks whether a verb may post to the send queue. Returns 0, or EIO (the device has failed),
+/// EINVAL (the state is RESET, INIT or RTR), or the errno of a planned fault.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
     if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
         return error;
@@ -43,7 +43,8 @@ namespace softverbs {
                ? EINVAL
                : 0;
 }
-/// Whether this type of queue pair supports the opcode, and the device has atomics if it is one.
+/// Returns whether this type of queue pair supports the opcode. For an atomic, the device must
+/// support atomics too.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(ibv_wr_opcode opcode) noexcept;
 

@@ -35,8 +35,9 @@ void after_fork_in_child() {
 
 void at_exit() {
     // exit(3) in a signal handler may have interrupted a verb that holds the lock, and that verb
-    // will not go on. The process then ends without the shutdown: its peers find out by the lock of
-    // its slot, and the next process to start removes its files.
+    // will not continue. The process then ends without the shutdown. Its peers detect the end
+    // because the kernel releases the lock file of the process, and the next process to start
+    // removes its files.
     control::stop();
     constexpr int attempts = 200;
     constexpr timespec between_attempts{0, 1'000'000};

@@ -46,7 +46,8 @@ struct Process {
     unsigned unacknowledged_events = 0;
     /// The part of unacknowledged_events that belongs to ports and devices.
     unsigned unacknowledged_device_events = 0;
-    /// Whether planned faults or disorder affect packets: the short paths of the engine do neither.
+    /// Returns whether planned faults or SOFTVERBS_DISORDER affect packets. The fast paths of the
+    /// engine cannot be used then.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
@@ -73,9 +74,10 @@ class Guard {
     std::scoped_lock<Lock> lock_;
 };
 
-/// Releases Process::lock within an entry point, during slow system calls and during calls that the
-/// program may intercept and call verbs from. Objects that the caller uses afterwards must be
-/// protected by their user counters.
+/// Releases Process::lock while the object exists. Entry points use it during slow system calls,
+/// and during calls that the program may intercept and call verbs from. Another thread can call
+/// verbs in the meantime, so the caller must first increment the reference count (users) of each
+/// object that it uses afterwards.
 class Unlocked {
   public:
     Unlocked() { process().lock.unlock(); }

@@ -28,7 +28,8 @@ inline constexpr int max_queue_pairs = static_cast<int>(qp_index_limit - first_q
 /// The queue pairs of this process by number. A freed number is reused as late as possible.
 class QpTable {
   public:
-    /// Returns the number of @p qp, or 0 when all numbers are in use.
+    /// Adds a queue pair of the process with number @p slot. Returns the new queue pair number, or
+    /// 0 if all numbers are in use.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
     /// Returns null when no queue pair has this index. The caller compares the whole number.

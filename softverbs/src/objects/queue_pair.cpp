@@ -256,7 +256,8 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 
 namespace {
 
-/// The handle is not freed before its events are acknowledged; the target goes with the last one.
+/// Destroys a handle of an XRC target queue pair, after all events of the handle are acknowledged.
+/// Destroying the last handle also destroys the target.
 int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     forget_events(context_of(handle.qp_base), handle.native());
     wait_for_acknowledgements(handle, lock);

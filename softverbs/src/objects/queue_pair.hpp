@@ -72,7 +72,7 @@ struct SendRequest {
     // Fields that the engine maintains.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    /// Read in several parts: the response to the latest part has not arrived, and the next part is
+    /// A read in several parts: the latest part was requested and has not arrived. The next part is
     /// requested after it.
     bool awaiting = false;
     /// Read whose data is copied directly from the responder's memory. The copy happens after the
@@ -83,11 +83,12 @@ struct SendRequest {
     /// Number of bytes sent so far; for a read, received so far.
     std::uint64_t offset = 0;
     /// Number of packets sent on the connection, up to the last one of this request
-    /// (Connection::sent()). The responder cannot have answered before it has taken as many
+    /// (Connection::sent()). The responder cannot have responded before it has consumed as many
     /// packets (Connection::taken()).
     std::uint64_t record = 0;
 
-    /// Before the slot is used again. What only some opcodes have is left as it is: these set it.
+    /// Prepares the slot for a new request. Fields that only some opcodes use are not reset,
+    /// because requests with these opcodes set them.
     void reset() noexcept {
         imm_data = 0;
         invalidate_rkey = 0;
@@ -178,7 +179,7 @@ class Ring {
     void free() noexcept { ++freed_; }
     /// Frees the slots of all completed requests before @p position.
     void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
-    /// Occupies slots of a new ring with completed requests.
+    /// Marks @p count slots of a new ring as occupied by completed requests.
     void occupy(std::size_t count) noexcept { first_ = end_ = first_ + count; }
     /// Removes all requests and frees all slots.
     void clear() noexcept { first_ = freed_ = end_; }
@@ -202,12 +203,13 @@ struct Srq : ibv_srq {
     unsigned users = 0;
     std::uint32_t unacknowledged = 0; // see acknowledgements.hpp
     QueueMemory memory;
-    /// Of IBV_SRQT_XRC: its domain, and its number in requests.
+    /// IBV_SRQT_XRC only: the XRC domain.
     Xrcd* xrcd = nullptr;
+    /// IBV_SRQT_XRC only: the SRQ number that requests contain.
     std::uint32_t number = 0;
-    /// Of IBV_SRQT_TM: its tagged buffers; see tag_matching.hpp.
+    /// IBV_SRQT_TM only: the tagged buffers; see tag_matching.hpp.
     std::shared_ptr<TagList> tags;
-    /// Of IBV_SRQT_XRC and IBV_SRQT_TM: the completion queue.
+    /// IBV_SRQT_XRC and IBV_SRQT_TM: the completion queue.
     Cq* queue = nullptr;
 };
 
@@ -237,26 +239,28 @@ struct Requester {
     std::uint64_t ack_requested_until = 0;
     /// Connected queue pairs: index of the device that has the destination address, or -1.
     int device = -1;
-    // Every ibv_modify_qp() sets these three for the short path of small messages.
+    // Every ibv_modify_qp() sets port, own_device and short_path, for the fast path of small
+    // messages.
     /// The port of the queue pair's attributes, or null.
     const Port* port = nullptr;
     /// Index of the queue pair's own device.
     unsigned own_device = 0;
     /// The queue pair is RC or UC, its peer is on this host, and port is not null.
     bool short_path = false;
-    /// Addresses of this host and the peer's host; zeros: the peer is on this host.
+    /// Addresses of this host and of the peer's host; all zeros if the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
-    /// A direct copy of data has failed: requests before this position send their data in packets.
-    /// failed_fetches counts the failures.
+    /// Requests before this position send their data in packets, because a direct copy has failed.
     std::uint64_t records_until = 0;
+    /// Number of direct copies that have failed since the last one that succeeded.
     unsigned failed_fetches = 0;
-    /// Number of packets sent on the connection, up to the latest one that named memory for a
+    /// Number of packets sent on the connection, up to the latest one that offered memory for a
     /// direct copy (Connection::sent()).
     std::uint64_t offered = 0;
-    /// UD: connection whose lane stayed full until the timer expired. Datagrams to it are dropped
-    /// until its Connection::taken() differs from closed_since.
+    /// UD: a connection that stayed full until the timer expired. Datagrams to it are dropped until
+    /// its Connection::taken() differs from closed_since.
     const fabric::Connection* closed_lane = nullptr;
+    /// UD: the value of Connection::taken() when the wait for room began.
     std::uint64_t closed_since = 0;
     bool stalled = false; // in Engine::Implementation::stalled: the lane is full
     bool timed = false;   // in Engine::Implementation::timed: deadline is not 0
@@ -265,8 +269,9 @@ struct Requester {
 /// Responder state of a queue pair. The engine maintains it.
 struct Responder {
     std::uint32_t expected_psn = 0;
-    /// A message of several packets has arrived in part; received is the number of bytes so far.
+    /// Some packets of a message have arrived, but not the last one.
     bool in_message = false;
+    /// Number of bytes of this message that have arrived.
     std::uint64_t received = 0;
     /// The receive request of the current or next message, once it was taken from the queue.
     RecvRequest current{};
@@ -281,7 +286,7 @@ struct Responder {
     bool gap_reported = false;
     /// IBV_EVENT_COMM_EST was raised.
     bool established = false;
-    /// Results of the latest atomics, to answer retransmitted requests.
+    /// The result of an executed atomic. It is kept to respond to a retransmission of the request.
     struct Atomic {
         std::uint32_t psn = 0;
         std::uint64_t value = 0;
@@ -305,20 +310,21 @@ struct Qp : ibv_qp_ex {
 
     /// Memory of the rings, if the allocator of a parent domain provided it.
     QueueMemory memory;
-    /// Allocated when first used.
+    /// Allocated when the first request is posted.
     Ring<SendRequest> sends;
     std::vector<ibv_sge> send_entries;   // cap.max_send_sge entries for each slot
     std::vector<std::byte> inline_bytes; // cap.max_inline_data bytes for each slot
     Ring<RecvRequest> receives;
 
-    /// State of ibv_wr_*(). A thread holds batch_lock from wr_start() to wr_complete() or
-    /// wr_abort(), and other threads that post wait, as with hardware providers. It is locked
-    /// before Process::lock. The requests of the batch are in the slots from sends.end() to
-    /// batch_end, which no other thread accesses, so they are written without Process::lock. All
-    /// slots before batch_limit are free.
+    /// Lock of ibv_wr_*(). A thread holds it from wr_start() to wr_complete() or wr_abort(), and
+    /// other threads that post wait, as with hardware providers. It is locked before Process::lock.
     std::mutex batch_lock;
+    /// The requests of the batch are in the slots from sends.end() to this position. No other
+    /// thread accesses these slots, so they are written without Process::lock.
     std::uint64_t batch_end = 0;
+    /// All send queue slots before this position are free.
     std::uint64_t batch_limit = 0;
+    /// The errno of the first error in the batch; 0: none.
     int batch_error = 0;
 
     Requester requester;
@@ -327,9 +333,10 @@ struct Qp : ibv_qp_ex {
     unsigned windows = 0;              // number of type 2B windows bound to it
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
-    /// IBV_QPT_XRC_RECV only; see xrc_domain.hpp. The program has handles, whose target is the
-    /// queue pair that receives; that one has no target and knows its handles.
+    /// IBV_QPT_XRC_RECV only; see xrc_domain.hpp. In a handle, which the program has: the target
+    /// queue pair, which receives. In a target: null.
     Qp* target = nullptr;
+    /// In a target queue pair: all its handles.
     std::vector<Qp*> handles;
     XrcDomain* domain = nullptr;
     Xrcd* xrcd = nullptr;
@@ -352,7 +359,7 @@ struct Qp : ibv_qp_ex {
         return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
                 sends[position].entries};
     }
-    /// The first of entries(), before their number is set.
+    /// Returns the first entry of entries(), before their number is set.
     [[nodiscard]] ibv_sge* entries_at(std::uint64_t position) noexcept {
         return send_entries.data() + sends.place(position) * init.cap.max_send_sge;
     }
@@ -417,14 +424,15 @@ void enter_error(Qp& qp, int event = -1);
 /// Moves an unreliable queue pair to IBV_QPS_SQE after a failed send: the send queue is flushed,
 /// and receiving goes on.
 void enter_send_queue_error(Qp& qp);
-/// Removes the oldest send request, and pushes a completion if it is signaled or has failed. If the
-/// completion queue overruns, the queue pair enters the error state and its send queue is flushed:
-/// read both again after the call.
+/// Removes the oldest send request, and pushes a completion if the request is signaled or has
+/// failed. If the completion queue overruns, the queue pair enters the error state and its send
+/// queue is flushed. Therefore the caller must read the state and the send queue again after the
+/// call.
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0,
                    std::uint32_t vendor_error = 0);
-/// These complete all requests of the send queue, or of the queue pair's own receive queue, with
-/// IBV_WC_WR_FLUSH_ERR.
+/// Completes all requests of the send queue with IBV_WC_WR_FLUSH_ERR.
 void flush_sends(Qp& qp);
+/// Completes all requests of the queue pair's own receive queue with IBV_WC_WR_FLUSH_ERR.
 void flush_receives(Qp& qp);
 /// Ends draining if the state is IBV_QPS_SQD and no request is in flight. Raises
 /// IBV_EVENT_SQ_DRAINED if the program has enabled it.
@@ -434,7 +442,8 @@ void complete_receive(Qp& qp, const Completion& completion);
 /// Frees the slot of a receive request that a message in progress took from the shared receive
 /// queue, when the queue pair is reset or destroyed.
 void release_current_receive(Qp& qp) noexcept;
-/// Frees the queue slots that a completion covers, when the program has polled it.
+/// Frees the queue slots that a completion covers. Called when the program has polled the
+/// completion.
 void release_slots(const Completion& completion) noexcept;
 /// Raises an asynchronous event of the queue pair.
 void raise_event(Qp& qp, ibv_event_type type);

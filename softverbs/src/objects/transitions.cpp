@@ -11,8 +11,9 @@ struct Masks {
     int uc = 0;
     int ud = 0;
 
-    /// XRC splits the attributes of RC: those of its requester are the initiator's, and those of
-    /// its responder are the target's. A target has a timeout besides.
+    /// Returns the mask for a type of queue pair. An XRC initiator (XRC_SEND) has the attributes of
+    /// RC without those of the responder. An XRC target (XRC_RECV) has them without those of the
+    /// requester, but with the timeout.
     [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
         constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;

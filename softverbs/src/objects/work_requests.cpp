@@ -267,7 +267,7 @@ bool all_addressed(Qp& qp) {
     return true;
 }
 
-/// Gives the windows of the batch the keys of their bind requests.
+/// Stores the key of each bind request of the batch in the rkey of its window.
 void set_window_keys(Qp& qp) {
     if ((qp.init.send_ops_flags & IBV_QP_EX_WITH_BIND_MW) == 0) {
         return;

@@ -16,7 +16,8 @@ namespace softverbs {
 
 struct XrcDomain {
     Device* device = nullptr;
-    /// Whether a file identifies the domain. A domain that was opened without a file is private.
+    /// Whether file_device and file_inode identify a file that the domain was opened for. A domain
+    /// without a file is private.
     bool has_file = false;
     dev_t file_device = 0;
     ino_t file_inode = 0;

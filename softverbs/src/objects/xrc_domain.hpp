@@ -22,8 +22,9 @@ struct Xrcd : ibv_xrcd {
 
 // These functions implement the verbs of the same name. The caller holds Process::lock.
 
-/// Returns null and sets errno on failure, with the values of the kernel: EINVAL (O_EXCL, and the
-/// domain exists), EAGAIN (no O_CREAT, and the domain does not exist), EBADF.
+/// Opens an XRC domain. Returns null and sets errno on failure, with the values of the kernel:
+/// EINVAL (O_EXCL is set and the domain exists), EAGAIN (O_CREAT is not set and the domain does not
+/// exist), EBADF.
 [[nodiscard]] Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes);
 [[nodiscard]] int close_xrcd(Xrcd& xrcd);
 
