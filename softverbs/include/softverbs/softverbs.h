@@ -27,8 +27,8 @@ const char* softverbs_profile_names(void);
 const char* softverbs_directory(void);
 /* Creates the devices again, with default settings, and removes all planned faults. @profile is the
  * profile of the devices (NULL: that of SOFTVERBS_PROFILE), @devices their number (0: that of
- * SOFTVERBS_DEVICES). Returns 0, or an errno: EBUSY (a context is open, or a device list is not freed),
- * EINVAL (no such profile, or more than 8 devices), ENOMEM. */
+ * SOFTVERBS_DEVICES). Returns 0, or an errno: EBUSY (a context is open, or a device list is not
+ * freed), EINVAL (no such profile, or more than 8 devices), ENOMEM. */
 int softverbs_reset(const char* profile, unsigned devices);
 /* Value for @devices of softverbs_reset(): no device, as on a machine without RDMA hardware. */
 #define SOFTVERBS_NO_DEVICES (~0U)

@@ -2,7 +2,8 @@
 # shellcheck shell=bash
 # "Hosts" for tests: network namespaces on one switch, each with its own rendezvous directory. To be sourced
 # with the script's arguments, of which the first is the library.
-# shellcheck disable=SC2034 # who sources this uses what it sets
+# shellcheck disable=SC2034,SC2119,SC2120 # scripts that source this file use its variables; on_hosts has arguments of its own
+# shellcheck source=tests/conformance/lib/softverbs.bash
 source "$(dirname -- "${BASH_SOURCE[0]}")/softverbs.bash"
 
 namespace=svt$$ # of the switch; the hosts have this and h1, h2, …
@@ -12,11 +13,12 @@ secret=$scratch/secret
 
 remove_hosts() {
     local name pids
+    set +e # a process may end before it is killed
     for name in "$namespace"h{1..4} "$namespace"; do
         [[ -e /run/netns/$name ]] || continue
         pids=$(ip netns pids "$name")
         # shellcheck disable=SC2086 # a list; only processes of this test are in its namespaces
-        [[ -z $pids ]] || kill -KILL $pids 2>/dev/null || true
+        [[ -z $pids ]] || kill -KILL $pids 2>/dev/null
         ip netns del "$name"
     done
     clean_up
