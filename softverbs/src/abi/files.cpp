@@ -22,7 +22,8 @@ namespace softverbs {
 
 namespace {
 
-/// Whether a descriptor refers to "/": hwloc opens "sys/class/infiniband" relative to one.
+/// Returns whether a descriptor refers to the directory "/". hwloc opens "sys/class/infiniband"
+/// relative to such a descriptor.
 bool is_root(int directory) noexcept {
     struct stat of_directory {};
     struct stat of_root {};
@@ -82,7 +83,7 @@ int open_redirected(const Redirection& to, int flags, const Open& open) {
     return to.open != nullptr ? to.open(to.path, flags) : open(to.path);
 }
 
-/// Whether a call of open(2) with these flags has a third argument.
+/// Returns whether a call of open(2) with these flags has a third argument, the file mode.
 bool takes_mode(int flags) noexcept {
     return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }

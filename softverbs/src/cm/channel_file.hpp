@@ -11,9 +11,10 @@
 
 namespace softverbs::cm {
 
-/// An open file of /dev/infiniband/rdma_cm: what librdmacm calls an event channel. The program's
-/// descriptor is one end of a socket pair. It has one byte to read for each pending event, so
-/// poll(2), epoll(7), O_NONBLOCK and an interrupted wait behave as on the device.
+/// An open file of /dev/infiniband/rdma_cm, which librdmacm calls an event channel. The program's
+/// descriptor is one end of a socket pair. The socket contains one byte for each pending event.
+/// Therefore poll(2), epoll(7), O_NONBLOCK and an interrupted wait have the same effect as with the
+/// kernel's device.
 struct ChannelFile {
     std::deque<Event> events;
     /// The end of the socket pair that softverbs keeps. epoll(7) reports EPOLLHUP for it when the

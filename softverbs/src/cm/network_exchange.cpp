@@ -27,17 +27,19 @@ namespace {
 constexpr unsigned max_slots = 1024;
 constexpr std::uint64_t slot_mask = 0xffff;
 constexpr std::uint64_t second_ns = 1'000'000'000;
-/// A query that is not answered by then is sent again. SO_REUSEPORT then selects another process,
-/// if there is one.
+/// Time limit for the response to a query; then the query is sent again. SO_REUSEPORT then selects
+/// another process, if there is one.
 constexpr std::uint64_t query_ns = 3 * second_ns;
-/// Time between a query that failed and the next one.
+/// Time between a failed query and the next one.
 constexpr std::uint64_t query_interval_ns = second_ns / 5;
-/// More accepted connections than this that are not proven push out the oldest of them.
+/// Maximum number of accepted connections whose peer has not proven the secret. When another one is
+/// accepted, the oldest one is closed.
 constexpr std::size_t most_unproven = 64;
-/// Bytes of messages that wait for a peer that does not read. More are lost, and time out.
+/// Maximum number of bytes that wait for a peer that does not read. Further messages are lost, and
+/// their senders time out.
 constexpr std::size_t most_waiting = 4096 * sizeof(Message);
 
-/// The first structure on a connection for messages, in both directions.
+/// The first structure that each side sends on a connection for messages.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t message_size;
@@ -426,7 +428,8 @@ void NetworkExchange::service(Link& link, Receiver& receiver) {
     }
 }
 
-/// A query has ended. One that was answered has no search any more.
+/// Called when a query has ended. If the query has received its response, its search does not exist
+/// any more.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {
@@ -487,7 +490,7 @@ void NetworkExchange::progress(Receiver& receiver) {
         const auto link = std::ranges::find_if(
             links_, [fd](const auto& each) { return each->connection->socket() == fd; });
         if (link != links_.end() && (*link)->connection->usable()) {
-            // The list may grow meanwhile; its links stay where they are.
+            // service() may add links to the list. The existing links do not move.
             service(**link, receiver);
         }
     }

@@ -13,52 +13,57 @@
 
 namespace softverbs::cm {
 
-/// The exchange between processes of different hosts, by TCP. Each process listens on a port of its
-/// own for CM messages. A process that has listened for requests also listens on the host's port of
-/// the service directory, which all such processes of the host share (SO_REUSEPORT). To send a
-/// request, a process connects to that port, sends a query with the address and the port of the
-/// service, and receives the number of the process that listens there; the request then goes to
-/// that process. Every connection begins with the handshake of fabric/tcp_handshake.hpp.
+/// The exchange between processes of different hosts, over TCP. Each process listens for CM
+/// messages on a port of its own. A process that has called rdma_listen() also listens on the port
+/// of the service directory, which all such processes of a host share (SO_REUSEPORT). To send a
+/// request, a process connects to the service directory of the remote host and sends a query with
+/// the address and port of the service. The response is the number of the process that listens for
+/// this service, and the request is sent to that process. Each connection begins with the handshake
+/// of fabric/tcp_handshake.hpp.
 class NetworkExchange final : public Exchange {
   public:
-    /// What the exchange needs from the manager, which calls the exchange with its lock held.
+    /// Callbacks to the manager, which calls the exchange with its lock held.
     class Requests {
       public:
-        /// The process of this host that listens for requests; empty: none.
+        /// Returns the process of this host that listens for requests to this service; no value if
+        /// there is none.
         [[nodiscard]] virtual std::optional<Peer> find_service(std::uint16_t port_space,
                                                                const WireAddress& address) = 0;
-        /// The request of a communication ID has been sent to @p peer.
+        /// The request with this communication ID was sent to the process @p peer.
         virtual void request_sent(std::uint32_t communication_id, const Peer& peer) = 0;
-        /// No process of the host listens for @p request, which has not been sent.
+        /// The request @p request was not sent, because no process of the host listens for it.
         virtual void no_service(const Message& request) = 0;
-        /// The two hosts do not have the same secret or the same version.
+        /// The request was not sent, because the two hosts do not have the same secret or the same
+        /// version.
         virtual void request_refused(std::uint32_t communication_id) = 0;
 
       protected:
         ~Requests() = default;
     };
 
-    /// @throws std::system_error what epoll_create1(2) and timerfd_create(2) say
+    /// @throws std::system_error  the errors of epoll_create1(2) and timerfd_create(2)
     NetworkExchange(const fabric::NetworkSettings& settings, Requests& requests);
 
-    /// Listens for messages on the port of @p slot. False: another program has the port.
-    /// @throws std::system_error for every other failure
+    /// Listens for messages on the port of @p slot. Returns false if another program uses the port.
+    /// @throws std::system_error  for every other failure
     [[nodiscard]] bool listen(unsigned slot);
-    /// The number of this process in the exchange of this host, once its slot is known.
+    /// Sets the number of this process (Peer::process), after its slot is known.
     void set_process(std::uint64_t process) noexcept { process_ = process; }
-    /// Listens on the host's port of the service directory, unless this process does so already. 0,
-    /// or an errno: EADDRINUSE (another user or another program has the port).
+    /// Listens on the host's port of the service directory, unless this process already does.
+    /// Returns 0 or an errno: EADDRINUSE (another user or another program has the port).
     [[nodiscard]] int serve_directory();
 
-    /// Sends a REQ or SIDR_REQ to the process that listens at its destination. The result comes by
-    /// Requests; while the host does not answer, the exchange tries again. 0, or ENOMEM.
+    /// Sends a REQ or SIDR_REQ to the process that listens at its destination. The result is
+    /// reported by the callbacks of Requests. While the host does not respond, the exchange tries
+    /// again. Returns 0 or ENOMEM.
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
     /// Ends the attempts to send a request.
     void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
-    /// After fork(2), in the child: closes the descriptors.
+    /// For the child process after fork(2): closes the descriptors.
     void abandon() noexcept;
 
-    /// Sends to a process from which a message has come, or to which a request was sent.
+    /// Sends a message to a process that has sent a message or a request to this process, or to
+    /// which a request was sent.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;
@@ -73,19 +78,19 @@ class NetworkExchange final : public Exchange {
     struct Link {
         std::unique_ptr<NetworkLink> connection;
         Purpose purpose;
-        /// Of messages. Process 0: its hello has not come yet.
+        /// Connections for messages: the peer. Its process is 0 until its hello has arrived.
         Peer peer;
         bool greeted = false;
-        /// Of a query.
+        /// Connections for queries: the communication ID of the request.
         std::uint32_t communication_id = 0;
-        /// When an unfinished query, answer or accepted handshake is given up; 0: never.
+        /// Time at which an unfinished query, response or accepted handshake is given up; 0: never.
         std::uint64_t deadline = 0;
     };
-    /// A request whose process is not known yet.
+    /// A request for which the listening process is not known yet.
     struct Search {
         fabric::Route route;
         Message message;
-        /// When to send the next query; 0: a query is being answered.
+        /// Time of the next query; 0: a query is in progress.
         std::uint64_t next = 0;
     };
 

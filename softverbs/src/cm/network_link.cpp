@@ -13,7 +13,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Bytes that one call of service() receives, so that other connections get their turn.
+/// Maximum number of bytes that one call of service() receives, so that other connections are not
+/// delayed.
 constexpr std::size_t most_received = std::size_t{64} * 1024;
 
 } // namespace
@@ -74,7 +75,7 @@ void NetworkLink::flush() noexcept {
             continue;
         }
         if (sent < 0) {
-            // An error of the connection also ends what is received.
+            // After an error of the connection, nothing more is received either.
             return;
         }
         sent_ += static_cast<std::size_t>(sent);

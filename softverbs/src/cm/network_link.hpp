@@ -13,22 +13,22 @@
 
 namespace softverbs::cm {
 
-/// A TCP connection between two hosts that carries structures of fixed sizes, once both ends have
-/// proven that they know the secret. Never waits.
+/// A TCP connection between two hosts that carries structures of fixed sizes. Both ends first prove
+/// that they know the secret. No function waits.
 class NetworkLink {
   public:
     enum class State : std::uint8_t {
         handshake,
         open,
-        /// Connector: no process listens on the port.
+        /// For a connector: no process listens on the port.
         refused,
-        /// The handshake failed; failure() says why.
+        /// The handshake has failed; failure() returns the reason.
         unproven,
-        /// The other end closed the connection, or the network lost it.
+        /// The other end has closed the connection, or the network has failed.
         lost,
     };
 
-    /// @param socket     connected, being connected, or accepted; watched by @p epoll from now on
+    /// @param socket  connected, connecting, or accepted; the constructor registers it in @p epoll
     NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route& route,
                 std::unique_ptr<fabric::TcpHandshake> handshake);
     NetworkLink(const NetworkLink&) = delete;
@@ -37,21 +37,22 @@ class NetworkLink {
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     [[nodiscard]] const fabric::Route& route() const noexcept { return route_; }
     [[nodiscard]] State state() const noexcept { return state_; }
-    /// Whether the connection can still be used.
+    /// Returns whether the connection is open or its handshake is in progress.
     [[nodiscard]] bool usable() const noexcept {
         return state_ == State::handshake || state_ == State::open;
     }
     [[nodiscard]] const std::string& failure() const noexcept { return handshake_->failure(); }
-    /// The slot of the process at the other end, once the handshake is done.
+    /// Returns the slot (number) of the process at the other end, after the handshake.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return handshake_->peer_slot(); }
 
-    /// Sends bytes, now or as soon as the socket takes them.
+    /// Sends bytes, or queues them until the socket has room.
     void send(std::span<const std::byte> bytes);
-    /// Bytes that the socket has not taken yet.
+    /// Returns the number of bytes that wait for room in the socket.
     [[nodiscard]] std::size_t waiting() const noexcept { return output_.size() - sent_; }
-    /// Continues the handshake, sends what waits, and receives what fits into the buffer.
+    /// Continues the handshake, sends queued bytes, and receives bytes until the buffer is full.
     void service();
-    /// The next structure of @p bytes.size() bytes. False: it has not arrived as a whole.
+    /// Removes the next structure of @p bytes.size() bytes from the receive buffer. Returns false
+    /// if it has not arrived completely.
     [[nodiscard]] bool take(std::span<std::byte> bytes);
     /// Ends the connection.
     void close() noexcept;

@@ -15,8 +15,7 @@ namespace softverbs {
 
 namespace {
 
-/// The headers at the start of a message. A message that is too short for its header is one without
-/// a tag.
+/// The headers at the start of a message. If the message is shorter than its header, it has no tag.
 struct TagHeaders {
     ibv_tmh message{};
     ibv_rvh rendezvous{};
@@ -59,7 +58,8 @@ bool InboundRequest::have_tagged_receive() {
     const std::uint64_t tag = be64toh(headers.message.tag);
     if (headers.tagged() && has_match(list, tag) &&
         (!rendezvous || header_.length <= max_rendezvous_header)) {
-        // The program's own batch of requests may be in the slots that a rendezvous needs.
+        // The program may be building a batch of requests in the slots that the rendezvous needs,
+        // so try to take the lock of the batch.
         std::unique_lock<std::mutex> batch;
         if (rendezvous) {
             batch = qp_.extended ? std::unique_lock(qp_.batch_lock, std::try_to_lock)
@@ -92,14 +92,15 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
-    // The completion of the data comes later, from complete_rendezvous().
+    // complete_rendezvous() later adds the completion for the data.
     complete(IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0);
     done();
     start_rendezvous(qp_, to, message, rendezvous);
 }
 
 void InboundRequest::tagged_send() {
-    // The header is needed before the data has a place, so the data has to come in packets.
+    // The tag selects the buffer, and the tag is in the message. Therefore the message must be sent
+    // in packets, not by a direct copy.
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
         send_nak(NakCode::resend_as_records);
         return;

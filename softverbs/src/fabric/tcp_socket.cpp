@@ -8,7 +8,7 @@
 namespace softverbs::fabric {
 namespace {
 
-/// A host that acknowledges nothing for this long has lost its connections.
+/// If a host acknowledges no data for this time, the connection is closed.
 constexpr unsigned user_timeout_ms = 15'000;
 
 #ifndef TCP_RTO_MAX_MS // Linux 6.15

@@ -34,52 +34,57 @@ struct TagList {
         std::uint32_t handle = 0;
         std::uint64_t tag = 0;
         std::uint64_t mask = 0;
-        /// False: the buffer was added while the program had not handled all unexpected messages.
-        /// It matches no message before the program has reported all of them.
+        /// False if the buffer was added while the program had not handled all unexpected messages.
+        /// The buffer then matches no message until the program has reported that it has handled
+        /// all of them.
         bool enabled = true;
         RecvRequest request;
     };
-    /// In the order in which they were added, which is the order of matching. The capacity is
-    /// reserved when the queue is created.
+    /// The buffers, in the order in which they were added and are matched. The capacity is reserved
+    /// when the queue is created.
     std::vector<Entry> entries;
     std::uint32_t max_entries = 0;
     std::uint32_t max_operations = 0;
     /// Number of list operations whose completion was not polled.
     std::uint32_t operations = 0;
     std::uint32_t next_handle = 0;
-    /// Number of unexpected messages that have arrived, and that the program has handled.
+    /// Number of unexpected messages that have arrived.
     std::uint32_t unexpected = 0;
+    /// Number of unexpected messages that the program has handled.
     std::uint32_t handled = 0;
 };
 
-/// Checks the attributes of a queue of type IBV_SRQT_TM: 0, or EINVAL.
+/// Checks the attributes of a shared receive queue of type IBV_SRQT_TM. Returns 0 or EINVAL.
 [[nodiscard]] int check_tag_matching(const Context& context,
                                      const ibv_srq_init_attr_ex& attributes);
-/// Makes the empty list of a new queue. Throws std::bad_alloc.
+/// Creates the empty list of tagged buffers of a new queue. Throws std::bad_alloc.
 void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes);
-/// Before the queue is destroyed: its completions that were not polled stay, and no longer refer to
-/// it.
+/// Call this before the queue is destroyed. Completions that were not polled stay in the completion
+/// queue, but no longer refer to the queue.
 void forget_operations(Srq& srq) noexcept;
 
 [[nodiscard]] inline bool has_tags(const Qp& qp) noexcept {
     return qp.shared_queue != nullptr && qp.shared_queue->tags != nullptr;
 }
 
-/// Whether an enabled buffer matches the tag.
+/// Returns whether the tag matches an enabled buffer.
 [[nodiscard]] bool has_match(const TagList& list, std::uint64_t tag) noexcept;
-/// Removes the first enabled buffer that matches the tag, and returns its receive request.
-/// has_match() was true.
+/// Removes the first enabled buffer that matches the tag, and returns its receive request. Call it
+/// only if has_match() has returned true.
 [[nodiscard]] RecvRequest match_tag(TagList& list, std::uint64_t tag);
 
-/// Raises the capacities of a queue pair by those that rendezvous messages need.
+/// Increases the capacities of a queue pair by the number of requests and entries that rendezvous
+/// messages need.
 void add_rendezvous_capacity(ibv_qp_cap& cap) noexcept;
-/// Whether the queue pair can start a rendezvous now. Allocates the send queue if necessary.
+/// Allocates the send queue if necessary, and returns whether the queue pair can start a rendezvous
+/// now.
 [[nodiscard]] bool can_start_rendezvous(Qp& qp) noexcept;
-/// Reads the data that @p header names to the buffer @p to, and then sends a FIN message with the
-/// tag and the user data of @p message. can_start_rendezvous() was true.
+/// Posts an RDMA read of the data that @p header describes into the buffer @p to, and then a FIN
+/// message with the tag and the user data of @p message. Call it only if can_start_rendezvous() has
+/// returned true.
 void start_rendezvous(Qp& qp, const RecvRequest& to, const ibv_tmh& message, const ibv_rvh& header);
-/// Removes the oldest send request, which is one of a rendezvous. Pushes the completion of the
-/// tagged buffer when the data has arrived, or when the read has failed or was flushed.
+/// Removes the oldest send request, which must belong to a rendezvous. When the data has arrived,
+/// or when the read has failed or was flushed, pushes the completion of the tagged buffer.
 void complete_rendezvous(Qp& qp, ibv_wc_status status);
 
 /// Implements ibv_post_srq_ops(). Locks Process::lock itself.
