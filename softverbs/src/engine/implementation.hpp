@@ -131,7 +131,7 @@ struct Engine::Implementation : fabric::Handler {
     /// Removes a closed connection from a queue pair, and resets the packet counts of this
     /// connection.
     static void disconnect(Qp& qp) noexcept;
-    /// Whether a request with this packet sequence number is in flight.
+    /// Returns whether a request with this packet sequence number is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
     /// Completes the requests in flight of a UC queue pair, because no response will arrive.
     void give_up_responses(Qp& qp);

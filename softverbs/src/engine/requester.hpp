@@ -19,11 +19,11 @@ namespace softverbs {
 [[nodiscard]] inline bool returns_data(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
-/// Whether the request is executed without sending a packet.
+/// Returns whether a request with this opcode is executed without sending a packet.
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
-/// Whether the request was sent, at least in part, and no response has arrived.
+/// Returns whether a part of the request was sent, and no response has completed it.
 [[nodiscard]] inline bool in_flight(const SendRequest& request) noexcept {
     return request.state == SendRequest::State::sent ||
            request.state == SendRequest::State::sending;

@@ -57,8 +57,8 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       doorbell_(std::move(doorbell)),
       mailbox_(std::move(socket), context.epoll, tag) {
     if (context_.armed) {
-        // A thread already sleeps in wait(). Records that arrived before arm() rang no doorbell, so
-        // check for them here.
+        // A thread already sleeps in wait(). Producers did not ring the doorbell for records that
+        // arrived before arm(), so check for such records here.
         arm();
         if (pending()) {
             ::eventfd_write(context_.doorbell, 1);
@@ -114,8 +114,8 @@ bool Link::room(Lane lane, std::size_t length) noexcept {
         wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
         starved_[at] = true;
         if (context_.armed) {
-            // A thread already sleeps in wait(), and arm() did not request a doorbell for this
-            // lane. Request it, then check again.
+            // A thread already sleeps in wait(), and arm() did not request a doorbell for room in
+            // this lane. Request it now, then check again for room.
             outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
             found = out_[at].room(length);
         }

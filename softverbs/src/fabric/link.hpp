@@ -69,7 +69,8 @@ class Link final : public Connection {
                                      std::span<const std::byte> bytes) noexcept override;
 
     [[nodiscard]] int socket() const noexcept { return mailbox_.socket(); }
-    /// Whether records can be sent. It may still be true after the other process has ended.
+    /// Returns whether records can be sent. The result may still be true after the other process
+    /// has ended.
     [[nodiscard]] bool open() const noexcept { return state_ == State::open; }
     /// Whether the other process is alive. The result is cached for one millisecond.
     [[nodiscard]] bool alive() noexcept;
@@ -83,11 +84,12 @@ class Link final : public Connection {
 
     void arm() noexcept;
     void disarm() noexcept;
-    /// Whether a record can be delivered, or a full lane has room again. Call it after arm().
+    /// Returns whether a received record can be delivered, or whether a full lane has room again.
+    /// Call it after arm().
     [[nodiscard]] bool pending() noexcept;
 
-    /// Whether the connection is closed and all received records are delivered, so that on_closed()
-    /// can be called.
+    /// Returns whether the connection is closed and all received records were delivered, so that
+    /// on_closed() can be called.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Shuts the socket down, so that the other side detects the end of the connection at once.
     void shut_down() noexcept;
@@ -131,7 +133,7 @@ class Link final : public Connection {
     std::array<RingProducer, lanes> out_;
     std::size_t longest_;
     State state_ = State::open;
-    /// Whether the handler rejected the next request; refused_at_ is the value of
+    /// Whether the handler has rejected the next request. refused_at_ is then the value of
     /// LinkContext::deliveries at that time.
     bool refused_ = false;
     /// Per lane: a record did not fit, and on_room() has not been called since.

@@ -16,9 +16,9 @@ namespace softverbs::fabric {
 /// Two cache lines of 64 bytes, because some processors prefetch them in pairs.
 inline constexpr std::size_t line_bytes = 128;
 
-/// The control words of one direction of a connection, in shared memory. They start as zeros. Each
-/// group of cache lines has one writer, except that the side that rings a doorbell clears the flag
-/// which requested it.
+/// The flags and counters of one direction of a connection, in shared memory. Their initial value
+/// is 0. Each group of cache lines is written by one side only, with one exception: the side that
+/// rings a doorbell also clears the flag that requested the doorbell.
 struct Direction {
     // Written by the producer.
     /// 1: the producer waits for room in the lane. When the consumer frees some, it must ring the

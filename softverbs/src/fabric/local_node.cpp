@@ -19,7 +19,8 @@ namespace softverbs::fabric {
 namespace {
 
 constexpr unsigned most_events = 32;
-/// Bounds what one call of service() does. Further events make the next wait() end at once.
+/// Limits the work of one call of service(). If more events are pending, the next wait() returns at
+/// once.
 constexpr unsigned most_rounds = 8;
 
 UniqueFd checked(int fd, const char* what) {

@@ -42,7 +42,7 @@ class LocalNode final : public Node {
     [[nodiscard]] Connection* make_link(unsigned slot);
     void handle(std::uint64_t tag, Handler& handler);
     void drain_doorbell() noexcept;
-    /// Whether process @p pid has the slot that it claims in its hello.
+    /// Returns whether process @p pid owns the slot that its hello message contains.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& hello, Handler& handler);
     /// Calls on_closed() for closed links, and frees them.

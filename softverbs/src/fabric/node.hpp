@@ -50,7 +50,8 @@ struct Segment {
     std::uint64_t length;
     /// The id that the sender passed to Connection::share(); 0: private memory.
     std::uint32_t share;
-    /// The value of Connection::offer() at the sender for this lane when it sent the record.
+    /// The result of Connection::offer() for this lane in the sending process, at the time when the
+    /// record was sent.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
@@ -81,7 +82,7 @@ class Handler {
     /// now. A later progress() then delivers the same request again.
     virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
     virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
-    /// A lane in which send() returned Sent::full has room again.
+    /// Called when a lane in which send() returned Sent::full has room again.
     virtual void on_room(Connection& to) = 0;
     /// The connection is closed: the other process has ended, or it sent invalid data. The
     /// Connection object is valid until this callback returns.
@@ -125,7 +126,7 @@ class Connection {
     /// because its kernel still acknowledges.
     [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
-    /// The other node's slot.
+    /// Returns the slot of the other process: its number among the processes of its host.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     /// A pointer for use by the owner of the node. The fabric does not read it.
     void* user = nullptr;
@@ -150,8 +151,9 @@ class Connection {
         static_cast<void>(lane);
         static_cast<void>(length);
     }
-    /// Whether send() of a record of @p length bytes would not return Sent::full. It is also true
-    /// for a closed connection, so that the caller does not wait forever.
+    /// Returns whether a record of @p length bytes fits into the lane, so that send() would not
+    /// return Sent::full. Returns true for a closed connection, so that the caller does not wait
+    /// forever.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
     /// Number of requests that this process has sent.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
@@ -196,8 +198,9 @@ class Connection {
     /// may be changed or freed: a reader that reads it later detects with stands() that the segment
     /// is no longer valid.
     virtual void withdraw(Lane lane) noexcept = 0;
-    /// Whether segments of the other process with this number in Segment::offer are still valid.
-    /// Call it after pull(): the pulled bytes are correct only if the result is true.
+    /// Returns whether segments of the other process that contain this number in Segment::offer are
+    /// still valid. Call it after pull(): the bytes that pull() copied are correct only if the
+    /// result is true.
     [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
 
     /// Shares the first @p length bytes of @p fd with the other process, which maps them read-only.

@@ -78,7 +78,7 @@ class Slot {
 
     [[nodiscard]] unsigned number() const noexcept { return number_; }
     [[nodiscard]] int listener() const noexcept { return listener_.get(); }
-    /// Whether this process took the slot; false in a child by fork(2).
+    /// Returns whether this process owns the slot; false in a child by fork(2).
     [[nodiscard]] bool mine() const noexcept;
     /// Closes the descriptors without removing the files.
     void abandon() noexcept;

@@ -268,7 +268,7 @@ class RingConsumer {
     std::uint64_t head_ = 0;
     /// Position at which consumption ends. Set by freeze().
     std::uint64_t end_ = ~std::uint64_t{0};
-    /// Bytes in the ring of the record that next() returned.
+    /// Number of bytes that the record returned by next() occupies in the ring.
     std::uint64_t step_ = 0;
 };
 

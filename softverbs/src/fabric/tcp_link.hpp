@@ -55,7 +55,8 @@ class TcpLink final : public Connection {
     void unshare(std::uint32_t) noexcept override {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Whether records can be sent. It may still be true after the other process has ended.
+    /// Returns whether records can be sent. The result may still be true after the other process
+    /// has ended.
     [[nodiscard]] bool open() const noexcept {
         return state_ == State::connecting || state_ == State::open;
     }
@@ -70,11 +71,11 @@ class TcpLink final : public Connection {
     unsigned progress(Handler& handler, unsigned budget);
     /// Sends a credit frame if the other side does not know yet how much was consumed.
     void acknowledge() noexcept;
-    /// Whether progress() can deliver data or state that is already in this process, for which the
-    /// socket reports no event.
+    /// Returns whether progress() has work that causes no epoll event: data or a state change that
+    /// is already in this process.
     [[nodiscard]] bool pending() const noexcept;
-    /// Whether the connection is closed and all received records are delivered, so that on_closed()
-    /// can be called.
+    /// Returns whether the connection is closed and all received records were delivered, so that
+    /// on_closed() can be called.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Closes the connection and stores @p why as the reason.
     void fail(std::string why);
@@ -137,7 +138,7 @@ class TcpLink final : public Connection {
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;
     bool end_of_input_ = false;
-    /// Copies of requests that the handler has rejected, and of the requests after them.
+    /// Copies of a request that the handler has rejected, and of all requests after it.
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;

@@ -87,14 +87,15 @@ struct Cq : ibv_cq_ex {
     [[nodiscard]] static Cq& of(ibv_cq_ex* cq) noexcept { return static_cast<Cq&>(*cq); }
 };
 
-// These functions implement the verbs of the same name. The caller holds Process::lock; see
+// The functions below implement the verbs of the same name. The caller holds Process::lock; see
 // memory.hpp.
 [[nodiscard]] Channel* create_channel(Context& context);
 [[nodiscard]] int destroy_channel(Channel& channel);
 [[nodiscard]] Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes);
 [[nodiscard]] int resize_cq(Cq& cq, int entries);
 [[nodiscard]] int modify_cq(Cq& cq, const ibv_modify_cq_attr& attributes);
-/// Locks Process::lock itself, because it waits until all events are acknowledged.
+/// Implements ibv_destroy_cq(). It locks Process::lock itself, because it waits until all events
+/// are acknowledged.
 [[nodiscard]] int destroy_cq(Cq& cq);
 [[nodiscard]] int request_notification(Cq& cq, bool solicited_only);
 /// Implements ibv_get_cq_event(). Returns 0, or -1 and sets errno. It locks Process::lock itself,

@@ -72,8 +72,8 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // Linear probing: an entry behind the hole moves into it, if a search that stops at the hole
-    // would miss the entry.
+    // Linear probing: move an entry that follows the hole into the hole, if a search for this entry
+    // would stop at the hole.
     for (std::size_t next = (hole + 1) & mask; entries_[next].name != 0; next = (next + 1) & mask) {
         const std::size_t home = entries_[next].name & mask;
         if (((next - home) & mask) >= ((next - hole) & mask)) {
@@ -89,7 +89,8 @@ Grant* KeyTable::owner(std::uint32_t key) const noexcept {
 }
 
 Grant* KeyTable::find(std::uint32_t key) const noexcept {
-    // Most entries are at the first place where their name can be. A free entry has no grant.
+    // Most entries are at the first index at which a search for their name begins. A free entry has
+    // no grant.
     const std::uint32_t name = key >> variant_bits;
     const Entry& first = entries_[name & (entries_.size() - 1)];
     Grant* const grant = first.name == name ? first.grant : owner(key);

@@ -66,7 +66,8 @@ struct Descriptor {
     bool open_for_writing;
 };
 
-/// Whether /proc names the descriptor a memfd. True when /proc is not mounted.
+/// Returns whether the link of the descriptor in /proc/self/fd has the name of a memfd. Returns
+/// true if /proc is not mounted.
 bool is_named_as_memfd(int fd) {
     std::array<char, 32> path{};
     std::array<char, 16> target{};

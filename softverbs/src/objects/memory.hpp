@@ -42,8 +42,8 @@ struct Grant {
     std::uint64_t iova = 0;
     /// Length of the region in bytes.
     std::size_t length = 0;
-    /// Address of the first byte in this process. Null in null memory regions, which read as zeros
-    /// and discard writes. If the CPU cannot map the memory, this is its CUDA device address.
+    /// Address of the first byte in this process. If the CPU cannot map the memory, it is the CUDA
+    /// device address. Null for null memory regions, which are read as zeros and discard writes.
     std::byte* base = nullptr;
     /// Type 2B window: the only queue pair that may use it. 0: any queue pair of the protection
     /// domain.
@@ -162,7 +162,7 @@ enum class Denied : std::uint8_t {
 
 /// A range of memory that may be accessed while Process::lock is held.
 struct Window {
-    /// Null in null memory regions.
+    /// Address of the first byte; null for null memory regions.
     std::byte* data;
     std::size_t length;
     Mr* mr;
@@ -187,8 +187,8 @@ struct Window {
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                  std::uint64_t length, unsigned access, Window& window);
-/// Call these before and after the CPU accesses a window. On a real dma-buf they issue
-/// DMA_BUF_IOCTL_SYNC; otherwise they do nothing.
+/// Call these functions before and after the CPU accesses a memory range (window). For a real
+/// dma-buf they call DMA_BUF_IOCTL_SYNC; for other memory they do nothing.
 void begin_cpu_access(const Window& window, bool write) noexcept;
 void end_cpu_access(const Window& window, bool write) noexcept;
 

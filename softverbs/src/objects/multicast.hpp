@@ -18,7 +18,7 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
     return gid.raw[0] == 0xff;
 }
 
-// These functions implement ibv_attach_mcast() and ibv_detach_mcast(). The caller holds
+// The functions below implement ibv_attach_mcast() and ibv_detach_mcast(). The caller holds
 // Process::lock.
 
 /// Attaches a queue pair to a multicast group. Attaching it again does nothing. Returns 0, EINVAL

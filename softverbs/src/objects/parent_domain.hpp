@@ -33,7 +33,7 @@ struct ParentDomain : Pd {
     }
 };
 
-// These functions implement the verbs of the same name. The caller holds Process::lock; see
+// The functions below implement the verbs of the same name. The caller holds Process::lock; see
 // memory.hpp.
 [[nodiscard]] Td* alloc_td(Context& context, const ibv_td_init_attr& attributes);
 [[nodiscard]] int dealloc_td(Td& td);

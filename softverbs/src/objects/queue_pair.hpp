@@ -172,7 +172,7 @@ class Ring {
     /// Adds a request and returns its slot, which still has its old content. The ring must not be
     /// full.
     Request& push() noexcept { return slots_[place(end_++)]; }
-    /// Adds the requests that were written to the slots before @p position.
+    /// Adds to the ring all requests that the caller has written to the slots before @p position.
     void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
     /// Frees the slot of one completed request.
@@ -276,11 +276,13 @@ struct Responder {
     /// The receive request of the current or next message, once it was taken from the queue.
     RecvRequest current{};
     bool current_taken = false;
-    /// Of a shared receive queue with tags, for the current message: whether it has matched a
-    /// tagged buffer, the opcode of its completion, and the tag and user data of its header.
+    /// Shared receive queue with tags: the current message has matched a tagged buffer.
     bool matched = false;
+    /// Shared receive queue with tags: opcode of the completion of the current message.
     ibv_wc_opcode tag_opcode = IBV_WC_TM_NO_TAG;
+    /// Shared receive queue with tags: tag in the header of the current message.
     __be64 tag = 0;
+    /// Shared receive queue with tags: user data in the header of the current message.
     __be32 tag_data = 0;
     /// A NAK for the current gap in the sequence was sent.
     bool gap_reported = false;
@@ -368,7 +370,7 @@ struct Qp : ibv_qp_ex {
     }
 };
 
-// These functions implement the verbs of the same name. The caller holds Process::lock; see
+// The functions below implement the verbs of the same name. The caller holds Process::lock; see
 // memory.hpp.
 
 /// Allocates the rings of a new queue pair with the allocator of its parent domain. Call it without
@@ -380,7 +382,8 @@ struct Qp : ibv_qp_ex {
 /// Stores the rate limit for ibv_query_qp(). The send rate does not change.
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
-/// Locks Process::lock itself, because it waits until all events are acknowledged.
+/// Implements ibv_destroy_qp(). It locks Process::lock itself, because it waits until all events
+/// are acknowledged.
 [[nodiscard]] int destroy_qp(Qp& qp);
 
 [[nodiscard]] int obtain_memory(Context& context, const ibv_srq_init_attr_ex& attributes,
@@ -389,7 +392,8 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
                               QueueMemory& memory);
 [[nodiscard]] int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask);
 void query_srq(const Srq& srq, ibv_srq_attr& attributes);
-/// Locks Process::lock itself, because it waits until all events are acknowledged.
+/// Implements ibv_destroy_srq(). It locks Process::lock itself, because it waits until all events
+/// are acknowledged.
 [[nodiscard]] int destroy_srq(Srq& srq);
 
 /// Checks that a port of the device can send to this address. Returns 0 or EINVAL.

@@ -20,7 +20,7 @@ struct Xrcd : ibv_xrcd {
     unsigned users = 0;
 };
 
-// These functions implement the verbs of the same name. The caller holds Process::lock.
+// The functions below implement the verbs of the same name. The caller holds Process::lock.
 
 /// Opens an XRC domain. Returns null and sets errno on failure, with the values of the kernel:
 /// EINVAL (O_EXCL is set and the domain exists), EAGAIN (O_CREAT is not set and the domain does not
