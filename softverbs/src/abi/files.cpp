@@ -201,7 +201,8 @@ SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
     });
 }
 
-// _FORTIFY_SOURCE calls these when it has checked that no mode is needed.
+// _FORTIFY_SOURCE replaces a call of open(2) by these functions when it has checked that the call
+// needs no mode argument.
 SOFTVERBS_FILE int __open_2(const char* path, int flags) {
     return ::open(path, flags);
 }

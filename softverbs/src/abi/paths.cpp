@@ -39,7 +39,8 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
-/// Programs that check access to /dev/infiniband/rdma_cm find a character device.
+/// A program that checks access to /dev/infiniband/rdma_cm checks /dev/null instead, which is also
+/// a character device.
 bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }

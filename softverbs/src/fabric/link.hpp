@@ -97,7 +97,8 @@ class Link final : public Connection {
   private:
     enum class State : std::uint8_t {
         open,
-        /// The other side has closed the socket; its last records are being delivered.
+        /// The other side has closed the socket. Records that arrived before are still being
+        /// delivered.
         closing,
         over,
     };

@@ -13,8 +13,8 @@ namespace {
 /// Maximum number of messages received in one call, so that one process cannot starve the other
 /// connections.
 constexpr unsigned max_messages = 64;
-/// Maximum number of mapped shares, because each counts against vm.max_map_count of the whole
-/// process.
+/// Maximum number of mappings of other processes' memory, because each mapping counts against
+/// vm.max_map_count of the whole process.
 constexpr std::size_t most_pulled = 16384;
 constexpr std::int64_t alive_cache_ns = 1'000'000;
 

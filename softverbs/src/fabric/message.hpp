@@ -22,13 +22,13 @@ enum class MessageKind : std::uint16_t {
     /// The acceptor's first message: the address of its cookie. Carries the descriptor of its
     /// doorbell.
     welcome,
-    /// Wakes the other side as long as its doorbell is not known.
+    /// Wakes the other side while this side has not received the descriptor of its doorbell.
     poke,
     /// Shares memory: its id and length. Carries the descriptor.
     share,
-    /// The reply to share: 0, or the errno of the failed mapping.
+    /// The reply to the message share: its error is 0, or the errno of the failed mapping.
     shared,
-    /// Ends the sharing of the memory with this id.
+    /// Ends the sharing of the memory that has this id.
     unshare,
 };
 

@@ -99,7 +99,8 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         fail(EACCES, where + ", which others can enter; chmod 700 it");
     }
-    // systemd-tmpfiles(8) removes old files from /tmp, but skips a locked directory.
+    // Lock the directory, because systemd-tmpfiles(8) removes old files from /tmp but skips a
+    // locked directory.
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);
 }
 

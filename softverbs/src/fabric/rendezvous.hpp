@@ -51,9 +51,9 @@ class Rendezvous {
     UniqueFd fd_;
 };
 
-/// Connects to the process that listens in a slot, and stores its PID in @p pid. Returns an empty
-/// descriptor and sets errno on failure: ENOENT (no process has the slot), EACCES (its process
-/// belongs to another user), EMFILE, ENOMEM, EAGAIN (its listen queue is full).
+/// Connects to the process with the number @p slot on this host, and stores its PID in @p pid.
+/// Returns an empty descriptor and sets errno on failure: ENOENT (no process has the slot), EACCES
+/// (its process belongs to another user), EMFILE, ENOMEM, EAGAIN (its listen queue is full).
 [[nodiscard]] UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept;
 
 /// Returns the PID of the process at the other end of a Unix socket, or nothing if it belongs to

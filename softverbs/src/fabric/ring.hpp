@@ -110,9 +110,10 @@ class RingProducer {
             next_return_ = first_return;
             returns_ = false;
         }
-        // The producer next checks whether the consumer sleeps. The consumer checks this word after
-        // it has set its sleep flag. With sequential consistency at least one side sees the other's
-        // store, so no wakeup is lost.
+        // This store publishes the record. Afterwards the producer checks whether the consumer
+        // sleeps. The consumer sets its sleep flag first, and then checks this header. With
+        // sequential consistency at least one side sees the store of the other, so no wakeup is
+        // lost.
         ring_.header(first).store(header, std::memory_order_seq_cst);
     }
 

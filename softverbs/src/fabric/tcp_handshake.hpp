@@ -89,7 +89,7 @@ class TcpHandshake {
     bool proof_received_ = false;
     /// Number of bytes received of the current message.
     std::size_t received_ = 0;
-    /// The unsent rest of the current message.
+    /// The part of the current handshake message that was not sent yet.
     std::span<const std::byte> output_;
     std::string failure_;
 };

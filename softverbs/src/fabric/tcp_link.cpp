@@ -404,7 +404,7 @@ void TcpLink::service() {
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
             // The connection was refused or the host is unreachable, for example because no process
-            // has the slot. The records are lost, as packets on a wire are.
+            // listens on the port of the slot. The records are lost, as packets on a wire are.
             state_ = State::over;
             return;
         }

@@ -87,7 +87,8 @@ class TcpLink final : public Connection {
     enum class State : std::uint8_t {
         connecting,
         open,
-        /// The other side has closed the connection; its last records are being delivered.
+        /// The other side has closed the connection. Records that arrived before are still being
+        /// delivered.
         closing,
         over,
     };

@@ -48,8 +48,8 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context) {
             return -1;
         }
         const Guard guard;
-        // The queue is empty when the completion queue of this event was destroyed after take()
-        // returned.
+        // The event queue of the channel is empty if the completion queue of this event was
+        // destroyed before this thread took the lock.
         if (!channel.queue.empty()) {
             Cq& source = *channel.queue.front();
             channel.queue.pop_front();

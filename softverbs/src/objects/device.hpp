@@ -99,7 +99,8 @@ struct DeviceFile; // defined in device_file.hpp
 
 struct Context : verbs_context {
     Device* device = nullptr;
-    /// Shared with the contexts that ibv_import_device() makes of its cmd_fd.
+    /// The open device. Contexts that ibv_import_device() creates from cmd_fd of this context share
+    /// it.
     std::shared_ptr<DeviceFile> file;
     EventDescriptor async;
     std::deque<ibv_async_event> async_events;

@@ -146,7 +146,7 @@ void invalidate_all(const Qp& qp);
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
-// Declarations for the engine.
+// The engine uses the declarations below.
 
 enum class Denied : std::uint8_t {
     no,

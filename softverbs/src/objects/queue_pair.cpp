@@ -87,8 +87,8 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
         return EOPNOTSUPP;
     }
-    // This includes raw packet queue pairs. Drivers without support for them also return
-    // EOPNOTSUPP.
+    // Reject all other types, including raw packet queue pairs. Drivers without support for them
+    // also return EOPNOTSUPP.
     if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && !xrc) {
         return EOPNOTSUPP;
     }

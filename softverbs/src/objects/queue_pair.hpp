@@ -335,8 +335,8 @@ struct Qp : ibv_qp_ex {
     unsigned windows = 0;              // number of type 2B windows bound to it
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
-    /// IBV_QPT_XRC_RECV only; see xrc_domain.hpp. In a handle, which the program has: the target
-    /// queue pair, which receives. In a target: null.
+    /// IBV_QPT_XRC_RECV only; see xrc_domain.hpp. In a handle, which ibv_create_qp_ex() or
+    /// ibv_open_qp() returns: the target queue pair, which receives the messages. Null in a target.
     Qp* target = nullptr;
     /// In a target queue pair: all its handles.
     std::vector<Qp*> handles;
