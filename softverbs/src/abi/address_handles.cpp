@@ -39,7 +39,8 @@ Route route_of(const ibv_grh& grh) {
             true};
 }
 
-/// Index of the message's destination GID in the port's GID table; -1: the table does not have it.
+/// Returns the index of the destination GID of a message in the GID table of the port; -1 if the
+/// table does not contain it.
 int gid_index(const Port& port, const Route& route) {
     int found = -1;
     for (std::size_t i = 0; i < port.gids.size(); ++i) {

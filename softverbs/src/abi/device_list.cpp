@@ -130,7 +130,8 @@ SOFTVERBS_ENTRY __be64 ibv_get_device_guid(ibv_device* device) {
 }
 
 SOFTVERBS_ENTRY int ibv_get_device_index(ibv_device* device) {
-    // -1: no index. Any other number could be the index of a kernel device.
+    // The result -1 means that the device has no index. Any other number could be the index of a
+    // kernel device.
     return ours(device) != nullptr ? -1
                                    : forward<ibv_get_device_index>("ibv_get_device_index", device);
 }

@@ -122,8 +122,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void expired(Id& id);
     [[nodiscard]] Id* find_listener(const Message& message);
 
-    /// Null: there is no network between hosts. Made before exchange_, which takes a slot whose
-    /// port is free.
+    /// The exchange with other hosts; null if the network between hosts is disabled. It is created
+    /// before exchange_, because exchange_ takes a slot whose port is free.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;

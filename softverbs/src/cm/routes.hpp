@@ -20,10 +20,10 @@ void set_device(Route& route, Device& device, const Address& source);
 /// Fills in the route's remote LID and GID for a destination at a device of this machine.
 void set_destination(Route& route, Device& device, const Address& destination);
 
-/// The device with which @p destination, an address of another host, is reached, and its address:
-/// where @p bound is given, the device with that address; otherwise the device with the address
-/// that the routing table selects, or else the first one with an address of the same family. Null:
-/// none.
+/// Returns the device through which @p destination, an address of another host, is reached, and the
+/// address of that device. If @p bound is given, it is the device with that address. Otherwise it
+/// is the device with the source address that the routing table selects, or else the first device
+/// with an address of the same family. Returns null if there is no such device.
 [[nodiscard]] Device* find_network_device(const Address& destination, const Address* bound,
                                           Address& source);
 

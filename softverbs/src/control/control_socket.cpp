@@ -136,7 +136,8 @@ void serve_flaps(Control& here) {
     }
 }
 
-/// Milliseconds until the next state change of a port; negative if none is planned.
+/// Returns the number of milliseconds until the next state change of a port; a negative number if
+/// none is planned.
 int time_to_next_flap(Control& here) {
     const std::scoped_lock lock(here.lock);
     if (here.flaps.empty()) {

@@ -63,7 +63,8 @@ class Engine {
     /// When it returns, no direct write is in progress. Later writes arrive as packets, and the
     /// first of them grants the permission again.
     void withdraw_writes() noexcept;
-    /// Call this before a mapping is freed. It requests the peers to unmap the memory.
+    /// Call this before a mapping is freed: the peers that have mapped its memory are requested to
+    /// unmap it.
     void unshare(std::uint32_t id);
 
     /// Returns how the most recently connected process reads private memory of this process:

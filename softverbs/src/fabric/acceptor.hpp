@@ -38,8 +38,8 @@ class Acceptor {
         pid_t pid;
     };
 
-    /// Accepts and closes one connection when the process has reached its limit of descriptors.
-    /// Returns false if there was none.
+    /// Accepts and closes one pending connection when the process has reached its limit of
+    /// descriptors. Returns false if no connection was pending.
     [[nodiscard]] bool reject() noexcept;
     /// Receives the first message of a client. Returns true if the client must be dropped from the
     /// list.

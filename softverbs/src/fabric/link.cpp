@@ -303,7 +303,8 @@ void Link::ring_doorbell() noexcept {
     }
     Message poke;
     poke.kind = MessageKind::poke;
-    // An error can be ignored: if the socket is full, its messages wake the other side.
+    // An error can be ignored. If the socket is full, it already contains messages, which wake the
+    // other side.
     static_cast<void>(post(mailbox_.socket(), poke, {}));
 }
 

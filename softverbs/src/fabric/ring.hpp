@@ -143,7 +143,7 @@ class RingProducer {
     }
     [[nodiscard]] std::uint64_t needed_for(std::size_t length) const noexcept {
         const std::uint64_t size = record_bytes(length);
-        // The 0 header that follows the record needs space as well.
+        // Add the space for the header that follows the record, which the producer sets to 0.
         return size + skipped(size) + record_header_bytes;
     }
     /// Loads the consumer's index. Returns false if it is invalid.

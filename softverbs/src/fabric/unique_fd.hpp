@@ -32,7 +32,7 @@ class UniqueFd {
     void reset(int fd = -1) noexcept {
         const int old = std::exchange(fd_, fd);
         if (old >= 0) {
-            // The close() function is a cancellation point; the raw system call is not.
+            // Use the raw system call, because the close() function is a cancellation point.
             ::syscall(SYS_close, old);
         }
     }

@@ -28,7 +28,7 @@ std::size_t round_up(std::size_t length, std::size_t granule) {
     return rounded < length ? 0 : rounded;
 }
 
-/// Returns the bytes of an allocation to the device, and makes it impossible to import.
+/// Returns the bytes of an allocation to the device. The allocation can no longer be imported.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
     memory.device->dm_used -= memory.consumed;

@@ -108,7 +108,7 @@ std::uint32_t KeyTable::next_key() noexcept {
 std::uint32_t KeyTable::permute(std::uint32_t number) const noexcept {
     std::uint32_t left = number >> half_bits;
     std::uint32_t right = number & half_mask;
-    // A Feistel network permutes the names.
+    // Permute the names with a Feistel network, so that consecutive keys look random.
     for (const std::uint32_t secret : secrets_) {
         const std::uint32_t next = left ^ (mix(right + secret) & half_mask);
         left = right;

@@ -6,8 +6,8 @@
 
 namespace softverbs {
 
-/// A mapping of the memory behind a descriptor. The memory regions in it share it, and the last one
-/// unmaps it.
+/// A mapping of the memory behind a descriptor. All memory regions in this memory share the
+/// mapping; it is unmapped with the last of them.
 struct Mapping {
     std::uint32_t id = 0; // not 0, unique in this process
     int fd = -1;          // a duplicate that the mapping owns

@@ -118,8 +118,9 @@ void revoke(Mr& mr);
 /// is not permitted (IBV_WC_MW_BIND_ERR). The window and the region may have been deallocated since
 /// the request was posted.
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
-/// The checks of ibv_bind_mw() that providers add to those in verbs.h: 0, EINVAL (zero-based), or
-/// ENOTSUP (a kind of region that has no windows).
+/// Makes the checks of ibv_bind_mw() that providers make in addition to those in verbs.h. Returns
+/// 0, EINVAL (the window is zero-based), or ENOTSUP (windows cannot be bound to this kind of
+/// region).
 [[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
 /// Returns the key that the next bind of a type 1 window assigns.
 [[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
@@ -168,7 +169,8 @@ struct Window {
     Mr* mr;
 };
 
-/// Whether the CPU cannot access the memory, so that the CUDA driver must copy.
+/// Returns whether the memory is CUDA memory that the CPU cannot access, so that the CUDA driver
+/// must copy it.
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }

@@ -101,7 +101,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
                (attributes.srq != nullptr && (xrc || !is_here(attributes.srq)))) {
         return EINVAL;
     }
-    // IBV_TM_CAP_RC is the only capability of tag matching.
+    // Only RC queue pairs support tag matching (IBV_TM_CAP_RC).
     if (type != IBV_QPT_RC && attributes.srq != nullptr &&
         static_cast<Srq*>(attributes.srq)->tags != nullptr) {
         return EINVAL;

@@ -16,7 +16,7 @@
 
 namespace softverbs {
 
-/// Limits of the device, which ibv_query_device_ex() reports.
+/// Limits of tag matching that ibv_query_device_ex() reports.
 inline constexpr std::uint32_t max_rendezvous_header = 64;
 inline constexpr std::uint32_t max_tags = 127;
 inline constexpr std::uint32_t max_tag_operations = 16384;
