@@ -39,9 +39,9 @@ class Registry {
     /// EADDRNOTAVAIL (one of the two conflicting addresses is unspecified, or no port is free),
     /// EACCES (a privileged port), EAGAIN (another process holds the lock).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Makes a bound id a listener. Returns 0, EADDRINUSE or EADDRNOTAVAIL (another id that shares
-    /// the port by RDMA_OPTION_ID_REUSEADDR already listens), or EAGAIN (another process holds the
-    /// lock).
+    /// Makes a bound id a listener. Returns 0 or the errno of the kernel: EADDRINUSE or
+    /// EADDRNOTAVAIL (another id is bound to the same port, by RDMA_OPTION_ID_REUSEADDR), EAGAIN
+    /// (another process holds the lock).
     [[nodiscard]] int listen(Index index);
     void release(Index index) noexcept;
     /// Returns the process that listens at an address; no value if there is none.

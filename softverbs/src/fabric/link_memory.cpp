@@ -57,8 +57,8 @@ bool valid(const RingSizes& sizes) noexcept {
 }
 
 std::size_t longest_record(const RingSizes& sizes) noexcept {
-    // A record longer than half of the ring may never fit, because the skipped space before it
-    // counts as well.
+    // A record that is longer than half of the ring may never fit, because the space that is
+    // skipped at the end of the ring counts as well.
     return std::min(sizes[0] / 4, sizes[1] / 2) - record_header_bytes;
 }
 
