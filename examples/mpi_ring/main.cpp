@@ -3,8 +3,10 @@
 // Reduces or gathers numbers in a ring of ranks, over dma-bufs. MPI starts the ranks and carries
 // the handles of their listeners; all else goes by rdmabuf/transport.hpp.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
+#include <thread>
 
 #include "beginning.hpp"
 #include "launcher.hpp"
@@ -66,7 +68,9 @@ int main(const Launcher& launcher, std::span<const char* const> arguments) {
         return run_ranks(launcher, beginning.options, *station, handles);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "mpi_ring: rank %d: %s\n", launcher.rank(), error.what());
-        // MPI itself may wait for a rank that is gone.
+        // MPI itself may wait for a rank that has ended, so this rank aborts the job. That ends the
+        // other ranks as well: the delay lets them report their own errors first.
+        std::this_thread::sleep_for(std::chrono::seconds(1));
         Launcher::abort(exit_failure);
     }
 }
