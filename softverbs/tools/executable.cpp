@@ -53,7 +53,7 @@ std::string find_executable(const std::string& command) {
     while (true) {
         const std::size_t end = rest.find(':');
         const std::string_view directory = rest.substr(0, end);
-        const std::string path = std::string(directory.empty() ? "." : directory) + "/" + command;
+        std::string path = std::string(directory.empty() ? "." : directory) + "/" + command;
         const int error = check(path);
         if (error == 0) {
             return path;

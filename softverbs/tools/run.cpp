@@ -24,6 +24,7 @@ int run(const std::vector<std::string>& command) {
         }
         set_loader_environment(find_installation());
         std::vector<char*> arguments;
+        arguments.reserve(command.size() + 1);
         for (const std::string& argument : command) {
             arguments.push_back(const_cast<char*>(argument.c_str()));
         }

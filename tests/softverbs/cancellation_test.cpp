@@ -128,7 +128,7 @@ void exit_in_handler(int) {
     const itimerval timer{{0, 0}, {0, static_cast<suseconds_t>(microseconds)}};
     ::setitimer(ITIMER_REAL, &timer, nullptr);
     while (true) {
-        ibv_dereg_mr(ibv_reg_mr(pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE));
+        ibv_dereg_mr(ibv_reg_mr(pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE}));
     }
 }
 

@@ -64,7 +64,7 @@ class DatagramHeader : public PairTest {
         EXPECT_NE(received.wc_flags & IBV_WC_GRH, 0U);
         EXPECT_EQ(received.byte_len, header_length + message);
         EXPECT_EQ(received.sl, packet_type);
-        ibv_grh* const grh = reinterpret_cast<ibv_grh*>(b.memory.data());
+        auto* const grh = reinterpret_cast<ibv_grh*>(b.memory.data());
         ibv_ah_attr answer{};
         ibv_wc copy = received;
         EXPECT_EQ(ibv_init_ah_from_wc(context.get(), 1, &copy, grh, &answer), 0);

@@ -13,10 +13,13 @@
 namespace {
 
 class FilesTest : public testing::Test {
-  protected:
+  public:
     FilesTest() : list_(ibv_get_device_list(nullptr)) {}
+    FilesTest(const FilesTest&) = delete;
+    FilesTest& operator=(const FilesTest&) = delete;
     ~FilesTest() override { ibv_free_device_list(list_); }
 
+  protected:
     std::string device_file() const { return std::string("/dev/infiniband/") + list_[0]->dev_name; }
 
   private:

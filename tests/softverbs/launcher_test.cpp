@@ -17,7 +17,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
 
 class LauncherTest : public testing::Test {
   protected:
@@ -29,7 +28,7 @@ class LauncherTest : public testing::Test {
     CommandResult run(const std::string& arguments) { return softverbs("run " + arguments); }
 
     std::string script(const std::string& name, const std::string& text, mode_t mode = 0755) {
-        const std::string path = directory_.path() + "/" + name;
+        std::string path = directory_.path() + "/" + name;
         std::ofstream(path) << text;
         ::chmod(path.c_str(), mode);
         return path;

@@ -167,7 +167,7 @@ TEST_F(ParentDomain, sharesTheRegionsOfItsProtectionDomain) {
     EXPECT_EQ(b.memory[999], std::byte{7});
     EXPECT_EQ(b.memory[1000], std::byte{0});
     // And the other way round.
-    UniqueMr mr(ibv_reg_mr(domain.get(), a.memory.data(), 64, IBV_ACCESS_LOCAL_WRITE));
+    UniqueMr mr(ibv_reg_mr(domain.get(), a.memory.data(), 64, int{IBV_ACCESS_LOCAL_WRITE}));
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(mr->pd, domain.get());
     Request request(a, b, IBV_WR_RDMA_WRITE, 2, 64);

@@ -50,7 +50,8 @@ class RegistrationHooks : public VerbsTest {
 TEST_F(RegistrationHooks, MayCallVerbsFromMadviseAtRegistration) {
     std::vector<std::byte> bytes(65536);
     call_verbs_from_hook();
-    ibv_mr* const mr = ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* const mr =
+        ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), int{IBV_ACCESS_LOCAL_WRITE});
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(calls, 1U);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
@@ -58,7 +59,8 @@ TEST_F(RegistrationHooks, MayCallVerbsFromMadviseAtRegistration) {
 
 TEST_F(RegistrationHooks, MayCallVerbsFromMadviseAtReregistration) {
     std::vector<std::byte> bytes(65536);
-    ibv_mr* const mr = ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* const mr =
+        ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), int{IBV_ACCESS_LOCAL_WRITE});
     ASSERT_NE(mr, nullptr);
     call_verbs_from_hook();
     EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, bytes.data(), 4096, 0), 0);
@@ -81,7 +83,8 @@ TEST_F(RegistrationHooks, AProtectionDomainIsBusyWhileARegionIsRegisteredInIt) {
     std::vector<std::byte> bytes(65536);
     int error = 0;
     hook() = [&] { error = ibv_dealloc_pd(pd.get()); };
-    ibv_mr* const mr = ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* const mr =
+        ibv_reg_mr(pd.get(), bytes.data(), bytes.size(), int{IBV_ACCESS_LOCAL_WRITE});
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(error, EBUSY);
     expected_violations = 1;
@@ -93,12 +96,12 @@ TEST_F(RegistrationHooks, AProtectionDomainIsBusyWhileARegionIsRegisteredInIt) {
 
 // These stand before libc's for all libraries of this program.
 
-extern "C" int madvise(void* address, std::size_t length, int advice) noexcept {
+extern "C" int madvise(void* addr, std::size_t len, int advice) noexcept {
     softverbs_test::call_hook();
-    return static_cast<int>(::syscall(SYS_madvise, address, length, advice));
+    return static_cast<int>(::syscall(SYS_madvise, addr, len, advice));
 }
 
-extern "C" int munmap(void* address, std::size_t length) noexcept {
+extern "C" int munmap(void* addr, std::size_t len) noexcept {
     softverbs_test::call_hook();
-    return static_cast<int>(::syscall(SYS_munmap, address, length));
+    return static_cast<int>(::syscall(SYS_munmap, addr, len));
 }

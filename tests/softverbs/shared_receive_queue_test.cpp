@@ -130,7 +130,7 @@ TEST_F(SharedReceiveQueue, checksItsReceivesAgainstItsOwnProtectionDomain) {
     std::array<char, 8> target{};
     std::array<char, 8> source{'s', 'o', 'u', 'r', 'c', 'e'};
     const UniqueMr of_srq(
-        ibv_reg_mr(other.get(), target.data(), target.size(), IBV_ACCESS_LOCAL_WRITE));
+        ibv_reg_mr(other.get(), target.data(), target.size(), int{IBV_ACCESS_LOCAL_WRITE}));
     const UniqueMr of_qp = make_mr(target.data(), target.size());
     const UniqueMr from = make_mr(source.data(), source.size());
     const UniqueQp receiver = make_qp_with(srq.get());

@@ -122,6 +122,7 @@ std::vector<std::string> interfaces_with_address() {
     }
     ::freeifaddrs(all);
     std::vector<std::string> names;
+    names.reserve(by_index.size());
     for (const auto& [index, name] : by_index) {
         names.push_back(name);
     }

@@ -132,10 +132,11 @@ SOFTVERBS_FILE int fstat64(int descriptor, struct stat64* status) noexcept {
 }
 
 // Programs built with a glibc before 2.33 call these functions with a structure version.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstat64(int, int descriptor, struct stat64* status) noexcept {
     return status_of(descriptor, reinterpret_cast<struct stat*>(status));
 }
-// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

@@ -142,8 +142,6 @@ int status_of(int directory, const char* path, struct stat* status, int flags) {
 
 using namespace softverbs;
 
-// Function names of glibc. NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
-
 SOFTVERBS_FILE int open(const char* path, int flags, ...) {
     mode_t mode = 0;
     if (takes_mode(flags)) {
@@ -203,15 +201,19 @@ SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
 
 // _FORTIFY_SOURCE replaces a call of open(2) by these functions when it has checked that the call
 // needs no mode argument.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __open_2(const char* path, int flags) {
     return ::open(path, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __open64_2(const char* path, int flags) {
     return ::open64(path, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __openat_2(int directory, const char* path, int flags) {
     return ::openat(directory, path, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __openat64_2(int directory, const char* path, int flags) {
     return ::openat64(directory, path, flags);
 }
@@ -247,10 +249,12 @@ SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
 }
 
 // _FORTIFY_SOURCE calls these functions, which must abort the program if the buffer is too small.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE ssize_t __readlink_chk(const char* path, char* target, std::size_t size,
                                       std::size_t buffer) noexcept {
     return size <= buffer ? ::readlink(path, target, size) : (::abort(), -1);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE ssize_t __readlinkat_chk(int directory, const char* path, char* target,
                                         std::size_t size, std::size_t buffer) noexcept {
     return size <= buffer ? ::readlinkat(directory, path, target, size) : (::abort(), -1);
@@ -265,6 +269,7 @@ SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
         return result;
     });
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE char* __realpath_chk(const char* path, char* resolved, std::size_t buffer) noexcept {
     return buffer >= PATH_MAX ? ::realpath(path, resolved) : (::abort(), nullptr);
 }
@@ -321,23 +326,29 @@ SOFTVERBS_FILE int fstatat64(int directory, const char* path, struct stat64* sta
 }
 
 // Programs built with a glibc before 2.33 call these; the first argument is a structure version.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __xstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, 0);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __lxstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __xstat64(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, 0);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __lxstat64(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat* status,
                               int flags) noexcept {
     return status_of(directory, path, status, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct stat* status,
                                 int flags) noexcept {
     return status_of(directory, path, status, flags);
@@ -349,5 +360,3 @@ SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned ma
         return next_statx(directory, to.path, flags, mask, status);
     });
 }
-
-// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

@@ -37,7 +37,7 @@ int dealloc_td_op(ibv_td* td);
 ibv_xrcd* open_xrcd_op(ibv_context* native, ibv_xrcd_init_attr* attributes);
 int close_xrcd_op(ibv_xrcd* xrcd);
 ibv_qp* open_qp_op(ibv_context* native, ibv_qp_open_attr* attributes);
-int get_srq_num_op(ibv_srq* srq, std::uint32_t* number);
+int get_srq_num_op(ibv_srq* native, std::uint32_t* number);
 ibv_pd* alloc_parent_domain_op(ibv_context* native, ibv_parent_domain_init_attr* attributes);
 
 ibv_cq_ex* create_cq_ex_op(ibv_context* native, ibv_cq_init_attr_ex* attributes);

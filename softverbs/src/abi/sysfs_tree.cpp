@@ -97,7 +97,7 @@ std::string rate_text(const ibv_port_attr& port) {
         default:
             break;
     }
-    const auto speed = std::ranges::find(speeds, unsigned{port.active_speed}, &Speed::code);
+    const auto* const speed = std::ranges::find(speeds, unsigned{port.active_speed}, &Speed::code);
     const Speed& found = speed != speeds.end() ? *speed : speeds.front();
     const unsigned tenths = found.tenths * lanes;
     return tenths % 10 == 0

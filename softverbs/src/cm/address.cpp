@@ -222,6 +222,7 @@ std::vector<std::string> local_interfaces() {
         by_index.emplace(::if_nametoindex(name), name);
     });
     std::vector<std::string> names;
+    names.reserve(by_index.size());
     for (const auto& [index, name] : by_index) {
         names.push_back(name);
     }

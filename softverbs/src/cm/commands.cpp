@@ -53,7 +53,7 @@ template <class Response>
 /// calls @p function with the id and the structure.
 template <class Input, class Function>
 [[nodiscard]] int with_id(const Call& call, const Function& function) {
-    Input input;
+    Input input{};
     if (const int error = read_input(call, input); error != 0) {
         return error;
     }
@@ -84,7 +84,7 @@ std::optional<Address> parse_ip(const sockaddr_in6& address) {
 // Ids.
 
 int create_id(const Call& call) {
-    rdma_ucm_create_id input;
+    rdma_ucm_create_id input{};
     if (call.command.output_size < sizeof(rdma_ucm_create_id_resp)) {
         return ENOSPC;
     }
@@ -125,7 +125,7 @@ int destroy_id(const Call& call) {
 }
 
 int migrate_id(const Call& call) {
-    rdma_ucm_migrate_id input;
+    rdma_ucm_migrate_id input{};
     if (const int error = read_input(call, input); error != 0) {
         return error;
     }
@@ -264,7 +264,7 @@ int init_qp_attr(const Call& call) {
     }
     return with_bound_id<rdma_ucm_init_qp_attr>(
         call, [&](Id& id, const rdma_ucm_init_qp_attr& input) {
-            ib_uverbs_qp_attr attributes;
+            ib_uverbs_qp_attr attributes{};
             const int error = queue_pair_attributes(id, input.qp_state, attributes);
             return error != 0 ? error : write_response(input.response, attributes);
         });
@@ -307,7 +307,7 @@ int join(const Call& call, std::uint32_t handle, const std::optional<Address>& g
 }
 
 int join_ip_mcast(const Call& call) {
-    rdma_ucm_join_ip_mcast input;
+    rdma_ucm_join_ip_mcast input{};
     const int error = read_input(call, input);
     return error != 0 ? error
                       : join(call, input.id, parse_ip(input.addr), RDMA_MC_JOIN_FLAG_FULLMEMBER,
@@ -315,7 +315,7 @@ int join_ip_mcast(const Call& call) {
 }
 
 int join_mcast(const Call& call) {
-    rdma_ucm_join_mcast input;
+    rdma_ucm_join_mcast input{};
     const int error = read_input(call, input);
     return error != 0 ? error
                       : join(call, input.id, parse(input.addr, input.addr_size), input.join_flags,
@@ -323,7 +323,7 @@ int join_mcast(const Call& call) {
 }
 
 int leave_mcast(const Call& call) {
-    rdma_ucm_destroy_id input;
+    rdma_ucm_destroy_id input{};
     if (call.command.output_size < sizeof(rdma_ucm_destroy_id_resp)) {
         return ENOSPC;
     }
@@ -343,7 +343,7 @@ int leave_mcast(const Call& call) {
 
 int get_event(const Call& call) {
     constexpr std::size_t oldest = offsetof(rdma_ucm_event_resp, reserved);
-    rdma_ucm_get_event input;
+    rdma_ucm_get_event input{};
     if (call.command.output_size < oldest) {
         return ENOSPC;
     }

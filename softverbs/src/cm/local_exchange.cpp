@@ -209,7 +209,7 @@ void LocalExchange::receive(Link& link, Receiver& receiver) {
             link.peer.process = hello.process;
             continue;
         }
-        Message message;
+        Message message{};
         const ssize_t size =
             ::recv(link.socket.get(), &message, sizeof message, MSG_DONTWAIT | MSG_TRUNC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -242,7 +242,7 @@ void LocalExchange::remove_broken(Receiver& receiver) {
 }
 
 void LocalExchange::progress(Receiver& receiver) {
-    std::array<epoll_event, 64> events;
+    std::array<epoll_event, 64> events{};
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];

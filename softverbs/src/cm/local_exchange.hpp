@@ -25,6 +25,8 @@ class LocalExchange final : public Exchange {
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
         return true;
     });
+    LocalExchange(const LocalExchange&) = delete;
+    LocalExchange& operator=(const LocalExchange&) = delete;
     ~LocalExchange() override;
 
     /// The identity of this process for other processes of this machine.

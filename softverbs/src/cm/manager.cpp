@@ -198,7 +198,7 @@ void Manager::wake() noexcept {
 }
 
 void Manager::run() {
-    std::array<epoll_event, 32> ready;
+    std::array<epoll_event, 32> ready{};
     std::unique_lock guard(lock);
     while (true) {
         int wait_ms = -1;

@@ -26,6 +26,7 @@ namespace softverbs::cm {
 /// but not the other way round.
 ///
 /// Functions that implement commands return 0 or the errno of the kernel's rdma_cm.
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
 class Manager final : Exchange::Receiver, NetworkExchange::Requests {
   public:
     /// @throws std::system_error  the errors of LocalExchange and Registry

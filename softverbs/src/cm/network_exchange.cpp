@@ -87,8 +87,8 @@ Gid gid_of(const fabric::HostAddress& address) noexcept {
 
 } // namespace
 
-NetworkExchange::NetworkExchange(const fabric::NetworkSettings& settings, Requests& requests)
-    : settings_(settings),
+NetworkExchange::NetworkExchange(fabric::NetworkSettings settings, Requests& requests)
+    : settings_(std::move(settings)),
       requests_(requests),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
@@ -396,7 +396,7 @@ void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
             }
             continue;
         }
-        Message message;
+        Message message{};
         if (!take(*link.connection, message)) {
             return;
         }
@@ -472,7 +472,7 @@ void NetworkExchange::remove_ended(Receiver& receiver) {
 }
 
 void NetworkExchange::progress(Receiver& receiver) {
-    std::array<epoll_event, 64> events;
+    std::array<epoll_event, 64> events{};
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
         const int fd = events[static_cast<std::size_t>(i)].data.fd;

@@ -42,7 +42,7 @@ class NetworkExchange final : public Exchange {
     };
 
     /// @throws std::system_error  the errors of epoll_create1(2) and timerfd_create(2)
-    NetworkExchange(const fabric::NetworkSettings& settings, Requests& requests);
+    NetworkExchange(fabric::NetworkSettings settings, Requests& requests);
 
     /// Listens for messages on the port of @p slot. Returns false if another program uses the port.
     /// @throws std::system_error  for every other failure
@@ -89,7 +89,7 @@ class NetworkExchange final : public Exchange {
     /// A request for which the listening process is not known yet.
     struct Search {
         fabric::Route route;
-        Message message;
+        Message message{};
         /// Time of the next query; 0: a query is in progress.
         std::uint64_t next = 0;
     };

@@ -33,6 +33,7 @@ class NetworkLink {
                 std::unique_ptr<fabric::TcpHandshake> handshake);
     NetworkLink(const NetworkLink&) = delete;
     NetworkLink& operator=(const NetworkLink&) = delete;
+    ~NetworkLink() = default;
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     [[nodiscard]] const fabric::Route& route() const noexcept { return route_; }

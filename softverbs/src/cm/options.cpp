@@ -13,7 +13,7 @@ namespace {
 
 template <class Value>
 std::optional<Value> as(std::span<const std::byte> bytes) {
-    Value value;
+    Value value{};
     if (bytes.size() != sizeof value) {
         return std::nullopt;
     }

@@ -7,10 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <system_error>
 
 #include "abi/paths.hpp"
 #include "objects/qp_table.hpp"
@@ -270,8 +274,12 @@ unsigned first_uverbs_number() {
     std::error_code error;
     for (std::filesystem::directory_iterator entry("/sys/class/infiniband_verbs", error), end;
          !error && entry != end; entry.increment(error)) {
+        constexpr std::string_view prefix = "uverbs";
+        const std::string name = entry->path().filename();
         unsigned number = 0;
-        if (std::sscanf(entry->path().filename().c_str(), "uverbs%u", &number) == 1) {
+        if (name.starts_with(prefix) &&
+            std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number).ec ==
+                std::errc{}) {
             first = std::max(first, number + 1);
         }
     }

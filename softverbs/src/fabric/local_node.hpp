@@ -44,7 +44,7 @@ class LocalNode final : public Node {
     void drain_doorbell() noexcept;
     /// Returns whether process @p pid owns the slot that its hello message contains.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
-    void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& hello, Handler& handler);
+    void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler);
     /// Calls on_closed() for closed links, and frees them.
     void reap(Handler& handler);
 

@@ -43,6 +43,7 @@ class TcpHandshake {
                  std::uint32_t own_slot, std::uint32_t peer_slot = 0) noexcept;
     TcpHandshake(const TcpHandshake&) = delete;
     TcpHandshake& operator=(const TcpHandshake&) = delete;
+    ~TcpHandshake() = default;
 
     /// Continues the handshake as far as possible without blocking. It reads no bytes that follow
     /// the handshake.

@@ -47,8 +47,8 @@ std::int64_t now_ns() noexcept {
 
 } // namespace
 
-TcpNetwork::TcpNetwork(const NetworkSettings& settings)
-    : settings_(settings),
+TcpNetwork::TcpNetwork(NetworkSettings settings)
+    : settings_(std::move(settings)),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
     // Records are sent in the byte order of the machine.
@@ -156,6 +156,7 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;
     // Data that is already in the buffers of this process causes no epoll event.
+    // NOLINTNEXTLINE(modernize-loop-convert): the handler may add links.
     for (std::size_t at = 0; at < links_.size(); ++at) {
         if (links_[at]->pending()) {
             done += links_[at]->progress(handler, budget - std::min(budget, done));

@@ -17,7 +17,7 @@ namespace softverbs::fabric {
 /// The connections of a node to nodes of other hosts, and its listening TCP sockets.
 class TcpNetwork {
   public:
-    explicit TcpNetwork(const NetworkSettings& settings);
+    explicit TcpNetwork(NetworkSettings settings);
     TcpNetwork(const TcpNetwork&) = delete;
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();

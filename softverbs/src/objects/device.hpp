@@ -122,6 +122,7 @@ struct Pd : ibv_pd {
     Pd() : ibv_pd{} {}
     Pd(const Pd&) = delete;
     Pd& operator=(const Pd&) = delete;
+    ~Pd() = default;
     unsigned users = 0;
     /// The protection domain that access is checked against. For a parent domain, the protection
     /// domain that it was created from; for an imported one, the original; otherwise this object.

@@ -50,6 +50,8 @@ struct ParentDomain : Pd {
 class QueueMemory {
   public:
     QueueMemory() = default;
+    QueueMemory(const QueueMemory&) = delete;
+    QueueMemory& operator=(const QueueMemory&) = delete;
     ~QueueMemory();
     QueueMemory(QueueMemory&& other) noexcept { *this = std::move(other); }
     QueueMemory& operator=(QueueMemory&& other) noexcept {

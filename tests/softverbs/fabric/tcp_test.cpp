@@ -30,7 +30,7 @@ std::uint16_t some_first_port() {
 /// A "host" on loopback: its own address and its own rendezvous directory.
 class Host {
   public:
-    explicit Host(const std::string& address, std::string secret = std::string(16, 's'))
+    explicit Host(const std::string& address, const std::string& secret = std::string(16, 's'))
         : address_(*parse_host_address(address)) {
         options_ = directory_.options();
         options_.network.addresses = {address_};
@@ -234,8 +234,10 @@ TEST_F(TcpTest, ClosesAConnectionThatSaysHalfAHello) {
 }
 
 TEST_F(TcpTest, ManySilentPeersDoNotKeepAProvenOneOut) {
+    constexpr int connections = 200;
     std::vector<UniqueFd> silent;
-    for (int i = 0; i < 200; ++i) {
+    silent.reserve(connections);
+    for (int i = 0; i < connections; ++i) {
         silent.push_back(raw_connection());
     }
     Connection* const there = connect();
