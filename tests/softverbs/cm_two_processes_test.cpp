@@ -35,7 +35,13 @@ class Server {
     ~Server() { kill(); }
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    void stop() const { EXPECT_EQ(::kill(pid_, SIGSTOP), 0); }
+    /// Returns when no thread of the server runs any more.
+    void stop() const {
+        int status = 0;
+        EXPECT_EQ(::kill(pid_, SIGSTOP), 0);
+        EXPECT_EQ(::waitpid(pid_, &status, WUNTRACED), pid_);
+        EXPECT_TRUE(WIFSTOPPED(status));
+    }
     void kill() {
         if (pid_ > 0) {
             ::kill(pid_, SIGKILL);
