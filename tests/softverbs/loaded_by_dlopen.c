@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A program that is not linked with libibverbs: it finds each function with dlvsym(3), as NCCL does. With the
- * argument "dlopen" it loads libibverbs.so.1 itself and searches its handle; with "default" it searches
- * RTLD_DEFAULT, where LD_PRELOAD has put libsoftverbs.so. It connects two queue pairs of the first device, writes
- * a message through them, and prints "ok" and the number of bytes that arrived. With the arguments "provider" and the
- * name of a library it only loads that library, whose symbols all have to be found. */
+ * A program that is not linked with libibverbs: it finds each function with dlvsym(3), as NCCL
+ * does. With the argument "dlopen" it loads libibverbs.so.1 itself and searches its handle; with
+ * "default" it searches RTLD_DEFAULT, where LD_PRELOAD has put libsoftverbs.so. It connects two
+ * queue pairs of the first device, writes a message through them, and prints "ok" and the number of
+ * bytes that arrived. With the arguments "provider" and the name of a library it only loads that
+ * library, whose symbols all have to be found. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,9 +42,8 @@ static void require(int is_true, const char* what) {
 
 static void connect_to(__typeof__(ibv_modify_qp)* modify, struct ibv_qp* qp, unsigned peer,
                        const struct ibv_port_attr* port) {
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-                               .port_num = 1,
-                               .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+    struct ibv_qp_attr attr = {
+        .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     require(modify(qp, &attr,
                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0,
             "INIT");
@@ -133,13 +133,11 @@ int main(int argc, char** argv) {
     require(source_mr != NULL && target_mr != NULL, "ibv_reg_mr");
     struct ibv_cq* const cq = ibv_create_cq_(context, 16, NULL, NULL, 0);
     require(cq != NULL, "ibv_create_cq");
-    struct ibv_qp_init_attr init = {.send_cq = cq,
-                                    .recv_cq = cq,
-                                    .qp_type = IBV_QPT_RC,
-                                    .cap = {.max_send_wr = 4,
-                                            .max_recv_wr = 4,
-                                            .max_send_sge = 1,
-                                            .max_recv_sge = 1}};
+    struct ibv_qp_init_attr init = {
+        .send_cq = cq,
+        .recv_cq = cq,
+        .qp_type = IBV_QPT_RC,
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
     struct ibv_qp* const a = ibv_create_qp_(pd, &init);
     struct ibv_qp* const b = ibv_create_qp_(pd, &init);
     require(a != NULL && b != NULL, "ibv_create_qp");

@@ -8,8 +8,9 @@
 
 #ifdef RIG_DMABUF_TAKES_DMAH
 /* A DMA handle (steering hints) and the attributes; in mainline since 6.17. */
-static struct ib_mr *reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
-					struct ib_dmah *dmah, struct uverbs_attr_bundle *attrs)
+static struct ib_mr *reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
+					int access, struct ib_dmah *dmah,
+					struct uverbs_attr_bundle *attrs)
 {
 	return NULL;
 }
@@ -18,8 +19,8 @@ const struct ib_device_ops probe = { .reg_user_mr_dmabuf = reg_user_mr_dmabuf };
 
 #ifdef RIG_DMABUF_TAKES_ATTRS
 /* The attributes, and no DMA handle. */
-static struct ib_mr *reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd, int access,
-					struct uverbs_attr_bundle *attrs)
+static struct ib_mr *reg_user_mr_dmabuf(struct ib_pd *pd, u64 offset, u64 length, u64 iova, int fd,
+					int access, struct uverbs_attr_bundle *attrs)
 {
 	return NULL;
 }
