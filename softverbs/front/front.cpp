@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// This file contains no code. CMakeLists.txt explains the purpose of a library without code.
+// This file contains no code on purpose. CMakeLists.txt explains how the library is used.

@@ -3,7 +3,7 @@
 
 namespace softverbs::tools {
 
-/// Prints the devices that a program finds under `softverbs run`. Returns the exit status.
+/// Prints the devices that programs find under `softverbs run`. Returns the exit status.
 [[nodiscard]] int list_devices();
 
 } // namespace softverbs::tools

@@ -20,7 +20,7 @@ std::string variable(const char* name) {
     return value != nullptr ? value : "";
 }
 
-/// Whether @p list contains @p entry. Any of the characters in @p separators separates entries.
+/// Returns whether @p list contains @p entry. Each character of @p separators separates entries.
 bool has_entry(std::string_view list, std::string_view separators, std::string_view entry) {
     while (!list.empty()) {
         const std::size_t end = list.find_first_of(separators);
@@ -36,9 +36,9 @@ std::string joined(const std::string& first, const std::string& second) {
     return first.empty() || second.empty() ? first + second : first + ":" + second;
 }
 
-/// Returns a directory with a symbolic link to the real libibverbs that the loader finds. The front
-/// library directory contains such a link to the libibverbs of the build machine. Returns an empty
-/// string if both are the same library, because no other link is needed then.
+/// Returns a directory with a symbolic link libibverbs-real.so.1 to the real libibverbs. The
+/// directory of the front library already has such a link, but to the library of the build machine.
+/// Returns an empty string if that is the real library.
 std::string directory_of_other_library(const Installation& installation) {
     std::error_code error;
     const auto expected =
@@ -56,7 +56,7 @@ std::string directory_of_other_library(const Installation& installation) {
         std::to_string(std::hash<std::string>()(installation.real_library));
     std::filesystem::create_directories(directory);
     const auto link = directory / "libibverbs-real.so.1";
-    // Rename the link into place atomically, because other processes may be using the old one.
+    // Replace the link atomically, because other processes may be using it.
     const auto made = directory / ("new-" + std::to_string(::getpid()));
     std::filesystem::create_symlink(installation.real_library, made);
     std::filesystem::rename(made, link);
@@ -78,8 +78,8 @@ void set_loader_environment(const Installation& installation) {
     if (!has_entry(directories, between_directories, front)) {
         directories = joined(joined(directory_of_other_library(installation), front), directories);
     }
-    // The loader searches for a name without a slash in LD_LIBRARY_PATH. So the directory of the
-    // library may contain a space, which would separate entries of LD_PRELOAD.
+    // Entries of LD_PRELOAD are separated by spaces. If the path contains a space, put the
+    // directory into LD_LIBRARY_PATH and only the file name into LD_PRELOAD.
     std::string library = installation.library;
     if (library.find_first_of(between_libraries) != std::string::npos) {
         directories = joined(directories, installation.library.parent_path());

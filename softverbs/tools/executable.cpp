@@ -25,7 +25,7 @@ constexpr int not_found = 127;
                     path + ": " + std::strerror(error)};
 }
 
-/// Returns 0, or the errno with which execve(2) would fail.
+/// Returns 0 if execve(2) can execute the file, and otherwise an errno.
 int check(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0) {
@@ -79,7 +79,7 @@ void require_preloadable(const std::string& path) {
         refuse(path, errno);
     }
     const bool sets_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != ::getuid();
-    // Without group execute permission, S_ISGID means mandatory locking.
+    // S_ISGID without S_IXGRP means mandatory locking, not set-group-ID.
     const bool sets_group = (status.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
                             status.st_gid != ::getgid();
     const bool has_capabilities =

@@ -5,20 +5,21 @@
 
 namespace softverbs::tools {
 
-/// Thrown if a command cannot run with softverbs. Contains the reason.
+/// The exception for a command that cannot run with softverbs.
 struct CannotRun {
     int exit_status; // as in a shell: 126 is not executable, 127 is not found
     std::string reason;
 };
 
-/// Returns the path of the program that execvp(3) would run. Throws CannotRun.
+/// Returns the path of the program that execvp(3) executes for @p command. Throws CannotRun if
+/// there is none.
 [[nodiscard]] std::string find_executable(const std::string& command);
 
-/// Throws CannotRun for a set-user-ID or set-group-ID program, into which the loader does not
-/// preload libraries.
+/// Throws CannotRun if the loader ignores LD_PRELOAD for this program, because it is a set-user-ID
+/// or set-group-ID program or has file capabilities.
 void require_preloadable(const std::string& path);
 
-/// Whether the program is linked statically, so that no library can be preloaded.
+/// Returns whether the program is statically linked. The loader preloads no library into it.
 [[nodiscard]] bool is_static(const std::string& path);
 
 } // namespace softverbs::tools

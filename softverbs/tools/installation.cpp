@@ -19,8 +19,8 @@ std::filesystem::path file_of(const void* address) {
     return address != nullptr && ::dladdr(address, &info) != 0 ? info.dli_fname : "";
 }
 
-/// The path of the sanitizer runtime in this process. A library that was built with a sanitizer can
-/// only be preloaded after this runtime.
+/// Returns the path of the sanitizer runtime that this process uses, or an empty path. If
+/// libsoftverbs was built with a sanitizer, the runtime must be preloaded before it.
 std::filesystem::path loaded_sanitizer() {
     std::filesystem::path found;
     ::dl_iterate_phdr(
@@ -57,8 +57,8 @@ Installation find_installation() {
                                  (beside / "softverbs").string() +
                                  ": the installation of softverbs is not complete");
     }
-    // This program is linked with libibverbs. The loader has found the same library that other
-    // programs find, because it also follows LD_LIBRARY_PATH.
+    // This process is linked with libibverbs, so the loader has found the library that other
+    // programs use without softverbs. It also searches LD_LIBRARY_PATH.
     const std::filesystem::path real = file_of(::dlsym(RTLD_DEFAULT, "ibv_get_sysfs_path"));
     if (real.empty()) {
         throw std::runtime_error("cannot find the real libibverbs.so.1: install rdma-core");

@@ -5,7 +5,7 @@
 
 namespace softverbs::tools {
 
-/// The paths of the parts of softverbs. They differ between a build tree and an installation.
+/// Paths of the softverbs files, in a build tree or in an installation.
 struct Installation {
     std::filesystem::path library;      // libsoftverbs.so
     std::filesystem::path front;        // the directory that has libibverbs.so.1
@@ -13,7 +13,7 @@ struct Installation {
     std::filesystem::path sanitizer;    // sanitizer runtime of libsoftverbs.so; may be empty
 };
 
-/// Throws std::runtime_error when a part is missing.
+/// Throws std::runtime_error if a file does not exist.
 [[nodiscard]] Installation find_installation();
 
 } // namespace softverbs::tools

@@ -36,7 +36,7 @@ Example, in two terminals:
   softverbs run -- ibv_rc_pingpong
   softverbs run -- ibv_rc_pingpong localhost)";
 
-/// The CLI11 release in Debian 12 has no function to set the usage line of a subcommand.
+/// CLI11 in Debian 12 has no function that sets the usage line of a subcommand.
 class HelpFormatter : public CLI::Formatter {
   public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -52,7 +52,7 @@ class HelpFormatter : public CLI::Formatter {
         "usage: softverbs run [option...] [--] COMMAND [argument...]\n";
 };
 
-/// The options of the commands for a running process.
+/// Options of the subcommands for a running process: fault, port and reset-device.
 struct RemoteOptions {
     int process = 0;
     std::string directory;
@@ -107,7 +107,7 @@ int run_command(int argc, char** argv) {
             ->type_name("N");
     }
 
-    // The arguments after "--" belong to the command to run, so CLI11 must not parse them.
+    // CLI11 parses only the arguments before "--". The arguments after it are the command to run.
     char** const end = argv + argc;
     char** const separator = std::find_if(
         argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });

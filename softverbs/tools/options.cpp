@@ -66,7 +66,7 @@ void DeviceOptions::set_environment() const {
     set("SOFTVERBS_LINK_LAYER", link_layer);
     set("SOFTVERBS_FAULTS", faults);
     set("SOFTVERBS_NETWORK", network);
-    // Children may change their working directory.
+    // Make paths absolute, because the program may change its working directory.
     if (!directory.empty()) {
         set("SOFTVERBS_DIR", std::filesystem::absolute(directory));
     }

@@ -8,8 +8,8 @@
 
 namespace softverbs::tools {
 
-/// The device options of `softverbs run` and `softverbs devices`. Each sets one environment
-/// variable; an empty option leaves its variable unchanged.
+/// Device options of `softverbs run` and `softverbs devices`. Each option sets an environment
+/// variable, if it is not empty.
 struct DeviceOptions {
     std::string devices;
     std::string profile;
@@ -21,7 +21,7 @@ struct DeviceOptions {
     bool only = false;
 
     void add_to(CLI::App& command);
-    /// Sets the variables in this process.
+    /// Sets the environment variables in this process.
     void set_environment() const;
 };
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int failed = 1;
 
-/// Sends a command and returns the reply; an empty reply and errno if the process cannot be
-/// reached.
+/// Sends a command and returns the reply. Returns an empty string and sets errno if the process
+/// cannot be reached or does not reply within 10 seconds.
 std::string exchange(int socket, const sockaddr_un& address, const std::string& command) {
     const timeval limit{10, 0};
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);

@@ -6,8 +6,8 @@
 
 namespace softverbs::tools {
 
-/// Executes @p command with softverbs in this process, by execvp(3). Returns, with the exit status,
-/// only if this fails.
+/// Replaces this process by @p command, with softverbs preloaded. Returns only on failure, with the
+/// exit status.
 [[nodiscard]] int run(const std::vector<std::string>& command);
 
 } // namespace softverbs::tools

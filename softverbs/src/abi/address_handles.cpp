@@ -18,8 +18,9 @@ ibv_gid mapped(const std::byte* address) {
     return gid;
 }
 
-/// Source and destination of a received message, from its Global Routing Header. In RoCE v2 over
-/// IPv4, the last 20 bytes of the buffer are an IPv4 header and the first 20 bytes are undefined.
+/// The addresses in the Global Routing Header (GRH) of a received message. With RoCE v2 over IPv4,
+/// the 20 bytes at offset 20 of the GRH buffer are an IPv4 header, and the first 20 bytes are
+/// undefined.
 struct Route {
     ibv_gid from{};
     ibv_gid to{};
@@ -39,16 +40,16 @@ Route route_of(const ibv_grh& grh) {
             true};
 }
 
-/// Returns the index of the destination GID of a message in the GID table of the port; -1 if the
-/// table does not contain it.
+/// Returns the index of route.to in the GID table of the port, or -1 if the table does not contain
+/// it.
 int gid_index(const Port& port, const Route& route) {
     int found = -1;
     for (std::size_t i = 0; i < port.gids.size(); ++i) {
         const ibv_gid_entry& entry = port.gids[i];
         if (std::memcmp(&entry.gid, &route.to, sizeof route.to) == 0) {
             found = static_cast<int>(i);
-            // RoCE v1 and v2 entries may have the same GID; only a v2 entry can receive an IPv4
-            // header.
+            // A RoCE v1 entry and a RoCE v2 entry can have the same GID. For an IPv4 header, prefer
+            // the v2 entry.
             if (!route.ipv4 || entry.gid_type == IBV_GID_TYPE_ROCE_V2) {
                 return found;
             }

@@ -25,8 +25,8 @@ void free_context(Context& context) {
     delete &context;
 }
 
-/// Frees contexts that the program closed before it destroyed their objects, if all these objects
-/// have been destroyed since then.
+/// Frees the contexts that the program closed while they still had objects, and whose objects have
+/// all been destroyed since.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;
@@ -87,8 +87,9 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
 
 namespace {
 
-/// Never fails with EBUSY. libibverbs closes a device whose objects still exist, and some programs
-/// rely on it. The context then stays valid, so that the program can destroy the objects later.
+/// Implements ibv_close_device(). It never returns EBUSY, because libibverbs also closes a device
+/// whose objects still exist, and some programs rely on this. Such a context is freed after its
+/// last object.
 int close_device(Context& context) {
     auto& process = softverbs::process();
     if (context.users != 0) {
@@ -196,8 +197,8 @@ SOFTVERBS_ENTRY int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 SOFTVERBS_ENTRY int ibv_fork_init() {
-    // softverbs supports fork(2) without preparation. The real library fails if it has no kernel
-    // support for RDMA.
+    // softverbs supports fork(2) without preparation. The real ibv_fork_init() returns ENOSYS if
+    // the kernel does not support RDMA; softverbs ignores this error.
     const int error = forward<ibv_fork_init>("ibv_fork_init");
     return error == ENOSYS ? 0 : error;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Wrappers of libc functions that take a descriptor. They handle descriptors of
-// /dev/infiniband/rdma_cm; for every other descriptor they call the next definition (see
-// abi/files.cpp).
+// Wrappers of libc functions that have a file descriptor as an argument. They implement the
+// descriptors of /dev/infiniband/rdma_cm. For all other descriptors, they call the next definition
+// of the function (see abi/files.cpp).
 #include "cm/descriptors.hpp"
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
 constinit Next<int(int, struct stat*)> next_fstat("fstat");
 constinit Next<int(unsigned, unsigned, int)> next_close_range("close_range");
 
-/// Look the definitions up at start, because a program may call write(2) and close(2) in a signal
+/// Look up write() and close() at program start, because a program may call them in a signal
 /// handler, where dlsym(3) is not safe.
 __attribute__((constructor)) void find_next_definitions() {
     static_cast<void>(next_write.find());
@@ -40,7 +40,8 @@ int copied(int descriptor, int copy) noexcept {
     return copy;
 }
 
-/// Implements dup2(2) and dup3(2). @p replaced is the descriptor that they close.
+/// Implements dup2(2) and dup3(2).
+/// @param replaced  the target descriptor, which the system call closes
 template <class Duplicate>
 int duplicate_onto(int descriptor, int replaced, const Duplicate& duplicate) noexcept {
     if (cm::may_be_device(replaced) && replaced != descriptor &&
@@ -71,8 +72,8 @@ int control(Control& next, int descriptor, int command, void* argument) {
 
 using namespace softverbs;
 
-// These functions are not noexcept: they are cancellation points, and glibc cancels a thread by an
-// exception that passes through them.
+// write() and close() are not noexcept. They are cancellation points, and glibc cancels a thread
+// with an exception that must pass through these functions.
 SOFTVERBS_FILE ssize_t write(int descriptor, const void* buffer, std::size_t size) {
     if (cm::may_be_device(descriptor) && cm::is_device(descriptor)) {
         return cm::write_command(descriptor, buffer, size);
@@ -131,7 +132,8 @@ SOFTVERBS_FILE int fstat64(int descriptor, struct stat64* status) noexcept {
     return status_of(descriptor, reinterpret_cast<struct stat*>(status));
 }
 
-// Programs built with a glibc before 2.33 call these functions with a structure version.
+// Programs that were built with glibc before 2.33 call these functions instead of fstat(2). The
+// first argument is the version of the structure.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);

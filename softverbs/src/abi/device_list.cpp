@@ -20,8 +20,8 @@ struct DeviceList {
     ibv_device** real = nullptr;
 };
 
-/// All lists that are not freed. Process::lock protects it. It is never destroyed, because a
-/// program may free its list while it exits.
+/// All device lists that the program has not freed yet, protected by Process::lock. The vector is
+/// never destroyed, because a program may free a list during its exit.
 std::vector<std::unique_ptr<DeviceList>>& lists() {
     static auto* const all = new std::vector<std::unique_ptr<DeviceList>>;
     return *all;
@@ -47,7 +47,8 @@ ibv_device** make_list(ibv_device** real, int real_count) {
     return lists().back()->devices.data();
 }
 
-/// Removes a list from lists(). Returns null if softverbs did not create the list.
+/// Removes the list @p given from lists() and returns it. Returns null if softverbs did not create
+/// it.
 std::unique_ptr<DeviceList> take_list(ibv_device** given) {
     const auto found = std::ranges::find_if(
         lists(), [given](const auto& list) { return list->devices.data() == given; });
@@ -80,8 +81,8 @@ SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
         }
         hidden = process().real_devices_hidden;
     }
-    // Without kernel support for RDMA, the real library returns no list. It must not find the
-    // generated sysfs files of softverbs.
+    // Without kernel support for RDMA, the real library returns null. While @p kernel exists, the
+    // real library reads the kernel's sysfs, not the files that softverbs generates.
     const KernelPaths kernel;
     int count = 0;
     ibv_device** const real =
@@ -108,7 +109,8 @@ SOFTVERBS_ENTRY void ibv_free_device_list(ibv_device** list) {
         const Guard guard;
         taken = take_list(list);
     }
-    // The program may have obtained the list from the real library before softverbs was loaded.
+    // If the list is not in lists(), the program obtained it from the real library before softverbs
+    // was loaded.
     ibv_device** const real = taken != nullptr ? taken->real : list;
     if (real != nullptr) {
         forward<ibv_free_device_list>("ibv_free_device_list", real);
@@ -130,8 +132,7 @@ SOFTVERBS_ENTRY __be64 ibv_get_device_guid(ibv_device* device) {
 }
 
 SOFTVERBS_ENTRY int ibv_get_device_index(ibv_device* device) {
-    // The result -1 means that the device has no index. Any other number could be the index of a
-    // kernel device.
+    // The index -1 means "unknown". Any other number could be the index of a kernel device.
     return ours(device) != nullptr ? -1
                                    : forward<ibv_get_device_index>("ibv_get_device_index", device);
 }

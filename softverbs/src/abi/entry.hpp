@@ -14,18 +14,18 @@
 #include "objects/device.hpp"
 #include "objects/process.hpp"
 
-/// Defines a function that replaces the one of libibverbs. softverbs.map gives it libibverbs's
-/// symbol versions.
+/// Declares an exported function that replaces the libibverbs function of the same name.
+/// softverbs.map assigns the symbol versions of libibverbs.
 #define SOFTVERBS_ENTRY extern "C" __attribute__((visibility("default")))
 
-// verbs.h defines these names as macros. softverbs defines the functions behind them.
+// verbs.h defines macros with these names. softverbs must define the functions.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
 
 namespace softverbs {
 
-/// The result of a call that fails: null, or the errno. Sets errno.
+/// Sets errno to @p error and returns the failure value of a verb: null, or @p error itself.
 template <class Result>
 [[nodiscard]] Result failure(int error) noexcept {
     errno = error;
@@ -36,8 +36,8 @@ template <class Result>
     }
 }
 
-/// Calls the function of the real libibverbs, for a handle that does not belong to softverbs. Fails
-/// with ENOSYS when the library does not have the function.
+/// Calls the function @p name of the real libibverbs, because the object does not belong to
+/// softverbs. Fails with ENOSYS if the real library does not have this function.
 template <auto Self, class... Arguments>
 auto forward(const char* name, Arguments... arguments) {
     using Result = std::invoke_result_t<decltype(Self), Arguments...>;
@@ -55,15 +55,15 @@ auto forward(const char* name, Arguments... arguments) {
     }
 }
 
-/// Checks at the start of a verb whether it must fail: 0, the errno of a planned fault, or EIO if
-/// the device has failed.
+/// Returns the error with which a verb must fail before it does anything: the errno of a planned
+/// fault, or EIO if the device has failed. Returns 0 if the verb can proceed.
 [[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
     const int planned = process().faults.enter(verb);
     return planned == 0 && context.dead ? EIO : planned;
 }
 
-/// Returns the result of a verb. A verb that returns an errno sets errno to it as well, as
-/// libibverbs does for every call that the kernel fails.
+/// Returns @p result. If it is an errno, also sets errno, as libibverbs does after a failed system
+/// call.
 template <class Result>
 [[nodiscard]] Result with_errno(Result result) noexcept {
     if constexpr (std::is_same_v<Result, int>) {
@@ -74,9 +74,9 @@ template <class Result>
     return result;
 }
 
-/// Calls @p function, which implements a verb, with Process::lock held. If enter() returns an
-/// error, the verb fails with that errno instead, and @p function is not called. Returns ENOMEM if
-/// @p function throws std::bad_alloc. Disables thread cancellation during the call.
+/// Calls @p function, which implements a verb, with Process::lock held and thread cancellation
+/// disabled. Does not call it if enter() returns an error; the verb then fails with this error.
+/// Fails with ENOMEM if @p function throws std::bad_alloc.
 template <class Function>
 [[nodiscard]] auto call(std::string_view verb, const Context& context, const Function& function)
     -> decltype(function()) {
@@ -91,8 +91,8 @@ template <class Function>
     }
 }
 
-/// Like call(), for a verb that destroys an object. Only a fault that names this verb makes it
-/// fail; a failed device does not.
+/// Like call(), for a verb that destroys an object. Objects of a failed device can be destroyed, so
+/// only a fault that was planned for this verb makes it fail.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;
@@ -108,7 +108,7 @@ template <class Function>
     return planned != 0 ? planned : with_errno<int>(function());
 }
 
-/// The native handle of an object whose class has the verbs structure as a member; null for null.
+/// Returns the verbs structure that is a member of @p object; null if @p object is null.
 template <class Native, class Object>
 [[nodiscard]] Native* native_of(Object* object) noexcept {
     return object == nullptr ? nullptr : object->native();

@@ -10,8 +10,8 @@ namespace softverbs {
 
 namespace {
 
-/// Calls @p function with the CQ, QP or SRQ of an asynchronous event. Returns false if the event
-/// belongs to a port or device.
+/// Calls @p function with the CQ, QP or SRQ to which the asynchronous event belongs. Returns false,
+/// without a call, if the event belongs to a port or a device.
 template <class Function>
 bool with_object(const ibv_async_event& event, const Function& function) {
     switch (event.event_type) {
@@ -48,7 +48,8 @@ Srq& object_of(ibv_srq* srq) {
 }
 
 bool take_event(Context& context, ibv_async_event& out) {
-    // The queue is empty when the object of this event was destroyed after take() returned.
+    // The queue is empty if the object of the event was destroyed between the calls of
+    // EventDescriptor::take() and take_event().
     if (context.async_events.empty()) {
         return false;
     }
@@ -64,8 +65,8 @@ bool take_event(Context& context, ibv_async_event& out) {
 int get_async_event(Context& context, ibv_async_event& out) {
     {
         const Guard guard;
-        // A failed device does not cause EIO here: the program must be able to read
-        // IBV_EVENT_DEVICE_FATAL.
+        // This function does not return EIO for a failed device, because the program must be able
+        // to read IBV_EVENT_DEVICE_FATAL.
         if (const int error = process().faults.enter("ibv_get_async_event"); error != 0) {
             return error;
         }
@@ -110,8 +111,8 @@ SOFTVERBS_ENTRY void ibv_ack_async_event(ibv_async_event* event) {
         forward<ibv_ack_async_event>("ibv_ack_async_event", event);
     }
     if (!has_object) {
-        // An event of a port or device does not identify its device. If the device belongs to the
-        // real libibverbs, acknowledging the event has no effect in that library either.
+        // The event belongs to a port or a device, but does not contain the context. It may belong
+        // to a real device, but libibverbs ignores the acknowledgement of such an event, too.
         const Guard guard;
         if (process().unacknowledged_device_events != 0) {
             --process().unacknowledged_device_events;

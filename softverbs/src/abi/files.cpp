@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Wrappers of libc functions that take a path. They redirect the paths of abi/paths.hpp. For every
-// other path they call the next definition, which is that of libc unless another library is
-// preloaded. glibc calls its own functions without a symbol lookup (for example, fopen(3) calls its
-// internal open function), so each function is defined here.
+// Wrappers of libc functions that have a path as an argument. They redirect the paths that
+// abi/paths.hpp describes. For all other paths, they call the next definition of the function,
+// which is that of libc or of another preloaded library. Calls within libc cannot be intercepted:
+// fopen(3), for example, does not call the exported open(). Therefore each function has a wrapper.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,8 +22,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns whether a descriptor refers to the directory "/". hwloc opens "sys/class/infiniband"
-/// relative to such a descriptor.
+/// Returns whether the descriptor @p directory refers to "/". hwloc opens "sys/class/infiniband"
+/// relative to a descriptor of "/".
 bool is_root(int directory) noexcept {
     struct stat of_directory {};
     struct stat of_root {};
@@ -42,15 +42,14 @@ bool may_be_served_at(int directory, const char* path) noexcept {
            is_root(directory);
 }
 
-/// Calls @p function with the redirection of @p path: the path that softverbs opens instead, or the
-/// original path.
+/// Calls @p function with the result of redirect() for @p path.
 template <class Function>
 __attribute__((noinline)) auto call_redirected(const char* path, const Function& function) {
     PathBuffer target;
     return function(redirect(path, target));
 }
 
-/// Like call_redirected(), for a path that is relative to a descriptor of "/".
+/// Like call_redirected(), for a @p path that is relative to "/", such as "sys/class/infiniband".
 template <class Function>
 __attribute__((noinline)) auto call_redirected_below_root(const char* path,
                                                           const Function& function) {
@@ -76,8 +75,8 @@ auto with_path_at(int directory, const char* path, const Function& function) {
                                              : with_path(path, function);
 }
 
-/// Opens a redirected file. If the table in abi/paths.cpp has an open() function for the path,
-/// calls that function; otherwise opens the translated path with @p open.
+/// Opens a redirected file: with the open() function of its entry in abi/paths.cpp, if it has one,
+/// and otherwise with @p open, which receives the translated path.
 template <class Open>
 int open_redirected(const Redirection& to, int flags, const Open& open) {
     return to.open != nullptr ? to.open(to.path, flags) : open(to.path);
@@ -129,7 +128,7 @@ constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
 constinit Next<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
 constinit Next<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 
-/// Reports a file's status by fstatat(2), which implements the other status functions of libc.
+/// Implements stat(2) and similar functions. libc implements all of them with fstatat(2).
 int status_of(int directory, const char* path, struct stat* status, int flags) {
     return with_path_at(directory, path, [&](const Redirection& to) {
         return next_fstatat(directory, to.path, status, flags);
@@ -199,8 +198,8 @@ SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
     });
 }
 
-// _FORTIFY_SOURCE replaces a call of open(2) by these functions when it has checked that the call
-// needs no mode argument.
+// With _FORTIFY_SOURCE, the compiler calls these functions instead of open(2) and openat(2) if the
+// call has no mode argument.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __open_2(const char* path, int flags) {
     return ::open(path, flags);
@@ -248,7 +247,8 @@ SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
     });
 }
 
-// _FORTIFY_SOURCE calls these functions, which must abort the program if the buffer is too small.
+// With _FORTIFY_SOURCE, the compiler calls these functions instead of readlink(2) and similar
+// functions. They must end the program if the buffer is too small.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE ssize_t __readlink_chk(const char* path, char* target, std::size_t size,
                                       std::size_t buffer) noexcept {
@@ -312,7 +312,7 @@ SOFTVERBS_FILE int fstatat(int directory, const char* path, struct stat* status,
     return status_of(directory, path, status, flags);
 }
 
-// On 64-bit machines both structures are the same.
+// struct stat and struct stat64 are the same on 64-bit machines.
 static_assert(sizeof(struct stat) == sizeof(struct stat64));
 SOFTVERBS_FILE int stat64(const char* path, struct stat64* status) noexcept {
     return status_of(AT_FDCWD, path, reinterpret_cast<struct stat*>(status), 0);
@@ -325,7 +325,8 @@ SOFTVERBS_FILE int fstatat64(int directory, const char* path, struct stat64* sta
     return status_of(directory, path, reinterpret_cast<struct stat*>(status), flags);
 }
 
-// Programs built with a glibc before 2.33 call these; the first argument is a structure version.
+// Programs that were built with glibc before 2.33 call these functions instead of stat(2) and
+// similar functions. The first argument is the version of the structure.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __xstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, 0);

@@ -14,8 +14,8 @@ bool is_empty(const ibv_gid_entry& entry) {
     return std::ranges::all_of(entry.gid.raw, [](std::uint8_t byte) { return byte == 0; });
 }
 
-/// Finds an entry of a GID table and stores it in @p out. Returns 0 or an errno: EINVAL (no such
-/// port or index), ENODATA (the table entry is empty).
+/// Copies an entry of the GID table to @p out. Returns 0, EINVAL if the port or index does not
+/// exist, or ENODATA if the entry is empty.
 int find_gid(const Context& context, std::uint32_t port_number, std::uint32_t index,
              ibv_gid_entry& out) {
     const Port* const port = context.device->port(port_number);
@@ -34,7 +34,8 @@ void copy_entry(void* out, const ibv_gid_entry& entry, std::size_t size) {
     std::memcpy(out, &entry, std::min(size, sizeof entry));
 }
 
-/// Copies all GIDs of the device and returns their number, or a negative errno.
+/// Copies the GID entries of all ports to the array @p out, whose elements have @p size bytes.
+/// Returns the number of entries, or -EINVAL if there are more than @p max_entries.
 ssize_t copy_table(const Context& context, void* out, std::size_t max_entries, std::size_t size) {
     auto* next = static_cast<std::byte*>(out);
     std::size_t count = 0;
@@ -117,7 +118,8 @@ SOFTVERBS_ENTRY ssize_t _ibv_query_gid_table(ibv_context* native, ibv_gid_entry*
     return max_entries == 0 ? -EINVAL : copy_table(*context, entries, max_entries, size);
 }
 
-// A function of libibverbs that verbs.h does not declare; ibv_devinfo uses it.
+// The result of ibv_query_gid_type(). libibverbs exports this function for ibv_devinfo, but verbs.h
+// does not declare it.
 enum class GidTypeOfSysfs { ib_or_roce_v1, roce_v2 };
 SOFTVERBS_ENTRY int ibv_query_gid_type(ibv_context* native, std::uint8_t port, unsigned index,
                                        GidTypeOfSysfs* type) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// ibv_import_device() and the other verbs that share the objects of one context with another. The
-// kernel finds the shared objects by cmd_fd and their handles; softverbs finds them in this
+// ibv_import_device() and the verbs that import protection domains, memory regions and device
+// memory. Two contexts share these objects if they have the same open device file (cmd_fd). The
+// kernel finds a shared object by its handle in that file; softverbs searches the objects of this
 // process.
 #include <errno.h>
 #include <unistd.h>
@@ -20,7 +21,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the open device file of a descriptor, or null if no context of this process uses it.
+/// Returns the DeviceFile of the context that has opened the file @p identity; null if there is
+/// none in this process.
 std::shared_ptr<DeviceFile> find_open_file(const FileIdentity& identity) {
     for (const auto* const contexts : {&process().contexts, &process().orphaned_contexts}) {
         for (Context* const context : *contexts) {
@@ -32,9 +34,9 @@ std::shared_ptr<DeviceFile> find_open_file(const FileIdentity& identity) {
     return nullptr;
 }
 
-/// Imports a softverbs device. Returns no value if the descriptor does not belong to a softverbs
-/// device. Returns null and sets errno on failure, such as EMFILE; the caller then still owns the
-/// descriptor.
+/// Implements ibv_import_device() for software devices. Returns no value if @p cmd_fd does not
+/// belong to a software device. Returns null and sets errno on failure; the caller then still owns
+/// @p cmd_fd.
 std::optional<Context*> import_device(int cmd_fd) {
     const std::optional<FileIdentity> identity = identity_of(cmd_fd);
     if (!identity) {
@@ -46,8 +48,8 @@ std::optional<Context*> import_device(int cmd_fd) {
         if (!index || *index >= process().devices.size()) {
             return std::nullopt;
         }
-        // Another process opened the device. This process has the same device, but not the objects
-        // of the other process.
+        // The device file was opened by another process. This process has the same device, but
+        // cannot import the objects of the other process.
         file = std::make_shared<DeviceFile>();
         file->device = process().devices[*index].get();
         file->identity = *identity;
@@ -56,7 +58,8 @@ std::optional<Context*> import_device(int cmd_fd) {
     return open_device(std::move(file), cmd_fd);
 }
 
-/// Returns the protection domain with @p handle of the device file of @p context, or null.
+/// Returns the protection domain with this handle in the device file of @p context; null if there
+/// is none.
 Pd* find_pd(const Context& context, std::uint32_t handle) {
     const auto& all = context.file->pds;
     const auto found =
@@ -83,7 +86,8 @@ Pd* import_pd(Context& context, std::uint32_t handle) {
     return context.file->imported_pds.back().get();
 }
 
-/// Returns the region with @p handle of the device file of @p context, or null.
+/// Returns the memory region with this handle in the device file of @p context; null if there is
+/// none.
 Mr* find_mr(const Context& context, std::uint32_t handle) {
     Mr* found = nullptr;
     process().keys.for_each([&](const Grant& grant) {
@@ -122,7 +126,7 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 void unimport_pd(Pd& pd) {
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
-    // A protection domain that queue pairs still use is freed later, together with the device file.
+    // If queue pairs still use the protection domain, it is freed later, with the DeviceFile.
     if (pd.users == 0) {
         std::erase_if(context_of(pd).file->imported_pds,
                       [&pd](const auto& imported) { return imported.get() == &pd; });

@@ -7,13 +7,14 @@
 #include <atomic>
 #include <type_traits>
 
-/// Defines a libc function that programs use instead of the one in libc.
+/// Declares an exported function that replaces the libc function of the same name.
 #define SOFTVERBS_FILE extern "C" __attribute__((visibility("default")))
 
 namespace softverbs {
 
-/// The next definition of a libc function. Its constructor is constexpr, because a library that is
-/// loaded before this one may open files in its own constructor.
+/// The definition of a libc function that follows softverbs in the symbol search order (RTLD_NEXT).
+/// The constructor is constexpr, because another library may open files before the constructors of
+/// softverbs run.
 template <class Function>
 class Next {
   public:
@@ -29,8 +30,8 @@ class Next {
         return found(arguments...);
     }
 
-    /// Looks up the definition in advance, so that a later call in a signal handler does not need
-    /// dlsym(3).
+    /// Looks up the definition. Call this in advance for functions that a signal handler may call,
+    /// because dlsym(3) is not safe there.
     Function* find() noexcept {
         Function* found = function_.load(std::memory_order_relaxed);
         if (found == nullptr) {

@@ -8,15 +8,15 @@
 
 namespace softverbs {
 
-/// Creates a context and takes ownership of @p cmd_fd. Returns null and sets errno on failure; the
-/// caller then keeps @p cmd_fd.
+/// Creates a context for the device file. On success, the context owns @p cmd_fd. On failure,
+/// returns null and sets errno, and the caller still owns @p cmd_fd.
 [[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
 
-/// Frees an imported protection domain or region; the original is not freed.
+/// Free an imported protection domain or memory region. The original object is not freed.
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
-/// Implements ibv_dereg_mr() for an imported region, which ends the access to the original as well.
-/// Returns 0.
+/// Implements ibv_dereg_mr() for an imported region. It also revokes the original region. Returns
+/// 0.
 int dereg_imported_mr(Mr& mr);
 
 } // namespace softverbs

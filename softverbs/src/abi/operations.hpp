@@ -10,11 +10,12 @@
 
 namespace softverbs {
 
-/// Sets the function pointers of the context that the inline functions of verbs.h call. Functions
-/// of features that the device lacks become null.
+/// Sets the function pointers in the context, which the inline functions of verbs.h call. A pointer
+/// is null if the device does not have the feature.
 void set_operations(Context& context);
 
-// The functions that set_operations() sets. They are called for softverbs objects only.
+// The functions to which set_operations() sets the pointers. Their objects always belong to
+// softverbs.
 
 int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
                   std::size_t size);

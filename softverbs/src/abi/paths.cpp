@@ -15,7 +15,7 @@ namespace softverbs {
 
 namespace {
 
-/// Number of KernelPaths objects that exist in this thread.
+/// Number of KernelPaths objects of this thread.
 thread_local unsigned kernel_paths = 0;
 
 bool copy_path(std::string_view path, PathBuffer& target) {
@@ -27,9 +27,8 @@ bool copy_path(std::string_view path, PathBuffer& target) {
     return true;
 }
 
-/// /dev/infiniband/uverbs<N> of a software device is redirected to a character device that can be
-/// opened for reading and writing, because UCX ignores a device whose file it cannot open. The file
-/// has no other function.
+/// Redirects the file /dev/infiniband/uverbs<N> of a software device to /dev/null. UCX ignores a
+/// device whose file it cannot open for reading and writing; it does not use the file otherwise.
 bool translate_device_file(std::string_view path, PathBuffer& target) {
     const std::string_view name = path.substr(path.rfind('/') + 1);
     const Guard guard;
@@ -39,13 +38,13 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
-/// A program that checks access to /dev/infiniband/rdma_cm checks /dev/null instead, which is also
-/// a character device.
+/// Redirects access(2) and stat(2) of /dev/infiniband/rdma_cm to /dev/null, because that is a
+/// character device, too. open(2) calls cm::open_device() instead.
 bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }
 
-/// The entries are tried in this order, and the first one that serves the path is used.
+/// redirect() uses the first entry that has the prefix and translates the path.
 constexpr std::array<ServedPath, 5> served_paths{{
     {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},
@@ -60,8 +59,7 @@ Redirection redirect(const char* path, PathBuffer& target) {
     if (kernel_paths != 0) {
         return {path, nullptr};
     }
-    // The functions of a table entry may open files themselves. The paths of these files are not
-    // redirected.
+    // translate() may open files itself; their paths must not be redirected.
     const KernelPaths kernel;
     const int saved_errno = errno;
     Redirection found{path, nullptr};

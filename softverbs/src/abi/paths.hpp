@@ -11,31 +11,30 @@ namespace softverbs {
 /// A null-terminated path.
 using PathBuffer = char[PATH_MAX];
 
-/// An entry of the table in paths.cpp. It describes files below /dev or /sys that softverbs
-/// provides instead of the kernel. Both functions are called without Process::lock, from any
-/// thread, and may set errno.
+/// An entry of the table in paths.cpp: a group of files in /dev or /sys that softverbs provides
+/// instead of the kernel. Any thread may call translate() and open(), without Process::lock. Both
+/// may change errno.
 struct ServedPath {
-    /// An absolute path prefix. translate() and open() are called for every path that begins with
-    /// it.
+    /// The entry is used for all absolute paths that begin with this prefix.
     std::string_view prefix;
-    /// Stores in @p target the path that is opened instead of @p path. Returns false if the
-    /// kernel's file must be used. The pointer is null if only open(2) is redirected.
+    /// Stores in @p target the path of the file to open instead of @p path. Returns false if
+    /// softverbs does not replace this file. Null: path is not translated, and open() opens it.
     bool (*translate)(std::string_view path, PathBuffer& target);
-    /// Opens the file. Returns a descriptor, or -1 and sets errno. The pointer is null if the
-    /// translated path is opened with open(2).
+    /// Opens the file. Returns a descriptor, or -1 with errno set. Null: the translated path is
+    /// opened with open(2).
     int (*open)(std::string_view path, int flags);
 };
 
-/// The result of redirect(): the file that is opened instead of a path.
+/// The result of redirect(): the file to open instead of the path of the caller.
 struct Redirection {
-    /// The original path, or the translated path in the caller's buffer.
+    /// The original path, or the translated path, which is stored in the buffer of the caller.
     const char* path;
-    /// Opens the file. If the pointer is null, the caller opens path with open(2).
+    /// Opens the file. Null: the caller opens path with open(2).
     int (*open)(std::string_view path, int flags);
 };
 
-/// Returns whether softverbs may redirect a path. The function is inline because every path that
-/// the program opens is checked.
+/// Returns false if softverbs never redirects @p path. This check is inline, because it is done for
+/// every path that the program opens.
 [[nodiscard]] inline bool may_be_served(const char* path) noexcept {
     return path != nullptr && path[0] == '/' && (path[1] == 's' || path[1] == 'd') &&
            (std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/infiniband", 15) == 0);

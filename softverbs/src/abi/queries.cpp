@@ -13,8 +13,9 @@ namespace softverbs {
 
 namespace {
 
-/// Copies a structure to the program.
-/// @param size  size of the program's structure, which may be older or newer than this library's
+/// Copies a structure to the memory of the program.
+/// @param size  size of the structure in the program, which may have been built with another
+///     verbs.h
 template <class Structure>
 void copy_out(void* out, const Structure& from, std::size_t size) {
     std::memset(out, 0, size);
@@ -54,8 +55,8 @@ int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* inp
 
 int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
     return call("ibv_query_rt_values_ex", context_of(context), [&] {
-        // Return the current time of the clock that completion timestamps use, in nanoseconds. As
-        // in other providers, tv_nsec contains the whole value.
+        // Returns the current time of the clock of completion timestamps. As in the providers of
+        // libibverbs, tv_nsec contains the whole time in nanoseconds, and tv_sec is 0.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
@@ -84,8 +85,8 @@ SOFTVERBS_ENTRY int ibv_query_device(ibv_context* native, ibv_device_attr* attri
 SOFTVERBS_ENTRY int ibv_query_port(ibv_context* native, std::uint8_t port,
                                    _compat_ibv_port_attr* attributes) {
     Context* const context = ours(native);
-    // This entry point serves programs built before port_cap_flags2 existed: their structure ends
-    // before that field.
+    // Programs call this function if they were built with a verbs.h whose ibv_port_attr ends before
+    // port_cap_flags2. Newer programs call query_port_op().
     return context != nullptr
                ? query_port(*context, port, attributes, offsetof(ibv_port_attr, port_cap_flags2))
                : forward<ibv_query_port>("ibv_query_port", native, port, attributes);

@@ -102,7 +102,8 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
 
 SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
                                                std::uint32_t flags) {
-    // The result is 1, because the CPU writes the data in order, from the first byte to the last.
+    // 1 means that received data is written in order. softverbs copies data with the CPU, from the
+    // first byte to the last.
     return ours(qp->context) != nullptr ? 1
                                         : forward<ibv_query_qp_data_in_order>(
                                               "ibv_query_qp_data_in_order", qp, opcode, flags);

@@ -7,8 +7,9 @@ namespace softverbs {
 
 namespace {
 
-/// The real libibverbs, loaded as a dependency of the front library under its special name. Null if
-/// the front library is not in use, so that libibverbs.so.1 is the real library.
+/// Returns the real libibverbs if the launcher has put the front library (softverbs/front) in its
+/// place; null otherwise. The front library has the name libibverbs.so.1, and loads the real
+/// library as libibverbs-real.so.1.
 void* library_behind_front() {
     return ::dlopen("libibverbs-real.so.1", RTLD_LAZY | RTLD_NOLOAD);
 }

@@ -3,13 +3,13 @@
 
 namespace softverbs {
 
-/// Returns the definition of @p name in the real libibverbs, with its default symbol version; null
-/// if there is none.
+/// Returns the default version of the symbol @p name in the real libibverbs; null if it does not
+/// exist.
 [[nodiscard]] void* real_symbol(const char* name);
 
 /// While an object of this class exists, ibv_get_device_list() returns only the devices of the real
-/// libibverbs to the calling thread. Functions of the real library need this if they call
-/// ibv_get_device_list() and expect devices with the structure of that library.
+/// libibverbs to this thread. Some functions of libibverbs call ibv_get_device_list() themselves,
+/// and cannot handle devices of softverbs.
 class RealDevicesOnly {
   public:
     RealDevicesOnly() noexcept;

@@ -20,17 +20,17 @@
 #include "fabric/rendezvous.hpp"
 #include "objects/process.hpp"
 
-// Programs that read the sysfs files of a software device are redirected to a directory tree with
-// real files. A tree is never changed. Its name is a hash of its contents. When the contents
-// change, for example when a port goes down, the next access creates a new tree. So all processes
-// with the same settings share one tree.
+// softverbs writes the sysfs files of its devices to a directory, and redirects programs to them.
+// Such a directory tree is never modified. Its name is a hash of its contents: when a file must
+// change, for example because a port goes down, the next access creates a new tree. All processes
+// with the same devices share a tree.
 
 namespace softverbs::sysfs {
 
 namespace {
 
-/// A sysfs directory that contains devices of softverbs and of the kernel. In the generated tree,
-/// the kernel's devices are symbolic links.
+/// A sysfs directory with devices of softverbs and of the kernel. The generated tree contains
+/// symbolic links to the kernel's devices.
 struct SharedDirectory {
     std::string_view path;
     bool is_ours(const Tree& tree, std::string_view name) const {
@@ -88,12 +88,12 @@ void write(const Tree& tree, const std::string& root) {
     }
 }
 
-/// The root of the latest tree. restore() reads it without a lock, so a replaced string is never
-/// freed.
+/// The root directory of the tree that was used last. restore() reads the string without a lock, so
+/// it is never freed.
 std::atomic<const std::string*> current_root{nullptr};
 
-/// Creates the tree if it does not exist. Throws std::filesystem::filesystem_error or
-/// std::system_error.
+/// Returns the root directory of the tree with these contents. Writes the files if the tree does
+/// not exist. Throws std::filesystem::filesystem_error or std::system_error.
 const std::string& root_of(const Tree& tree) {
     static std::mutex mutex;
     const std::scoped_lock lock(mutex);
@@ -122,7 +122,7 @@ const std::string& root_of(const Tree& tree) {
     return *made;
 }
 
-/// Returns whether a file is in the generated tree, rather than in the kernel's sysfs.
+/// Returns whether the path is in the generated tree. Otherwise, the kernel's file is used.
 bool is_in(const Tree& tree, std::string_view path) {
     if (path.starts_with(pci_root)) {
         return true;
@@ -155,8 +155,8 @@ bool translate(std::string_view path, PathBuffer& target) {
             for (const auto& device : devices) {
                 describe(tree, *device);
             }
-            // Assign network interface i to device number i modulo the number of devices, as
-            // cm::find_device() does.
+            // Network interface i belongs to device i modulo the number of devices, as in
+            // cm::find_device().
             for (std::size_t i = 0; i < interfaces.size() && !devices.empty(); ++i) {
                 add_network_interface(tree, *devices[i % devices.size()], interfaces[i]);
             }

@@ -7,11 +7,11 @@
 
 namespace softverbs::sysfs {
 
-/// Stores in @p target the path of the generated file for a path below /sys. Returns false if the
-/// kernel's file is used.
+/// Translates a path in /sys to the path of the generated file, and stores it in @p target. Returns
+/// false if softverbs does not replace the kernel's file.
 [[nodiscard]] bool translate(std::string_view path, PathBuffer& target);
 
-/// Replaces, in place, the path of a generated file by the path below /sys that it represents.
+/// Replaces the path of a generated file by the original path in /sys. The result is never longer.
 void restore(char* path) noexcept;
 
 } // namespace softverbs::sysfs

@@ -19,7 +19,7 @@ std::string format(const char* text, Arguments... arguments) {
     return buffer.data();
 }
 
-/// A GUID as four groups of four hexadecimal digits.
+/// Formats a GUID as sysfs does: four groups of four hexadecimal digits.
 std::string guid_text(__be64 guid) {
     const std::uint64_t value = be64toh(guid);
     return format("%04x:%04x:%04x:%04x\n", static_cast<unsigned>(value >> 48),
@@ -65,7 +65,7 @@ const char* physical_state_text(unsigned state) {
     return texts[state < texts.size() ? state : 0];
 }
 
-/// The rate of a port as sysfs shows it, such as "100 Gb/sec (4X EDR)".
+/// Formats the rate of a port as sysfs does: "100 Gb/sec (4X EDR)".
 std::string rate_text(const ibv_port_attr& port) {
     struct Speed {
         unsigned code;
@@ -145,8 +145,8 @@ struct PciIdentity {
     unsigned device;
 };
 
-/// Returns the PCI IDs of a device. vendor_id of verbs is an OUI; the PCI vendor ID is known for
-/// two vendors only.
+/// Returns the PCI IDs of a device. In verbs, vendor_id is usually an OUI, not a PCI vendor ID. For
+/// other vendors than Mellanox, the lower 16 bits of vendor_id are used.
 PciIdentity pci_identity(const ibv_device_attr& attributes) {
     constexpr unsigned mellanox_oui = 0x02c9;
     constexpr unsigned mellanox_pci = 0x15b3;
@@ -155,7 +155,7 @@ PciIdentity pci_identity(const ibv_device_attr& attributes) {
     return {vendor, attributes.vendor_part_id & 0xffff};
 }
 
-/// The mask of all processors, in groups of 32 bits, the highest first.
+/// Formats a mask of all processors as sysfs does: groups of 32 bits, the highest group first.
 std::string processor_mask() {
     long left = std::max(1L, ::sysconf(_SC_NPROCESSORS_CONF));
     std::string text;
@@ -195,7 +195,7 @@ void describe_pci_function(Tree& tree, const std::string& directory, const Devic
         resource += "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
     }
     add("resource", resource);
-    // The first 64 bytes of the PCI configuration space, in little-endian order.
+    // The first 64 bytes of the PCI configuration space. Its numbers are little-endian.
     std::string config(64, '\0');
     const auto put = [&config](std::size_t offset, unsigned value, std::size_t bytes) {
         for (std::size_t i = 0; i < bytes; ++i) {

@@ -39,8 +39,8 @@ constexpr unsigned longest_period_ms = 60'000;
 constexpr unsigned most_flaps = 1'000'000;
 constexpr int command_timeout_ms = 1000;
 
-/// A port whose state will change @p changes_left more times; the next change is at the time @p
-/// due.
+/// A flapping port. Its state changes at the time @p due, and then after each @p period, until
+/// changes_left is 0.
 struct Flap {
     unsigned device;
     std::uint8_t port;
@@ -49,7 +49,8 @@ struct Flap {
     Clock::time_point due;
 };
 
-/// State of the control thread. It has its own lock, because the commands take Process::lock.
+/// State of the control thread. Its lock is not Process::lock, because executing a command takes
+/// Process::lock.
 struct Control {
     std::mutex lock;
     bool started = false;
@@ -60,7 +61,7 @@ struct Control {
     std::vector<Flap> flaps;
 };
 
-/// The object is never freed, because the thread uses it until the process ends.
+/// Never freed, because the control thread uses the object until the process ends.
 Control& control() {
     static auto* const the_one = new Control;
     return *the_one;
@@ -85,7 +86,7 @@ std::string result_text(int error, const char* what) {
     return error == 0 ? "ok" : std::string(what) + ": " + std::strerror(error);
 }
 
-/// Executes the argument of a flap command, such as "flap:100ms*5".
+/// Executes the command "port" with a state such as "flap:100ms*5".
 std::string execute_flap(unsigned device, std::uint8_t port, std::string_view text) {
     text.remove_prefix(std::strlen("flap:"));
     const std::size_t unit = text.find("ms*");
@@ -130,14 +131,14 @@ void serve_flaps(Control& here) {
         std::erase_if(here.flaps, [](const Flap& flap) { return flap.changes_left == 0; });
     }
     for (const Flap& flap : due) {
-        // The first change takes the port down, and the last one brings it up.
+        // The first change takes the port down. Before this change, changes_left is even.
         const ibv_port_state state = flap.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
         softverbs_set_port_state(flap.device, flap.port, state);
     }
 }
 
-/// Returns the number of milliseconds until the next state change of a port; a negative number if
-/// none is planned.
+/// Returns the time in milliseconds until the next state change of a flapping port, or -1 if no
+/// port is flapping.
 int time_to_next_flap(Control& here) {
     const std::scoped_lock lock(here.lock);
     if (here.flaps.empty()) {
@@ -153,8 +154,8 @@ void serve_client(int listener) {
     if (!client || !fabric::peer_process(client.get())) {
         return; // the client belongs to another user
     }
-    // The client sends a command as one message. The wait has a time limit, so a client that sends
-    // nothing only delays the next client.
+    // A command is one message. poll() has a time limit, so that a client that sends nothing cannot
+    // block the thread.
     pollfd readable{client.get(), POLLIN, 0};
     std::array<char, 4096> buffer{};
     const ssize_t size = ::poll(&readable, 1, command_timeout_ms) == 1
@@ -184,8 +185,8 @@ void run(int listener, int wake) noexcept {
                 serve_client(listener);
             }
         } catch (const std::exception&) {
-            // If there is no memory, the command is not executed, and the client detects the closed
-            // connection.
+            // Without memory, the command is not executed. The client then receives an empty reply,
+            // because the connection is closed.
         }
     }
 }
@@ -200,7 +201,8 @@ std::optional<sockaddr_un> address_of(const std::string& path) {
     return address;
 }
 
-/// Removes the socket files of processes that were killed.
+/// Removes the socket files in the rendezvous directory on which no process listens. They belonged
+/// to processes that were killed.
 void remove_unused_sockets(const std::string& directory) {
     std::error_code error;
     for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
@@ -219,8 +221,8 @@ void remove_unused_sockets(const std::string& directory) {
 }
 
 UniqueFd listen_at(const std::string& path) {
-    // The socket gets its final name when it listens, because other processes remove socket files
-    // on which no process listens.
+    // Listen under a temporary name, and then rename the file. Otherwise remove_unused_sockets() in
+    // another process could remove the file between bind() and listen().
     const std::string unfinished = path + ".new";
     const auto address = address_of(unfinished);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -233,8 +235,8 @@ UniqueFd listen_at(const std::string& path) {
     return socket;
 }
 
-/// Starts the control thread. The caller holds the lock of @p here. All signals are blocked in the
-/// thread, so that they are delivered to the program's threads.
+/// Creates the socket and the control thread. The caller holds here.lock. The thread blocks all
+/// signals, because they must be handled by threads of the program.
 void start_thread(Control& here) {
     here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     const std::string directory = fabric::default_directory();

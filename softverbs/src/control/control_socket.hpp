@@ -7,23 +7,25 @@
 
 namespace softverbs::control {
 
-/// Starts a thread that receives commands of `softverbs fault`, `port` and `reset-device` on the
-/// socket <pid>.control in the rendezvous directory. Only processes of the same user are served.
-/// Later calls do nothing. If it fails, the process continues without the socket.
+/// Starts the control thread. It listens on the socket <pid>.control in the rendezvous directory,
+/// and executes the commands of `softverbs fault`, `softverbs port` and `softverbs reset-device`
+/// from processes of the same user. Does nothing if the thread exists. On failure, the process runs
+/// without the socket.
 void start() noexcept;
-/// Removes the socket file when the process exits.
+/// Removes the socket file. Called when the process exits.
 void stop() noexcept;
-/// For the child process after fork(2): the thread and the socket belong to the parent.
+/// Resets the state in a child process after fork(2). The control thread and the socket file belong
+/// to the parent process.
 void abandon() noexcept;
 
-/// Takes a port down and up again @p times times. Each state lasts @p period_ms milliseconds.
-/// Returns at once, with 0 or an errno: ENODEV, EINVAL, ENOMEM, EAGAIN (the thread cannot be
-/// created).
+/// Takes a port down and up again, @p times times. The port stays in each state for @p period_ms
+/// milliseconds. Does not wait. Returns 0, EINVAL, ENOMEM, or EAGAIN if the thread cannot be
+/// created.
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
 
-/// Executes one command: "fault <list>", "port <device> <port> down|up|flap:<n>ms*<times>" or
-/// "reset-device <device>". Returns "ok" or an error text.
+/// Executes a command and returns "ok" or an error text. The commands are "fault <list>", "port
+/// <device> <port> down|up|flap:<n>ms*<times>" and "reset-device <device>".
 [[nodiscard]] std::string execute(std::string_view command);
 
 } // namespace softverbs::control

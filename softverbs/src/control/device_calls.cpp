@@ -20,8 +20,8 @@ constexpr std::uint32_t max_gids = 1024;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint8_t link_disabled = 3;
 
-/// Calls @p function with the device number @p index. Returns the result of @p function, or ENODEV
-/// if there is no such device.
+/// Calls @p function with the device number @p index and returns its result. Returns ENODEV if the
+/// device does not exist. Holds Process::lock.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
     try {
@@ -33,8 +33,8 @@ int with_device(unsigned index, const Function& function) {
     }
 }
 
-/// Calls @p function with a device and its port @p number. Returns the result of @p function, or
-/// EINVAL if there is no such port.
+/// Calls @p function with a device and its port @p number, and returns its result. Returns EINVAL
+/// if the port does not exist.
 template <class Function>
 int with_port(unsigned index, unsigned number, const Function& function) {
     return with_device(index, [&](Device& device) {
@@ -70,8 +70,7 @@ int reset(const char* profile, unsigned count) {
     if (std::ranges::any_of(devices, [](const auto& device) { return device->holders != 0; })) {
         return EBUSY;
     }
-    // Device objects are overwritten in place, because programs keep pointers to devices that they
-    // found.
+    // Overwrite the existing Device objects, because the program may still use their addresses.
     auto described = describe_devices(settings);
     const std::size_t kept = std::min(devices.size(), described.size());
     for (std::size_t i = 0; i < kept; ++i) {
@@ -85,7 +84,7 @@ int reset(const char* profile, unsigned count) {
     return 0;
 }
 
-/// A copy of port 1 with another LID and other GIDs.
+/// Returns port @p number for a device: a copy of port 1, with another LID and other GIDs.
 Port make_port(const Port& first, unsigned number) {
     Port port = first;
     const unsigned offset = number - 1;

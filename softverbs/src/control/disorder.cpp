@@ -19,8 +19,8 @@ int Disorder::set(std::string_view text) {
             return EINVAL;
         }
         text = text.substr(0, colon);
-        // Spreads small seeds over all bits. The state must not be 0, because xorshift would stay
-        // at 0.
+        // Multiply the seed, so that small seeds also change the upper bits. Set bit 0, because the
+        // xorshift generator must not start at 0.
         parsed.random_ = parsed.random_ * 0x9e3779b97f4a7c15U | 1U;
     }
     while (!text.empty()) {
@@ -41,7 +41,7 @@ int Disorder::set(std::string_view text) {
 }
 
 std::uint64_t Disorder::delay_ns() noexcept {
-    // xorshift64: the same seed gives the same sequence.
+    // xorshift64: a pseudo-random number generator.
     random_ ^= random_ << 13U;
     random_ ^= random_ >> 7U;
     random_ ^= random_ << 17U;

@@ -6,24 +6,24 @@
 
 namespace softverbs {
 
-/// The settings of SOFTVERBS_DISORDER, which removes ordering that hardware usually keeps but no
-/// specification guarantees. See softverbs.h.
+/// The kinds of disorder that SOFTVERBS_DISORDER enables. They remove ordering that hardware
+/// usually keeps, but that no specification guarantees. See README.md.
 class Disorder {
   public:
-    /// Parses a comma-separated list of acks, qps, writes and all, optionally followed by
-    /// ":<seed>". An empty text disables all. Returns 0, or EINVAL without a change.
+    /// Parses a list of acks, qps, writes and all, separated by commas and optionally followed by
+    /// ":<seed>". An empty text disables all kinds. Returns 0, or EINVAL; then nothing changes.
     int set(std::string_view text);
 
-    /// Returns whether acknowledgements and other responses are sent late.
+    /// Whether acknowledgements and other responses are delayed.
     [[nodiscard]] bool acks() const noexcept { return acks_; }
-    /// Returns whether requests of different queue pairs may overtake each other.
+    /// Whether requests of different queue pairs can overtake each other.
     [[nodiscard]] bool qps() const noexcept { return qps_; }
-    /// Returns whether the data of RDMA writes becomes visible late.
+    /// Whether data of RDMA writes is written to memory with a delay.
     [[nodiscard]] bool writes() const noexcept { return writes_; }
     [[nodiscard]] bool any() const noexcept { return any_; }
 
-    /// Returns a random delay in nanoseconds: 0 in half of the calls, otherwise up to one
-    /// millisecond.
+    /// Returns a random delay in nanoseconds: 0 with a probability of one half, otherwise less than
+    /// 1 millisecond.
     [[nodiscard]] std::uint64_t delay_ns() noexcept;
 
   private:

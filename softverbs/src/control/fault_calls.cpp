@@ -14,8 +14,8 @@ namespace softverbs {
 
 namespace {
 
-/// Calls @p function with Process::lock held. Returns its result, or EINVAL if the handle belongs
-/// to the real libibverbs.
+/// Calls @p function with Process::lock held, and returns its result. Returns EINVAL if @p native
+/// does not belong to softverbs.
 template <class Native, class Function>
 int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {
@@ -48,8 +48,8 @@ int fail_device(Context& context) {
     return 0;
 }
 
-/// The connection manager reports the removal of a device to its identifiers. Call it without
-/// Process::lock.
+/// Makes the connection manager raise RDMA_CM_EVENT_DEVICE_REMOVAL on the ids that use the device.
+/// The caller must not hold Process::lock.
 void report_removal(unsigned device) {
     if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
         const std::scoped_lock guard(manager->lock);

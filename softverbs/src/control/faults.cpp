@@ -16,8 +16,8 @@ namespace softverbs {
 
 namespace {
 
-/// Removes the part of @p text before @p separator and returns it; the whole text when there is no
-/// separator.
+/// Removes the part of @p text up to the first @p separator, and returns this part without the
+/// separator. If there is no separator, removes and returns the whole text.
 std::string_view take_until(std::string_view& text, char separator) {
     const std::size_t end = text.find(separator);
     const std::string_view taken = text.substr(0, end);
@@ -34,7 +34,7 @@ std::optional<unsigned> parse_number(std::string_view text) {
     return number;
 }
 
-/// The value of the errno macro @p name, such as "ENOMEM"; nullopt when there is none.
+/// Returns the value of an errno macro such as "ENOMEM"; nullopt if the name is unknown.
 std::optional<int> parse_errno(std::string_view name) {
     for (int error = 1; error < 256; ++error) {
         const char* const known = ::strerrorname_np(error);
@@ -150,8 +150,8 @@ void Faults::clear() {
 int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
     const bool named_only = destroys(verb);
-    // Every planned fault counts this call. If several are due at the same call, the first one
-    // decides its errno, and the next one fails the following call.
+    // The call counts for all planned faults. If several faults are due, this call fails with the
+    // first one, and the next call fails with the second one.
     for (auto call = calls_.begin(); call != calls_.end();) {
         if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;

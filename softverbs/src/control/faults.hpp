@@ -10,10 +10,11 @@
 
 namespace softverbs {
 
-/// The faults that a test has planned and that have not occurred yet. See softverbs.h.
+/// The planned faults that have not occurred yet. softverbs.h describes the kinds of faults.
 class Faults {
   public:
-    /// These functions return 0 or EINVAL.
+    /// Implement softverbs_fail_call(), softverbs_fail_packet(), softverbs_set_faults() and
+    /// softverbs_slow_down(). They return 0 or EINVAL.
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
     int set(std::string_view text);
@@ -21,19 +22,20 @@ class Faults {
     [[nodiscard]] unsigned pending() const;
     void clear();
 
-    /// Every entry point that can fail calls this function first, with its public name, such as
-    /// "ibv_alloc_pd". Returns the errno to fail with, or 0.
+    /// Returns the errno with which a verb must fail, or 0. Each verb that can fail calls this
+    /// function first, with its public name, such as "ibv_alloc_pd". The call counts for the
+    /// planned faults.
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
-    /// Returns whether packet() may return a fault.
+    /// Returns false if packet() would return null.
     [[nodiscard]] bool affects_packets() const { return !packets_.empty() || slow_ms_ != 0; }
     struct PacketFault {
         softverbs_packet_fault what;
         unsigned delay_ms;
     };
-    /// Returns the fault for the next packet, or null if there is none. The engine calls this
-    /// function before it sends each packet.
+    /// Returns the fault to apply to the next packet, or null. The engine calls this function once
+    /// for each packet that it sends.
     [[nodiscard]] const PacketFault* packet() {
         return affects_packets() ? packet_slowly() : nullptr;
     }
@@ -58,7 +60,7 @@ class Faults {
     PacketFault current_{};
     bool dm_exhausted_ = false;
     bool dmabufs_unmappable_ = false;
-    /// Delay of every packet in milliseconds; 0: no delay.
+    /// Delay of each packet in milliseconds; 0: packets are not delayed.
     unsigned slow_ms_ = 0;
 };
 

@@ -26,7 +26,8 @@ namespace softverbs {
 namespace {
 
 constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // a locally administered EUI-64
-/// The OUI of first_guid. It is locally administered, so no vendor has it.
+/// The first three bytes of first_guid. This OUI is locally administered, so it belongs to no
+/// vendor.
 constexpr std::uint32_t vendor_id = 0x507665;
 constexpr int max_depth = 16384;
 
@@ -88,7 +89,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // Maximum values of NICs that support moderation: 16 bits for the count and 12 bits for the
+    // NICs that support moderation have these limits, too: 16 bits for the count, 12 bits for the
     // period.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
@@ -116,11 +117,12 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
     return gids;
 }
 
-/// A GUID made of the last bytes of the host address, so that it is unique among hosts.
+/// Returns a node GUID that contains the last 8 bytes of the host address. It is unique among
+/// hosts.
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);
-    // All other bytes of the GUID are those of a locally administered EUI-64.
+    // Combine the upper 4 bytes with those of first_guid, so that the GUID is locally administered.
     return guid ^ htobe64(first_guid & ~std::uint64_t{0xffff'ffff});
 }
 
@@ -135,7 +137,7 @@ Port make_port(unsigned index, __be64 guid, bool ethernet) {
         link_local.gid_index = 1;
         link_local.gid_type = IBV_GID_TYPE_ROCE_V2;
         port.gids.push_back(link_local);
-        // 192.0.2.0/24 is reserved for documentation, so no machine has such an address.
+        // No machine has such an IPv4 address: 192.0.2.0/24 is reserved for documentation.
         const std::string address = "::ffff:192.0.2." + std::to_string(10 + index);
         port.gids.push_back(make_gid(address.c_str(), 2, IBV_GID_TYPE_ROCE_V1));
         port.gids.push_back(make_gid(address.c_str(), 3, IBV_GID_TYPE_ROCE_V2));
@@ -174,28 +176,29 @@ void without_on_demand(Device& device) {
     device.attributes.odp_caps = {};
 }
 
-// The profiles mlx5, efa and rxe follow the Linux drivers of these names.
+// The functions of the profiles. mlx5, efa and rxe imitate the Linux drivers of these names.
 
 void as_default(Device& device) {
     static_cast<void>(device);
 }
 void as_mlx5(Device& device) {
-    // MEMIC: sizes are multiples of 64 bytes and take whole pages of the BAR.
+    // Device memory of ConnectX (MEMIC): its size is a multiple of 64 bytes, and each allocation
+    // uses whole pages.
     device.rules.dm_granule = 64;
     device.rules.dm_consumed = 4096;
     device.attributes.max_dm_size = 128 << 10;
-    // The kernel driver supports rate limits for raw packet queue pairs only.
+    // The mlx5 driver supports rate limits only for raw packet queue pairs.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
     device.rules.atomic_write = false;
-    // IBV_ATOMIC_HCA: these NICs' atomics are not atomic with respect to the CPU.
+    // Atomics of these NICs are atomic with respect to each other, but not to the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
-    // IDs of a ConnectX-5. Some programs decide by them which features a device has.
+    // The IDs of a ConnectX-5. Some programs select features by these IDs.
     device.attributes.orig_attr.vendor_id = 0x02c9;
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
 void as_efa(Device& device) {
     device.attributes.tm_caps = {};
-    // EFA pins all memory that it registers, and supports reads and writes but no atomics.
+    // EFA pins registered memory. It supports RDMA reads and writes, but no atomics.
     without_on_demand(device);
     without_xrc(device);
     without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_MW);
@@ -213,7 +216,7 @@ void as_rxe(Device& device) {
     without_xrc(device);
     device.attributes.packet_pacing_caps = {};
     device.attributes.cq_mod_caps = {};
-    // The rxe driver has no implicit on-demand paging (rxe_odp.c).
+    // The rxe driver does not support implicit on-demand paging (rxe_odp.c).
     device.attributes.odp_caps.general_caps &= ~std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
     without(device, SOFTVERBS_FEATURE_DM);
     device.rules.dmabuf_error = EOPNOTSUPP;
@@ -221,7 +224,7 @@ void as_rxe(Device& device) {
     device.attributes.orig_attr.vendor_part_id = 0;
 }
 void as_old_kernel(Device& device) {
-    // Before Linux 5.12, the kernel has no ioctl for dma-buf registration.
+    // Kernels before Linux 5.12 have no ioctl to register a dma-buf.
     device.rules.dmabuf_error = EPROTONOSUPPORT;
 }
 void as_small_mr(Device& device) {
@@ -266,8 +269,8 @@ std::string profile_names() {
 
 namespace {
 
-/// Returns the first uverbs number that no kernel device has. For example, if the last one is
-/// "uverbs2", returns 3.
+/// Returns a number that is greater than those of all uverbs devices of the kernel. Example: 3 if
+/// the last one is "uverbs2".
 unsigned first_uverbs_number() {
     const KernelPaths kernel;
     unsigned first = 0;
@@ -310,7 +313,8 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     device.guid = device.attributes.orig_attr.node_guid;
     device.ports = {make_port(index, device.guid, ethernet)};
     if (address) {
-        // All GIDs of the device contain the host address, so that a program may use any of them.
+        // All GIDs of the device contain the host address, so that a program can use any GID to
+        // reach other hosts.
         device.ports[0].gids = gids_of(address);
     }
     device.completion_vectors = 4;

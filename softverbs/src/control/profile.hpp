@@ -9,13 +9,13 @@
 namespace softverbs {
 
 [[nodiscard]] bool is_profile(std::string_view name);
-/// The names of all profiles, separated by commas, for messages.
+/// Returns the names of all profiles, separated by commas. Used in error texts.
 [[nodiscard]] std::string profile_names();
 
-/// Sets all properties of a device to those of a profile.
-/// @param index  number of the device, from 0
-/// @param profile  its name, which must exist
-/// @param address  of this host, for a network between hosts; zeros: there is no such network
+/// Initializes a device according to a profile.
+/// @param index    number of the device, from 0
+/// @param profile  name of the profile, which must exist
+/// @param address  address of this host for the device; zeros if SOFTVERBS_NETWORK is not set
 void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
               const fabric::HostAddress& address);
 

@@ -40,7 +40,8 @@ std::uint16_t first_port() {
     return number;
 }
 
-/// The host addresses of the devices, one per device.
+/// Returns the host addresses of the devices, one per device, from SOFTVERBS_ADDRESS or the network
+/// interfaces. Ends the process if there are not enough.
 std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
     const auto there_are = fabric::addresses_of_this_host();
     const auto list = environment_variable("SOFTVERBS_ADDRESS");

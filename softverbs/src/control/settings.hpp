@@ -20,23 +20,23 @@ struct Settings {
     bool ethernet = false;
     std::string faults;
     std::string disorder;
-    /// Hides the devices of the real libibverbs.
+    /// Whether the devices of the real libibverbs are hidden.
     bool only = false;
-    /// Settings of the network between hosts, which is disabled if there is no address.
+    /// Settings of the network between hosts. It is disabled if network.addresses is empty.
     fabric::NetworkSettings network;
 };
 
-/// Reads SOFTVERBS_PROFILE, SOFTVERBS_DEVICES, SOFTVERBS_LINK_LAYER, SOFTVERBS_FAULTS,
-/// SOFTVERBS_DISORDER and SOFTVERBS_ONLY, and for the network between hosts SOFTVERBS_NETWORK,
-/// SOFTVERBS_SECRET_FILE, SOFTVERBS_PORT and SOFTVERBS_ADDRESS. An invalid value ends the process
-/// with a message on stderr, because running with other settings would mislead the user.
+/// Reads the environment variables that README.md lists for devices, faults, disorder and the
+/// network between hosts. If a value is invalid, ends the process with a message on stderr: a test
+/// that ran with default values instead would mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 
-/// Prints the valid values of the variable on stderr, and ends the process.
+/// Prints the invalid value of a variable and its valid values on stderr. Ends the process with
+/// exit status 2.
 [[noreturn]] void refuse_setting(const char* variable, std::string_view value,
                                  std::string_view expected);
 
-/// Creates the devices of a profile, which must exist.
+/// Creates the devices with these settings. The profile must exist.
 [[nodiscard]] std::vector<std::unique_ptr<Device>> describe_devices(const Settings& settings);
 
 } // namespace softverbs

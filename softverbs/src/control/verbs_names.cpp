@@ -8,7 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// Verbs that create, modify, query or post, and that call Faults::enter(). Sorted by name.
+/// Verbs that do not destroy objects and that call Faults::enter(), sorted by name.
 constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",

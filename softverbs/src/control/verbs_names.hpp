@@ -5,9 +5,9 @@
 
 namespace softverbs {
 
-/// Returns whether @p name is a verb that a planned fault can name, such as "ibv_reg_mr".
+/// Returns whether a planned fault can name this verb, such as "ibv_reg_mr".
 [[nodiscard]] bool is_verb(std::string_view name) noexcept;
-/// Returns whether the verb destroys an object. Such a verb fails only when a fault names it.
+/// Returns whether the verb destroys an object. A fault for all verbs does not apply to it.
 [[nodiscard]] bool destroys(std::string_view name) noexcept;
 
 } // namespace softverbs
