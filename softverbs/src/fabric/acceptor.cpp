@@ -17,11 +17,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of connections that one call accepts. If more are pending, the next wait()
-/// returns at once.
+/// Maximum number of connections that one call of accept() accepts. The epoll reports the remaining
+/// ones again.
 constexpr unsigned most_accepted = 64;
-/// Maximum number of clients that have not sent a message. The oldest one is dropped when another
-/// one connects.
+/// Maximum number of clients that have sent no message yet. If another client connects, the oldest
+/// one is closed.
 constexpr std::size_t most_clients = 64;
 
 UniqueFd open_spare() noexcept {
@@ -69,9 +69,9 @@ void Acceptor::accept(const OnHello& on_hello) {
 }
 
 bool Acceptor::reject() noexcept {
-    // If the connection stayed in the listen queue, every wait() would return at once and the
-    // connecting process would wait forever. Close the spare descriptor to be able to accept and
-    // close it.
+    // A connection that stays in the listen queue would make every wait() return at once, and its
+    // process would wait forever. Close the spare descriptor, so that the connection can be
+    // accepted and closed.
     if (!spare_) {
         return false;
     }
@@ -113,7 +113,7 @@ bool Acceptor::receive_hello(Client& client, const OnHello& on_hello) {
             try {
                 on_hello(client.socket, client.pid, received);
             } catch (const std::bad_alloc&) {
-                // The destructor closes the socket, so the connecting process detects the failure.
+                // The socket is closed on return, so the client detects the failure.
             }
             return true;
         case Arrival::closed:

@@ -11,12 +11,12 @@
 
 namespace softverbs::fabric {
 
-/// Accepts connections from processes of this host, and keeps each socket until its first message
-/// arrives.
+/// Accepts connections from other processes of this host. It owns the socket of each client until
+/// the first message of the client has been received.
 class Acceptor {
   public:
-    /// Callback for the first message of a process. It moves @p socket away if it accepts the
-    /// process. It may throw std::bad_alloc.
+    /// Callback for the first message of a client. It takes the socket over by a move if it accepts
+    /// the client; otherwise the connection is closed. It may throw std::bad_alloc.
     using OnHello = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
 
     /// @param listener  a listening socket, which must outlive this object
@@ -25,11 +25,11 @@ class Acceptor {
     /// @throws std::system_error  EMFILE
     Acceptor(int listener, int epoll);
 
-    /// Accepts the pending connections.
+    /// Accepts all pending connections.
     void accept(const OnHello& on_hello);
-    /// Receives the first message of the client with this socket.
+    /// Receives the first message of the client that is connected to this socket.
     void read(int socket, const OnHello& on_hello);
-    /// For the child after fork(2): closes the descriptors.
+    /// Closes the descriptors in a child process after fork(2).
     void abandon() noexcept;
 
   private:
@@ -38,18 +38,18 @@ class Acceptor {
         pid_t pid;
     };
 
-    /// Accepts and closes one pending connection when the process has reached its limit of
-    /// descriptors. Returns false if no connection was pending.
+    /// Accepts one pending connection and closes it at once, when the process has reached its limit
+    /// of descriptors. Returns false if no connection is pending.
     [[nodiscard]] bool reject() noexcept;
-    /// Receives the first message of a client. Returns true if the client must be dropped from the
-    /// list.
+    /// Receives the first message of a client, if it has arrived. Returns true if the client must
+    /// be removed from clients_.
     [[nodiscard]] bool receive_hello(Client& client, const OnHello& on_hello);
     void drop(std::vector<Client>::iterator client);
 
     int listener_;
     int epoll_;
-    /// A descriptor that is closed temporarily, so that a connection can be accepted and rejected
-    /// when the process has reached its limit of descriptors.
+    /// An unused descriptor. reject() closes it, so that one connection can be accepted although
+    /// the process has reached its limit of descriptors.
     UniqueFd spare_;
     std::vector<Client> clients_;
 };

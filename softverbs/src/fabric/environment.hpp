@@ -7,8 +7,8 @@
 
 namespace softverbs::fabric {
 
-/// The value of an environment variable; empty if it is not set. In a set-user-ID program the
-/// variables are ignored (secure_getenv(3)).
+/// Returns the value of an environment variable; empty if it is not set. A set-user-ID program gets
+/// no values (secure_getenv(3)).
 [[nodiscard]] inline std::string_view environment_variable(const char* name) noexcept {
     const char* const value = ::secure_getenv(name);
     return value == nullptr ? std::string_view() : std::string_view(value);

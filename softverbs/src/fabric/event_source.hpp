@@ -8,10 +8,10 @@
 
 namespace softverbs::fabric {
 
-/// The kind of object to which a descriptor in a node's epoll belongs.
+/// The kinds of descriptors in the epoll of a node.
 enum class EventSource : std::uint32_t { listener, doorbell, client, link, network };
 
-/// Encodes a source and a descriptor as the data of an epoll event.
+/// Encodes the kind and the number of a descriptor as the data of an epoll event.
 [[nodiscard]] constexpr std::uint64_t event_tag(EventSource source, int fd) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(source)} << 32U |
            static_cast<std::uint32_t>(fd);
@@ -23,8 +23,8 @@ enum class EventSource : std::uint32_t { listener, doorbell, client, link, netwo
     return static_cast<int>(tag & 0xffffffffU);
 }
 
-/// Adds a descriptor to an epoll, or changes its source if it is registered already. Returns false
-/// and sets errno on failure.
+/// Adds a descriptor to an epoll, or changes its kind if the epoll contains it already. Returns
+/// false and sets errno on failure.
 [[nodiscard]] inline bool watch(int epoll, int fd, EventSource source) noexcept {
     epoll_event event{};
     event.events = EPOLLIN;

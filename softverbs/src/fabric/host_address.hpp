@@ -11,17 +11,17 @@
 
 namespace softverbs::fabric {
 
-/// The IP address of a host in network byte order: IPv6, or IPv4 in its mapped form
-/// (::ffff:a.b.c.d), as in a RoCE GID. All zeros mean this host.
+/// The IP address of a host, in network byte order. An IPv4 address has the mapped form
+/// (::ffff:a.b.c.d), as in a RoCE GID. All zeros: this host.
 struct HostAddress {
     std::array<std::byte, 16> bytes{};
 
     friend bool operator==(const HostAddress&, const HostAddress&) = default;
-    /// True unless the address is all zeros.
+    /// Returns false if the address is all zeros.
     explicit operator bool() const noexcept { return *this != HostAddress{}; }
 };
 
-/// The two addresses of a connection between hosts. Both are zeros for a connection within this
+/// The two addresses of a TCP connection between hosts. Both are zeros for a connection within this
 /// host.
 struct Route {
     HostAddress local;
@@ -31,15 +31,15 @@ struct Route {
 };
 
 [[nodiscard]] bool is_ipv4(const HostAddress& address) noexcept;
-/// Whether other hosts can connect to the address: it is not unspecified, loopback, link-local or
-/// multicast.
+/// Returns whether other hosts can connect to the address. Returns false for unspecified, loopback,
+/// link-local and multicast addresses.
 [[nodiscard]] bool is_global(const HostAddress& address) noexcept;
-/// The address as text, such as "192.0.2.1" or "2001:db8::1".
+/// Returns the address as text: "192.0.2.1" or "2001:db8::1".
 [[nodiscard]] std::string to_string(const HostAddress& address);
-/// Parses an IPv4 or IPv6 address. Returns nothing if @p text is not an address.
+/// Parses an IPv4 or IPv6 address. Returns no value if @p text is invalid.
 [[nodiscard]] std::optional<HostAddress> parse_host_address(const std::string& text);
 
-/// The socket address of a host and a port.
+/// A sockaddr with an IP address and a port.
 struct SocketAddress {
     sockaddr_storage storage{};
     socklen_t length = 0;
@@ -50,7 +50,7 @@ struct SocketAddress {
         return reinterpret_cast<const sockaddr*>(&storage);
     }
 };
-/// The host address of an IPv4 or IPv6 socket address; nothing for other families.
+/// Returns the IP address in an IPv4 or IPv6 socket address. Returns no value for other families.
 [[nodiscard]] std::optional<HostAddress> host_of(const sockaddr& address) noexcept;
 
 } // namespace softverbs::fabric

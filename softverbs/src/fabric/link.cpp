@@ -18,9 +18,9 @@ constexpr std::size_t index(Lane lane) noexcept {
     return static_cast<std::size_t>(lane);
 }
 
-/// A full barrier between accesses to memory that is shared with another process.
+/// A full memory barrier, for memory that is shared with another process.
 void fence() noexcept {
-    // ThreadSanitizer does not support fences, and it checks threads of one process only.
+    // ThreadSanitizer does not support fences. It checks only the threads of one process anyway.
 #ifndef __SANITIZE_THREAD__
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
@@ -29,8 +29,8 @@ void fence() noexcept {
 } // namespace
 
 bool can_be_doorbell(const UniqueFd& fd) noexcept {
-    // Only an eventfd is safe to write to: a pipe could raise SIGPIPE and a file could fill a disk.
-    // fstat(2) reports no file type for an eventfd.
+    // Writing to a pipe could raise SIGPIPE, and writing to a file could fill a disk. fstat(2)
+    // returns no file type for an eventfd.
     struct stat status {};
     return fd && ::fstat(fd.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0 &&
            (::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0;
@@ -57,8 +57,9 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       doorbell_(std::move(doorbell)),
       mailbox_(std::move(socket), context.epoll, tag) {
     if (context_.armed) {
-        // A thread already sleeps in wait(). Producers did not ring the doorbell for records that
-        // arrived before arm(), so check for such records here.
+        // Another thread already sleeps in wait(). The other process may have sent records before
+        // the call of arm() below, and did not ring the doorbell for them. Therefore check for
+        // records.
         arm();
         if (pending()) {
             ::eventfd_write(context_.doorbell, 1);
@@ -103,7 +104,7 @@ void Link::published(Lane lane) noexcept {
 }
 
 bool Link::has_room(Lane lane, std::size_t length) noexcept {
-    // A closed connection counts as having room: a caller that waited for room would wait forever.
+    // Returns true for a closed connection. Otherwise the caller would wait forever for room.
     return state_ != State::open || room(lane, length) || state_ != State::open;
 }
 
@@ -114,8 +115,8 @@ bool Link::room(Lane lane, std::size_t length) noexcept {
         wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
         starved_[at] = true;
         if (context_.armed) {
-            // A thread already sleeps in wait(), and arm() did not request a doorbell for room in
-            // this lane. Request it now, then check again for room.
+            // Another thread already sleeps in wait(), and arm() did not set the flag of this lane,
+            // because the lane was not full. Set the flag, and check again for room.
             outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
             found = out_[at].room(length);
         }
@@ -132,12 +133,13 @@ std::uint64_t Link::taken() const noexcept {
 
 void Link::withdraw(Lane lane) noexcept {
     outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
-    // The new number must be visible to the other process before this process changes the memory.
+    // The incremented number must be visible to the other process before this process changes the
+    // memory of the segments.
     fence();
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The reads of the memory must be complete before the number is loaded.
+    // The number must be loaded after the reads from the memory of the segment.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }
@@ -198,8 +200,8 @@ unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
             break;
         }
         ++done;
-        // Count the request only after the handler has returned: the requester must not see it as
-        // consumed while this process is slow or stopped.
+        // Count the request after the handler has processed it. If this process is slow or stopped,
+        // the requester must not find that the request was consumed.
         incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
         ring.pop();
@@ -275,8 +277,7 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // Deliver a rejected request again: the closed connection may have removed the reason for the
-    // rejection.
+    // The handler may have rejected a request because of this connection. Deliver it again.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {
@@ -287,14 +288,15 @@ void Link::hang_up() noexcept {
 
 void Link::shut_down() noexcept {
     mailbox_.detach();
-    // close(2) alone does not shut the socket down if a child by fork(2) has it open as well.
+    // Call shutdown(2), because close(2) does not end the connection if a child process has
+    // inherited the socket.
     ::shutdown(mailbox_.socket(), SHUT_RDWR);
 }
 
 void Link::ring_doorbell() noexcept {
     if (doorbell_) {
-        // The other process can make its eventfd blocking, so poll before the write. If the
-        // eventfd is full, it was rung before.
+        // The other process could make its eventfd blocking. Therefore call poll(2) before the
+        // write. If the eventfd is full, a wakeup is pending already.
         pollfd room{.fd = doorbell_.get(), .events = POLLOUT, .revents = 0};
         if (::poll(&room, 1, 0) > 0 && (room.revents & POLLOUT) != 0) {
             ::eventfd_write(doorbell_.get(), 1);
@@ -303,8 +305,7 @@ void Link::ring_doorbell() noexcept {
     }
     Message poke;
     poke.kind = MessageKind::poke;
-    // An error can be ignored. If the socket is full, it already contains messages, which wake the
-    // other side.
+    // Errors are ignored. If the socket is full, the messages in it will wake the other process.
     static_cast<void>(post(mailbox_.socket(), poke, {}));
 }
 

@@ -16,32 +16,33 @@
 
 namespace softverbs::fabric {
 
-/// State that all links of a node share. It outlives them.
+/// State that is shared by all links of a node. The node owns it; it is destroyed after the links.
 struct LinkContext {
     int epoll = -1;
-    /// The eventfd that the other processes of all links ring.
+    /// The eventfd of this process. The other process of each link writes to it to wake this
+    /// process.
     int doorbell = -1;
-    /// Whether process_vm_readv(2) may be used to read the memory of other processes.
+    /// Whether this process may read memory of other processes with process_vm_readv(2).
     bool pull = true;
     /// True between Node::arm() and Node::disarm().
     bool armed = false;
-    /// Counts the calls of the handler. A request that the handler rejected is delivered again
-    /// after this counter has changed.
+    /// Number of records and events that were delivered to the handler. If the handler has rejected
+    /// a request, this request is delivered again after the number has changed.
     std::uint64_t deliveries = 0;
     Cookie cookie;
 };
 
-/// Whether a descriptor received from another process is a non-blocking eventfd(2), which can be
-/// written without harm.
+/// Returns whether a descriptor from another process is a non-blocking eventfd(2). Writing to such
+/// a descriptor has no harmful effects.
 [[nodiscard]] bool can_be_doorbell(const UniqueFd& fd) noexcept;
 
-/// One end of a connection within a host.
+/// One end of a connection between two processes of this host.
 class Link final : public Connection {
   public:
     using Side = LinkMemory::Side;
 
-    /// @param socket    connected; already registered in the epoll with the event data @p tag
-    /// @param doorbell  the eventfd of the other side; empty if it is not known yet
+    /// @param socket    a connected socket, which is in the epoll with the event data @p tag
+    /// @param doorbell  the eventfd of the other process; empty if it has not been received yet
     Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
          unsigned slot, pid_t pid, UniqueFd doorbell);
 
@@ -69,35 +70,35 @@ class Link final : public Connection {
                                      std::span<const std::byte> bytes) noexcept override;
 
     [[nodiscard]] int socket() const noexcept { return mailbox_.socket(); }
-    /// Returns whether records can be sent. The result may still be true after the other process
-    /// has ended.
+    /// Returns whether records can be sent. If the other process has just ended, this may still be
+    /// true.
     [[nodiscard]] bool open() const noexcept { return state_ == State::open; }
-    /// Whether the other process is alive. The result is cached for one millisecond.
+    /// Returns whether the other process is alive. The result is cached for 1 millisecond.
     [[nodiscard]] bool alive() noexcept;
 
-    /// Delivers at most @p budget records to @p handler and returns their number.
+    /// Delivers up to @p budget records to @p handler. Returns their number.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Receives messages from the socket, and sends the queued ones.
+    /// Sends the queued messages, and receives messages from the socket.
     void service(Handler& handler);
-    /// Sends the first message of the acceptor. @p hello is the connector's first message.
+    /// Sends the welcome message of the acceptor. @p hello is the message of the connector.
     void welcome(const Message& hello) noexcept;
 
     void arm() noexcept;
     void disarm() noexcept;
-    /// Returns whether a received record can be delivered, or whether a full lane has room again.
-    /// Call it after arm().
+    /// Returns whether a received record can be delivered, or a lane that was full has room again.
+    /// It must be called after arm(): records that arrive later ring the doorbell.
     [[nodiscard]] bool pending() noexcept;
 
-    /// Returns whether the connection is closed and all received records were delivered, so that
-    /// on_closed() can be called.
+    /// Returns whether the connection is closed and all received records were delivered. The node
+    /// then calls Handler::on_closed() and frees the link.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Shuts the socket down, so that the other side detects the end of the connection at once.
+    /// Shuts the socket down. The other process then detects the end of the connection.
     void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
         open,
-        /// The other side has closed the socket. Records that arrived before are still being
+        /// The other process has closed the socket. Records that it sent before are still
         /// delivered.
         closing,
         over,
@@ -122,11 +123,11 @@ class Link final : public Connection {
     void send_or_cut(const Message& message) noexcept;
     void close_when_drained() noexcept;
     void hang_up() noexcept;
-    /// Closes the connection because the other side violated the protocol.
+    /// Closes the connection, because the other process violated the protocol.
     void cut() noexcept { state_ = State::over; }
     void ring_doorbell() noexcept;
 
-    // The members that each record needs come first, to share cache lines.
+    // These members are used for each record. They are adjacent, so that they share cache lines.
     LinkContext& context_;
     Direction& incoming_;
     Direction& outgoing_;
@@ -134,12 +135,12 @@ class Link final : public Connection {
     std::array<RingProducer, lanes> out_;
     std::size_t longest_;
     State state_ = State::open;
-    /// Whether the handler has rejected the next request. refused_at_ is then the value of
+    /// Whether the handler has rejected the next request. If so, refused_at_ is the value of
     /// LinkContext::deliveries at that time.
     bool refused_ = false;
-    /// Per lane: a record did not fit, and on_room() has not been called since.
+    /// Per lane: true after a record did not fit into the ring, until Handler::on_room() is called.
     std::array<bool, lanes> starved_{};
-    /// Per lane: the length of the shortest record that did not fit.
+    /// Per lane: length of the shortest record that did not fit into the ring, in bytes.
     std::array<std::size_t, lanes> wanted_{};
     std::uint64_t refused_at_ = 0;
     std::uint64_t sent_ = 0;
@@ -150,8 +151,8 @@ class Link final : public Connection {
     GrantTable& grants_;    // grants by this side to the other side
     GrantTable& grants_to_; // grants by the other side to this side
     bool has_granted_ = false;
-    /// False after the other side did not end a direct write within the time limit of
-    /// withdraw_grants(). It then gets no more grants.
+    /// False after withdraw_grants() has waited in vain for the end of a direct write. Then the
+    /// other process gets no more grants.
     bool trusts_writer_ = true;
 
     Side side_;
@@ -163,7 +164,7 @@ class Link final : public Connection {
     UniqueFd doorbell_;
     Mailbox mailbox_;
     Pulled pulled_;
-    /// The ids of the memory that this side shares, and whether the other side has replied.
+    /// Memory that this process shares, by id. The value is true if the other process has replied.
     std::map<std::uint32_t, bool> shares_;
 };
 

@@ -6,19 +6,19 @@
 
 #include "fabric/link.hpp"
 
-// Direct writes between two processes, without a record. The writer copies with
-// process_vm_writev(2) into memory that the owner has granted.
+// Direct writes: one process writes to memory of another process with process_vm_writev(2), without
+// a record. The other process is the owner of the memory. It must have granted the access.
 //
 // The writer sets Direction::writing, checks that the grant is usable, writes, and clears
-// Direction::writing. The owner marks the grant as unusable, then waits until Direction::writing is
-// clear. These four accesses are sequentially consistent. So either the writer sees that the grant
-// is withdrawn, or the owner sees Direction::writing and waits for the end of the write.
+// Direction::writing. The owner sets the grant to unusable, and then waits until Direction::writing
+// is clear. These accesses are sequentially consistent. So either the writer finds the grant
+// unusable, or the owner finds Direction::writing set and waits for the end of the write.
 
 namespace softverbs::fabric {
 namespace {
 
-/// The maximum time that withdraw_grants() waits for the end of a write, for example by a process
-/// that was stopped.
+/// Maximum time for which withdraw_grants() waits for the end of a write. The writer may be a
+/// stopped process.
 constexpr std::int64_t longest_wait_ns = 1'000'000'000;
 constexpr unsigned spins = 100;
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t header_bytes = 4096;
 constexpr std::size_t smallest_ring = 4096;
 constexpr std::size_t largest_ring = std::size_t{64} << 20U;
-/// If either side could shrink the file, the next access of the other side would raise SIGBUS.
+/// The seals prevent that a process shrinks the file. Otherwise the other process would get SIGBUS.
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t grants_at = 1024;
 static_assert(2 * sizeof(Direction) <= grants_at);
@@ -27,16 +27,16 @@ std::size_t total_bytes(const RingSizes& sizes) noexcept {
     return header_bytes + 2 * std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-/// Whether the kernel overcommits memory (vm.overcommit_memory is not 2).
+/// Returns whether the kernel overcommits memory, which means that vm.overcommit_memory is not 2.
 bool overcommits() noexcept {
     const UniqueFd file(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
     char mode = '0';
     return !file || ::read(file.get(), &mode, 1) != 1 || mode != '2';
 }
 
-/// Sets the size of the file. With overcommit its pages are allocated at the first access, so
-/// unused parts of the rings need no memory. Without overcommit that allocation could fail and
-/// raise SIGBUS, so all pages are allocated here.
+/// Sets the size of the file. If the kernel overcommits memory, pages are allocated at the first
+/// access, so that unused parts of the rings need no memory. Otherwise allocates all pages now,
+/// because an access to a page that cannot be allocated raises SIGBUS.
 int resize(int fd, std::size_t size) noexcept {
     if (overcommits()) {
         return ::ftruncate(fd, static_cast<off_t>(size));
@@ -57,8 +57,8 @@ bool valid(const RingSizes& sizes) noexcept {
 }
 
 std::size_t longest_record(const RingSizes& sizes) noexcept {
-    // A record that is longer than half of the ring may never fit, because the space that is
-    // skipped at the end of the ring counts as well.
+    // A record does not wrap around, so up to one record length can be lost at the end of the ring.
+    // A record that is longer than half of the ring might never fit.
     return std::min(sizes[0] / 4, sizes[1] / 2) - record_header_bytes;
 }
 

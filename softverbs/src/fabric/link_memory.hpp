@@ -13,40 +13,40 @@
 
 namespace softverbs::fabric {
 
-/// Two cache lines of 64 bytes, because some processors prefetch them in pairs.
+/// Alignment in bytes. It is two cache lines, because some processors prefetch pairs of lines.
 inline constexpr std::size_t line_bytes = 128;
 
-/// The flags and counters of one direction of a connection, in shared memory. Their initial value
-/// is 0. Each group of cache lines is written by one side only, with one exception: the side that
-/// rings a doorbell also clears the flag that requested the doorbell.
+/// Flags and counters for one direction of a connection, in shared memory. The initial values are
+/// 0. The producer sends records in this direction, and the consumer receives them. Only one of
+/// them writes to each aligned group of members, with one exception: the process that rings a
+/// doorbell clears the flag by which the other one requested it.
 struct Direction {
-    // Written by the producer.
-    /// 1: the producer waits for room in the lane. When the consumer frees some, it must ring the
-    /// doorbell of the producer.
+    // Written by the producer. 1: a record did not fit into the lane, so the consumer must ring the
+    // doorbell of the producer when it has consumed records.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// Number of calls of Connection::withdraw() by the producer for each lane.
+    /// Per lane: number of calls of Connection::withdraw() by the producer.
     std::atomic<std::uint32_t> withdrawn[lanes];
-    /// 1 while the producer writes into memory that the consumer has granted.
+    /// 1 while the producer executes a direct write to memory of the consumer.
     std::atomic<std::uint32_t> writing;
 
-    // Written by the consumer: number of bytes that were consumed in each lane.
+    // Written by the consumer. Per lane: number of bytes that it has consumed.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];
-    /// The number of requests that the consumer has processed.
+    /// Number of requests that the consumer has consumed.
     std::atomic<std::uint64_t> taken;
 
-    // Written by the consumer, but rarely. 1: the consumer sleeps and needs a doorbell. The
-    // producer reads this flag after each record, so it is not in the cache lines of the consumer's
-    // indices.
+    // Written by the consumer, but rarely. 1: the consumer sleeps, so the producer must ring its
+    // doorbell. The producer reads this flag after each record. Therefore it is not in the cache
+    // line of head, which changes often.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
-    /// A PullMethod: how the consumer can read the producer's private memory.
+    /// A value of PullMethod: whether the consumer can read private memory of the producer.
     std::atomic<std::uint32_t> pull;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Direction) == 3 * line_bytes);
 
-/// A WriteGrant in shared memory. The producer of the direction is the writer; the consumer owns
-/// the granted memory. The consumer changes the other members only after it has set usable to 0 and
-/// then seen Direction::writing equal to 0.
+/// A WriteGrant in shared memory. The consumer of the direction owns the granted memory, and the
+/// producer writes to it. Before the consumer changes the other members, it sets usable to 0 and
+/// waits until Direction::writing is 0.
 struct GrantSlot {
     std::atomic<std::uint64_t> usable; // 1, otherwise 0
     std::atomic<std::uint64_t> writer;
@@ -58,38 +58,40 @@ struct GrantSlot {
 inline constexpr std::size_t grant_slots = 32;
 using GrantTable = std::array<GrantSlot, grant_slots>;
 
-/// Size of each ring in bytes, indexed by Lane.
+/// Size of the ring of each lane in bytes.
 using RingSizes = std::array<std::size_t, lanes>;
 
-/// Whether the sizes are valid: powers of two from 4 KiB to 64 MiB.
+/// Returns whether both sizes are powers of two from 4 KiB to 64 MiB.
 [[nodiscard]] bool valid(const RingSizes& sizes) noexcept;
-/// The maximum length of a record: one that always fits into an empty ring.
+/// Returns the maximum length of a record in bytes. A record of this length fits into an empty ring
+/// at every position.
 [[nodiscard]] std::size_t longest_record(const RingSizes& sizes) noexcept;
 
-/// The shared memory of a connection. It contains, in this order, one Direction for each direction,
-/// the grant tables and the rings.
+/// The shared memory of a connection: a Direction and a grant table for each direction, and the
+/// rings.
 class LinkMemory {
   public:
-    /// The connector created the connection. Direction 0 leads from the connector to the acceptor.
+    /// The connector has created the connection. It sends in direction 0, and the acceptor in
+    /// direction 1.
     enum class Side : unsigned { connector, acceptor };
 
     LinkMemory() = default;
-    /// Creates the memory. The connector calls it and sends the descriptor @p fd to the acceptor.
-    /// Returns an empty object and sets errno (EMFILE, ENOMEM) on failure.
+    /// Creates the shared memory for a connector, which then sends the descriptor @p fd to the
+    /// acceptor. On failure, returns an empty object and sets errno to EMFILE or ENOMEM.
     [[nodiscard]] static LinkMemory make(const RingSizes& sizes, UniqueFd& fd) noexcept;
-    /// Maps the memory that a connector sent. Returns an empty object and sets errno on failure:
-    /// EINVAL (not a sealed memfd of the right size), ENOMEM.
+    /// Maps the shared memory that a connector has sent. On failure, returns an empty object and
+    /// sets errno to ENOMEM, or to EINVAL if @p fd is not a sealed memfd of the correct size.
     [[nodiscard]] static LinkMemory accept(int fd, const RingSizes& sizes) noexcept;
 
     explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
     [[nodiscard]] const RingSizes& sizes() const noexcept { return sizes_; }
-    /// The direction in which @p side receives.
+    /// Returns the direction in which @p side receives records.
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
-    /// The direction in which @p side sends.
+    /// Returns the direction in which @p side sends records.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
-    /// Returns the grants that @p side has given to the other side.
+    /// Returns the grants of memory that belongs to @p side.
     [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
-    /// Returns the grants that the other side has given to @p side.
+    /// Returns the grants of memory that @p side may write to.
     [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
     [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;
     [[nodiscard]] RingMemory outgoing_ring(Side side, Lane lane) const noexcept;

@@ -10,11 +10,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of messages received in one call, so that one process cannot starve the other
-/// connections.
+/// Maximum number of messages that one call of service() receives, so that one connection does not
+/// delay the others.
 constexpr unsigned max_messages = 64;
-/// Maximum number of mappings of other processes' memory, because each mapping counts against
-/// vm.max_map_count of the whole process.
+/// Maximum number of mappings of memory that the other process shares. Linux limits the mappings of
+/// a process to vm.max_map_count.
 constexpr std::size_t most_pulled = 16384;
 constexpr std::int64_t alive_cache_ns = 1'000'000;
 
@@ -33,8 +33,8 @@ void Link::welcome(const Message& hello) noexcept {
     Message message;
     message.kind = MessageKind::welcome;
     context_.cookie.store_in(message);
-    // An error can be ignored: without the doorbell the connector sends poke messages. If the
-    // connector has ended, service() detects it.
+    // Errors are ignored. If the connector has not received a doorbell, it sends poke messages. If
+    // it has ended, service() detects this.
     static_cast<void>(mailbox_.send(message, context_.doorbell));
 }
 
@@ -70,7 +70,7 @@ int Link::pull_private(std::uint64_t address, std::span<std::byte> into) noexcep
     if (!can_pull_) {
         return EPERM;
     }
-    // If the process has ended, the kernel may have reused its PID.
+    // The process may have ended, and the kernel may have assigned its PID to another process.
     return alive() ? read_process(pid_, address, into) : ESRCH;
 }
 
@@ -131,8 +131,8 @@ void Link::unshare(std::uint32_t id) noexcept {
 
 void Link::send_or_cut(const Message& message) noexcept {
     const int error = mailbox_.send(message);
-    // service() handles EPIPE when it reads the end of the socket. Any other error means that the
-    // other process does not read its messages, so the connection is closed.
+    // On EPIPE, service() closes the connection when it reads the end of the stream. After any
+    // other error the message is lost, so close the connection now.
     if (error != 0 && error != EPIPE) {
         cut();
     }
@@ -184,7 +184,7 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
                 break;
             }
             welcomed_ = true;
-            // Without a valid doorbell this side continues to send poke messages.
+            // If the doorbell is invalid, this process continues to send poke messages.
             if (can_be_doorbell(received.descriptors[0])) {
                 doorbell_ = std::move(received.descriptors[0]);
             }
@@ -196,7 +196,7 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
             import(received);
             break;
         case MessageKind::shared:
-            // The reply is ignored if the memory was unshared in the meantime.
+            // If the memory is no longer shared, the reply is ignored.
             if (const auto found = shares_.find(message.number);
                 found != shares_.end() && !std::exchange(found->second, true)) {
                 ++context_.deliveries;

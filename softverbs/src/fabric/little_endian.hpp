@@ -7,9 +7,9 @@
 
 namespace softverbs::fabric {
 
-/// Accessors for numbers in messages between hosts, which are little-endian.
+/// Functions for little-endian numbers in messages between hosts.
 
-/// Stores @p value at the byte offset @p offset.
+/// Stores @p value in @p to, at @p offset bytes.
 template <std::unsigned_integral Value>
 void store_little_endian(std::span<std::byte> to, std::size_t offset, Value value) noexcept {
     for (std::size_t i = 0; i < sizeof value; ++i) {
@@ -17,7 +17,7 @@ void store_little_endian(std::span<std::byte> to, std::size_t offset, Value valu
     }
 }
 
-/// Loads the number at the byte offset @p offset.
+/// Loads a number from @p from, at @p offset bytes.
 template <std::unsigned_integral Value>
 [[nodiscard]] Value load_little_endian(std::span<const std::byte> from,
                                        std::size_t offset) noexcept {

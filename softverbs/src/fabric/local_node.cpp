@@ -19,8 +19,8 @@ namespace softverbs::fabric {
 namespace {
 
 constexpr unsigned most_events = 32;
-/// Limits the work of one call of service(). If more events are pending, the next wait() returns at
-/// once.
+/// Maximum number of epoll_wait(2) calls in one call of service(). The epoll reports the remaining
+/// events again.
 constexpr unsigned most_rounds = 8;
 
 UniqueFd checked(int fd, const char* what) {
@@ -78,8 +78,9 @@ LocalNode::~LocalNode() {
 }
 
 void LocalNode::abandon() noexcept {
-    // The parent process still uses the node. The child only closes its copies of the descriptors:
-    // no socket is shut down, no file unlinked, and the epoll of the parent is not changed.
+    // The parent process still uses the node. This process only closes its copies of the
+    // descriptors. It does not shut down sockets, unlink files or change the epoll, because the
+    // parent shares them.
     links_.clear();
     acceptor_.abandon();
     if (network_) {
@@ -95,8 +96,8 @@ void LocalNode::abandon() noexcept {
 Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
-        // Another process may have taken the slot, although service() has not yet detected the end
-        // of the previous one.
+        // The process of this link may have ended, and a new process may own the slot. Therefore
+        // check that the process is alive.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }
@@ -170,7 +171,7 @@ Connection* LocalNode::make_link(unsigned slot) {
 unsigned LocalNode::progress(Handler& handler, unsigned budget) {
     unsigned done = 0;
     bool over = false;
-    // The handler may add links.
+    // The handler may add links during the loop.
     const std::size_t count = links_.size();
     std::size_t at = first_ < count ? first_ : 0;
     for (std::size_t turn = 0; turn < count; ++turn) {
@@ -236,8 +237,9 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
-    // The process that listens in a slot holds the lock of the slot, and SO_PEERCRED of a
-    // connection returns its PID. This connection serves no other purpose and is closed at once.
+    // SO_PEERCRED returns the PID of the process that listens in the slot, which is the process
+    // that holds the lock of the slot. The connection is made only for this check and is closed on
+    // return.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
     return socket && owner == pid;
@@ -262,7 +264,7 @@ void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& recei
         Link::Side::acceptor, hello.number, pid, std::move(received.descriptors[1])));
     Link& link = *links_.back();
     link.welcome(hello);
-    // The connector may have sent more messages after its hello.
+    // More messages of the connector may have arrived after its hello message.
     link.service(handler);
 }
 
@@ -272,7 +274,7 @@ void LocalNode::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // The link is removed from the list before the call, because the handler may connect again.
+        // Remove the link from the list before the callback, because the handler may connect again.
         const std::unique_ptr<Link> closed = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;
@@ -332,7 +334,8 @@ void LocalNode::drain_doorbell() noexcept {
     if (::eventfd_read(doorbell_.get(), &count) != 0 || !context_.armed) {
         return;
     }
-    // A thread that still sleeps may have missed this wakeup, so the next record has to ring again.
+    // If another thread still sleeps, this read has swallowed its wakeup. Therefore request that
+    // the next record rings the doorbell again.
     for (const auto& link : links_) {
         link->arm();
     }

@@ -16,7 +16,8 @@
 
 namespace softverbs::fabric {
 
-/// The node of this process: its links to processes of this host, and its network to other hosts.
+/// The node of this process. It owns the links to other processes of this host, and the connections
+/// to other hosts.
 class LocalNode final : public Node {
   public:
     explicit LocalNode(const NodeOptions& options);
@@ -42,16 +43,16 @@ class LocalNode final : public Node {
     [[nodiscard]] Connection* make_link(unsigned slot);
     void handle(std::uint64_t tag, Handler& handler);
     void drain_doorbell() noexcept;
-    /// Returns whether process @p pid owns the slot that its hello message contains.
+    /// Returns whether process @p pid owns the slot @p slot, which its hello message contains.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler);
-    /// Calls on_closed() for closed links, and frees them.
+    /// Calls Handler::on_closed() for each closed link and frees the link.
     void reap(Handler& handler);
 
     Rendezvous rendezvous_;
     RingSizes ring_sizes_;
     unsigned slots_;
-    /// Null if the network between hosts is disabled.
+    /// The connections to other hosts. Null if the network between hosts is disabled.
     std::unique_ptr<TcpNetwork> network_;
     Slot slot_;
     UniqueFd epoll_;
@@ -60,7 +61,8 @@ class LocalNode final : public Node {
     Acceptor acceptor_;
     LinkContext context_;
     std::vector<std::unique_ptr<Link>> links_;
-    /// The link that the next progress() serves first.
+    /// Index of the link at which the next call of progress() starts, so that all links get their
+    /// turn.
     std::size_t first_ = 0;
 };
 

@@ -12,8 +12,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Limits of the queue. Share messages have a lower limit, because their sender can report EAGAIN.
-/// Replies and unshare messages must not be lost.
+/// Maximum lengths of the queue. The limit of share messages is lower, because share() can return
+/// EAGAIN. Replies and unshare messages must not be lost.
 constexpr std::size_t most_offers_waiting = 256;
 constexpr std::size_t most_waiting = std::size_t{64} * 1024;
 
@@ -84,8 +84,8 @@ bool Mailbox::hung_up() const noexcept {
 }
 
 void Mailbox::detach() noexcept {
-    // close(2) alone does not remove the socket from the epoll if a child by fork(2) has it open as
-    // well.
+    // close(2) does not remove the socket from the epoll if a child process has inherited the
+    // socket.
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
 }
 

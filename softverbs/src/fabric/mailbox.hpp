@@ -11,25 +11,27 @@
 
 namespace softverbs::fabric {
 
-/// The Unix socket of a connection, and a queue for messages that do not fit into it at the moment.
+/// The Unix socket of a connection, with a queue of messages that the full socket did not accept.
 class Mailbox {
   public:
-    /// @param socket  already registered in @p epoll for EPOLLIN, with the event data @p tag
+    /// @param socket  a socket that is in @p epoll for EPOLLIN, with the event data @p tag
     Mailbox(UniqueFd socket, int epoll, std::uint64_t tag) noexcept
         : socket_(std::move(socket)), epoll_(epoll), tag_(tag) {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
 
-    /// Sends or queues a message. The caller keeps ownership of @p descriptor, which may be -1.
-    /// Returns 0 or an errno: EAGAIN (the queue is full), EMFILE, ENOMEM, EPIPE (the other side has
-    /// closed the socket), ETOOMANYREFS (too many descriptors in flight).
+    /// Sends a message, or queues it if the socket is full. @p descriptor is sent with it, if it is
+    /// not -1; the caller still owns it. Returns 0 or an errno: EAGAIN (the queue is full), EMFILE,
+    /// ENOMEM, EPIPE (the other process has closed the socket), ETOOMANYREFS (too many descriptors
+    /// are in flight).
     [[nodiscard]] int send(const Message& message, int descriptor = -1) noexcept;
 
-    /// Sends queued messages until the socket is full. If a share message cannot be sent, returns
-    /// its id, stores the errno in @p error, and must be called again.
+    /// Sends queued messages until the queue is empty or the socket is full. If a share message
+    /// fails, returns its id and stores the errno in @p error; the caller must then call flush()
+    /// again.
     [[nodiscard]] std::optional<std::uint32_t> flush(int& error) noexcept;
 
-    /// Whether the other side has closed the socket or its process has ended.
+    /// Returns whether the other process has closed the socket or has ended.
     [[nodiscard]] bool hung_up() const noexcept;
     /// Removes the socket from the epoll.
     void detach() noexcept;

@@ -8,12 +8,12 @@
 
 namespace softverbs::fabric {
 
-/// Owns a memory mapping and unmaps it on destruction.
+/// Owns a memory mapping. The destructor unmaps it.
 class Mapping {
   public:
     Mapping() noexcept = default;
-    /// Maps the first @p size bytes of @p fd as shared memory. The object is empty, and errno is
-    /// set, if mmap(2) fails.
+    /// Maps the first @p size bytes of @p fd with MAP_SHARED. If mmap(2) fails, the object is empty
+    /// and errno is set.
     Mapping(int fd, std::size_t size, int protection, int extra_flags = 0) noexcept
         : address_(::mmap(nullptr, size, protection, MAP_SHARED | extra_flags, fd, 0)),
           size_(size) {

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::uint32_t largest_errno = 4095;
 
-/// Space for the descriptors, aligned as CMSG_FIRSTHDR requires.
+/// A buffer for the control data of a message, with the alignment that CMSG_FIRSTHDR requires.
 struct ControlBuffer {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(message_descriptors * sizeof(int))> bytes{};
 };
 
-/// Takes ownership of the received descriptors, and closes those beyond message_descriptors.
+/// Takes ownership of the received descriptors. Closes descriptors that exceed message_descriptors.
 void take_descriptors(msghdr& header, ReceivedMessage& received) noexcept {
     std::size_t count = 0;
     for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -74,7 +74,7 @@ std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept 
 
 Arrival receive(int socket, ReceivedMessage& received) noexcept {
     received = ReceivedMessage{};
-    // The kernel truncates a longer message and sets MSG_TRUNC.
+    // If the message is longer than this buffer, the kernel sets MSG_TRUNC.
     std::array<std::byte, sizeof(Message)> bytes{};
     iovec vector{.iov_base = bytes.data(), .iov_len = bytes.size()};
     ControlBuffer control;
@@ -86,8 +86,8 @@ Arrival receive(int socket, ReceivedMessage& received) noexcept {
         header.msg_control = control.bytes.data();
         header.msg_controllen = control.bytes.size();
         size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        // After ECONNRESET (the other side closed the socket with unread messages) its earlier
-        // messages can still be received.
+        // recvmsg(2) returns ECONNRESET once if the other process closed the socket without reading
+        // all messages. Try again, because messages of the other process may still be in the queue.
     } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
     if (size < 0) {
         return errno == EAGAIN ? Arrival::nothing : Arrival::closed;

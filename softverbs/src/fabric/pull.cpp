@@ -18,8 +18,8 @@ namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
     if (::getrandom(bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
-        // The cookie needs no secrecy: it must only differ from the bytes that another process has
-        // at this address.
+        // Without random numbers, use the time. The cookie is not a secret: it is only unlikely
+        // that another process has the same bytes at the same address.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         static_assert(sizeof now <= cookie_bytes);
@@ -33,7 +33,7 @@ void Cookie::store_in(Message& message) const noexcept {
 }
 
 bool finds_cookie(pid_t pid, const Message& message) noexcept {
-    // The kernel reports PID 0 for a process in a PID namespace that is not visible here.
+    // The PID is 0 if the other process is in a PID namespace that this process cannot see.
     std::array<std::byte, cookie_bytes> found{};
     return pid > 0 && read_process(pid, message.address, found) == 0 && found == message.cookie;
 }
@@ -42,11 +42,12 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
     while (!into.empty()) {
         const iovec local{.iov_base = into.data(), .iov_len = into.size()};
         const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = into.size()};
-        // A call transfers fewer bytes if a page is not mapped, or if the length exceeds 2 GiB.
+        // A call reads fewer bytes than requested if a page is not mapped, or if the length exceeds
+        // 2 GiB.
         const ssize_t read = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
         if (read < 0) {
-            // A kernel without the system call returns ENOSYS, and a seccomp filter can return
-            // EACCES or another errno. All of them mean "not permitted".
+            // ENOSYS means that the kernel does not have the system call. EACCES and other values
+            // come from seccomp filters. All of them are reported as EPERM.
             return errno == EFAULT || errno == ESRCH || errno == ENOMEM ? errno
                    : errno == EINVAL                                    ? EFAULT
                                                                         : EPERM;
@@ -63,7 +64,7 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
 bool write_process(pid_t pid, std::uint64_t address, std::span<const std::byte> bytes) noexcept {
     constexpr std::size_t last = 8;
     const std::size_t before = bytes.size() > last ? bytes.size() - last : 0;
-    // The system call does not write to the local buffers.
+    // process_vm_writev(2) does not modify the local buffers.
     auto* const from = const_cast<std::byte*>(bytes.data());
     const std::array<iovec, 2> local{
         iovec{.iov_base = from, .iov_len = before},

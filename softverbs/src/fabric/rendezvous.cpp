@@ -32,7 +32,7 @@ std::string socket_name(unsigned slot) {
     return std::to_string(slot) + ".sock";
 }
 
-/// Returns the slot number of a lock file with this name.
+/// Returns the slot number in the name of a lock file. Returns no value for other names.
 std::optional<unsigned> slot_of(std::string_view name) noexcept {
     unsigned slot = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slot);
@@ -42,7 +42,7 @@ std::optional<unsigned> slot_of(std::string_view name) noexcept {
     return slot;
 }
 
-/// Returns the remedy for an error to create a file.
+/// Returns a text that suggests how to solve an error of openat(2).
 const char* hint_for(int error) noexcept {
     switch (error) {
         case ENOSPC:
@@ -99,8 +99,7 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         fail(EACCES, where + ", which others can enter; chmod 700 it");
     }
-    // Lock the directory, because systemd-tmpfiles(8) removes old files from /tmp but skips a
-    // locked directory.
+    // systemd-tmpfiles(8) removes old files in /tmp, but not those in a locked directory.
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);
 }
 
@@ -109,8 +108,8 @@ sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept
     address.sun_family = AF_UNIX;
     const std::string_view end = "/4294967295.sock";
     int size = 0;
-    // A path that is too long for a socket address, or that is relative and so depends on chdir(2),
-    // is replaced by a path in /proc/self/fd.
+    // Use a path in /proc/self/fd if the path is too long for a socket address, or if it is
+    // relative. A relative path would depend on chdir(2).
     if (path_.front() == '/' && path_.size() + end.size() < sizeof address.sun_path) {
         size = std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%u.sock", path_.c_str(),
                              slot);
@@ -126,8 +125,8 @@ sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept
 UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
     const std::string name = lock_name(slot);
     const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0);
-    // The previous owner of the lock may unlink the file between these calls. Therefore check that
-    // the locked file still has its name, and otherwise try again.
+    // The previous owner of the lock may remove the file between openat(2) and flock(2). Check that
+    // the locked file is still in the directory, and otherwise try again.
     while (true) {
         UniqueFd file(::openat(fd_.get(), name.c_str(), flags, S_IRUSR | S_IWUSR));
         if (!file) {
@@ -136,8 +135,8 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             }
             fail(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
         }
-        // The kernel releases the lock when the process ends for any reason. A child by fork(2)
-        // shares the lock.
+        // The kernel releases the lock when the process ends, for any reason. If the process has
+        // children by fork(2), they keep it locked, too.
         if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 return {};
@@ -155,14 +154,13 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
 }
 
 void Rendezvous::remove(unsigned slot) const noexcept {
-    // Remove the lock file last, because sweep() finds slots by their lock files.
+    // Remove the lock file last. sweep() would not find the slot without it.
     ::unlinkat(fd_.get(), socket_name(slot).c_str(), 0);
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
 void Rendezvous::sweep() const {
-    // Open the directory again: a descriptor made by dup(2) would share its file offset with other
-    // users.
+    // Open the directory again, because a descriptor made by dup(2) would share its file offset.
     UniqueFd fd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const std::unique_ptr<DIR, DirectoryCloser> directory(::fdopendir(fd.get()));
     if (!directory) {
@@ -189,7 +187,7 @@ UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept 
     socklen_t length = 0;
     const sockaddr_un address = rendezvous.address(slot, length);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-        // ECONNREFUSED means that the process was killed and only the file of its socket is left.
+        // ECONNREFUSED means that the socket file belonged to a process that was killed.
         errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
         return {};
     }

@@ -12,38 +12,39 @@
 
 namespace softverbs::fabric {
 
-/// The rendezvous directory if the program specifies none: SOFTVERBS_DIR if set; otherwise
-/// $XDG_RUNTIME_DIR/softverbs if XDG_RUNTIME_DIR belongs to this user (after su(1) it may not);
-/// otherwise /tmp/softverbs-<uid>.
+/// Returns the default rendezvous directory: SOFTVERBS_DIR if it is set; otherwise
+/// $XDG_RUNTIME_DIR/softverbs if XDG_RUNTIME_DIR belongs to this user (after su(1), it may belong
+/// to another user); otherwise /tmp/softverbs-<uid>.
 [[nodiscard]] std::string default_directory();
 
-/// The rendezvous directory, which only this user can enter. Each slot N has two files: N.lock,
-/// which its process keeps locked until it ends, and N.sock, on which that process listens.
+/// The rendezvous directory. Only its user can enter it. The process in slot N has two files in it:
+/// the lock file N.lock, which it keeps locked until it ends, and the socket N.sock, on which it
+/// listens.
 class Rendezvous {
   public:
-    /// Opens the directory, and creates it if it does not exist.
-    /// @throws std::system_error  EACCES (it belongs to another user, or other users can enter it),
-    ///         ENOTDIR (it is a file or a symbolic link), and the errors of open(2) and mkdir(2)
+    /// Opens the directory. Creates it if it does not exist.
+    /// @throws std::system_error  EACCES (the directory belongs to another user, or other users can
+    ///     enter it), ENOTDIR (it is a file or a symbolic link), or the error of a system call
     explicit Rendezvous(std::string path);
 
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-    /// Returns the address of a slot's socket, and stores its length in @p length.
+    /// Returns the address of the socket of a slot. Stores the length of the address in @p length.
     [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
 
-    /// Locks a slot. Returns an empty descriptor if a running process holds the lock.
+    /// Locks a slot. Returns an empty descriptor if another process holds the lock.
     /// @param create  whether to create the lock file if it does not exist
-    /// @throws std::system_error  the errors of openat(2) and flock(2)
+    /// @throws std::system_error  the error of openat(2) or flock(2)
     [[nodiscard]] UniqueFd lock(unsigned slot, bool create) const;
 
-    /// Removes the files of a slot. The caller must hold its lock.
+    /// Removes the files of a slot. The caller must hold the lock of the slot.
     void remove(unsigned slot) const noexcept;
 
-    /// Closes the directory.
+    /// Closes the descriptor of the directory.
     void close() noexcept { fd_.reset(); }
 
-    /// Removes the files of slots whose processes have ended.
+    /// Removes the files of all slots whose process has ended.
     void sweep() const;
 
   private:
@@ -51,24 +52,23 @@ class Rendezvous {
     UniqueFd fd_;
 };
 
-/// Connects to the process with the number @p slot on this host, and stores its PID in @p pid.
-/// Returns an empty descriptor and sets errno on failure: ENOENT (no process has the slot), EACCES
-/// (its process belongs to another user), EMFILE, ENOMEM, EAGAIN (its listen queue is full).
+/// Connects to the process in @p slot of this host, and stores its PID in @p pid. On failure,
+/// returns an empty descriptor and sets errno: ENOENT (the slot is free), EACCES (the process
+/// belongs to another user), EMFILE, ENOMEM, EAGAIN (the listen queue of the process is full).
 [[nodiscard]] UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept;
 
-/// Returns the PID of the process at the other end of a Unix socket, or nothing if it belongs to
-/// another user.
+/// Returns the PID of the process at the other end of a Unix socket. Returns no value if that
+/// process belongs to another user.
 [[nodiscard]] std::optional<pid_t> peer_process(int socket) noexcept;
 
-/// A slot that this process owns: its lock and its listening socket. The destructor removes their
-/// files, but not in a child by fork(2).
+/// The slot of this process: its lock and its listening socket. The destructor removes the files of
+/// the slot, except in a child process after fork(2).
 class Slot {
   public:
-    /// Takes a free slot, starting at a random one, so that a message to a process that has ended
-    /// is unlikely to reach a new process with the same slot.
-    /// @param is_usable  called with the number of each free slot; if it returns false, the next
-    ///         slot is tried
-    /// @throws std::system_error  ENOSPC (all slots are in use), and the errors of the system calls
+    /// Takes a free slot. The search starts at a random slot. Otherwise a new process would often
+    /// get the slot of a process that has just ended, and receive messages for that process.
+    /// @param is_usable  called for each free slot; if it returns false, the search continues
+    /// @throws std::system_error  ENOSPC (all slots are in use), or the error of a system call
     Slot(
         const Rendezvous& rendezvous, unsigned slots,
         const std::function<bool(unsigned)>& is_usable = [](unsigned) { return true; });
@@ -78,9 +78,9 @@ class Slot {
 
     [[nodiscard]] unsigned number() const noexcept { return number_; }
     [[nodiscard]] int listener() const noexcept { return listener_.get(); }
-    /// Returns whether this process owns the slot; false in a child by fork(2).
+    /// Returns false in a child process after fork(2), because the parent owns the slot.
     [[nodiscard]] bool mine() const noexcept;
-    /// Closes the descriptors without removing the files.
+    /// Closes the descriptors in a child process. Does not remove the files.
     void abandon() noexcept;
 
   private:

@@ -5,8 +5,8 @@
 
 namespace softverbs::fabric {
 
-/// Prints "softverbs: " and the line on stderr, unless the same line was printed within the last 10
-/// seconds. For failures that a program sees only as lost packets.
+/// Prints a line on stderr, after "softverbs: ". The same line is printed at most once in 10
+/// seconds. Used for failures that the program would see only as lost packets.
 void report(const std::string& line) noexcept;
 
 } // namespace softverbs::fabric

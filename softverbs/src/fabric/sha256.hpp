@@ -11,14 +11,13 @@ namespace softverbs::fabric {
 inline constexpr std::size_t digest_bytes = 32;
 using Digest = std::array<std::byte, digest_bytes>;
 
-/// SHA-256 as defined in FIPS 180-4. It is implemented here because AF_ALG sockets may be
-/// unavailable, and a cryptography library would become a dependency of every program that uses
-/// softverbs.
+/// SHA-256 (FIPS 180-4). A cryptography library would become a dependency of all programs that use
+/// softverbs, and AF_ALG sockets are not always available.
 class Sha256 {
   public:
     Sha256() noexcept;
     void update(std::span<const std::byte> bytes) noexcept;
-    /// Returns the digest of all bytes. The object cannot be used afterwards.
+    /// Returns the digest. The object cannot be used after this call.
     [[nodiscard]] Digest finish() noexcept;
 
   private:
@@ -31,12 +30,12 @@ class Sha256 {
     std::uint64_t total_ = 0;
 };
 
-/// HMAC-SHA-256 (RFC 2104) over the concatenation of @p parts.
+/// Returns the HMAC-SHA-256 (RFC 2104) of all @p parts in order.
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::span<const std::span<const std::byte>> parts) noexcept;
 
-/// Compares two digests. The time does not depend on their contents, so it reveals nothing about
-/// them.
+/// Compares two digests. The time of the comparison does not depend on their values, so that an
+/// attacker cannot measure how many bytes are correct.
 [[nodiscard]] bool equal_in_constant_time(const Digest& one, const Digest& other) noexcept;
 
 } // namespace softverbs::fabric

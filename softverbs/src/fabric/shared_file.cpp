@@ -25,19 +25,18 @@ int sync(int fd, std::uint64_t flags) noexcept {
     return done == 0 ? 0 : errno;
 }
 
-/// Returns whether a file is a dma-buf. For a dma-buf, DMA_BUF_IOCTL_SYNC with invalid flags fails
-/// with EINVAL; other files do not support this ioctl and fail with another errno.
+/// Returns whether the file is a dma-buf. DMA_BUF_IOCTL_SYNC with invalid flags fails with EINVAL
+/// for a dma-buf, and with another errno for all other files.
 bool is_dma_buf(int fd) noexcept {
     return sync(fd, ~std::uint64_t{0}) == EINVAL;
 }
 
-/// Returns a negative value on failure.
+/// Returns the size of the file in bytes, or a negative value on failure.
 off_t size_of(int fd, bool dma_buf) noexcept {
     if (dma_buf) {
         return ::lseek(fd, 0, SEEK_END);
     }
-    // Use fstat(2), because lseek(2) would change the file offset, which is shared with the other
-    // process.
+    // lseek(2) would change the file offset, which this process shares with the other process.
     struct stat status {};
     return ::fstat(fd, &status) == 0 ? status.st_size : -1;
 }

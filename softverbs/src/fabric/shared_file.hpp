@@ -10,24 +10,25 @@
 
 namespace softverbs::fabric {
 
-/// Memory of another process that is mapped here for reading: a dma-buf, or a memfd with
+/// A read-only mapping of memory that another process shares: a dma-buf, or a memfd with
 /// F_SEAL_SHRINK.
 class SharedFile {
   public:
     SharedFile() noexcept = default;
 
-    /// Maps the first @p length bytes of @p fd. Returns 0 or an errno: EACCES (the file could
-    /// shrink, so that reading it could raise SIGBUS; or it cannot be mapped), EINVAL (@p length is
-    /// 0 or exceeds the file), ENOMEM.
+    /// Maps the first @p length bytes of @p fd. Returns 0 or an errno: EACCES (the file cannot be
+    /// mapped, or it could shrink, so that reading it could raise SIGBUS), EINVAL (@p length is 0
+    /// or larger than the file), ENOMEM.
     [[nodiscard]] int map(UniqueFd fd, std::uint64_t length) noexcept;
 
-    /// Copies bytes from the mapping. For a dma-buf it brackets the copy with DMA_BUF_IOCTL_SYNC.
-    /// Returns 0 or an errno: EINVAL (out of bounds), and the errors of DMA_BUF_IOCTL_SYNC.
+    /// Copies bytes from the mapping. Calls DMA_BUF_IOCTL_SYNC before and after the copy if the
+    /// file is a dma-buf. Returns 0 or an errno: EINVAL (the range exceeds the mapping), or the
+    /// error of the ioctl.
     [[nodiscard]] int read(std::uint64_t offset, std::span<std::byte> into) const noexcept;
 
   private:
     Mapping mapping_;
-    /// The descriptor of a dma-buf, for DMA_BUF_IOCTL_SYNC; empty for other files.
+    /// The descriptor of a dma-buf, for DMA_BUF_IOCTL_SYNC. Empty if the file is not a dma-buf.
     UniqueFd dma_buf_;
 };
 

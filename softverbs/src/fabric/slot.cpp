@@ -25,8 +25,8 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
     const unsigned first = some_slot(slots);
-    // While another process checks whether the owner of a free slot has ended, the slot looks
-    // taken. So all slots are tried several times.
+    // A free slot is locked for a moment while another process calls sweep(). Therefore all slots
+    // are tried several times.
     constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round) {
         for (unsigned step = 0; step < slots; ++step) {
@@ -54,7 +54,7 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
     }
     socklen_t length = 0;
     const sockaddr_un address = rendezvous_.address(slot, length);
-    // A killed process may have left its socket file.
+    // The socket file of a killed process may exist.
     ::unlink(address.sun_path);
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!listener ||

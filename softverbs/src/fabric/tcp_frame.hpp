@@ -11,20 +11,20 @@
 
 namespace softverbs::fabric {
 
-/// The frames of a TCP connection: a 24-byte header and a record, padded to a multiple of 8. Each
-/// header also carries the number of bytes that its sender has consumed in each lane. So each lane
-/// has its own flow-control window, although both lanes share one TCP connection.
+/// The format of data on a TCP connection. A frame consists of a header of 24 bytes and a record,
+/// padded to a multiple of 8. Both lanes use the same connection. The header reports how many bytes
+/// the sender of the frame has consumed in each lane, so that each lane has its own flow control.
 inline constexpr std::size_t frame_header_bytes = 24;
-/// The maximum length of a record in a frame, in bytes.
+/// Maximum length of a record in bytes.
 inline constexpr std::size_t longest_frame_record = std::size_t{64} * 1024 - 64;
-/// The flow-control window of a lane: the maximum number of frame bytes that are sent and not yet
+/// Flow-control window of a lane: maximum number of frame bytes that were sent but not yet
 /// consumed.
 inline constexpr std::uint32_t window_bytes = std::uint32_t{1} << 20U;
 
 enum class FrameKind : std::uint16_t {
     request,
     response,
-    /// A frame that contains no record. Its header reports how much its sender has consumed.
+    /// A frame without a record. It is sent for the counters in its header.
     credit,
 };
 
@@ -33,18 +33,18 @@ struct FrameHeader {
     FrameKind kind = FrameKind::credit;
     /// Number of requests that the sender of this frame has consumed, modulo 2^32.
     std::uint32_t requests_consumed = 0;
-    /// Number of frame bytes that the sender of this frame has consumed in each lane, modulo 2^32.
+    /// Per lane: number of frame bytes that the sender of this frame has consumed, modulo 2^32.
     std::array<std::uint32_t, lanes> bytes_consumed{};
 };
 
-/// The size of the frame for a record of @p length bytes.
+/// Returns the size in bytes of a frame with a record of @p length bytes.
 [[nodiscard]] constexpr std::uint32_t frame_bytes(std::size_t length) noexcept {
     return static_cast<std::uint32_t>(frame_header_bytes + ((length + 7) & ~std::size_t{7}));
 }
 
 using FrameHeaderBytes = std::array<std::byte, frame_header_bytes>;
 [[nodiscard]] FrameHeaderBytes encode(const FrameHeader& header) noexcept;
-/// Decodes a frame header. Returns no value if it is invalid.
+/// Decodes a frame header. Returns no value if the header is invalid.
 [[nodiscard]] std::optional<FrameHeader> decode(
     std::span<const std::byte, frame_header_bytes> bytes) noexcept;
 

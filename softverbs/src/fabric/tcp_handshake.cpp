@@ -20,7 +20,7 @@ constexpr std::size_t version_at = 8;
 constexpr std::size_t kind_at = 10;
 constexpr std::size_t nonce_at = 16;
 constexpr std::size_t nonce_bytes = 32;
-// Offsets in a proof or welcome message.
+// Byte offsets in proof and welcome messages.
 constexpr std::size_t sender_slot_at = 16;
 constexpr std::size_t receiver_slot_at = 20;
 constexpr std::size_t sender_address_at = 24;
@@ -69,7 +69,8 @@ void TcpHandshake::queue(std::span<const std::byte> message) noexcept {
 void TcpHandshake::make_opening(Kind kind) noexcept {
     put_header(own_opening_, static_cast<std::uint16_t>(kind));
     const auto nonce = std::span(own_opening_).subspan(nonce_at, nonce_bytes);
-    // With a predictable nonce, an attacker could replay the messages of an old connection.
+    // The nonce must be random: otherwise an attacker could replay messages of an earlier
+    // connection.
     if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
         static_cast<void>(fail("the system has no random numbers"));
         return;
@@ -129,7 +130,7 @@ bool TcpHandshake::check_proof(Kind kind) {
             "the process at the other end does not know the secret; SOFTVERBS_SECRET_FILE "
             "has to be the same file on all hosts");
     }
-    // The fields can be trusted only after the HMAC was verified.
+    // The values in the message can be trusted now, because the HMAC is correct.
     if (load_little_endian<std::uint16_t>(peer_proof_, kind_at) !=
         static_cast<std::uint16_t>(kind)) {
         return fail("the process at the other end broke the network protocol");
@@ -176,7 +177,8 @@ bool TcpHandshake::fill(int socket, std::span<std::byte> message) {
             return false;
         }
         if (got <= 0) {
-            // An acceptor closes the connection when the proof is invalid.
+            // If the acceptor has closed the connection after its challenge, it has rejected the
+            // proof.
             return fail(side_ == Side::connector && opening_received_
                             ? "the other host refused this process; SOFTVERBS_SECRET_FILE has to "
                               "be the same file on all hosts"
@@ -197,8 +199,8 @@ TcpHandshake::Progress TcpHandshake::advance(int socket) {
         const bool good = check_opening(connector ? Kind::challenge : Kind::hello);
         opening_received_ = true;
         if (!connector) {
-            // The challenge is sent even to a peer with another protocol version, so that the peer
-            // can report this side's version.
+            // Send the challenge also to a peer with another version, so that the peer can print
+            // this version.
             make_opening(Kind::challenge);
         } else if (good) {
             make_proof(Kind::proof);

@@ -12,9 +12,9 @@
 
 namespace softverbs::fabric {
 
-/// The first messages of a TCP connection between two hosts. Both sides prove that they know the
-/// secret before any record is read. The connector proves it first, so that the acceptor creates no
-/// link for an unknown peer.
+/// The handshake of a TCP connection between hosts. Both processes prove that they know the secret,
+/// before any record is read. The connector proves it first, so that the acceptor creates no link
+/// for an unknown peer.
 ///
 ///     connector                           acceptor
 ///     hello      version, nonce     ->
@@ -22,40 +22,40 @@ namespace softverbs::fabric {
 ///     proof      identity, HMAC     ->
 ///                                   <-    welcome    identity, HMAC
 ///
-/// Each HMAC covers all messages before it and the kind of its own message. Therefore a message can
-/// neither be replayed nor reflected to its sender. The records that follow are neither encrypted
-/// nor authenticated.
+/// Each HMAC covers all earlier messages and the kind of its own message. Therefore an attacker can
+/// neither replay a message nor return it to its sender. The records after the handshake are
+/// neither encrypted nor authenticated.
 class TcpHandshake {
   public:
     enum class Side : std::uint8_t { connector, acceptor };
     enum class Progress : std::uint8_t {
-        /// The handshake is incomplete; call advance() again when the socket is ready.
+        /// The handshake is not complete. advance() must be called again when the socket is ready.
         waiting,
         done,
-        /// failure() returns the reason. The caller must close the connection.
+        /// The handshake failed; failure() returns the reason. The caller must close the
+        /// connection.
         failed,
     };
 
-    /// @param secret     must outlive this object
+    /// @param secret     the secret, which must outlive this object
     /// @param own_slot   the slot of this process
-    /// @param peer_slot  for a connector: the slot of the process to reach
+    /// @param peer_slot  the slot of the other process; only for a connector
     TcpHandshake(Side side, std::span<const std::byte> secret, const Route& route,
                  std::uint32_t own_slot, std::uint32_t peer_slot = 0) noexcept;
     TcpHandshake(const TcpHandshake&) = delete;
     TcpHandshake& operator=(const TcpHandshake&) = delete;
     ~TcpHandshake() = default;
 
-    /// Continues the handshake as far as possible without blocking. It reads no bytes that follow
-    /// the handshake.
+    /// Continues the handshake until it would block. Reads no bytes that come after the handshake.
     [[nodiscard]] Progress advance(int socket);
 
-    /// Returns whether a part of the current message is unsent because the socket buffer was full.
+    /// Returns whether a part of a message could not be sent yet, because the socket was full.
     [[nodiscard]] bool sends() const noexcept { return !output_.empty(); }
-    /// The slot of the other process, after the handshake is done.
+    /// Returns the slot of the other process. Valid when the handshake is done.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    // The sizes of the messages.
+    // Sizes of the messages in bytes.
     static constexpr std::size_t opening_bytes = 48; // hello and challenge
     static constexpr std::size_t proof_bytes = 88;   // proof and welcome
     static constexpr std::uint16_t version = 1;
@@ -69,7 +69,7 @@ class TcpHandshake {
     void make_proof(Kind kind) noexcept;
     [[nodiscard]] bool check_opening(Kind kind);
     [[nodiscard]] bool check_proof(Kind kind);
-    /// Computes the HMAC of a proof or welcome message.
+    /// Returns the HMAC of a proof or welcome message.
     [[nodiscard]] Digest sign(Kind kind, const Proof& message) const noexcept;
     [[nodiscard]] bool flush(int socket);
     [[nodiscard]] bool fill(int socket, std::span<std::byte> message);
@@ -88,9 +88,9 @@ class TcpHandshake {
     Proof peer_proof_{};
     bool opening_received_ = false;
     bool proof_received_ = false;
-    /// Number of bytes received of the current message.
+    /// Number of bytes of the current message that were received.
     std::size_t received_ = 0;
-    /// The part of the current handshake message that was not sent yet.
+    /// The part of the current message that was not sent yet.
     std::span<const std::byte> output_;
     std::string failure_;
 };

@@ -19,10 +19,9 @@ namespace {
 
 constexpr std::size_t input_bytes = std::size_t{256} * 1024;
 static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
-/// Maximum number of buffers in one sendmsg(2): the header, the parts of the record, and the
-/// padding.
+/// Maximum number of buffers in one sendmsg(2): header, parts of the record, and padding.
 constexpr std::size_t most_parts = 32;
-/// A credit frame is sent after this many consumed bytes, so that the other side can send more.
+/// A credit frame is sent when this number of bytes was consumed since the last frame.
 constexpr std::uint32_t announced_after = window_bytes / 4;
 
 } // namespace
@@ -35,7 +34,7 @@ TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsig
       slot_(slot),
       state_(handshake ? State::connecting : State::open),
       handshake_(std::move(handshake)) {
-    // EPOLLOUT reports that connect(2) has completed.
+    // The epoll reports EPOLLOUT when connect(2) has completed.
     watch_room(handshake_ != nullptr);
 }
 
@@ -124,8 +123,7 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
     if (sent == total) {
         return true;
     }
-    // The unsent rest of the frame is stored in a buffer. The flow-control windows of the lanes
-    // limit the size of this buffer.
+    // Store the rest of the frame. The size of output_ is limited by the flow-control windows.
     try {
         output_.reserve(output_.size() + total - sent);
     } catch (const std::bad_alloc&) {
@@ -178,7 +176,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // While the buffer holds unsent bytes, no credit frame is sent.
+    // If output_ is not empty, a credit frame would have to wait, too.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }
@@ -193,8 +191,8 @@ bool TcpLink::delivers() noexcept {
     if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
-    // The kernel of a stopped process still acknowledges TCP segments. If the cable is unplugged,
-    // no acknowledgement arrives, and the retransmission timer of this host expires.
+    // If the other process is stopped, its kernel still acknowledges TCP segments. If a cable is
+    // unplugged, segments are not acknowledged, and the retransmission timer expires.
     return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
 }
 
@@ -290,8 +288,8 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
     if (held_.empty()) {
         refused_at_ = context_.deliveries;
     }
-    // Copy the request out of the buffer, so that the responses after it can be delivered. The
-    // flow-control window limits the size of the copies.
+    // Copy the request, so that the buffer is free for responses that arrive after it. The
+    // flow-control window limits the number of copies.
     held_lengths_.push_back(record.size());
     held_.emplace_back((record.size() + 7) / 8);
     std::memcpy(held_.back().data(), record.data(), record.size());
@@ -328,7 +326,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
     bool drained = false;
     while (done < budget && state_ != State::over) {
         if (!next_frame(header, record)) {
-            // After a failed send, the socket may still hold bytes that the other side sent
+            // After a failed send, the socket may still contain bytes that the other process sent
             // earlier.
             if (end_of_input_ || !receive()) {
                 drained = true;
@@ -353,7 +351,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         }
     }
     if (context_.armed && done != 0) {
-        // The agent thread sleeps and may not send the credit soon, so send it here.
+        // The agent thread sleeps, so it might not send a credit frame soon.
         acknowledge();
     }
     if (state_ == State::closing && held_.empty() && drained) {
@@ -403,8 +401,8 @@ void TcpLink::service() {
         int error = 0;
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
-            // The connection was refused or the host is unreachable, for example because no process
-            // listens on the port of the slot. The records are lost, as packets on a wire are.
+            // For example, no process listens on the port, or the host is unreachable. The records
+            // that were sent are lost, like packets on a wire.
             state_ = State::over;
             return;
         }
@@ -430,8 +428,7 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // Deliver a rejected request again: the closed connection may have removed the reason for
-        // the rejection.
+        // The handler may have rejected a request because of this connection. Deliver it again.
         ++context_.deliveries;
         ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     }
@@ -448,8 +445,8 @@ void TcpLink::shut_down() noexcept {
     }
     ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     ::shutdown(socket_.get(), SHUT_WR);
-    // Unread bytes would make close(2) send a TCP reset, which could discard data that the other
-    // side has not read yet.
+    // If close(2) is called while unread bytes exist, TCP sends a reset. The other host would then
+    // discard data that its process has not read yet.
     std::array<std::byte, 4096> unread{};
     while (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
     }

@@ -16,22 +16,24 @@
 
 namespace softverbs::fabric {
 
-/// State that all TCP links of a node share. It outlives them.
+/// State that is shared by all TCP links of a node. It is destroyed after the links.
 struct TcpContext {
-    /// The epoll descriptor that watches the sockets of all links.
+    /// The epoll that contains the sockets of all links.
     int epoll = -1;
     /// True between Node::arm() and Node::disarm().
     bool armed = false;
-    /// Counts the calls of the handler. A request that the handler rejected is delivered again
-    /// after this counter has changed.
+    /// Number of records and events that were delivered to the handler. If the handler has rejected
+    /// a request, this request is delivered again after the number has changed.
     std::uint64_t deliveries = 0;
 };
 
-/// One end of a connection between two hosts, over a non-blocking TCP socket.
+/// One end of a TCP connection between two hosts.
 class TcpLink final : public Connection {
   public:
-    /// @param socket     connected or connecting; already registered in the epoll for EPOLLIN
-    /// @param handshake  the handshake of a connector; null if the handshake is already done
+    /// @param socket     a non-blocking socket, connected or connecting, which is in the epoll for
+    ///     EPOLLIN
+    /// @param handshake  the handshake of a connector; null for an acceptor, whose handshake is
+    ///     done
     TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsigned slot,
             std::unique_ptr<TcpHandshake> handshake);
 
@@ -44,7 +46,7 @@ class TcpLink final : public Connection {
     [[nodiscard]] std::uint64_t taken() const noexcept override { return requests_taken_; }
     [[nodiscard]] bool delivers() noexcept override;
 
-    // The memory of another host cannot be read, so all data travels in records.
+    // The memory of a process on another host cannot be read, so all data is sent in records.
     [[nodiscard]] PullMethod pull_method() const noexcept override { return PullMethod::none; }
     [[nodiscard]] int pull(std::uint64_t address, std::uint32_t share,
                            std::span<std::byte> into) noexcept override;
@@ -55,39 +57,38 @@ class TcpLink final : public Connection {
     void unshare(std::uint32_t) noexcept override {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Returns whether records can be sent. The result may still be true after the other process
-    /// has ended.
+    /// Returns whether records can be sent. If the other process has just ended, this may still be
+    /// true.
     [[nodiscard]] bool open() const noexcept {
         return state_ == State::connecting || state_ == State::open;
     }
     [[nodiscard]] bool connecting() const noexcept { return state_ == State::connecting; }
-    /// The reason for the failure; empty if the connection has not failed or was closed normally.
+    /// Returns the reason why the connection failed. Empty if it did not fail or was closed
+    /// normally.
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    /// Continues the handshake, and sends buffered frames.
+    /// Continues the handshake. Sends buffered frames.
     void service();
-    /// Receives records and delivers at most @p budget of them. Returns the number of delivered
-    /// records.
+    /// Receives frames and delivers up to @p budget records to @p handler. Returns their number.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends a credit frame if the other side does not know yet how much was consumed.
+    /// Sends a credit frame, unless the other process already knows how many bytes were consumed.
     void acknowledge() noexcept;
-    /// Returns whether progress() has work that causes no epoll event: data or a state change that
-    /// is already in this process.
+    /// Returns whether progress() has something to do for which there is no epoll event, such as a
+    /// frame that was received but not delivered.
     [[nodiscard]] bool pending() const noexcept;
-    /// Returns whether the connection is closed and all received records were delivered, so that
-    /// on_closed() can be called.
+    /// Returns whether the connection is closed and all received records were delivered. The node
+    /// then calls Handler::on_closed() and frees the link.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Closes the connection and stores @p why as the reason.
+    /// Closes the connection. @p why is the reason, which failure() then returns.
     void fail(std::string why);
-    /// Sends buffered frames as far as possible without blocking, then shuts down the sending
-    /// direction.
+    /// Sends buffered frames until the socket is full. Then closes the sending direction.
     void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
         connecting,
         open,
-        /// The other side has closed the connection. Records that arrived before are still being
+        /// The other process has closed the connection. Records that it sent before are still
         /// delivered.
         closing,
         over,
@@ -101,13 +102,13 @@ class TcpLink final : public Connection {
     void flush() noexcept;
     void watch_room(bool wanted) noexcept;
     void hang_up() noexcept;
-    /// Receives from the socket into the buffer. Returns false if no bytes were received.
+    /// Receives bytes from the socket into input_. Returns false if there were none.
     [[nodiscard]] bool receive() noexcept;
-    /// Parses the next frame in the buffer. Returns false if there is no complete or valid frame.
+    /// Parses the next frame in input_. Returns false if it is incomplete or invalid.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
     [[nodiscard]] bool account(const FrameHeader& header) noexcept;
-    /// Delivers a request and returns true, or keeps a copy until the handler accepts it and
-    /// returns false.
+    /// Delivers a request to the handler. If the handler rejects it, or has rejected an earlier
+    /// one, stores a copy in held_ and returns false.
     [[nodiscard]] bool deliver_request(Handler& handler, std::span<const std::byte> record);
     unsigned deliver_held(Handler& handler, unsigned budget);
     void consumed(Lane lane, std::size_t length) noexcept;
@@ -120,26 +121,27 @@ class TcpLink final : public Connection {
     std::unique_ptr<TcpHandshake> handshake_;
     std::string failure_;
 
-    // Bytes of frames that the socket has not accepted yet.
+    // Frames that the socket has not accepted yet.
     std::vector<std::byte> output_;
     std::size_t output_sent_ = 0;
     bool watches_room_ = false;
     std::uint64_t requests_sent_ = 0;
     std::uint64_t requests_taken_ = 0;
-    /// Per lane: frame bytes that were sent and that the other side has not consumed.
+    /// Per lane: number of frame bytes that were sent and that the other process has not consumed.
     std::array<std::uint32_t, lanes> outstanding_{};
     std::array<std::uint32_t, lanes> bytes_taken_{};
-    /// Per lane: a frame did not fit, and on_room() has not been called since.
+    /// Per lane: true after a frame did not fit into the window, until Handler::on_room() is
+    /// called.
     std::array<bool, lanes> starved_{};
-    /// Per lane: size of the shortest frame that did not fit.
+    /// Per lane: size in bytes of the smallest frame that did not fit into the window.
     std::array<std::uint32_t, lanes> wanted_{};
 
-    // The receive buffer. Its elements have 8 bytes, so that each record in it is aligned.
+    // Buffer for received frames. The element type aligns each record to 8 bytes.
     std::vector<std::uint64_t> input_;
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;
     bool end_of_input_ = false;
-    /// Copies of a request that the handler has rejected, and of all requests after it.
+    /// Copies of the request that the handler has rejected, and of all later requests.
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;

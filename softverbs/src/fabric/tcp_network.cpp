@@ -23,8 +23,8 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 /// Time limit of a handshake.
 constexpr std::int64_t handshake_ns = 3 * second_ns;
-/// Maximum number of peers that have not proven the secret. The oldest one is dropped when another
-/// one connects.
+/// Maximum number of peers that have not proven the secret. If another peer connects, the oldest
+/// one is dropped.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
 
@@ -51,7 +51,7 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     : settings_(std::move(settings)),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
-    // Records are sent in the byte order of the machine.
+    // Records have the byte order of the machine, so all hosts must have the same one.
     if constexpr (std::endian::native != std::endian::little) {
         fail(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
     }
@@ -155,7 +155,8 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     constexpr int most_events = 32;
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;
-    // Data that is already in the buffers of this process causes no epoll event.
+    // Deliver records that are already in the buffers of this process, because epoll does not
+    // report them.
     // NOLINTNEXTLINE(modernize-loop-convert): the handler may add links.
     for (std::size_t at = 0; at < links_.size(); ++at) {
         if (links_[at]->pending()) {
@@ -209,7 +210,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                 report(to_string(listener.address) +
                        ": a connection is not accepted: this process has as many "
                        "descriptors as it may; raise ulimit -n");
-                // Dropping the oldest unproven peer frees a descriptor.
+                // Drop the oldest peer that has not proven the secret. This frees a descriptor.
                 if (!unproven_.empty()) {
                     drop_peer(0, "");
                     continue;
@@ -312,7 +313,7 @@ void TcpNetwork::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list first, because the handler may connect again.
+        // Remove the link from the list before the callback, because the handler may connect again.
         const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         std::erase_if(attempts_,

@@ -14,7 +14,7 @@
 
 namespace softverbs::fabric {
 
-/// The connections of a node to nodes of other hosts, and its listening TCP sockets.
+/// The TCP connections of a node to other hosts, and its listening TCP sockets.
 class TcpNetwork {
   public:
     explicit TcpNetwork(NetworkSettings settings);
@@ -22,25 +22,25 @@ class TcpNetwork {
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();
 
-    /// Listens at all addresses on the port of @p slot. Returns false if another program uses the
-    /// port; the node must then use another slot.
-    /// @throws std::system_error  for every other failure, with a text that suggests a remedy
+    /// Listens on the port of @p slot, at all addresses of the settings. Returns false if the port
+    /// is in use by another program; the node must then take another slot.
+    /// @throws std::system_error  for every other failure; the text suggests a remedy
     [[nodiscard]] bool listen(unsigned slot);
 
-    /// A descriptor that is readable when progress() has work to do.
+    /// Returns a descriptor that is readable when progress() must be called.
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
 
-    /// Implements Node::connect() with a Route.
+    /// Implements Node::connect() for other hosts.
     [[nodiscard]] Connection* connect(const Route& route, unsigned slot);
-    /// Accepts connections, continues handshakes, and delivers about @p budget records at most.
+    /// Accepts connections, continues handshakes, and delivers up to about @p budget records.
     /// Returns the number of delivered records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Calls TcpLink::acknowledge() for all links.
+    /// Calls acknowledge() of each link.
     void acknowledge() noexcept;
-    /// Implement Node::arm() and Node::disarm() for the links to other hosts.
+    /// These two functions implement Node::arm() and Node::disarm() for connections to other hosts.
     [[nodiscard]] bool arm() noexcept;
     void disarm() noexcept { context_.armed = false; }
-    /// For the child process after fork(2): closes its copies of the descriptors.
+    /// Closes the descriptors in a child process after fork(2).
     void abandon() noexcept;
 
   private:
@@ -48,14 +48,14 @@ class TcpNetwork {
         HostAddress address;
         UniqueFd socket;
     };
-    /// A peer that has connected and has not yet proven that it knows the secret.
+    /// A peer that has connected but has not yet proven that it knows the secret.
     struct UnprovenPeer {
         UniqueFd socket;
         Route route;
         std::unique_ptr<TcpHandshake> handshake;
         std::int64_t deadline_ns;
     };
-    /// A connection that this process has initiated and whose handshake is not complete.
+    /// A connection that this process has initiated, and whose handshake is not done yet.
     struct Attempt {
         int socket;
         std::int64_t deadline_ns;

@@ -8,7 +8,7 @@
 namespace softverbs::fabric {
 namespace {
 
-/// If a host acknowledges no data for this time, the connection is closed.
+/// If sent data is not acknowledged for this time, the kernel closes the connection.
 constexpr unsigned user_timeout_ms = 15'000;
 
 #ifndef TCP_RTO_MAX_MS // Linux 6.15

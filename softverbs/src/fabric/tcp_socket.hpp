@@ -6,13 +6,13 @@
 
 namespace softverbs::fabric {
 
-/// Creates a non-blocking TCP socket of the address's family. Returns an empty descriptor and sets
-/// errno on failure.
+/// Creates a non-blocking TCP socket for the family of @p address. On failure, returns an empty
+/// descriptor and sets errno.
 [[nodiscard]] UniqueFd tcp_socket(const HostAddress& address) noexcept;
 
-/// Sets the options of a connection. Data is sent at once. A connection to a host that does not
-/// respond ends within seconds. If the kernel can limit its retransmission timer, traffic resumes
-/// within one second after a cable is plugged in again.
+/// Sets the options of a TCP connection: data is sent without delay; if the other host does not
+/// respond, the connection fails after some seconds; after a cable is plugged in again,
+/// retransmission resumes within 1 second (Linux 6.15 and later).
 void set_connection_options(int socket) noexcept;
 
 } // namespace softverbs::fabric

@@ -8,11 +8,11 @@
 
 namespace softverbs::fabric {
 
-/// Owns a file descriptor; -1 means none.
+/// Owns a file descriptor. -1: no descriptor.
 class UniqueFd {
   public:
     UniqueFd() noexcept = default;
-    /// Takes ownership of @p fd, which may be -1.
+    /// Takes ownership of @p fd. -1: no descriptor.
     explicit UniqueFd(int fd) noexcept : fd_(fd) {}
     UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
     UniqueFd& operator=(UniqueFd&& other) noexcept {
@@ -25,14 +25,14 @@ class UniqueFd {
 
     [[nodiscard]] int get() const noexcept { return fd_; }
     explicit operator bool() const noexcept { return fd_ >= 0; }
-    /// Returns the descriptor and gives up ownership; the caller must close it.
+    /// Returns the descriptor. The caller then owns it and must close it.
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
-    /// Closes the owned descriptor and takes ownership of @p fd.
+    /// Closes the descriptor of this object, and takes ownership of @p fd.
     void reset(int fd = -1) noexcept {
         const int old = std::exchange(fd_, fd);
         if (old >= 0) {
-            // Use the raw system call, because the close() function is a cancellation point.
+            // close() is a cancellation point; the raw system call is not.
             ::syscall(SYS_close, old);
         }
     }
