@@ -23,8 +23,8 @@ namespace {
     if (grant.pd != &pd) {
         return Denied::domain;
     }
-    // The address and the length come from a request and may have any value. Each is checked
-    // separately, so that their sum cannot overflow.
+    // The address and the length come from a work request, so they can have any value. Check them
+    // separately, because their sum can overflow.
     if (address < grant.iova || !lies_within(address - grant.iova, length, grant.length)) {
         return Denied::bounds;
     }
@@ -34,8 +34,8 @@ namespace {
     window.data = grant.base != nullptr ? grant.base + (address - grant.iova) : nullptr;
     window.length = length;
     window.mr = grant.mr;
-    // The pages of an on-demand region are not pinned. They are faulted in here: if that fails, the
-    // request fails, and the process does not get SIGSEGV in the copy.
+    // The pages of an on-demand region are not pinned, and may be unmapped by now. If they cannot
+    // be faulted in, the request fails. Without this check, the copy would raise SIGSEGV.
     const bool on_demand = (grant.mr->grant.access & IBV_ACCESS_ON_DEMAND) != 0;
     constexpr unsigned writing =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

@@ -13,11 +13,11 @@
 
 namespace softverbs {
 
-/// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() block until the program has
-/// acknowledged every event of the object that it has received. Process::lock protects the
-/// counters. The destroying thread waits on the condition variable that verbs.h declares in the
-/// object, with acknowledgement_mutex: Process::lock is no pthread_mutex_t. It is locked with
-/// Process::lock held.
+/// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() wait until the program has acknowledged
+/// all events of the object that it has received. Process::lock protects the numbers of
+/// unacknowledged events. The waiting thread uses the condition variable of the verbs structure. It
+/// needs this mutex for that, because Process::lock is not a pthread_mutex_t. A thread that locks
+/// both takes Process::lock first.
 inline pthread_mutex_t acknowledgement_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 [[nodiscard]] inline pthread_cond_t& condition_of(Cq& cq) noexcept {
@@ -36,7 +36,8 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Counts a violation if more events are acknowledged than were received.
+/// Subtracts acknowledged events. Counts a violation if there are more of them than received
+/// events.
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {
@@ -50,12 +51,13 @@ void event_acknowledged(Object& object, std::uint32_t count = 1) {
     pthread_mutex_unlock(&acknowledgement_mutex);
 }
 
-/// @param lock  holds Process::lock; it is released while this function waits
+/// Waits until all received events of the object have been acknowledged.
+/// @param lock  holds Process::lock; released during the wait
 template <class Object>
 void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     while (object.unacknowledged != 0) {
-        // No acknowledgement can come between unlock() and the wait, because it also needs
-        // acknowledgement_mutex.
+        // The mutex is locked before Process::lock is released, so that no acknowledgement is
+        // missed between the check and the wait.
         pthread_mutex_lock(&acknowledgement_mutex);
         lock.unlock();
         pthread_cond_wait(&condition_of(object), &acknowledgement_mutex);
@@ -64,8 +66,9 @@ void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     }
 }
 
-/// Removes the queued asynchronous events of an object that is being destroyed. Events that the
-/// program has already received are not affected.
+/// Removes the asynchronous events of an object from the event queue of the context. Called when
+/// the object is destroyed. Events that the program has already received still need an
+/// acknowledgement.
 /// @param native  the ibv_cq, ibv_qp or ibv_srq
 void forget_events(Context& context, const void* native);
 

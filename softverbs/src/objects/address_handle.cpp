@@ -24,7 +24,7 @@ int check_address(Device& device, const ibv_ah_attr& address) {
         return EINVAL;
     }
     if (address.is_global == 0) {
-        // Without a GRH, the LID is the whole address. Ethernet ports have no LID, and LID 0 is
+        // Without a GRH, the destination is a LID. Ethernet ports have no LIDs, and LID 0 is
         // reserved.
         return port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET || address.dlid == 0 ? EINVAL
                                                                                            : 0;

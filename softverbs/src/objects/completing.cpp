@@ -31,7 +31,7 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     }
 }
 
-/// Returns whether the oldest send request is in flight, partly sent, or about to be sent again.
+/// Returns whether the oldest send request is in flight, was sent partly, or must be retransmitted.
 bool is_sending(const Qp& qp) noexcept {
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
@@ -109,8 +109,8 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
-    // The request is removed before its completion is pushed: if the completion queue overruns,
-    // push() flushes the whole send queue.
+    // Remove the request before the completion is pushed. If the completion queue overruns, push()
+    // flushes the send queue, which must not contain this request.
     qp.sends.pop();
     push(*qp.send_queue, completion);
     end_draining(qp);
@@ -131,7 +131,7 @@ void complete_receive(Qp& qp, const Completion& completion) {
     numbered.qp = &qp;
     numbered.srq = qp.shared_queue;
     if (std::exchange(qp.responder.matched, false)) {
-        // A tagged buffer is not in a slot of the receive queue.
+        // A tagged buffer does not occupy a slot of the receive queue, so no slot will be freed.
         numbered.qp = nullptr;
         numbered.srq = nullptr;
         numbered.wc.wc_flags |= IBV_WC_TM_MATCH;
@@ -202,8 +202,8 @@ void enter_error(Qp& qp, int event) {
     }
     flush_sends(qp);
     flush_receives(qp);
-    // Receive requests of a shared receive queue are not flushed: other queue pairs use them. The
-    // event says that this queue pair will take no more of them.
+    // Requests of a shared receive queue are not flushed, because other queue pairs use them. The
+    // event reports that this queue pair takes no more of them.
     if (qp.shared_queue != nullptr && qp.type() != IBV_QPT_XRC_RECV && !qp.last_receive_flushed) {
         qp.last_receive_flushed = true;
         raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -48,8 +48,8 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context) {
             return -1;
         }
         const Guard guard;
-        // The event queue of the channel is empty if the completion queue of this event was
-        // destroyed before this thread took the lock.
+        // The list is empty if another thread destroyed the completion queue of this event before
+        // this thread took the lock. Then wait for the next event.
         if (!channel.queue.empty()) {
             Cq& source = *channel.queue.front();
             channel.queue.pop_front();

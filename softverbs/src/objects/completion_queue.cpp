@@ -19,7 +19,7 @@ namespace softverbs {
 
 namespace {
 
-/// Initial size of the ring, in entries.
+/// Number of entries with which the ring is created.
 constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
@@ -41,7 +41,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
-    // A protection domain is accepted only if it is a parent domain: others have no effect on a CQ.
+    // Only a parent domain is accepted here. An ordinary protection domain would have no effect.
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
         (attributes.parent_domain == nullptr ||
          attributes.parent_domain->context != &context.context ||
@@ -55,7 +55,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     return 0;
 }
 
-/// Moves the completions to a new ring with @p entries entries, a power of two.
+/// Moves the completions to a new ring. @p entries is its size, a power of two.
 void move_to(Cq& cq, std::size_t entries) {
     std::vector<Completion> ring(entries);
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
@@ -71,7 +71,7 @@ std::uint64_t now(clockid_t clock) noexcept {
            static_cast<std::uint64_t>(time.tv_nsec);
 }
 
-/// Makes room in the ring for one completion. Returns false if the queue overruns.
+/// Makes room for one more completion in the ring. Returns false if the queue overruns.
 bool make_room(Cq& cq) {
     const std::size_t there = cq.pushed - cq.taken;
     if (there == static_cast<std::size_t>(cq.cqe)) {
@@ -89,8 +89,8 @@ bool make_room(Cq& cq) {
     return true;
 }
 
-/// Raises the requested event, or delays it if moderation is set: until moderation.cq_count
-/// completions have been added, or until cq_period after the first of them.
+/// Raises the event now, or later if moderation is enabled: after moderation.cq_count completions,
+/// or moderation.cq_period microseconds after the first of them.
 void notify_moderated(Cq& cq) {
     if (cq.moderation.cq_count <= 1 || cq.moderation.cq_period == 0 ||
         ++cq.moderated >= cq.moderation.cq_count) {
@@ -100,7 +100,7 @@ void notify_moderated(Cq& cq) {
     }
 }
 
-/// Whether a completion raises an event on an armed queue.
+/// Returns whether this completion raises the event of an armed queue.
 bool raises_event(const Cq& cq, const Completion& completion) noexcept {
     return !cq.armed_solicited_only || completion.solicited ||
            completion.wc.status != IBV_WC_SUCCESS;
@@ -205,16 +205,16 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // A NIC keeps the consumer index and the position of the last event. When the queue is armed
-    // and holds completions behind both positions, the NIC raises an event at once. UCX needs that
-    // event, since it does not poll between arming and sleeping. perftest must not get a second
-    // event for the same completion.
+    // If the queue contains completions that were neither polled nor reported by an event, a NIC
+    // raises an event as soon as the queue is armed. UCX relies on this event, because it does not
+    // poll between arming and sleeping. On the other hand, perftest must not get two events for one
+    // completion.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
     }
     cq.before_arming.clear();
-    // Arming for solicited completions does not narrow an earlier request for all completions.
+    // If the queue is already armed for all completions, it stays armed for all of them.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {

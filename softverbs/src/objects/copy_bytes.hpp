@@ -7,13 +7,13 @@
 
 namespace softverbs {
 
-/// Returns whether copy_bytes() reads all bytes of this length before it writes the first one. The
-/// source and the destination may then overlap.
+/// Returns whether copy_bytes() loads all bytes before it stores the first one, for this length.
+/// The source and the destination may then overlap.
 [[nodiscard]] constexpr bool is_copied_at_once(std::size_t length) noexcept {
     return length == 0 || (length >= 8 && length <= 32);
 }
 
-/// Does the same as memcpy(3), but needs no call for the small lengths that most messages have.
+/// Like memcpy(3), but without a function call for lengths from 8 to 32, which are frequent.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t length) noexcept {
     if (length >= 8 && length <= 16) {
         std::uint64_t first = 0;

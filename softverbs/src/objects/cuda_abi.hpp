@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The part of the CUDA driver API that softverbs uses. Values are those of <cuda.h>; where that
-/// header is installed, tests/build/abi compares the two. Functions have the names that the library
-/// exports, such as cuCtxPushCurrent_v2; <cuda.h> hides the suffix _v2 behind macros.
+/// The types, constants and functions of the CUDA driver API that softverbs uses. tests/build/abi
+/// compares them with <cuda.h> if that header is installed. The functions are looked up by the
+/// names that the library exports, such as cuCtxPushCurrent_v2, for which <cuda.h> defines macros.
 namespace softverbs::cuda {
 
 using Result = int; // CUresult
@@ -18,16 +18,16 @@ using DevicePointer = std::uint64_t;   // CUdeviceptr
 using Context = struct OpaqueContext*; // CUcontext
 using Stream = struct OpaqueStream*;   // CUstream
 
-/// Value of CUmemorytype
+/// A value of CUmemorytype.
 inline constexpr unsigned memory_type_device = 2;
-/// Values of CUpointer_attribute
+/// Values of CUpointer_attribute.
 enum class PointerAttribute : int {
     context = 1,
     memory_type = 2,
     is_managed = 8,
     device_ordinal = 9,
 };
-/// Value of CUstream_flags
+/// A value of CUstream_flags.
 inline constexpr unsigned stream_non_blocking = 1;
 
 using PointerGetAttribute = Result(void*, PointerAttribute, DevicePointer);

@@ -34,7 +34,8 @@ bool look_up(void* library, const char* name, Function*& function) noexcept {
 }
 
 std::optional<Driver> find_driver() noexcept {
-    // RTLD_NOLOAD: a program that has CUDA memory has already loaded the driver.
+    // With RTLD_NOLOAD, the driver is found only if the program has loaded it. A program that has
+    // CUDA memory has loaded it.
     void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) {
         return std::nullopt;
@@ -53,7 +54,7 @@ std::optional<Driver> find_driver() noexcept {
     return complete ? std::optional(driver) : std::nullopt;
 }
 
-/// The CUDA driver. Null until the program has loaded it.
+/// Returns the functions of the CUDA driver, or null if the program has not loaded the driver.
 const Driver* driver() noexcept {
     static std::optional<Driver> found;
     if (!found) {
@@ -91,8 +92,9 @@ bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
            type == memory_type_device && managed == 0;
 }
 
-/// The CUDA context that owns the memory. Memory of cuMemMap() has no context; for it, the device's
-/// primary context is retained and never released, because deregistration must not call the driver.
+/// Returns the CUDA context of the memory. Memory from cuMemMap() belongs to no context, so the
+/// primary context of its device is used. That context is retained and never released, because
+/// deregistration of memory must not call the driver.
 Context context_of(const Driver& driver, DevicePointer address) noexcept {
     Context context = nullptr;
     int device = 0;
@@ -123,8 +125,8 @@ struct CudaMemory {
 
 namespace {
 
-/// Whether the stream still exists. The program may have destroyed its context and created another
-/// one at the same address.
+/// Returns whether the stream still exists. It does not if the program has destroyed the context,
+/// even if a new context has the same address.
 bool is_usable(const CudaMemory& memory) noexcept {
     const Result result = memory.driver->stream_query(memory.stream);
     return result == success || result == not_ready;
@@ -144,7 +146,7 @@ const CudaMemory* memory_of(const Driver& driver, Context context) {
     return driver.stream_create(&memory.stream, stream_non_blocking) == success ? &memory : nullptr;
 }
 
-/// Starts an asynchronous copy by calling @p start, and waits until it has finished.
+/// Starts an asynchronous copy with @p start, and waits for its end.
 template <class Start>
 bool copy(const CudaMemory& memory, Start&& start) noexcept {
     const Current current(*memory.driver, memory.context);

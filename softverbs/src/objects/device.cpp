@@ -27,8 +27,8 @@ int EventDescriptor::open() noexcept {
 
 void EventDescriptor::raise() noexcept {
     const std::uint64_t one = 1;
-    // write(2) fails only when the counter has reached 2^64 - 2 events. It is called through
-    // syscall(2), which is not a cancellation point, since a verb that completes something is none.
+    // An error is possible only if there are 2^64 - 2 events. syscall(2) is used because write(2)
+    // is a cancellation point, and verbs that raise events are not cancellation points.
     static_cast<void>(::syscall(SYS_write, fd_, &one, sizeof one));
 }
 
@@ -38,9 +38,9 @@ int EventDescriptor::take() const {
 }
 
 void EventDescriptor::retract() const noexcept {
-    // A thread in take() may read the event first, and a plain read(2) would then block. If the
-    // kernel does not support RWF_NOWAIT, the counter stays too high; the thread that reads it then
-    // finds an empty event queue and waits again.
+    // RWF_NOWAIT prevents that this call blocks if another thread in take() reads the counter
+    // first. If the kernel does not support RWF_NOWAIT, the counter stays too high by one. A thread
+    // that reads it then finds no event and waits again.
     std::uint64_t value = 0;
     const iovec buffer{&value, sizeof value};
     const fabric::NoCancellation here;

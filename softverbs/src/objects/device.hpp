@@ -23,45 +23,44 @@ struct Port {
     std::vector<std::uint16_t> pkeys{0xffff};
 };
 
-/// Behaviour of a device profile that is not a part of the device attributes.
+/// Properties of a device that are not in ibv_device_attr_ex. The profile sets them.
 struct Rules {
-    /// If not 0, ibv_reg_dmabuf_mr() fails with this errno before it checks the descriptor.
+    /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the descriptor; 0: none.
     int dmabuf_error = 0;
-    /// ibv_reg_dmabuf_mr() fails with this errno after it has mapped the descriptor; 0: it does
-    /// not.
+    /// Errno with which ibv_reg_dmabuf_mr() fails after it has mapped the descriptor; 0: none.
     int dmabuf_attach_error = 0;
     bool dmabuf_unchecked = false;
-    /// Access flags that ibv_reg_dmabuf_mr() does not support (EOPNOTSUPP).
+    /// Access flags for which ibv_reg_dmabuf_mr() returns EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
-    /// Whether the device supports IBV_WR_ATOMIC_WRITE, which only ibv_wr_atomic_write() can post.
+    /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.
     bool atomic_write = true;
-    /// Sizes of device memory are rounded up to a multiple of this many bytes.
+    /// The size of device memory is rounded up to a multiple of this number of bytes.
     std::size_t dm_granule = 64;
-    /// An allocation consumes a multiple of this many bytes of max_dm_size.
+    /// An allocation of device memory uses a multiple of this number of bytes of max_dm_size.
     std::size_t dm_consumed = 64;
-    /// Offsets and lengths of copies must be multiples of this (EINVAL): device memory is accessed
-    /// by 32-bit words.
+    /// Copies to and from device memory need an offset and a length that are multiples of this
+    /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
     std::size_t dm_copy_granule = 4;
     unsigned dm_max_log_align = 12;
 };
 
-/// A device in the list of ibv_get_device_list(). Only softverbs_reset() frees it, and only while
-/// no device list or context points to it.
+/// A device of ibv_get_device_list(). Only softverbs_reset() frees it, if no device list and no
+/// context uses it.
 struct Device : ibv_device {
     unsigned index = 0;
-    /// Node GUID, in network byte order.
+    /// Node GUID in network byte order.
     __be64 guid = 0;
     ibv_device_attr_ex attributes{};
     std::vector<Port> ports; // ports[0] is port number 1
     int completion_vectors = 4;
     unsigned features = ~0U;
     Rules rules;
-    /// Address of this host on the network between hosts; zeros: there is no such network.
+    /// The address of this host for the device. Zeros if the network between hosts is disabled.
     fabric::HostAddress address;
-    /// Bytes of max_dm_size that are allocated.
+    /// Number of bytes of max_dm_size that are allocated.
     std::size_t dm_used = 0;
-    /// Number of device lists and contexts that point to this device.
+    /// Number of device lists and contexts that use this device.
     unsigned holders = 0;
 
     [[nodiscard]] bool has(softverbs_feature feature) const { return (features & feature) != 0; }
@@ -70,7 +69,8 @@ struct Device : ibv_device {
     }
 };
 
-/// An eventfd(2) that counts the pending events. The program can wait for them with poll(2).
+/// An eventfd(2) whose counter is the number of queued events. A program can wait for events with
+/// poll(2).
 class EventDescriptor {
   public:
     EventDescriptor() = default;
@@ -81,14 +81,14 @@ class EventDescriptor {
     /// Creates the descriptor. Returns 0 or an errno, such as EMFILE.
     [[nodiscard]] int open() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_; }
-    /// Adds one event.
+    /// Increments the number of events.
     void raise() noexcept;
-    /// Removes one event, and blocks until there is one. 0, or an errno: EAGAIN (there is no event
-    /// and the program made the descriptor non-blocking), EINTR. Call it without Process::lock.
-    /// It is a cancellation point of pthread_cancel(3), which unwinds the stack, so it cannot be
-    /// noexcept. A cancelled call removes nothing.
+    /// Waits until the number of events is not 0, and decrements it. Returns 0 or an errno: EAGAIN
+    /// (there is no event, and the program has made the descriptor non-blocking), EINTR. The caller
+    /// must not hold Process::lock. The function is not noexcept, because pthread_cancel(3) can
+    /// unwind the stack here. A cancelled call does not decrement the number.
     [[nodiscard]] int take() const;
-    /// Removes one event if the program has not read it yet. Never blocks.
+    /// Decrements the number of events, unless it is already 0. Does not block.
     void retract() const noexcept;
 
   private:
@@ -99,41 +99,40 @@ struct DeviceFile; // defined in device_file.hpp
 
 struct Context : verbs_context {
     Device* device = nullptr;
-    /// The open device. Contexts that ibv_import_device() creates from cmd_fd of this context share
-    /// it.
+    /// The open device file. ibv_import_device() creates further contexts that share it.
     std::shared_ptr<DeviceFile> file;
     EventDescriptor async;
     std::deque<ibv_async_event> async_events;
-    /// Number of objects of this context that are not destroyed.
+    /// Number of objects that belong to this context.
     unsigned users = 0;
-    /// The device has failed (IBV_EVENT_DEVICE_FATAL): calls fail with EIO.
+    /// Whether the device has failed (IBV_EVENT_DEVICE_FATAL). Verbs then fail with EIO.
     bool dead = false;
 };
 
-/// The softverbs object behind a handle. Null when the handle belongs to the real libibverbs.
+/// Return the softverbs object of a handle, or null if the handle belongs to the real libibverbs.
 [[nodiscard]] Device* ours(ibv_device* device) noexcept;
 [[nodiscard]] Context* ours(ibv_context* context) noexcept;
 
-/// Queues an asynchronous event and makes async_fd readable.
+/// Adds an asynchronous event to the queue of the context, and makes async_fd readable.
 void raise_event(Context& context, const ibv_async_event& event);
 
-/// A protection domain or a parent domain (parent_domain.hpp).
+/// A protection domain, or a parent domain (see parent_domain.hpp).
 struct Pd : ibv_pd {
     Pd() : ibv_pd{} {}
     Pd(const Pd&) = delete;
     Pd& operator=(const Pd&) = delete;
     ~Pd() = default;
     unsigned users = 0;
-    /// The protection domain that access is checked against. For a parent domain, the protection
-    /// domain that it was created from; for an imported one, the original; otherwise this object.
+    /// The protection domain for access checks. For a parent domain, the protection domain of which
+    /// it was made. For an imported protection domain, the original. Otherwise, this object.
     Pd* protection = this;
-    /// Whether ibv_import_pd() created this object.
+    /// Whether the object was created by ibv_import_pd().
     bool imported = false;
 
     [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this && !imported; }
 };
 
-/// Converts a handle that belongs to softverbs. The function does not check that.
+/// Convert a handle to the object. The handle must belong to softverbs.
 [[nodiscard]] inline Context& context_of(ibv_context* context) noexcept {
     return *static_cast<Context*>(verbs_get_ctx(context));
 }

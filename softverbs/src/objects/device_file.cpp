@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<char, 16> magic{'s', 'o', 'f', 't', 'v', 'e', 'r', 'b',
                                      's', ' ', 'd', 'e', 'v', 'i', 'c', 'e'};
 
-/// Contents of the memfd behind a device descriptor.
+/// The contents of the memfd that make_device_descriptor() creates.
 struct Contents {
     std::array<char, 16> magic;
     std::uint32_t device;
@@ -43,7 +43,8 @@ int make_device_descriptor(const Device& device) noexcept {
 
 std::optional<unsigned> device_of_descriptor(int fd) noexcept {
     Contents contents{};
-    // Only a memfd has seals. Reading from another file or device could block or consume data.
+    // Only a memfd has seals. Other files are not read, because pread(2) could block or consume
+    // data.
     if (::fcntl(fd, F_GET_SEALS) < 0 ||
         ::pread(fd, &contents, sizeof contents, 0) != sizeof contents || contents.magic != magic) {
         return std::nullopt;

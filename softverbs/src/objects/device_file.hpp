@@ -11,31 +11,32 @@
 
 namespace softverbs {
 
-/// Identifies the open file of a descriptor. All duplicates of the descriptor have the same
-/// identity.
+/// The device and inode number of a file. All duplicates of a descriptor have the same identity.
 struct FileIdentity {
     dev_t device = 0;
     ino_t number = 0;
     bool operator==(const FileIdentity&) const = default;
 };
 
-/// An open device. All contexts whose cmd_fd is a duplicate of the same descriptor share it and its
-/// objects.
+/// An open device file, which is shared by all contexts whose cmd_fd is a duplicate of one
+/// descriptor. These contexts can import each other's objects.
 struct DeviceFile {
     Device* device = nullptr;
     FileIdentity identity;
-    /// The descriptor was received from another process, whose objects are not available here.
+    /// Whether the descriptor came from another process. The objects of that process cannot be
+    /// imported.
     bool of_other_process = false;
     std::vector<Pd*> pds;
     std::vector<std::unique_ptr<Pd>> imported_pds;
 };
 
-/// Creates a descriptor for ibv_context::cmd_fd. It identifies the device in every process to which
-/// it is passed. Returns a negative value and sets errno on failure.
+/// Creates a descriptor for ibv_context::cmd_fd. If it is passed to another process, that process
+/// finds the same device. Returns a negative value and sets errno on failure.
 [[nodiscard]] int make_device_descriptor(const Device& device) noexcept;
-/// Returns the index of the device that a descriptor from make_device_descriptor() identifies.
+/// Returns the index of the device for which make_device_descriptor() has created @p fd. Returns no
+/// value for other descriptors.
 [[nodiscard]] std::optional<unsigned> device_of_descriptor(int fd) noexcept;
-/// Returns no value if @p fd is not an open descriptor.
+/// Returns the identity of the file of @p fd. Returns no value if @p fd is not an open descriptor.
 [[nodiscard]] std::optional<FileIdentity> identity_of(int fd) noexcept;
 
 } // namespace softverbs

@@ -21,21 +21,21 @@ std::vector<DeviceMemory*>& allocations() {
     return *all;
 }
 
-/// Rounds a length up to a multiple of @p granule. 0: the result would overflow.
+/// Rounds @p length up to a multiple of @p granule. Returns 0 on overflow.
 std::size_t round_up(std::size_t length, std::size_t granule) {
     const std::size_t rest = granule > 1 ? length % granule : 0;
     const std::size_t rounded = rest == 0 ? length : length + (granule - rest);
     return rounded < length ? 0 : rounded;
 }
 
-/// Returns the bytes of an allocation to the device. The allocation can no longer be imported.
+/// Subtracts the allocation from the device memory in use. It can no longer be imported.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
     memory.device->dm_used -= memory.consumed;
     std::erase(allocations(), &memory);
 }
 
-/// Frees the allocation when no handle and no memory region refers to it any more.
+/// Frees the allocation if no ibv_dm and no memory region uses it.
 void let_go(DeviceMemory& memory) noexcept {
     if (memory.holders != 0 || memory.regions != 0) {
         return;
@@ -48,8 +48,8 @@ void let_go(DeviceMemory& memory) noexcept {
     release(mapping);
 }
 
-/// Checks the arguments of a copy: 0, or EIO (the device has failed), EFAULT (out of bounds),
-/// EINVAL (not aligned).
+/// Checks the arguments of a copy. Returns 0 or an errno: EIO (the device has failed), EFAULT (the
+/// range exceeds the allocation), EINVAL (the range is not aligned).
 int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
     const std::size_t granule = std::max<std::size_t>(device_of(dm).rules.dm_copy_granule, 1);
     if (context_of(dm).dead) {
@@ -89,8 +89,7 @@ int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t lengt
 
 void set_copy_functions(Dm& dm, const Device& device) {
     if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
-        // Simulates function pointers that a provider has not initialised: not null, and not
-        // callable.
+        // Invalid pointers that are not null, as in a provider that does not initialize them.
         dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
         dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
     } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {
@@ -99,7 +98,7 @@ void set_copy_functions(Dm& dm, const Device& device) {
     }
 }
 
-/// Creates an ibv_dm for an allocation. Returns null if there is no memory.
+/// Creates an ibv_dm that refers to the allocation. Returns null if there is no memory.
 Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
     std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
     if (!dm) {
@@ -126,8 +125,8 @@ void drop_handle(Dm& dm) {
     let_go(memory);
 }
 
-/// Checks the attributes of ibv_alloc_dm(). Returns 0 or an errno. Stores in @p consumed the number
-/// of bytes that the allocation takes of max_dm_size.
+/// Checks the attributes of ibv_alloc_dm(). Returns 0 or an errno. Stores in @p consumed how many
+/// bytes of max_dm_size the allocation uses.
 int check_allocation(const Device& device, const ibv_alloc_dm_attr& attributes,
                      std::size_t& consumed) {
     const std::size_t most = device.attributes.max_dm_size;
@@ -156,7 +155,7 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
     if (!memory) {
         return fail(ENOMEM);
     }
-    // The size is a whole number of pages, as for every dma-buf.
+    // A dma-buf has a size in whole pages, so the memfd has one, too.
     memory->mapping = make_memory("softverbs-dm", round_up(attributes.length, page_size()));
     if (memory->mapping == nullptr) {
         return nullptr;

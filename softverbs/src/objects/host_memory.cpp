@@ -25,8 +25,8 @@ bool can_populate() noexcept {
     return answer;
 }
 
-/// Fallback for kernels before Linux 5.14, which have no MADV_POPULATE_*: checks only that the
-/// range is mapped, without touching its pages.
+/// Checks that the range is mapped, without access to its pages. Used with kernels before Linux
+/// 5.14, which do not have MADV_POPULATE_READ.
 bool is_mapped(std::uintptr_t first, std::uintptr_t end) noexcept {
     std::array<unsigned char, 4096> present{};
     const std::uintptr_t step = present.size() * page_size();
@@ -54,7 +54,7 @@ bool populate(const void* address, std::size_t length, bool write) noexcept {
     if (length == 0) {
         return true;
     }
-    // The range wraps around the end of the address space.
+    // The range exceeds the end of the address space.
     if (end <= start) {
         return false;
     }

@@ -28,7 +28,8 @@ std::uint32_t mix(std::uint32_t value) {
 
 KeyTable::KeyTable() : entries_(64) {
     if (::getrandom(secrets_, sizeof secrets_, GRND_NONBLOCK) != sizeof secrets_) {
-        // A predictable seed is acceptable: keys detect mistakes and are not a security boundary.
+        // Without random numbers, the keys are predictable. This is acceptable, because keys detect
+        // errors and do not protect against attackers.
         timespec now{};
         ::clock_gettime(CLOCK_REALTIME, &now);
         std::uint32_t seed = mix(static_cast<std::uint32_t>(::getpid()));
@@ -72,8 +73,8 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // Linear probing: move an entry that follows the hole into the hole, if a search for this entry
-    // would stop at the hole.
+    // Close the gap: move each following entry to the gap, if the search for this entry would end
+    // at the gap.
     for (std::size_t next = (hole + 1) & mask; entries_[next].name != 0; next = (next + 1) & mask) {
         const std::size_t home = entries_[next].name & mask;
         if (((next - home) & mask) >= ((next - hole) & mask)) {
@@ -89,8 +90,7 @@ Grant* KeyTable::owner(std::uint32_t key) const noexcept {
 }
 
 Grant* KeyTable::find(std::uint32_t key) const noexcept {
-    // Most entries are at the first index at which a search for their name begins. A free entry has
-    // no grant.
+    // Most entries are at the first position of the search. A free entry has a null grant.
     const std::uint32_t name = key >> variant_bits;
     const Entry& first = entries_[name & (entries_.size() - 1)];
     Grant* const grant = first.name == name ? first.grant : owner(key);
@@ -99,8 +99,7 @@ Grant* KeyTable::find(std::uint32_t key) const noexcept {
 
 std::uint32_t KeyTable::next_key() noexcept {
     const std::uint32_t number = counter_++;
-    // The counter produces every index once before it repeats one. A repeated index usually has
-    // another variant.
+    // All indices are used once before the first one is used again, usually with another variant.
     const std::uint32_t variant = mix(number ^ secrets_[0]) >> (32U - variant_bits);
     return permute(number & name_mask) << variant_bits | variant;
 }
@@ -108,7 +107,7 @@ std::uint32_t KeyTable::next_key() noexcept {
 std::uint32_t KeyTable::permute(std::uint32_t number) const noexcept {
     std::uint32_t left = number >> half_bits;
     std::uint32_t right = number & half_mask;
-    // Permute the names with a Feistel network, so that consecutive keys look random.
+    // A Feistel network permutes the indices, so that consecutive keys look random.
     for (const std::uint32_t secret : secrets_) {
         const std::uint32_t next = left ^ (mix(right + secret) & half_mask);
         left = right;

@@ -9,22 +9,22 @@ namespace softverbs {
 
 struct Grant;
 
-/// Maps an lkey or rkey to its memory region or window. Keys look random and differ between
-/// processes. A key is not reused for a long time, so a stale key matches nothing.
+/// The lkeys and rkeys of all memory regions and windows. Keys look random and differ between
+/// processes. A freed key is not reused soon, so that the use of a stale key is detected.
 ///
-/// As in hardware, the upper 24 bits of a key are the index of an entry and the lower 8 bits are a
-/// variant. A memory window gets another variant each time it is bound.
+/// As in hardware, the upper 24 bits of a key are an index and the lower 8 bits are a variant. Each
+/// time a memory window is bound, its key gets another variant.
 class KeyTable {
   public:
     KeyTable();
-    /// Allocates a key for @p grant. The caller stores the key in grant.key; find() does not return
-    /// the grant before that. 0: out of memory, or all keys are in use.
+    /// Allocates a key for @p grant. The caller must store it in grant.key; find() returns the
+    /// grant only after that. Returns 0 if there is no memory or all keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
-    /// The grant with exactly this key; null: there is none.
+    /// Returns the grant with this key, or null.
     [[nodiscard]] Grant* find(std::uint32_t key) const noexcept;
-    /// Returns the grant whose table entry this key names, even if the variant (the low 8 bits) of
-    /// the key differs; null: there is none.
+    /// Returns the grant whose key has the same index, even if the variant (the low 8 bits)
+    /// differs. Returns null if there is none.
     [[nodiscard]] Grant* owner(std::uint32_t key) const noexcept;
     template <class Function>
     void for_each(const Function& function) const {
@@ -42,12 +42,14 @@ class KeyTable {
     };
     [[nodiscard]] std::uint32_t next_key() noexcept;
     [[nodiscard]] std::uint32_t permute(std::uint32_t number) const noexcept;
-    /// Index of the entry with this name, or of the free entry where it would be inserted.
+    /// Returns the position of the entry with this name, or of the free entry at which it can be
+    /// inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
 
-    /// Open addressing with linear probing. The size is a power of two, and at most half of the
-    /// entries are used. Names are random, so a name is its own hash.
+    /// A hash table with linear probing. Its size is a power of two, and at most half of the
+    /// entries are used. A name (the upper 24 bits of a key) is random, so it is its own hash
+    /// value.
     std::vector<Entry> entries_;
     std::size_t used_ = 0;
     std::uint32_t counter_ = 0;

@@ -10,8 +10,8 @@
 
 namespace softverbs {
 
-/// A mutex for std::unique_lock. Without contention, locking takes a few instructions, where a
-/// std::mutex takes about sixty. Each verbs call of the data path locks it.
+/// A mutex for std::unique_lock. Each verb of the data path locks it. Without contention, this
+/// takes a few instructions; std::mutex takes about sixty.
 class Lock {
   public:
     void lock() noexcept {
@@ -34,7 +34,7 @@ class Lock {
     using State = std::uint32_t;
     static constexpr State unlocked = 0;
     static constexpr State locked = 1;
-    /// Locked, and another thread may be sleeping until the lock is released.
+    /// The mutex is locked, and other threads may be waiting for it.
     static constexpr State contended = 2;
 
     [[gnu::noinline, gnu::cold]] void wait() noexcept {

@@ -23,7 +23,7 @@
 namespace softverbs {
 namespace {
 
-/// Identifies the memory behind a descriptor: device and inode number.
+/// The device and inode number of the file, which identify the memory.
 using Identity = std::pair<dev_t, ino_t>;
 
 struct Entry : Mapping {
@@ -44,7 +44,8 @@ struct Entry : Mapping {
 
 using Registry = std::multimap<Identity, std::unique_ptr<Entry>>;
 
-/// The registry is never destroyed: threads may still use the mappings while the process exits.
+/// All mappings. The object is never destroyed, because threads may use mappings while the process
+/// exits.
 Registry& registry() {
     static auto* const mappings = new Registry;
     return *mappings;
@@ -66,8 +67,8 @@ struct Descriptor {
     bool open_for_writing;
 };
 
-/// Returns whether the link of the descriptor in /proc/self/fd has the name of a memfd. Returns
-/// true if /proc is not mounted.
+/// Returns whether the descriptor has the name of a memfd in /proc/self/fd. Returns true if /proc
+/// is not mounted.
 bool is_named_as_memfd(int fd) {
     std::array<char, 32> path{};
     std::array<char, 16> target{};
@@ -77,11 +78,11 @@ bool is_named_as_memfd(int fd) {
            std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with("/memfd:");
 }
 
-/// Fills in @p out. Returns 0 or an errno.
+/// Stores the properties of a descriptor in @p out. Returns 0 or an errno.
 int describe_descriptor(int fd, Descriptor& out) {
     struct stat status {};
     struct statfs system {};
-    // The kernel's dma-buf importers reject O_PATH descriptors as well.
+    // Reject O_PATH descriptors, as the kernel does when it imports a dma-buf.
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || (flags & O_PATH) != 0) {
         return EBADF;
@@ -99,8 +100,8 @@ int describe_descriptor(int fd, Descriptor& out) {
         out.length = end > 0 ? static_cast<std::size_t>(end) : 0;
         return end > 0 ? 0 : EINVAL;
     }
-    // Files of tmpfs have seals as well. Unlike memfds they have a directory entry, or, when
-    // deleted, another name in /proc.
+    // Files in tmpfs have seals, too. But they have a link count, or, after they were deleted,
+    // another name in /proc/self/fd.
     if (!S_ISREG(status.st_mode) || status.st_nlink != 0 || ::fcntl(fd, F_GET_SEALS) < 0 ||
         !is_named_as_memfd(fd)) {
         return EINVAL;
@@ -115,7 +116,7 @@ int describe_descriptor(int fd, Descriptor& out) {
 Mapping* find(const Descriptor& descriptor, bool writable) {
     const auto [first, last] = registry().equal_range(descriptor.identity);
     for (auto entry = first; entry != last; ++entry) {
-        // A mapping made before a memfd grew is too short.
+        // A memfd can grow. A mapping that was made before is too short.
         if (entry->second->writable == writable && entry->second->length == descriptor.length) {
             return entry->second.get();
         }
@@ -123,8 +124,7 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
     return nullptr;
 }
 
-/// Maps entry->fd and adds it to the registry with one user. Returns null and sets errno on
-/// failure.
+/// Maps entry->fd and adds the mapping to the registry. On failure, returns null and sets errno.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     void* const data = ::mmap(nullptr, entry->length, protection, MAP_SHARED, entry->fd, 0);
@@ -141,8 +141,8 @@ Mapping* enter(std::unique_ptr<Entry> entry) {
     }
 }
 
-/// Returns a mapping with one more user: an existing one of the same memory, or a new one. Returns
-/// null and sets errno on failure.
+/// Returns an existing mapping of the memory, or creates one. Adds one user. On failure, returns
+/// null and sets errno.
 Mapping* map(const Descriptor& descriptor, bool writable) {
     if (Mapping* const mapping = find(descriptor, writable)) {
         retain(*mapping);
@@ -182,10 +182,10 @@ Mapping* map_descriptor(int fd, bool write) {
     if (process().faults.dmabufs_unmappable()) {
         return fail(EINVAL);
     }
-    // The mapping is writable whenever the descriptor permits it, so that regions with and without
-    // write access share one mapping.
+    // Map the memory for writing if the descriptor permits it. Then regions with and without write
+    // access can share the mapping.
     Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;
-    // mmap(2) fails with EPERM if the memfd has F_SEAL_WRITE.
+    // If the memfd has F_SEAL_WRITE, mmap(2) fails with EPERM. Then map it read-only.
     if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) {
         mapping = map(descriptor, false);
     }

@@ -19,7 +19,7 @@ constexpr unsigned host_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_AC
                                  IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB;
 constexpr unsigned dmabuf_access =
     IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_RELAXED_ORDERING;
-/// Access flags that require writable memory, as in the kernel's ib_access_writable().
+/// The access flags that require writable memory, as in the kernel's ib_access_writable().
 constexpr unsigned writing_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
@@ -51,20 +51,22 @@ int check_host_access(const Device& device, unsigned access) {
     return (access & IBV_ACCESS_ON_DEMAND) == 0 || on_demand ? 0 : EOPNOTSUPP;
 }
 
-/// Returns whether a range contains no page: its length is 0 and its start is page-aligned. The
-/// kernel pins the page of a range of length 0 that starts within a page, and returns EINVAL
-/// without a page (ib_umem_get(), ib_umem_dmabuf_get()).
+/// Returns whether the length is 0 and the start is page-aligned. The kernel rejects such a range
+/// with EINVAL, because it contains no page. If the start is not page-aligned, the kernel pins one
+/// page (ib_umem_get(), ib_umem_dmabuf_get()).
 bool has_no_page(std::uint64_t start, std::size_t length) {
     return length == 0 && start % page_size() == 0;
 }
 
-/// populate() without the lock: it takes long for large regions, and programs intercept madvise(2).
+/// Calls populate() without Process::lock. It is slow for large regions, and a program may
+/// intercept madvise(2) and call verbs there.
 bool populate_unlocked(const void* address, std::size_t length, bool write) {
     const Unlocked unlocked;
     return populate(address, length, write);
 }
 
-/// Checks and pins the memory of a region. Returns 0 or an errno. Releases the lock while it runs.
+/// Checks that the memory of a region exists, and faults in its pages. Returns 0 or an errno.
+/// Releases Process::lock temporarily.
 int check_host_memory(const Device& device, const void* address, std::size_t length,
                       unsigned access) {
     const bool on_demand = (access & IBV_ACCESS_ON_DEMAND) != 0;
@@ -80,8 +82,8 @@ int check_host_memory(const Device& device, const void* address, std::size_t len
     return populate_unlocked(address, std::max<std::size_t>(length, 1), write) ? 0 : EFAULT;
 }
 
-/// Finds the memory of a dma-buf: maps it for the CPU, or finds the CUDA memory at @p iova. False
-/// and errno on failure.
+/// Maps a dma-buf for the CPU, or, if this is not possible, finds CUDA memory at the address @p
+/// iova. On failure, returns false and sets errno.
 bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                  bool write) {
     mr.mapping = map_descriptor(fd, write);
@@ -94,7 +96,7 @@ bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t
         errno = EINVAL;
         return false;
     }
-    // The exporter may not implement mmap(2). The memory may still be CUDA memory at the address
+    // If the exporter does not support mmap(2), the memory may be CUDA memory whose address is
     // iova.
     if (errno == EINVAL && lies_within(offset, length, length_of_descriptor(fd))) {
         mr.cuda = find_cuda_memory(iova, length);
@@ -137,8 +139,8 @@ Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd) {
 
 namespace {
 
-/// Registers the whole address space for implicit on-demand paging. Each work request faults in the
-/// pages that it uses.
+/// Registers the whole address space, for implicit on-demand paging. Pages are faulted in when a
+/// work request uses them.
 Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
     const Device& device = device_of(pd);
     const bool supported =
@@ -156,7 +158,7 @@ Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
     }
     mr->length = SIZE_MAX;
     mr->grant.access = access;
-    // The region omits the first page, because a null base address marks a null region.
+    // The region starts at the second page, because a null base address means a null region.
     mr->grant.iova = page_size();
     mr->grant.length = SIZE_MAX - page_size();
     mr->grant.base = reinterpret_cast<std::byte*>(page_size());
@@ -170,7 +172,7 @@ Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, u
     if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX) {
         return reg_implicit_mr(pd, iova, access);
     }
-    // The kernel checks this for zero-based regions as well.
+    // As in the kernel, this check also applies to zero-based regions.
     if (!has_same_page_offset(reinterpret_cast<std::uintptr_t>(address), iova)) {
         return fail(EINVAL);
     }
@@ -215,7 +217,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         !has_same_page_offset(offset, iova)) {
         return fail(EINVAL);
     }
-    // A driver rejects access flags that it does not support before it checks the descriptor.
+    // Drivers check the access flags before the descriptor.
     if ((access & device.rules.dmabuf_refused_access) != 0) {
         return fail(EOPNOTSUPP);
     }
@@ -235,7 +237,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         release(mr->mapping);
         return fail(device.rules.dmabuf_attach_error);
     }
-    // libibverbs also stores the offset in ibv_mr::addr.
+    // libibverbs also stores the offset, not an address, in ibv_mr::addr.
     mr->addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
     mr->length = length;
     mr->mapping_offset = offset;
@@ -250,14 +252,14 @@ Mr* alloc_null_mr(Pd& pd) {
     if (!mr) {
         return fail(ENOMEM);
     }
-    // A null region has no rkey, and every local address is valid in it.
+    // A null region has no rkey. All addresses are valid for its lkey.
     mr->grant.access = IBV_ACCESS_LOCAL_WRITE;
     mr->grant.length = SIZE_MAX;
     return enlist(std::move(mr), pd);
 }
 
 int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int access) {
-    // libibverbs checks these arguments before it calls the driver.
+    // libibverbs checks these arguments itself, and returns IBV_REREG_MR_ERR_INPUT.
     const bool new_translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -319,7 +321,7 @@ int dereg_mr(Mr& mr) {
     Mapping* const mapping = mr.mapping;
     DeviceMemory* const device_memory = mr.device_memory;
     delete &mr;
-    // These release the lock.
+    // Both functions release Process::lock temporarily, so the region is freed before.
     release(mapping);
     if (device_memory != nullptr) {
         end_region(*device_memory);
@@ -344,7 +346,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
     }
     for (const ibv_sge& entry : entries) {
         const Grant* const grant = process().keys.find(entry.lkey);
-        // The advice applies to dma-buf and on-demand regions only, not to pinned memory.
+        // The advice is valid for dma-buf regions and on-demand regions. Other regions are pinned.
         if (grant == nullptr || grant->is_window ||
             (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
             return ENOENT;

@@ -10,18 +10,19 @@
 namespace softverbs {
 namespace {
 
-/// IBV_ACCESS_LOCAL_WRITE is accepted and has no effect, as with libmlx5: a window has no lkey.
+/// The access flags of a window. IBV_ACCESS_LOCAL_WRITE is accepted, as in libmlx5, but has no
+/// effect, because a window has no lkey.
 constexpr unsigned window_access = remote_access | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE;
-/// The variant bits of a key: ibv_inc_rkey() changes no others.
+/// The bits of a key that ibv_inc_rkey() changes.
 constexpr std::uint32_t variant_mask = 0xff;
 
-/// Returns the queue pair that a type 2 window is bound to, or null.
+/// Returns the queue pair on which a type 2 window is bound. Returns null for other grants.
 Qp* queue_pair_of(const Grant& grant) {
     Qp* const qp = grant.qp_number != 0 ? process().qps.find(grant.qp_number) : nullptr;
     return qp != nullptr && qp->number() == grant.qp_number ? qp : nullptr;
 }
 
-/// Unbinds a window: its key gives no access afterwards.
+/// Unbinds a window. Its key then gives no access.
 void unbind(Grant& grant) {
     if (grant.mr == nullptr) {
         return;
@@ -33,7 +34,7 @@ void unbind(Grant& grant) {
     grant = {.pd = grant.pd, .is_window = true};
 }
 
-/// Returns whether a window may be bound to this part of a region.
+/// Returns whether a window with these attributes may be bound to the region.
 bool permits(const Mr& mr, const ibv_mw_bind_info& info) {
     const Grant& grant = mr.grant;
     const unsigned access = info.mw_access_flags;
@@ -84,8 +85,8 @@ int dealloc_mw(Mw& mw) {
 }
 
 bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey) {
-    // The window may have been deallocated since the request was posted. Then the entry of its key
-    // belongs to no window or to another one, and @p mw must not be accessed.
+    // The window may have been deallocated since the request was posted. Then its key belongs to no
+    // window or to another window, and @p mw is a dangling reference.
     if (process().keys.owner(rkey) != &mw.grant) {
         return false;
     }

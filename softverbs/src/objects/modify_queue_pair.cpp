@@ -14,19 +14,19 @@ constexpr unsigned max_timer = 31;  // a 5-bit field
 constexpr unsigned max_retries = 7; // a 3-bit field
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
-/// Returns whether the device supports a rate limit for queue pairs of this type.
+/// Returns whether the device supports rate limits for this type of queue pair.
 bool can_be_limited(const Qp& qp) {
     const ibv_packet_pacing_caps& caps = device_of(qp.qp_base).attributes.packet_pacing_caps;
     return (caps.supported_qpts & (1U << qp.type())) != 0;
 }
 
-/// Whether the device supports this rate. 0 means no limit.
+/// Returns whether the device supports this rate limit. 0 means that the rate is not limited.
 bool is_rate(const Device& device, std::uint32_t rate) {
     const ibv_packet_pacing_caps& caps = device.attributes.packet_pacing_caps;
     return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
 }
 
-/// Checks the values of all attributes that the mask names.
+/// Checks the values of the attributes in the mask.
 class Checker {
   public:
     Checker(Qp& qp, const ibv_qp_attr& attributes, int mask)
@@ -123,8 +123,8 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_RATE_LIMIT, to.rate_limit, from.rate_limit);
 }
 
-/// Returns the queue pair to the state after creation: removes all posted work requests without
-/// completions, and its completions that were not polled.
+/// Resets a queue pair to its state after creation. Removes its work requests and its completions
+/// that were not polled. The removed requests get no completions.
 void reset(Qp& qp) {
     qp.current_state = IBV_QPS_RESET;
     qp.sends.clear();
@@ -149,7 +149,7 @@ void reset(Qp& qp) {
 } // namespace
 
 int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
-    // libmlx5 rejects burst parameters for a queue pair without a rate limit.
+    // As libmlx5, reject burst parameters without a rate limit.
     if (limit.comp_mask != 0 ||
         ((limit.max_burst_sz != 0 || limit.typical_pkt_sz != 0) && limit.rate_limit == 0)) {
         return EINVAL;

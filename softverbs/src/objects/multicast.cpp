@@ -35,7 +35,7 @@ auto find(const Qp& qp, const ibv_gid& gid, std::uint16_t lid) {
     });
 }
 
-/// InfiniBand has LIDs of their own for multicast; Ethernet has no LIDs.
+/// Returns whether the LID is a multicast LID. Ethernet ports have no LIDs, so any value is valid.
 bool is_multicast_lid(const Qp& qp, std::uint16_t lid) {
     constexpr std::uint16_t first = 0xc000;
     constexpr std::uint16_t permissive = 0xffff;

@@ -42,7 +42,7 @@ ParentDomain* alloc_parent_domain(Context& context, const ibv_parent_domain_init
     }
     auto made = std::make_unique<ParentDomain>();
     made->context = &context.context;
-    // ibv_initialize_parent_domain() of libibverbs also copies the handle.
+    // libibverbs also copies the handle, in ibv_initialize_parent_domain().
     made->handle = attributes.pd->handle;
     made->protection = static_cast<Pd*>(attributes.pd)->protection;
     made->td = static_cast<Td*>(attributes.td);

@@ -12,16 +12,16 @@
 
 namespace softverbs {
 
-/// A thread domain. The program promises that only one thread at a time uses the objects in it.
-/// softverbs does not use this promise, and only counts the parent domains that refer to the
-/// object.
+/// A thread domain. The program guarantees that only one thread at a time uses objects of the
+/// domain. softverbs does not use this guarantee. It only counts the parent domains that use the
+/// thread domain.
 struct Td : ibv_td {
     Td() : ibv_td{} {}
     unsigned users = 0;
 };
 
-/// A parent domain: a protection domain with an optional thread domain and an optional allocator
-/// for queue memory.
+/// A parent domain: a protection domain, with an optional thread domain and optional functions that
+/// allocate the memory of queues.
 struct ParentDomain : Pd {
     Td* td = nullptr;
     decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
@@ -33,20 +33,20 @@ struct ParentDomain : Pd {
     }
 };
 
-// The functions below implement the verbs of the same name. The caller holds Process::lock; see
-// memory.hpp.
+// These functions implement verbs of similar names. The caller holds Process::lock; see memory.hpp.
 [[nodiscard]] Td* alloc_td(Context& context, const ibv_td_init_attr& attributes);
 [[nodiscard]] int dealloc_td(Td& td);
 [[nodiscard]] ParentDomain* alloc_parent_domain(Context& context,
                                                 const ibv_parent_domain_init_attr& attributes);
-/// Frees a parent domain. Returns 0, or EBUSY if queues use it.
+/// Implements ibv_dealloc_pd() for a parent domain. Returns 0, or EBUSY if queues use it.
 [[nodiscard]] int dealloc_parent_domain(ParentDomain& domain);
 
-/// Memory for the rings of one queue, from the allocator of its parent domain. Empty when the queue
-/// has no parent domain with an allocator, or when the allocator returns IBV_ALLOCATOR_USE_DEFAULT.
+/// Memory for the work requests of a queue, which the allocator of the parent domain provides.
+/// Empty if the queue has no parent domain, if there is no allocator, or if it returns
+/// IBV_ALLOCATOR_USE_DEFAULT.
 ///
-/// The allocator is a callback of the program and may call verbs, so obtain() and the destructor
-/// must run without Process::lock.
+/// obtain() and the destructor call functions of the program, which may call verbs. Therefore the
+/// caller must not hold Process::lock.
 class QueueMemory {
   public:
     QueueMemory() = default;
@@ -62,9 +62,10 @@ class QueueMemory {
         return *this;
     }
 
-    /// Calls the allocator. Returns 0 or ENOMEM.
+    /// Allocates @p size bytes with the allocator of the parent domain @p pd. Returns 0 or ENOMEM.
     [[nodiscard]] int obtain(ibv_pd* pd, std::size_t size, std::uint64_t type);
-    /// Returns the next @p size bytes, aligned for any type. Empty when fewer bytes are left.
+    /// Returns the next @p size bytes of the memory, aligned for all types. Returns an empty span
+    /// if fewer bytes remain.
     [[nodiscard]] std::span<std::byte> take(std::size_t size) noexcept;
 
   private:
@@ -74,7 +75,7 @@ class QueueMemory {
     std::size_t used_ = 0;
 };
 
-/// Number of bytes that take() uses for an object of @p size bytes.
+/// Returns the number of bytes by which take() reduces the remaining memory.
 [[nodiscard]] constexpr std::size_t aligned_size(std::size_t size) noexcept {
     constexpr std::size_t alignment = alignof(std::max_align_t);
     return (size + alignment - 1) / alignment * alignment;

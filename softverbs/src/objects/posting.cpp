@@ -26,7 +26,7 @@ constexpr unsigned unreliable_opcodes =
 constexpr unsigned atomic_opcodes =
     bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
 constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) | atomic_opcodes;
-/// Opcodes that do not transfer data.
+/// Opcodes that transfer no data.
 constexpr unsigned local_opcodes = bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 
 constexpr unsigned known_flags =
@@ -36,7 +36,7 @@ bool is_one_of(ibv_wr_opcode opcode, unsigned set) noexcept {
     return opcode >= 0 && opcode <= IBV_WR_ATOMIC_WRITE && (bit(opcode) & set) != 0;
 }
 
-/// Copies the fields of the work request that its opcode uses.
+/// Copies the members of the work request that are specific to its opcode.
 int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted) {
     switch (wanted.opcode) {
         case IBV_WR_SEND_WITH_INV:
@@ -62,7 +62,7 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
             request.swap = wanted.wr.atomic.swap;
             break;
         case IBV_WR_BIND_MW:
-            // Windows of type 1 are bound by ibv_bind_mw() only.
+            // Only ibv_bind_mw() can bind a type 1 window.
             if (wanted.bind_mw.mw == nullptr || wanted.bind_mw.mw->type != IBV_MW_TYPE_2) {
                 return EINVAL;
             }
@@ -83,7 +83,8 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
                : 0;
 }
 
-/// Copies the scatter/gather list or the inline data into the slot at @p position.
+/// Copies the scatter/gather list or the inline data of the work request to the slot at @p
+/// position.
 int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     SendRequest& request = qp.sends[position];
     if (is_one_of(wanted.opcode, local_opcodes)) {
@@ -116,7 +117,7 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     }
     std::byte* to = qp.inline_data(position);
     for (const ibv_sge& entry : entries) {
-        // The address of an empty entry may be undefined.
+        // Ignore entries of length 0, because their address may be invalid.
         if (entry.length != 0) {
             copy_bytes(to, reinterpret_cast<const std::byte*>(entry.addr), entry.length);
             to += entry.length;
@@ -125,9 +126,10 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     return 0;
 }
 
-/// Adds a request to the send queue if it is one of the most frequent requests: a send or a write
-/// on a connected queue pair, with one scatter/gather entry or with inline data. Otherwise, and for
-/// an invalid request, returns false; append() then adds the request or returns the error.
+/// Adds the most frequent kinds of requests to the send queue: sends and writes on RC and UC queue
+/// pairs, with one scatter/gather entry or inline data. Returns false for all other requests and
+/// for invalid requests. The caller then calls append(), which adds the request or returns an
+/// error.
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     constexpr unsigned simple_opcodes =
         datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -162,8 +164,8 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     }
     const bool writes =
         wanted.opcode == IBV_WR_RDMA_WRITE || wanted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    // All values are read before the first one is written, so that the compiler need not assume
-    // that the source and the destination overlap.
+    // Load all values before the first store. Otherwise the compiler must assume that a store
+    // changes the other values.
     const std::uint64_t wr_id = wanted.wr_id;
     const ibv_wr_opcode opcode = wanted.opcode;
     const unsigned flags = wanted.send_flags;
@@ -222,7 +224,7 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
     return 0;
 }
 
-/// Appends the requests of a list until one fails. @p request then points to the one that failed.
+/// Adds the requests of a list until one fails. @p request is then the request that failed.
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {
@@ -289,8 +291,8 @@ int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_
     }
     request.destination = static_cast<Ah*>(ah)->attributes;
     request.remote_qpn = remote_qpn;
-    // If the highest bit of the Q_Key is set, the queue pair's own Q_Key is used: this range is
-    // reserved for privileged programs.
+    // If the highest bit of the Q_Key is set, the Q_Key of the queue pair is used instead. The
+    // InfiniBand specification reserves these Q_Keys for privileged programs.
     request.remote_qkey = (remote_qkey & controlled) != 0 ? qp.attributes.qkey : remote_qkey;
     return 0;
 }
@@ -329,8 +331,8 @@ int post_send(ibv_qp* native, ibv_send_wr* request, ibv_send_wr** bad) {
 
 namespace {
 
-/// Returns whether the type is XRC. XRC queue pairs have no receive queue of their own, and an XRC
-/// target sends nothing.
+/// Returns whether the type is XRC. Requests cannot be posted to the receive queue of such queue
+/// pairs, because they have none.
 bool is_xrc(ibv_qp_type type) noexcept {
     return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
@@ -435,8 +437,8 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
         return EIO;
     }
     const int error = request_notification(Cq::of(native), solicited_only != 0);
-    // The program is going to block in ibv_get_cq_event() or in poll(2), and a call of poll(2)
-    // cannot be detected.
+    // After this call, the program usually blocks in ibv_get_cq_event() or poll(2). poll(2) cannot
+    // be detected, so assume now that the program will sleep.
     process().engine.program_sleeps();
     return error;
 }

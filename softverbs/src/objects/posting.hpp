@@ -13,23 +13,25 @@
 
 namespace softverbs {
 
-// Functions that ibv_post_send() and ibv_wr_*() share.
+// Functions that are used by both ibv_post_send() and the ibv_wr_*() functions.
 
-/// Locks out other threads that post. A queue pair without ibv_wr_*() needs no second lock:
-/// Process::lock is enough.
+/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete(), and locks them out.
+/// A queue pair without ibv_wr_*() functions does not need this lock, because Process::lock is
+/// sufficient.
 [[nodiscard]] inline std::unique_lock<std::mutex> lock_batch(Qp& qp) {
     return qp.extended ? std::unique_lock(qp.batch_lock) : std::unique_lock<std::mutex>();
 }
 
-/// Allocates the slots of the send queue, unless they exist. Returns 0 or ENOMEM. The caller holds
+/// Allocates the send queue, if this was not done. Returns 0 or ENOMEM. The caller holds
 /// Process::lock.
 [[nodiscard]] int allocate_sends(Qp& qp) noexcept;
-/// Allocates the buffers for inline data, unless they exist. Returns 0 or ENOMEM. The caller holds
-/// Process::lock.
+/// Allocates the buffers for inline data, if this was not done. Returns 0 or ENOMEM. The caller
+/// holds Process::lock.
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
-/// Checks whether a verb may post to the send queue. Returns 0, or EIO (the device has failed),
-/// EINVAL (the state is RESET, INIT or RTR), or the errno of a planned fault.
+/// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
+/// has failed), EINVAL (the state is RESET, INIT or RTR, or the queue pair is an XRC target), or
+/// the errno of a planned fault for @p verb.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
     if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
         return error;
@@ -43,17 +45,17 @@ namespace softverbs {
                ? EINVAL
                : 0;
 }
-/// Returns whether this type of queue pair supports the opcode. For an atomic, the device must
-/// support atomics too.
+/// Returns whether the type of the queue pair supports the opcode. Atomics must be supported by the
+/// device, too.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(ibv_wr_opcode opcode) noexcept;
 
-/// Stores the destination of a datagram. Returns 0 or EINVAL.
+/// Sets the destination of a datagram. Returns 0 or EINVAL.
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 
-/// Call this after requests were added to the send queue. Sends them, or flushes them if the queue
-/// is in an error state.
+/// Must be called after requests were added to the send queue. Sends them, or flushes them if the
+/// queue pair is in an error state.
 void added(Qp& qp);
 
 } // namespace softverbs

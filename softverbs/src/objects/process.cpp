@@ -19,8 +19,8 @@ namespace softverbs {
 
 namespace {
 
-// Handlers of pthread_atfork(). The child starts with Process::lock unlocked, and leaves the
-// connections to the parent.
+// Handlers for pthread_atfork(3). In the child process, Process::lock is not locked, and the
+// connections are closed because they belong to the parent process.
 void before_fork() {
     process().lock.lock();
 }
@@ -34,10 +34,10 @@ void after_fork_in_child() {
 }
 
 void at_exit() {
-    // exit(3) in a signal handler may have interrupted a verb that holds the lock, and that verb
-    // will not continue. The process then ends without the shutdown. Its peers detect the end
-    // because the kernel releases the lock file of the process, and the next process to start
-    // removes its files.
+    // exit(3) may have been called in a signal handler that interrupted a verb. This verb holds the
+    // lock and never continues. After 200 ms without the lock, the process ends without a shutdown.
+    // Its peers then detect its end by its closed sockets, and the next process that starts removes
+    // its files.
     control::stop();
     constexpr int attempts = 200;
     constexpr timespec between_attempts{0, 1'000'000};
@@ -51,7 +51,7 @@ void at_exit() {
 }
 
 Process* new_process() {
-    // Never freed: other threads may poll while the process exits.
+    // Never freed, because other threads may call verbs while the process exits.
     auto* const made = new Process;
     const Settings settings = settings_from_environment();
     made->network = settings.network;

@@ -23,49 +23,49 @@
 
 namespace softverbs {
 
-/// The state of softverbs in this process. One lock protects all of it: entry points take the lock,
-/// and the functions that they call expect it to be held. A function that waits for events releases
-/// the lock first.
+/// The state of softverbs in this process, which is protected by one lock. Entry points take the
+/// lock; the functions that they call expect that it is held. Functions that wait for events
+/// release it.
 struct Process {
     Lock lock;
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts;          // open contexts
     std::vector<Context*> orphaned_contexts; // closed before their objects were destroyed
-    /// Settings of the network between hosts. Without addresses, only processes on this host can be
-    /// reached.
+    /// Settings of the network between hosts. It is disabled if network.addresses is empty.
     fabric::NetworkSettings network;
     KeyTable keys;
     QpTable qps;
     Faults faults;
     Disorder disorder;
-    /// ibv_get_device_list() omits the devices of the real libibverbs.
+    /// Whether ibv_get_device_list() omits the devices of the real libibverbs.
     bool real_devices_hidden = false;
     softverbs_counters counters{};
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
     unsigned violations = 0;
     unsigned unacknowledged_events = 0;
-    /// The part of unacknowledged_events that belongs to ports and devices.
+    /// The number of unacknowledged_events that belong to ports or devices.
     unsigned unacknowledged_device_events = 0;
-    /// Returns whether planned faults or SOFTVERBS_DISORDER affect packets. The fast paths of the
-    /// engine cannot be used then.
+    /// Returns whether planned faults or SOFTVERBS_DISORDER affect packets. If so, the engine does
+    /// not use its fast paths.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
-    /// Last member, so that it is destroyed first: its thread uses the other members.
+    /// The thread of the engine uses the other members. Therefore the engine is the last member,
+    /// which is destroyed first.
     Engine engine;
 };
 
-/// Creates the only Process object and its devices, unless they exist. An invalid environment
-/// variable ends the process then, with a message on stderr.
+/// Creates the Process object and its devices, if they do not exist. If an environment variable is
+/// invalid, ends the process with a message on stderr.
 [[nodiscard]] Process& make_process();
 inline std::atomic<Process*> made_process = nullptr;
-/// The only Process object. The first call creates it.
+/// Returns the only Process object. Creates it in the first call.
 [[nodiscard]] inline Process& process() {
     Process* const made = made_process.load(std::memory_order_acquire);
     return made != nullptr ? *made : make_process();
 }
 
-/// Holds Process::lock in an entry point.
+/// Holds Process::lock during an entry point.
 class Guard {
   public:
     Guard() : lock_(process().lock) {}
@@ -74,10 +74,10 @@ class Guard {
     std::scoped_lock<Lock> lock_;
 };
 
-/// Releases Process::lock while the object exists. Entry points use it during slow system calls,
-/// and during calls that the program may intercept and call verbs from. Another thread can call
-/// verbs in the meantime, so the caller must first increment the reference count (users) of each
-/// object that it uses afterwards.
+/// Releases Process::lock while the object exists. It is used during slow system calls, and during
+/// calls that the program may intercept in order to call verbs. Other threads can call verbs during
+/// this time. Therefore the caller must increment the number of users of each object that it needs
+/// afterwards.
 class Unlocked {
   public:
     Unlocked() { process().lock.unlock(); }
@@ -86,9 +86,9 @@ class Unlocked {
     ~Unlocked() { process().lock.lock(); }
 };
 
-/// Sets errno and returns null.
+/// Sets errno. Returns null.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
-/// For an object that is still in use: counts a violation, sets errno, and returns EBUSY.
+/// Returns EBUSY and sets errno, because the object to be destroyed is in use. Counts a violation.
 [[nodiscard]] int busy() noexcept;
 
 } // namespace softverbs

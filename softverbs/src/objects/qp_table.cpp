@@ -5,8 +5,8 @@ namespace softverbs {
 
 std::uint32_t QpTable::insert(Qp& qp, unsigned slot) {
     std::uint32_t index = 0;
-    // Unused numbers come first: a packet in flight could still carry the number of a destroyed
-    // queue pair.
+    // Use new indices before freed ones, because packets for a destroyed queue pair may still be in
+    // flight.
     if (qps_.size() < qp_index_limit) {
         index = static_cast<std::uint32_t>(qps_.size());
         qps_.push_back(&qp);

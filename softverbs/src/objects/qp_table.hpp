@@ -10,8 +10,8 @@ namespace softverbs {
 
 struct Qp;
 
-/// A queue pair number has 24 bits: the slot of the process, and the index of the queue pair in
-/// that process. So a number finds the process, and no two queue pairs have the same number.
+/// A queue pair number has 24 bits: 10 bits are the slot of its process, and 14 bits are its index
+/// in this process. Therefore the number identifies the process, and is unique on the host.
 inline constexpr unsigned qp_index_bits = 14;
 inline constexpr unsigned qp_slot_bits = 10;
 [[nodiscard]] constexpr unsigned slot_of(std::uint32_t qp_number) noexcept {
@@ -19,20 +19,20 @@ inline constexpr unsigned qp_slot_bits = 10;
 }
 
 /// The InfiniBand specification reserves the queue pair numbers 0 and 1 (management) and 0xffffff
-/// (multicast). The indices 0, 1 and the last one are unused in every slot, so no slot has a
-/// reserved number.
+/// (multicast). Therefore the indices 0, 1 and 0x3fff are not used in any slot.
 inline constexpr std::uint32_t first_qp_index = 2;
 inline constexpr std::uint32_t qp_index_limit = (1U << qp_index_bits) - 1;
 inline constexpr int max_queue_pairs = static_cast<int>(qp_index_limit - first_qp_index);
 
-/// The queue pairs of this process by number. A freed number is reused as late as possible.
+/// The queue pairs of this process, by their numbers. A freed number is reused as late as possible.
 class QpTable {
   public:
-    /// Adds a queue pair of the process with number @p slot. Returns the new queue pair number, or
-    /// 0 if all numbers are in use.
+    /// Adds a queue pair. @p slot is the slot of this process. Returns the new queue pair number,
+    /// or 0 if all numbers are in use.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
-    /// Returns null when no queue pair has this index. The caller compares the whole number.
+    /// Returns the queue pair with the index in @p number, or null. The slot in @p number is not
+    /// compared; the caller must do this.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
         const std::size_t index = number & ((1U << qp_index_bits) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;

@@ -87,8 +87,8 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
         return EOPNOTSUPP;
     }
-    // Reject all other types, including raw packet queue pairs. Drivers without support for them
-    // also return EOPNOTSUPP.
+    // As drivers do, return EOPNOTSUPP for types that are not supported, such as raw packet queue
+    // pairs.
     if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && !xrc) {
         return EOPNOTSUPP;
     }
@@ -101,7 +101,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
                (attributes.srq != nullptr && (xrc || !is_here(attributes.srq)))) {
         return EINVAL;
     }
-    // Only RC queue pairs support tag matching (IBV_TM_CAP_RC).
+    // The device supports tag matching only for RC queue pairs (IBV_TM_CAP_RC).
     if (type != IBV_QPT_RC && attributes.srq != nullptr &&
         static_cast<Srq*>(attributes.srq)->tags != nullptr) {
         return EINVAL;
@@ -117,7 +117,8 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     return type == IBV_QPT_XRC_RECV ? 0 : check_capacities(*context.device, attributes);
 }
 
-/// Adds (1) or removes (-1) the references of a queue pair to its context, PD, CQs and SRQ.
+/// Adds @p change (1 or -1) to the numbers of users of the context, PD, CQs and SRQ of the queue
+/// pair.
 void count(Qp& qp, int change) {
     const auto add = [change](unsigned& users) {
         users = static_cast<unsigned>(static_cast<int>(users) + change);
@@ -256,8 +257,8 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 
 namespace {
 
-/// Destroys a handle of an XRC target queue pair, after all events of the handle are acknowledged.
-/// Destroying the last handle also destroys the target.
+/// Implements ibv_destroy_qp() for a handle of an XRC target. Waits until all events of the handle
+/// have been acknowledged. Destroys the target with its last handle.
 int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     forget_events(context_of(handle.qp_base), handle.native());
     wait_for_acknowledgements(handle, lock);

@@ -22,8 +22,8 @@ bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
     return entry.enabled && (tag & entry.mask) == entry.tag;
 }
 
-/// Stores the number of unexpected messages that the program has handled. If it has handled all of
-/// them, all buffers are enabled for matching.
+/// Stores how many unexpected messages the program has handled. If it has handled all of them,
+/// enables all buffers.
 void synchronize(TagList& list, const ibv_ops_wr& operation) {
     if ((operation.flags & IBV_OPS_TM_SYNC) != 0) {
         list.handled = operation.tm.unexpected_cnt;
@@ -53,7 +53,7 @@ int check(const TagList& list, const ibv_ops_wr& operation) {
 }
 
 void add(TagList& list, ibv_ops_wr& operation) {
-    // The list has room, because check() has compared its size with the reserved capacity.
+    // This cannot exceed the reserved capacity, because check() has compared the size with it.
     TagList::Entry& entry = list.entries.emplace_back();
     entry.handle = operation.tm.handle = list.next_handle++;
     entry.tag = operation.tm.add.tag;
@@ -106,7 +106,7 @@ void complete(Srq& srq, const ibv_ops_wr& operation, ibv_wc_status status) {
 }
 
 /// Frees the slots of completed rendezvous requests at the start of the send queue. The program
-/// polls no completion for them.
+/// gets no completion for these requests that could free their slots.
 void free_rendezvous_slots(Ring<SendRequest>& sends) noexcept {
     while (sends.occupied() > sends.size() &&
            (sends[sends.end() - sends.occupied()].flags & rendezvous_flag) != 0) {

@@ -10,84 +10,86 @@
 
 #include "objects/queue_pair.hpp"
 
-// Shared receive queues of type IBV_SRQT_TM; see ibv_post_srq_ops(3). The program adds buffers with
-// a tag. A message that starts with the tag matching header (ibv_tmh) and whose tag matches goes to
-// such a buffer, without the header. Every other message goes to an ordinary receive request.
+// Tag matching: shared receive queues of type IBV_SRQT_TM; see ibv_post_srq_ops(3). The program
+// adds buffers with tags to the queue. If a message begins with a tag matching header (ibv_tmh)
+// whose tag matches that of a buffer, its data is stored in this buffer, without the header. All
+// other messages consume ordinary receive requests.
 
 namespace softverbs {
 
-/// Limits of tag matching that ibv_query_device_ex() reports.
+/// Limits of tag matching, which ibv_query_device_ex() returns.
 inline constexpr std::uint32_t max_rendezvous_header = 64;
 inline constexpr std::uint32_t max_tags = 127;
 inline constexpr std::uint32_t max_tag_operations = 16384;
 inline constexpr std::uint32_t max_tag_sge = 1;
 
-/// Send requests that a queue pair with such a shared receive queue has in addition to the
-/// program's own: the RDMA read and the FIN message of each rendezvous.
+/// Number of send requests that are added to the capacity of a queue pair with such a shared
+/// receive queue. A rendezvous message needs two of them, for an RDMA read and a FIN message.
 inline constexpr std::uint32_t rendezvous_requests = 64;
-/// Marks a send request of a rendezvous in SendRequest::flags. The program cannot set it.
+/// A bit in SendRequest::flags that marks the requests of a rendezvous. Programs cannot set it.
 inline constexpr unsigned rendezvous_flag = 1U << 31U;
 
-/// The tagged buffers of a shared receive queue.
+/// The tagged buffers of a shared receive queue, and the state of their matching.
 struct TagList {
     struct Entry {
         std::uint32_t handle = 0;
         std::uint64_t tag = 0;
         std::uint64_t mask = 0;
-        /// False if the buffer was added while the program had not handled all unexpected messages.
-        /// The buffer then matches no message until the program has reported that it has handled
-        /// all of them.
+        /// False if the buffer was added while there were unexpected messages that the program had
+        /// not handled. Such a buffer matches no message until the program has reported that it has
+        /// handled all of them.
         bool enabled = true;
         RecvRequest request;
     };
-    /// The buffers, in the order in which they were added and are matched. The capacity is reserved
-    /// when the queue is created.
+    /// The buffers in the order in which they were added. The first one that matches is used. The
+    /// capacity is reserved at the creation of the queue.
     std::vector<Entry> entries;
     std::uint32_t max_entries = 0;
     std::uint32_t max_operations = 0;
-    /// Number of list operations whose completion was not polled.
+    /// Number of list operations whose completions have not been polled.
     std::uint32_t operations = 0;
     std::uint32_t next_handle = 0;
     /// Number of unexpected messages that have arrived.
     std::uint32_t unexpected = 0;
-    /// Number of unexpected messages that the program has handled.
+    /// Number of unexpected messages that the program has handled, as it has reported with
+    /// IBV_OPS_TM_SYNC.
     std::uint32_t handled = 0;
 };
 
-/// Checks the attributes of a shared receive queue of type IBV_SRQT_TM. Returns 0 or EINVAL.
+/// Checks the attributes for a queue of type IBV_SRQT_TM. Returns 0 or EINVAL.
 [[nodiscard]] int check_tag_matching(const Context& context,
                                      const ibv_srq_init_attr_ex& attributes);
-/// Creates the empty list of tagged buffers of a new queue. Throws std::bad_alloc.
+/// Creates the list of tagged buffers of a new queue. Throws std::bad_alloc.
 void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes);
-/// Call this before the queue is destroyed. Completions that were not polled stay in the completion
-/// queue, but no longer refer to the queue.
+/// Must be called before the queue is destroyed. Removes the references to this queue from
+/// completions that were not polled.
 void forget_operations(Srq& srq) noexcept;
 
 [[nodiscard]] inline bool has_tags(const Qp& qp) noexcept {
     return qp.shared_queue != nullptr && qp.shared_queue->tags != nullptr;
 }
 
-/// Returns whether the tag matches an enabled buffer.
+/// Returns whether the tag matches that of an enabled buffer.
 [[nodiscard]] bool has_match(const TagList& list, std::uint64_t tag) noexcept;
-/// Removes the first enabled buffer that matches the tag, and returns its receive request. Call it
-/// only if has_match() has returned true.
+/// Removes the first enabled buffer that matches the tag, and returns its receive request.
+/// has_match() must have returned true.
 [[nodiscard]] RecvRequest match_tag(TagList& list, std::uint64_t tag);
 
-/// Increases the capacities of a queue pair by the number of requests and entries that rendezvous
-/// messages need.
+/// Increases the capacities of a queue pair by the requests and entries that rendezvous messages
+/// need.
 void add_rendezvous_capacity(ibv_qp_cap& cap) noexcept;
-/// Allocates the send queue if necessary, and returns whether the queue pair can start a rendezvous
-/// now.
+/// Returns whether the queue pair can start a rendezvous now. Allocates the send queue if
+/// necessary.
 [[nodiscard]] bool can_start_rendezvous(Qp& qp) noexcept;
-/// Posts an RDMA read of the data that @p header describes into the buffer @p to, and then a FIN
-/// message with the tag and the user data of @p message. Call it only if can_start_rendezvous() has
-/// returned true.
+/// Starts a rendezvous: posts an RDMA read of the memory in @p header to the buffer @p to, and a
+/// FIN message with the tag and user data of @p message. can_start_rendezvous() must have returned
+/// true.
 void start_rendezvous(Qp& qp, const RecvRequest& to, const ibv_tmh& message, const ibv_rvh& header);
-/// Removes the oldest send request, which must belong to a rendezvous. When the data has arrived,
-/// or when the read has failed or was flushed, pushes the completion of the tagged buffer.
+/// Removes the oldest send request, which belongs to a rendezvous. If it is the read, pushes the
+/// completion of the tagged buffer with the result of the read.
 void complete_rendezvous(Qp& qp, ibv_wc_status status);
 
-/// Implements ibv_post_srq_ops(). Locks Process::lock itself.
+/// Implements ibv_post_srq_ops(). Takes Process::lock itself.
 int post_srq_ops(ibv_srq* native, ibv_ops_wr* operation, ibv_ops_wr** bad);
 
 } // namespace softverbs

@@ -5,15 +5,15 @@ namespace softverbs {
 
 namespace {
 
-/// Attribute masks for each type of queue pair.
+/// Masks of attributes for each type of queue pair.
 struct Masks {
     int rc = 0;
     int uc = 0;
     int ud = 0;
 
-    /// Returns the mask for a type of queue pair. An XRC initiator (XRC_SEND) has the attributes of
-    /// RC without those of the responder. An XRC target (XRC_RECV) has them without those of the
-    /// requester, but with the timeout.
+    /// Returns the mask for a type. XRC_SEND has the attributes of RC, except those of the
+    /// responder. XRC_RECV has the attributes of RC, except those of the requester; but it has the
+    /// timeout.
     [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
         constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -50,7 +50,7 @@ constexpr int tuning = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX
 
 constexpr int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 
-/// Optional attributes of the transitions from RTR, RTS and SQD to RTS.
+/// The optional attributes for the transitions RTR to RTS, RTS to RTS, and SQD to RTS.
 constexpr int unreliable_running =
     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
 constexpr Masks running = {unreliable_running | IBV_QP_MIN_RNR_TIMER, unreliable_running,
@@ -76,7 +76,7 @@ constexpr Rule rules[] = {
     {IBV_QPS_RTS, IBV_QPS_SQD, {}, same(IBV_QP_EN_SQD_ASYNC_NOTIFY)},
     {IBV_QPS_SQD, IBV_QPS_RTS, {}, running},
     {IBV_QPS_SQD, IBV_QPS_SQD, {}, drained},
-    // An RC queue pair never enters this state.
+    // Only UC and UD queue pairs can be in the state SQE.
     {IBV_QPS_SQE,
      IBV_QPS_RTS,
      {},
@@ -86,7 +86,8 @@ constexpr Rule rules[] = {
 } // namespace
 
 Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noexcept {
-    // RESET is permitted from every state. ERR is permitted from every state except RESET.
+    // The transition to RESET is always permitted. The transition to ERR is permitted from all
+    // states except RESET.
     if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) {
         return {true, 0, 0};
     }

@@ -5,16 +5,16 @@
 
 namespace softverbs {
 
-/// Attributes (IBV_QP_*) that ibv_modify_qp() requires and permits for a state transition, besides
-/// IBV_QP_STATE.
+/// The attributes (IBV_QP_*) that ibv_modify_qp() requires or permits for a state transition.
+/// IBV_QP_STATE is not included.
 struct Transition {
     bool allowed = false;
     int required = 0;
     int optional = 0;
 };
 
-/// The transition table of the InfiniBand specification (10.3.1, 11.2.5.2) and of the kernel's
-/// ib_modify_qp_is_ok().
+/// Returns the rule for a state transition, according to the InfiniBand specification (10.3.1,
+/// 11.2.5.2) and ib_modify_qp_is_ok() in the kernel.
 [[nodiscard]] Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noexcept;
 
 } // namespace softverbs

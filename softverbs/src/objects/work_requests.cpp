@@ -8,8 +8,9 @@
 #include "objects/posting.hpp"
 #include "objects/process.hpp"
 
-// As in hardware providers, the builder functions return no error. The first error is stored and
-// the rest of the batch is ignored. wr_complete() then returns that error and posts nothing.
+// The ibv_wr_*() functions. As in hardware providers, the functions that build requests return no
+// error. After an error, they ignore the rest of the batch. Then ibv_wr_complete() returns the
+// error and posts nothing.
 
 namespace softverbs {
 
@@ -21,7 +22,7 @@ void fail_batch(Qp& qp, int error) {
     }
 }
 
-/// Checks that the slot after the last request of the batch is free. Returns 0 or ENOMEM.
+/// Checks that there is a free slot for one more request in the batch. Returns 0 or ENOMEM.
 int find_room(Qp& qp) {
     if (qp.batch_end < qp.batch_limit) {
         return 0;
@@ -34,7 +35,7 @@ int find_room(Qp& qp) {
     return qp.batch_end < qp.batch_limit ? 0 : ENOMEM;
 }
 
-/// Starts a new request; null when the batch has failed.
+/// Adds a request to the batch. Returns null if the batch has failed.
 SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     Qp& qp = Qp::of(native);
     if (qp.batch_error != 0) {
@@ -51,13 +52,13 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     SendRequest& request = qp.sends[qp.batch_end++];
     request.reset();
     request.wr_id = native->wr_id;
-    // ibv_wr_set_inline_data() sets inline data, not this flag.
+    // IBV_SEND_INLINE is ignored here. Inline data is set with ibv_wr_set_inline_data().
     request.flags = native->wr_flags & ~unsigned{IBV_SEND_INLINE};
     request.opcode = opcode;
     return &request;
 }
 
-/// The latest request of the batch; null when the batch has failed or is empty.
+/// Returns the last request of the batch. Returns null if the batch has failed or is empty.
 SendRequest* latest(Qp& qp) {
     if (qp.batch_error == 0 && qp.batch_end == qp.sends.end()) {
         fail_batch(qp, EINVAL);
@@ -81,7 +82,7 @@ void wr_send_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
     }
 }
 
-/// Starts a request that accesses remote memory; null when the batch has failed.
+/// Adds a request with a remote address to the batch. Returns null if the batch has failed.
 SendRequest* begin_remote(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t op, std::uint32_t rkey,
                           std::uint64_t remote_address) {
     SendRequest* request = begin(qp, opcode, op);
@@ -135,8 +136,8 @@ void wr_atomic_write(ibv_qp_ex* native, std::uint32_t rkey, std::uint64_t remote
     if (request == nullptr) {
         return;
     }
-    // The value is stored as inline data regardless of max_inline_data, because it is part of the
-    // request.
+    // The value is a part of the request, so it is always inline. max_inline_data does not limit
+    // it.
     request->is_inline = true;
     request->length = sizeof(std::uint64_t);
     memcpy(&request->swap, value, sizeof(std::uint64_t));
@@ -213,7 +214,7 @@ void wr_set_inline_data_list(ibv_qp_ex* native, std::size_t count, const ibv_dat
     const std::span buffers(list, count);
     std::uint64_t length = 0;
     for (const ibv_data_buf& buffer : buffers) {
-        // Each length is capped before it is added, so that the sum cannot wrap around.
+        // Limit each length before the addition, so that the sum cannot overflow.
         length += std::min<std::uint64_t>(buffer.length, max_inline + 1);
     }
     if (length > qp.init.cap.max_inline_data || !can_be_inline(request->opcode)) {
@@ -254,7 +255,7 @@ void wr_start(ibv_qp_ex* native) {
     qp.batch_error = 0;
 }
 
-/// Whether every datagram of the batch has a destination.
+/// Returns whether all datagrams in the batch have a destination.
 bool all_addressed(Qp& qp) {
     if (qp.type() != IBV_QPT_UD) {
         return true;
@@ -267,7 +268,7 @@ bool all_addressed(Qp& qp) {
     return true;
 }
 
-/// Stores the key of each bind request of the batch in the rkey of its window.
+/// Stores the new keys of the bind requests in the batch in their windows.
 void set_window_keys(Qp& qp) {
     if ((qp.init.send_ops_flags & IBV_QP_EX_WITH_BIND_MW) == 0) {
         return;
@@ -307,8 +308,8 @@ void wr_abort(ibv_qp_ex* qp) {
 } // namespace
 
 void set_work_request_functions(Qp& qp) {
-    // All functions are set, also those for opcodes that send_ops_flags did not request: these make
-    // wr_complete() fail, whereas a null pointer would crash the program.
+    // Set all functions, even if send_ops_flags does not request their opcodes. Such a function
+    // makes ibv_wr_complete() fail, whereas a null pointer would crash the program.
     qp.wr_send = wr_send;
     qp.wr_send_imm = wr_send_imm;
     qp.wr_send_inv = wr_send_inv;

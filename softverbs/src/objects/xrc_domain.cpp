@@ -16,12 +16,12 @@ namespace softverbs {
 
 struct XrcDomain {
     Device* device = nullptr;
-    /// Whether file_device and file_inode identify a file that the domain was opened for. A domain
-    /// without a file is private.
+    /// Whether the domain was opened with a file, which file_device and file_inode identify. A
+    /// domain without a file cannot be opened again.
     bool has_file = false;
     dev_t file_device = 0;
     ino_t file_inode = 0;
-    /// Number of Xrcd objects of this domain.
+    /// Number of ibv_xrcd objects of this domain.
     unsigned users = 0;
     std::vector<Srq*> queues;
 };
@@ -109,8 +109,8 @@ void remove(Srq& srq) {
             qp->responder.current_taken = false;
         }
     }
-    // Unpolled completions stay in the completion queue, but no longer refer to a receive request
-    // slot.
+    // Completions that were not polled stay in the completion queue. Remove their references to the
+    // shared receive queue.
     Cq& cq = *srq.queue;
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
         Completion& completion = cq.ring[i & (cq.ring.size() - 1)];
