@@ -337,6 +337,36 @@ TEST_F(TagMatching, ARendezvousReadsTheDataAndSendsFin) {
     EXPECT_EQ(b.memory[data_offset + 20000], filling);
 }
 
+TEST_F(TagMatching, ASmallRendezvousOfMlx5IsWrittenByTheDevice) {
+    pd.reset();
+    context.reset();
+    ASSERT_EQ(softverbs_reset("mlx5", 1), 0);
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    context.reset(ibv_open_device(list[0]));
+    ibv_free_device_list(list);
+    pd.reset(ibv_alloc_pd(context.get()));
+    ASSERT_NE(pd, nullptr);
+    prepare();
+    make(IBV_QPT_RC, [this](ibv_qp_init_attr_ex& init) {
+        init.sq_sig_all = 1; // so small reads have scatter-to-CQE
+        if (init.recv_cq == b.cq.get()) {
+            init.srq = srq_.get();
+        }
+    });
+    join();
+    a.fill(std::byte{0x11});
+    b.fill(filling);
+    post_buffer();
+    add_and_wait(5);
+    receive(a, 500, 64, 4096);
+    send_rendezvous(5, a.address(8192), 32);
+    expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_MATCH, 0, 5);
+    expect_next(a, 5, IBV_WC_SEND, 0);
+    expect_next(a, 500, IBV_WC_RECV, 0, sizeof(ibv_tmh));
+    expect_next(b, 205, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID, 32);
+    EXPECT_EQ(filled(std::span(b.memory).subspan(data_offset, 32), std::byte{0x11}), 32);
+}
+
 TEST_F(TagMatching, ARendezvousWhoseReadFailsIsIncomplete) {
     start_pair();
     add_and_wait(5);

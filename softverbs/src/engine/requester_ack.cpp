@@ -8,6 +8,7 @@
 #include "engine/implementation.hpp"
 #include "engine/requester.hpp"
 #include "objects/process.hpp"
+#include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
 
 namespace softverbs {
@@ -50,7 +51,7 @@ constexpr std::array<std::uint32_t, 32> rnr_delays{
     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /// The result of scattering the data of a response.
-enum class Scatter : std::uint8_t {
+enum class ScatterResult : std::uint8_t {
     stored,
     ignored,      // the response does not match the request, or the memory was revoked
     denied,       // the entries of the request do not permit it: IBV_WC_LOC_PROT_ERR
@@ -59,51 +60,60 @@ enum class Scatter : std::uint8_t {
 };
 
 /// Scatters the data of a read response, or fetches it from the other process.
-Scatter scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
-                     const Packet& packet) {
+ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
+                           const Packet& packet) {
     SendRequest& request = qp.sends[position];
     const PacketHeader& header = packet.header;
     if (header.length != request.length || header.offset != request.offset) {
-        return Scatter::ignored;
+        return ScatterResult::ignored;
     }
     EntryList entries;
     const Pd& domain = (request.flags & rendezvous_flag) != 0 ? qp.receive_pd() : qp.pd();
     if (entries.open(domain, qp.entries(position), request.length, true) != Denied::no) {
-        return Scatter::denied;
+        return ScatterResult::denied;
     }
     if ((header.flags & PacketHeader::to_fetch) == 0) {
+        if (packet.bytes.size() == request.length && keep_response(qp, position, packet.bytes)) {
+            request.offset = request.length;
+            request.awaiting = false;
+            return ScatterResult::stored;
+        }
         // parse_packet() has rejected data beyond the message length. Fewer bytes than requested
         // are accepted, and the rest is requested again.
         if (packet.bytes.empty() && request.length != 0) {
-            return Scatter::ignored;
+            return ScatterResult::ignored;
         }
         // If the memory was revoked, the next response to this request gets the result denied.
         if (!entries.put(request.offset, packet.bytes)) {
-            return Scatter::ignored;
+            return ScatterResult::ignored;
         }
         request.offset += packet.bytes.size();
         request.awaiting = false;
-        return Scatter::stored;
+        return ScatterResult::stored;
     }
     if (header.payload != 1 || header.offset != 0 ||
         packet.segments.front().length != request.length) {
-        return Scatter::ignored;
+        return ScatterResult::ignored;
     }
     const int error = entries.fetch(0, from, fabric::Lane::responses, packet.segments);
     request.offset = request.length;
     if (error == 0) {
         qp.requester.failed_fetches = 0;
-        return Scatter::stored;
+        return ScatterResult::stored;
     }
-    return error == ESTALE ? Scatter::withdrawn : Scatter::fetch_failed;
+    return error == ESTALE ? ScatterResult::withdrawn : ScatterResult::fetch_failed;
 }
 
-Scatter scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
+ScatterResult scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
     EntryList entries;
     if (entries.open(qp.pd(), qp.entries(position), sizeof value, true) != Denied::no) {
-        return Scatter::denied;
+        return ScatterResult::denied;
     }
-    return entries.put(0, std::as_bytes(std::span(&value, 1))) ? Scatter::stored : Scatter::ignored;
+    if (keep_response(qp, position, std::as_bytes(std::span(&value, 1)))) {
+        return ScatterResult::stored;
+    }
+    return entries.put(0, std::as_bytes(std::span(&value, 1))) ? ScatterResult::stored
+                                                               : ScatterResult::ignored;
 }
 
 } // namespace
@@ -169,7 +179,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     requester.progressed = true;
     const bool all_before = finish_before(qp, position);
-    Scatter scattered = Scatter::ignored;
+    ScatterResult scattered = ScatterResult::ignored;
     switch (header.kind) {
         case Kind::ack:
             if (all_before && !returns_data(request.opcode)) {
@@ -204,7 +214,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         default:
             break;
     }
-    if (scattered == Scatter::denied) {
+    if (scattered == ScatterResult::denied) {
         // If earlier responses are missing, this request is sent again, and this error occurs again
         // with its next response.
         if (all_before) {
@@ -212,9 +222,9 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);
             return;
         }
-    } else if (scattered == Scatter::fetch_failed || scattered == Scatter::withdrawn) {
-        resend_as_records(qp, scattered == Scatter::withdrawn);
-    } else if (scattered == Scatter::stored &&
+    } else if (scattered == ScatterResult::fetch_failed || scattered == ScatterResult::withdrawn) {
+        resend_as_records(qp, scattered == ScatterResult::withdrawn);
+    } else if (scattered == ScatterResult::stored &&
                (is_atomic(request.opcode) || request.offset == request.length)) {
         finish(qp, request);
     }

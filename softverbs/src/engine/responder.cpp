@@ -243,7 +243,8 @@ bool InboundRequest::have_receive() {
     return responder_.current_taken;
 }
 
-void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length) {
+void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length,
+                              const Scatter* data) {
     engine_.release_writes(); // a receive completion orders the writes before it
     Completion completion;
     ibv_wc& wc = completion.wc;
@@ -270,7 +271,11 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
     wc.sl = received_service_level();
     completion.solicited = (header_.flags & PacketHeader::solicited) != 0;
     responder_.current_taken = false;
-    complete_receive(qp_, completion);
+    if (data != nullptr) {
+        complete_receive(qp_, completion, *data);
+    } else {
+        complete_receive(qp_, completion);
+    }
 }
 
 void InboundRequest::done() {

@@ -67,7 +67,15 @@ class InboundRequest {
     /// Returns the value of ibv_wc::sl: the service level of the packet, or on Ethernet the RoCE
     /// packet type of a datagram.
     [[nodiscard]] std::uint8_t received_service_level() const;
-    void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length);
+    /// Adds the completion of the receive request. @p data is the data that the CPU copies when the
+    /// program polls the completion; null: none.
+    void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length,
+                  const Scatter* data = nullptr);
+    /// Handles a send whose data is copied by the CPU when the program polls its completion.
+    /// Returns false if the send is not of this kind.
+    bool send_to_cqe();
+    /// Ends a send after its last packet.
+    void end_send(const Scatter* data);
     /// Ends the message after its last packet: expects the next sequence number and sends an ACK.
     void done();
 

@@ -9,6 +9,7 @@
 
 #include "engine/responder.hpp"
 #include "objects/process.hpp"
+#include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
 
 // Execution of each kind of request by the responder.
@@ -125,6 +126,9 @@ void InboundRequest::send() {
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
+    if (qp_.scatter_to_cqe != nullptr && send_to_cqe()) {
+        return;
+    }
     {
         EntryList entries;
         if (entries.open(qp_.receive_pd(), {request.entry.data(), request.entries}, header_.length,
@@ -140,9 +144,30 @@ void InboundRequest::send() {
     }
     responder_.in_message = true;
     responder_.received = header_.offset + header_.payload;
-    if (!is_last()) {
-        return;
+    if (is_last()) {
+        end_send(nullptr);
     }
+}
+
+bool InboundRequest::send_to_cqe() {
+    if (header_.length == 0 || header_.length > qp_.scatter_to_cqe->receives ||
+        packet_.bytes.size() != header_.length) {
+        return false;
+    }
+    const RecvRequest& request = responder_.current;
+    Scatter data;
+    if (!prepare_scatter(qp_.receive_pd(), {request.entry.data(), request.entries}, packet_.bytes,
+                         data)) {
+        complete(IBV_WC_RECV, IBV_WC_LOC_PROT_ERR, 0);
+        send_nak(NakCode::remote_operation);
+        enter_error(qp_);
+        return true;
+    }
+    end_send(&data);
+    return true;
+}
+
+void InboundRequest::end_send(const Scatter* data) {
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
         // A class J error of the InfiniBand specification: the message is acknowledged, because its
@@ -153,7 +178,7 @@ void InboundRequest::send() {
         enter_error(qp_);
         return;
     }
-    complete(IBV_WC_RECV, IBV_WC_SUCCESS, header_.length);
+    complete(IBV_WC_RECV, IBV_WC_SUCCESS, header_.length, data);
     done();
 }
 

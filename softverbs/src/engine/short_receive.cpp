@@ -7,6 +7,7 @@
 #include "engine/requester.hpp"
 #include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
+#include "objects/scatter_to_cqe.hpp"
 
 // The fast path of the responder for requests with a short header. It handles the next request in
 // sequence, for memory that the CPU can write, and with a posted receive request where one is
@@ -130,6 +131,9 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return false;
     }
     if (!data.empty()) {
+        if (qp.scatter_to_cqe != nullptr && data.size() <= qp.scatter_to_cqe->receives) {
+            return false;
+        }
         if (request->entries == 0 || request->entry[0].length < data.size()) {
             return false;
         }
@@ -164,6 +168,7 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
     completion->wc.src_qp = source;
     completion->wc.qp_num = number;
     completion->solicited = solicited;
+    completion->has_scatter = false;
     completion->qp = &qp;
     completion->srq = shared_queue;
     completion->send_limit = 0;

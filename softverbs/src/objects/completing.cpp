@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
 
 namespace softverbs {
@@ -36,6 +39,16 @@ bool is_sending(const Qp& qp) noexcept {
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
+}
+
+/// Without memory to keep the data until the poll, copies it at once.
+void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
+    try {
+        push(cq, completion, data);
+    } catch (const std::bad_alloc&) {
+        scatter(data);
+        push(cq, completion);
+    }
 }
 
 void flush_receive(Qp& qp, std::uint64_t wr_id) {
@@ -109,10 +122,19 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
+    // The data is taken before pop(), because the entries are in the slot of the request.
+    std::optional<Scatter> data;
+    if (qp.scatter_to_cqe != nullptr && status == IBV_WC_SUCCESS) [[unlikely]] {
+        data = take_response(qp);
+    }
     // Remove the request before the completion is pushed. If the completion queue overruns, push()
     // flushes the send queue, which must not contain this request.
     qp.sends.pop();
-    push(*qp.send_queue, completion);
+    if (data) {
+        push_scattered(*qp.send_queue, completion, *data);
+    } else {
+        push(*qp.send_queue, completion);
+    }
     end_draining(qp);
 }
 
@@ -139,6 +161,14 @@ void complete_receive(Qp& qp, const Completion& completion) {
         numbered.tag_data = qp.responder.tag_data;
     }
     push(*qp.recv_queue, numbered);
+}
+
+void complete_receive(Qp& qp, const Completion& completion, const Scatter& data) {
+    Completion numbered = completion;
+    numbered.wc.qp_num = qp.number();
+    numbered.qp = &qp;
+    numbered.srq = qp.shared_queue;
+    push_scattered(*qp.recv_queue, numbered, data);
 }
 
 bool take_receive(Qp& qp, RecvRequest& request) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "objects/parent_domain.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/scatter_to_cqe.hpp"
 
 namespace softverbs {
 
@@ -77,6 +79,9 @@ bool make_room(Cq& cq) {
     if (there == static_cast<std::size_t>(cq.cqe)) {
         if (!cq.ignore_overrun) {
             return false;
+        }
+        if (cq.ring[cq.taken & (cq.ring.size() - 1)].has_scatter) {
+            cq.scatters.pop_front();
         }
         ++cq.taken;
     } else if (there == cq.ring.size()) {
@@ -234,6 +239,9 @@ int take(Cq& cq, std::span<ibv_wc> out) noexcept {
     for (std::size_t i = 0; i < count; ++i) {
         const Completion& completion = cq.ring[cq.taken++ & mask];
         out[i] = completion.wc;
+        if (completion.has_scatter) [[unlikely]] {
+            take_scatter(cq);
+        }
         release_slots(completion);
     }
     return static_cast<int>(count);
@@ -267,6 +275,21 @@ void push(Cq& cq, const Completion& completion) {
         *slot = completion;
         end_push(cq, *slot);
     }
+}
+
+void push(Cq& cq, const Completion& completion, const Scatter& data) {
+    std::list<Scatter> one;
+    one.push_back(data);
+    Completion scattered = completion;
+    scattered.has_scatter = true;
+    // push() may flush queue pairs, whose completions have no data.
+    cq.scatters.splice(cq.scatters.end(), one);
+    push(cq, scattered);
+}
+
+void take_scatter(Cq& cq) noexcept {
+    scatter(cq.scatters.front());
+    cq.scatters.pop_front();
 }
 
 void break_cq(Cq& cq) {
@@ -304,8 +327,13 @@ void notify(Cq& cq) {
 void forget(Cq& cq, std::uint32_t qp_number) {
     const std::size_t mask = cq.ring.size() - 1;
     std::uint64_t kept = cq.taken;
+    auto data = cq.scatters.begin();
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
-        if (cq.ring[i & mask].wc.qp_num != qp_number) {
+        const bool is_kept = cq.ring[i & mask].wc.qp_num != qp_number;
+        if (cq.ring[i & mask].has_scatter) {
+            data = is_kept ? std::next(data) : cq.scatters.erase(data);
+        }
+        if (is_kept) {
             cq.ring[kept++ & mask] = cq.ring[i & mask];
         } else if (cq.ring[i & mask].srq != nullptr) {
             release_slots(cq.ring[i & mask]);

@@ -3,9 +3,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -26,6 +28,8 @@ struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
+    /// Whether the oldest element of Cq::scatters is the data of this completion.
+    bool has_scatter = false;
     /// User data from the tag matching header, for a message that was received in a tagged buffer.
     __be32 tag_data = 0;
     /// Tag from the tag matching header, for a message that was received in a tagged buffer.
@@ -48,6 +52,19 @@ struct Completion {
     std::uint64_t wallclock_ns = 0;
 };
 
+/// Data that the CPU copies to the addresses of a work request when the program polls its
+/// completion; see scatter_to_cqe.hpp.
+struct Scatter {
+    struct Target {
+        std::uint64_t address;
+        std::uint32_t length;
+    };
+    std::array<std::byte, 64> data{};
+    std::uint32_t length = 0;
+    std::uint32_t targets = 0;
+    std::array<Target, 16> target{};
+};
+
 // A completion queue. The ibv_cq that the program uses has the same address.
 struct Cq : ibv_cq_ex {
     /// A ring of completions. It contains those from position taken to position pushed, which were
@@ -56,6 +73,8 @@ struct Cq : ibv_cq_ex {
     std::vector<Completion> ring;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
+    /// The data of the completions in the ring whose member has_scatter is true, in their order.
+    std::list<Scatter> scatters;
     /// Whether the queue has overrun. Polling it then fails.
     bool broken = false;
     bool armed = false;
@@ -141,6 +160,11 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
+/// Adds a completion whose data is copied by the CPU when the program polls it. Throws
+/// std::bad_alloc, and then has added nothing.
+void push(Cq& cq, const Completion& completion, const Scatter& data);
+/// Copies and removes the oldest element of Cq::scatters.
+void take_scatter(Cq& cq) noexcept;
 void break_cq(Cq& cq);
 /// If the queue is armed, raises a completion event and disarms the queue.
 void notify(Cq& cq);

@@ -33,6 +33,11 @@ struct Rules {
     /// Access flags for which ibv_reg_dmabuf_mr() returns EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
+    /// Whether the device is one of the driver mlx5, so that the functions of mlx5dv.h accept it.
+    bool is_mlx5 = false;
+    /// Whether the CPU copies small payloads when their completions are polled; see
+    /// scatter_to_cqe.hpp.
+    bool scatter_to_cqe = false;
     /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.
     bool atomic_write = true;
     /// The size of device memory is rounded up to a multiple of this number of bytes.

@@ -20,6 +20,9 @@ int advance(Cq& cq) {
         return ENOENT;
     }
     cq.current = cq.ring[cq.taken++ & (cq.ring.size() - 1)];
+    if (cq.current.has_scatter) [[unlikely]] {
+        take_scatter(cq);
+    }
     release_slots(cq.current);
     cq.status = cq.current.wc.status;
     cq.wr_id = cq.current.wc.wr_id;

@@ -12,6 +12,7 @@
 #include "objects/acknowledgements.hpp"
 #include "objects/multicast.hpp"
 #include "objects/process.hpp"
+#include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
 #include "objects/xrc_domain.hpp"
 
@@ -157,7 +158,15 @@ int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, Queue
         MLX5DV_RES_TYPE_QP);
 }
 
+Qp::Qp() : ibv_qp_ex{} {}
+Qp::~Qp() = default;
+
 Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
+    return create_qp(context, attributes, memory, ScatterRequest::none);
+}
+
+Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
+              ScatterRequest scatter) {
     if (const int error = check(context, attributes); error != 0) {
         return fail(error);
     }
@@ -186,6 +195,9 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     std::uint32_t number = 0;
     try {
         qp = std::make_unique<Qp>();
+        if (context.device->rules.scatter_to_cqe) {
+            qp->scatter_to_cqe = make_scatter_to_cqe(attributes, scatter);
+        }
         number = process().qps.insert(*qp, process().engine.slot());
     } catch (const std::bad_alloc&) {
     }

@@ -24,6 +24,8 @@ namespace softverbs {
 namespace fabric {
 class Connection;
 }
+struct ScatterToCqe; // scatter_to_cqe.hpp
+enum class ScatterRequest : std::uint8_t;
 struct XrcDomain; // xrc_domain.hpp
 struct Xrcd;
 struct TagList; // tag_matching.hpp
@@ -298,6 +300,11 @@ struct Responder {
 
 /// A queue pair. The ibv_qp that the program uses is the member qp_base.
 struct Qp : ibv_qp_ex {
+    Qp();
+    ~Qp();
+    Qp(const Qp&) = delete;
+    Qp& operator=(const Qp&) = delete;
+
     ibv_qp_init_attr_ex init{};
     ibv_qp_attr attributes{}; // as ibv_query_qp() returns it
     /// The state. ibv_qp::state is a copy, which only ibv_modify_qp() and ibv_query_qp() update, as
@@ -329,6 +336,9 @@ struct Qp : ibv_qp_ex {
     std::uint64_t batch_limit = 0;
     /// The first error in the batch, as an errno; 0: none.
     int batch_error = 0;
+
+    /// Null unless small payloads are copied when their completions are polled.
+    std::unique_ptr<ScatterToCqe> scatter_to_cqe;
 
     Requester requester;
     Responder responder;
@@ -379,6 +389,9 @@ struct Qp : ibv_qp_ex {
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
+/// The same for mlx5dv_create_qp().
+[[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
+                            ScatterRequest scatter);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
 /// Stores the rate limit, which ibv_query_qp() returns. The limit has no effect on the send rate.
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
@@ -444,6 +457,8 @@ void flush_receives(Qp& qp);
 void end_draining(Qp& qp);
 /// Pushes a completion to the receive completion queue, with the number of the queue pair.
 void complete_receive(Qp& qp, const Completion& completion);
+/// The same for a receive whose data is copied by the CPU when the program polls the completion.
+void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
 /// If a message is incomplete, frees the slot of its receive request in the shared receive queue.
 /// Called when the queue pair is reset or destroyed.
 void release_current_receive(Qp& qp) noexcept;

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <dlfcn.h>
+#include <errno.h>
+#include <infiniband/mlx5dv.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi/entry.hpp"
+#include "objects/memory.hpp"
+#include "objects/queue_pair.hpp"
+#include "objects/scatter_to_cqe.hpp"
+
+// The functions of libmlx5 that programs call to find out what a device can do, and to configure
+// scatter-to-CQE. For devices of softverbs whose profile does not follow the driver mlx5, and when
+// libmlx5 is not loaded, they answer as libmlx5 answers for a device of another driver.
+
+namespace softverbs {
+
+namespace {
+
+/// Calls the function of the real libmlx5; returns @p absent if libmlx5 is not loaded or does not
+/// have it. libibverbs loads libmlx5 as a provider, so it need not be in the global scope.
+template <class Result, class... Parameters, class... Arguments>
+Result forward_mlx5(Result (*self)(Parameters...), const char* name, Result absent,
+                    Arguments... arguments) {
+    void* found = ::dlsym(RTLD_NEXT, name);
+    if (found == nullptr) {
+        if (void* const library = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
+            library != nullptr) {
+            found = ::dlsym(library, name);
+            ::dlclose(library); // the library stays loaded, as it was before
+        }
+    }
+    if (found == nullptr || found == reinterpret_cast<void*>(self)) {
+        errno = EOPNOTSUPP;
+        return absent;
+    }
+    return reinterpret_cast<Result (*)(Parameters...)>(found)(arguments...);
+}
+
+/// MLX5DV_QP_CREATE_OOO_DP, which older headers do not declare.
+constexpr std::uint32_t out_of_order = 1U << 7U;
+constexpr std::uint32_t scatter_flags =
+    MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
+/// Flags that libmlx5 passes on for features that these devices do not have.
+constexpr std::uint32_t feature_flags =
+    MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
+    MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE |
+    MLX5DV_QP_CREATE_SIG_PIPELINING | out_of_order;
+constexpr std::uint64_t known_attributes =
+    MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
+    MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+
+/// Checks the attributes in the order of libmlx5: 0, or an errno.
+int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extra,
+          ScatterRequest& scatter) {
+    const auto has = [&extra](std::uint64_t bit) { return (extra.comp_mask & bit) != 0; };
+    const bool is_driver = attributes.qp_type == IBV_QPT_DRIVER;
+    if ((extra.comp_mask & ~known_attributes) != 0 ||
+        (has(MLX5DV_QP_INIT_ATTR_MASK_DC) && !is_driver)) {
+        return EINVAL;
+    }
+    const std::uint32_t flags =
+        has(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) ? extra.create_flags : 0;
+    if ((flags & ~(scatter_flags | feature_flags)) != 0 ||
+        (flags & scatter_flags) == scatter_flags) {
+        return EINVAL;
+    }
+    if ((flags & feature_flags) != 0) {
+        return EOPNOTSUPP;
+    }
+    if (is_driver) {
+        return has(MLX5DV_QP_INIT_ATTR_MASK_DC) ? EOPNOTSUPP : EINVAL;
+    }
+    if (has(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && extra.send_ops_flags != 0) {
+        return EOPNOTSUPP;
+    }
+    scatter = (flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0 ? ScatterRequest::disabled
+              : (flags & MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE) != 0 ? ScatterRequest::allowed
+                                                                     : ScatterRequest::none;
+    return 0;
+}
+
+/// The first object in @p object that belongs to softverbs; null if there is none.
+ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
+    const auto ours_in = [types](std::uint64_t type, const auto& part) -> ibv_context* {
+        return (types & type) != 0 && ours(part.in->context) != nullptr ? part.in->context
+                                                                        : nullptr;
+    };
+    for (ibv_context* const found :
+         {ours_in(MLX5DV_OBJ_QP, object.qp), ours_in(MLX5DV_OBJ_CQ, object.cq),
+          ours_in(MLX5DV_OBJ_SRQ, object.srq), ours_in(MLX5DV_OBJ_RWQ, object.rwq),
+          ours_in(MLX5DV_OBJ_DM, object.dm), ours_in(MLX5DV_OBJ_AH, object.ah),
+          ours_in(MLX5DV_OBJ_PD, object.pd)}) {
+        if (found != nullptr) {
+            return found;
+        }
+    }
+    return nullptr;
+}
+
+void describe(mlx5dv_context& out) noexcept {
+    // These are answered with 0: the device has none of the features. libmlx5 answers the others,
+    // such as the clock page, only if the device has them.
+    constexpr std::uint64_t answered =
+        MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
+        MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
+        MLX5DV_CONTEXT_MASK_DYN_BFREGS | MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS |
+        MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
+    const std::uint64_t requested = out.comp_mask & answered;
+    const auto clear = [requested](std::uint64_t bit, auto& member) {
+        if ((requested & bit) != 0) {
+            member = {};
+        }
+    };
+    out.version = 0;
+    out.flags = MLX5DV_CONTEXT_FLAGS_CQE_V1;
+    clear(MLX5DV_CONTEXT_MASK_CQE_COMPRESION, out.cqe_comp_caps);
+    clear(MLX5DV_CONTEXT_MASK_SWP, out.sw_parsing_caps);
+    clear(MLX5DV_CONTEXT_MASK_STRIDING_RQ, out.striding_rq_caps);
+    clear(MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS, out.tunnel_offloads_caps);
+    clear(MLX5DV_CONTEXT_MASK_DYN_BFREGS, out.max_dynamic_bfregs);
+    clear(MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS, out.flow_action_flags);
+    clear(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS, out.dc_odp_caps);
+    out.comp_mask = requested;
+}
+
+bool is_mlx5(const Context& context) noexcept {
+    return context.device->rules.is_mlx5;
+}
+
+} // namespace
+
+} // namespace softverbs
+
+using namespace softverbs;
+
+SOFTVERBS_ENTRY bool mlx5dv_is_supported(ibv_device* device) {
+    const Device* const known = ours(device);
+    return known != nullptr
+               ? known->rules.is_mlx5
+               : forward_mlx5(mlx5dv_is_supported, "mlx5dv_is_supported", false, device);
+}
+
+SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
+    const Device* const known = ours(device);
+    if (known == nullptr) {
+        return forward_mlx5(mlx5dv_open_device, "mlx5dv_open_device",
+                            static_cast<ibv_context*>(nullptr), device, attr);
+    }
+    // MLX5DV_CONTEXT_FLAGS_DEVX gives access to the firmware, which a software device does not
+    // have.
+    if (!known->rules.is_mlx5 || (attr != nullptr && attr->flags != 0)) {
+        return fail(EOPNOTSUPP);
+    }
+    if (attr != nullptr && attr->comp_mask != 0) {
+        return fail(EINVAL);
+    }
+    return ibv_open_device(device);
+}
+
+SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward_mlx5(mlx5dv_query_device, "mlx5dv_query_device", EOPNOTSUPP, native, out);
+    }
+    if (!is_mlx5(*context)) {
+        return EOPNOTSUPP;
+    }
+    describe(*out);
+    return 0;
+}
+
+SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
+    // The queues of a software device do not have the form that a NIC reads.
+    return context_in(*object, types) != nullptr
+               ? with_errno(EOPNOTSUPP)
+               : forward_mlx5(mlx5dv_init_obj, "mlx5dv_init_obj", EOPNOTSUPP, object, types);
+}
+
+SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_ex* attributes,
+                                         mlx5dv_qp_init_attr* extra) {
+    Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward_mlx5(mlx5dv_create_qp, "mlx5dv_create_qp", static_cast<ibv_qp*>(nullptr),
+                            native, attributes, extra);
+    }
+    if (!is_mlx5(*context)) {
+        return fail(EOPNOTSUPP);
+    }
+    ScatterRequest scatter = ScatterRequest::none;
+    if (extra != nullptr) {
+        if (const int error = check(*attributes, *extra, scatter); error != 0) {
+            return fail(error);
+        }
+    }
+    QueueMemory memory;
+    if (const int error = obtain_memory(*context, *attributes, memory); error != 0) {
+        return fail(error);
+    }
+    return call("ibv_create_qp_ex", *context, [&] {
+        return native_of<ibv_qp>(create_qp(*context, *attributes, memory, scatter));
+    });
+}
+
+// The installed mlx5dv.h may be too old to declare the next two functions.
+extern "C" {
+ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
+                             std::uint64_t iova, int fd, int access, int mlx5_access);
+int mlx5dv_get_data_direct_sysfs_path(ibv_context* native, char* buffer, std::size_t length);
+}
+
+SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
+                                             std::uint64_t iova, int fd, int access,
+                                             int mlx5_access) {
+    const Context* const context = ours(pd->context);
+    if (context == nullptr) {
+        return forward_mlx5(mlx5dv_reg_dmabuf_mr, "mlx5dv_reg_dmabuf_mr",
+                            static_cast<ibv_mr*>(nullptr), pd, offset, length, iova, fd, access,
+                            mlx5_access);
+    }
+    if (!is_mlx5(*context)) {
+        return fail(EOPNOTSUPP);
+    }
+    // Data direct is the only flag, and needs a function that this device does not have.
+    if (mlx5_access != 0) {
+        return fail(EINVAL);
+    }
+    return ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+SOFTVERBS_ENTRY int mlx5dv_get_data_direct_sysfs_path(ibv_context* native, char* buffer,
+                                                      std::size_t length) {
+    const Context* const context = ours(native);
+    if (context == nullptr) {
+        return forward_mlx5(mlx5dv_get_data_direct_sysfs_path, "mlx5dv_get_data_direct_sysfs_path",
+                            EOPNOTSUPP, native, buffer, length);
+    }
+    return with_errno(is_mlx5(*context) ? ENODEV : EOPNOTSUPP);
+}
