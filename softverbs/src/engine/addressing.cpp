@@ -10,7 +10,7 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the index of the device of this host that has this LID or GID; -1 if there is none.
+/// Returns the index of the device of this host with this GID or LID, or -1.
 int device_of_this_host(const ibv_ah_attr& address) {
     for (const auto& device : process().devices) {
         for (const Port& port : device->ports) {
@@ -35,7 +35,7 @@ Destination destination_of(const Device& from, const ibv_ah_attr& address) {
     }
     fabric::HostAddress host;
     std::memcpy(host.bytes.data(), &address.grh.dgid, host.bytes.size());
-    // IPv4 and IPv6 addresses cannot reach each other.
+    // A host cannot send from an IPv4 address to an IPv6 address, or vice versa.
     if (is_global(host) && is_ipv4(host) == is_ipv4(from.address)) {
         destination.device = device_by_address;
         destination.route = {from.address, host};

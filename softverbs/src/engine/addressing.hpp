@@ -11,26 +11,27 @@
 
 namespace softverbs {
 
-/// Device index in a packet to another host. The receiver finds the device by the addresses of the
-/// connection that delivered the packet.
+/// The device index in packets to another host. The receiving process finds its device by the
+/// addresses of the TCP connection instead.
 inline constexpr std::uint8_t device_by_address = 0xff;
 
-/// The destination of an address vector: a device of this host, or another host.
+/// The destination that an address vector specifies: a device of this host, or another host.
 struct Destination {
-    /// Index of the device, or device_by_address; -1: no device has this address.
+    /// Index of the device on this host; device_by_address for another host; -1 if there is no
+    /// device with this address.
     int device = -1;
-    /// Addresses of this host and of the destination host; all zeros if the destination is on this
+    /// The addresses of this host and of the destination host. Zeros if the destination is on this
     /// host.
     fabric::Route route;
 };
 
-/// Finds the destination of an address vector.
-/// @param from  the sending device
+/// Returns the destination of an address vector.
+/// @param from  the device that sends
 [[nodiscard]] Destination destination_of(const Device& from, const ibv_ah_attr& address);
 
-/// Returns whether a packet is for the device of @p qp. If @p qp is connected, the packet must also
-/// come from the host of its peer.
-/// @param from  connection that delivered the packet; null: from this process
+/// Returns whether a received packet is for the device of @p qp. For a connected queue pair, the
+/// packet must also come from the host of its peer.
+/// @param from   connection on which the packet arrived; null if this process has sent it
 /// @param index  device index in the packet
 [[nodiscard]] bool is_addressed_to(const Qp& qp, const fabric::Connection* from,
                                    std::uint8_t index);

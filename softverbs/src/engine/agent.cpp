@@ -10,11 +10,11 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned budget = 64;
-/// After it has done some work, the agent thread spins for this time before it sleeps. Waking a
-/// sleeping thread takes a system call, which costs about as much time.
+/// Time for which the agent thread polls after it has found work, before it sleeps. Waking it needs
+/// a system call, which takes about as long.
 constexpr std::uint64_t spin_ns = 20'000;
-/// While the program polls, the agent sleeps for this long and then checks whether the program
-/// still polls. The time doubles up to longest_nap_ns.
+/// While the program polls, the agent thread sleeps for this time, and then checks whether the
+/// program still polls. Each further sleep is twice as long, up to longest_nap_ns.
 constexpr std::uint64_t shortest_nap_ns = 100'000;
 constexpr std::uint64_t longest_nap_ns = 1'000'000;
 

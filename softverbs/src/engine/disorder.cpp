@@ -7,9 +7,9 @@
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
-// Implements SOFTVERBS_DISORDER, which delays packets and written data in order to reorder them.
-// Requests of one queue pair stay in order, and so do its responses. Packets of different queue
-// pairs, requests relative to responses, and the visibility of written data may be reordered.
+// Implements SOFTVERBS_DISORDER, which delays packets and the data of RDMA writes. Requests of a
+// queue pair stay in order, and responses of a queue pair, too. But requests can be reordered
+// relative to responses and to packets of other queue pairs, and written data becomes visible late.
 
 namespace softverbs {
 
@@ -82,7 +82,8 @@ void Engine::Implementation::release_held_writes() {
 }
 
 void Engine::Implementation::release_writes_due(std::uint64_t now) {
-    // Writes become visible in order, so only the due time of the oldest one matters.
+    // Delayed writes are executed in order, so the oldest one determines when the next one is
+    // executed.
     if (!held_writes.empty() && held_writes.front().due <= now) {
         release_writes();
     }

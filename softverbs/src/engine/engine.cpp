@@ -19,7 +19,7 @@ namespace softverbs {
 
 namespace {
 
-/// Starts the agent thread with all signals blocked: signals are for the program's threads.
+/// Starts the agent thread. It blocks all signals, because threads of the program must handle them.
 std::unique_ptr<std::thread> start_thread(Engine::Implementation& engine) {
     sigset_t all{};
     sigset_t before{};
@@ -140,8 +140,8 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // A queue pair in SQD drains its send queue. Requests in flight that did not request an
-            // ACK are sent again with an ACK request.
+            // Wait until all requests in flight have completed. Requests without an ACK request are
+            // therefore retransmitted with one.
             if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }
@@ -161,8 +161,8 @@ void Engine::flushed(Qp& qp) {
 }
 
 void Engine::destroyed(Qp& qp) {
-    // The delayed packets of this queue pair count as sent, so send them before the queue pair is
-    // freed.
+    // SOFTVERBS_DISORDER has delayed these packets, but the requester counts them as sent. Send
+    // them now, because the queue pair will be freed.
     implementation_->send_late_packets(qp.number());
     implementation_->forget(qp);
     withdraw_responses();
@@ -238,8 +238,8 @@ void Engine::abandon() {
         return;
     }
     engine.node->abandon();
-    // The child process does not have this thread, and the node belongs to the parent: both objects
-    // are leaked on purpose.
+    // The agent thread does not exist in the child process, and the node belongs to the parent
+    // process. Therefore do not destroy these objects.
     static_cast<void>(engine.node.release());
     static_cast<void>(engine.thread.release());
     for (Qp* const qp : process().qps.all()) {
@@ -266,7 +266,7 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     lock.unlock();
     engine.thread->join();
     lock.lock();
-    // Other threads of the program may still poll. From now on, no other process can be reached.
+    // Other threads of the program may still call verbs. They can no longer reach other processes.
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             qp->requester.connection = nullptr;

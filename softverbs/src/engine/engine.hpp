@@ -16,9 +16,8 @@ namespace fabric {
 class Node;
 }
 
-/// Executes the posted work requests. It sends packets to the other queue pair, in this process or
-/// in another one, and handles the packets that arrive. The caller holds Process::lock unless a
-/// comment says otherwise.
+/// Executes work requests: sends packets to queue pairs of this process and of other processes, and
+/// processes received packets. Process::lock must be held during all calls, except as noted.
 class Engine {
   public:
     Engine();
@@ -26,60 +25,59 @@ class Engine {
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
 
-    /// Makes this process reachable for other processes through the rendezvous directory, and
-    /// starts the agent thread, which makes progress when the program does not poll. Later calls do
-    /// nothing. Returns 0 or an errno; on failure it prints a message on stderr that says what to
-    /// do.
+    /// Connects this process to the rendezvous directory, so that other processes can send to it.
+    /// Starts the agent thread, which executes requests while the program does not poll. Does
+    /// nothing if this was done. Returns 0 or an errno. On failure, prints a line on stderr that
+    /// suggests a remedy.
     [[nodiscard]] int start();
-    /// Returns the slot of this process, a number that forms the upper bits of its queue pair
-    /// numbers. Valid after start().
+    /// Returns the slot of this process: the upper bits of its queue pair numbers. Valid after
+    /// start().
     [[nodiscard]] unsigned slot() const noexcept;
 
-    /// Call this after requests were posted to a queue pair in state RTS.
+    /// Sends the posted requests of a queue pair in state RTS.
     void posted(Qp& qp);
-    /// Handles arrived packets, continues sends that waited for room in a connection, and runs
-    /// expired timers. ibv_poll_cq() and ibv_start_poll() call this.
+    /// Processes received packets, continues requests that waited for room in a connection, and
+    /// runs expired timers. Called when the program polls a completion queue.
     void progress();
-    /// Call this before the program waits for an event: it will not poll, so the agent thread
-    /// starts to make progress at once.
+    /// Must be called before the program waits for an event. The agent thread then starts at once,
+    /// because the program no longer polls.
     void program_sleeps();
 
-    /// Sets the time at which the delayed event of a moderated completion queue is raised.
-    /// @param period_ns  nanoseconds from now; 0: cancels the delayed event
+    /// Delays the event of a completion queue with moderation.
+    /// @param period_ns  delay in nanoseconds; 0: cancels a delayed event
     void moderated(Cq& cq, std::uint64_t period_ns);
-    /// Call this after modify_qp() has changed the state.
+    /// Must be called after modify_qp() has changed the state from @p from.
     void state_changed(Qp& qp, ibv_qp_state from);
-    /// Call this after the send queue was flushed: stops the queue pair's timers and waits.
+    /// Must be called after the send queue was flushed. Stops the timer of the queue pair.
     void flushed(Qp& qp);
-    /// Call this before a queue pair is freed: the engine drops all references to it.
+    /// Must be called before a queue pair is freed. Removes all references to it.
     void destroyed(Qp& qp);
-    /// Call this after the state or number of ports has changed: resumes queue pairs that can send
-    /// again.
+    /// Must be called after the state or the number of ports has changed. Resumes sending.
     void ports_changed();
-    /// Call this before memory becomes invalid that read responses have offered to peers for a
-    /// direct copy. A direct copy after this call fails, and the peer requests the data again.
+    /// Must be called before memory becomes invalid, for example by deregistration. A read response
+    /// may have permitted the peer to copy data directly from this memory. After this call, such a
+    /// copy fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
-    /// Withdraws the permission of other processes to write directly into memory of this process.
-    /// When it returns, no direct write is in progress. Later writes arrive as packets, and the
-    /// first of them grants the permission again.
+    /// Withdraws the permission of other processes to write to memory of this process directly. No
+    /// direct write is in progress when it returns. Later RDMA writes arrive as packets; then the
+    /// permission is granted again.
     void withdraw_writes() noexcept;
-    /// Call this before a mapping is freed: the peers that have mapped its memory are requested to
-    /// unmap it.
+    /// Must be called before a mapping is freed. Requests that other processes unmap its memory.
     void unshare(std::uint32_t id);
 
-    /// Returns how the most recently connected process reads private memory of this process:
-    /// "process_vm" (with process_vm_readv(2)), "records" (the data is sent in packets) or "none
-    /// yet".
+    /// Returns how the last connected process reads private memory of this process: "process_vm"
+    /// (with process_vm_readv(2)), "records" (the data is sent in packets) or "none yet" (no
+    /// process is connected).
     [[nodiscard]] const char* pull_method() const noexcept;
-    /// Call this in the child after fork(2), with Process::lock held: drops the connections of the
-    /// parent without closing them.
+    /// Closes all connections in a child process after fork(2), without an effect on the parent
+    /// process.
     void abandon();
-    /// Call this when the process exits: closes all connections and joins the agent thread.
-    /// @param lock  holds Process::lock; released while the thread ends
+    /// Closes all connections and ends the agent thread. Called when the process exits.
+    /// @param lock  holds Process::lock; released temporarily
     void shutdown(std::unique_lock<Lock>& lock);
 
     struct Implementation;
-    /// Gives tests access to the engine, so that they can inject packets.
+    /// For tests that inject packets.
     [[nodiscard]] Implementation& implementation() noexcept { return *implementation_; }
 
   private:

@@ -10,17 +10,17 @@ namespace softverbs {
 
 namespace {
 
-/// Size of a buffer in bytes. It is larger than the payload of a packet.
+/// Size of the buffers in bytes. It is larger than the data of a packet.
 constexpr std::size_t buffer_length = std::size_t{64} * 1024;
 using Buffer = std::array<std::byte, buffer_length>;
 
-/// The content of null memory regions.
+/// Returns a buffer of zeros, which is the content of null memory regions.
 std::span<const std::byte> zeros() {
     static const Buffer bytes{};
     return bytes;
 }
 
-/// Bounce buffer for memory that the CPU cannot access. Process::lock protects it.
+/// Returns the bounce buffer for memory that the CPU cannot access. Process::lock protects it.
 std::span<std::byte> bounce_buffer() {
     static Buffer bytes{};
     return bytes;
@@ -123,7 +123,7 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
                      std::span<const fabric::Segment> segments) const {
     int error = 0;
     for (const fabric::Segment& in_record : segments) {
-        // a copy, because the sender can still change the segment in shared memory
+        // Copy the segment, because the sender could change it in shared memory after the check.
         const fabric::Segment segment = in_record;
         const auto stands = [&] { return from == nullptr || from->stands(lane, segment.offer); };
         error = error == 0 && !stands() ? ESTALE : error;

@@ -14,15 +14,15 @@
 
 namespace softverbs {
 
-/// Returns whether the CPU can access a memory range (window) without calls before and after the
-/// access.
+/// Returns whether the CPU can access the memory directly, without DMA_BUF_IOCTL_SYNC and without
+/// the CUDA driver.
 [[nodiscard]] inline bool is_plain(const Window& window) noexcept {
     return window.data != nullptr && !is_unmapped(window) &&
            (window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf);
 }
 
-/// The memory of a request's scatter/gather list, as one range of bytes. Valid while Process::lock
-/// is held.
+/// The memory of a scatter/gather list, used as one range of bytes. Valid while Process::lock is
+/// held.
 class EntryList {
   public:
     EntryList() noexcept {} // NOLINT: windows_ is not initialised, to save time
@@ -30,36 +30,36 @@ class EntryList {
     EntryList(const EntryList&) = delete;
     EntryList& operator=(const EntryList&) = delete;
 
-    /// Checks and opens the first @p length bytes of the scatter/gather list.
+    /// Checks the first @p length bytes of a scatter/gather list, and prepares the access.
     /// @param write  whether the memory will be written
     [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
                               bool write);
-    /// Opens the memory range that a request of a peer accesses.
+    /// Prepares the access to one range of memory, which open_remote() has checked.
     void open(const Window& window, bool write);
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
 
-    /// Writes @p bytes at @p offset. The caller has checked the bounds. Returns false if the memory
-    /// was revoked.
+    /// Writes @p bytes at @p offset. The caller has checked that the range is long enough. Returns
+    /// false if the memory was revoked.
     [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
-    /// Copies the data of all segments from the sender's memory to @p offset. Returns 0 or an
-    /// errno: ESTALE (the sender has withdrawn a segment), EFAULT (the local memory was revoked),
-    /// or an errno of Connection::pull().
-    /// @param from  the sender; null: the segments are in this process
-    /// @param lane  whether the segments arrived in a request or in a response
+    /// Copies the bytes of all @p segments, which are in memory of the sending process, to @p
+    /// offset. Returns 0 or an errno: ESTALE (the sender has withdrawn a segment), EFAULT (the
+    /// memory of this process was revoked), or the error of Connection::pull().
+    /// @param from  the sending process; null: this process
+    /// @param lane  the lane in which the segments arrived
     [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
                             std::span<const fabric::Segment> segments) const;
-    /// Stores in @p out the parts of memory that contain the @p length bytes at @p offset, and
-    /// returns their number. Returns no value if the memory was revoked. The parts are valid until
-    /// the next call. A null region is read as zeros. Memory that the CPU cannot access is copied
-    /// to a bounce buffer, so @p length must not exceed record_payload.
+    /// Stores in @p out the buffers that contain the @p length bytes at @p offset. Returns their
+    /// number, or no value if the memory was revoked. The buffers are valid until the next call. @p
+    /// length must not exceed record_payload, because memory that the CPU cannot access is copied
+    /// to a bounce buffer.
     [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
                                                    std::span<std::span<const std::byte>> out) const;
 
   private:
     void add(const Window& window);
-    /// Calls function(window, offset in the window, length) for each window (the memory range of
-    /// one scatter/gather entry) that overlaps the range.
+    /// Calls function(window, offset, length) for each scatter/gather entry in the range. The
+    /// offset is relative to the entry.
     template <class Function>
     void for_each(std::uint64_t offset, std::uint64_t length, Function&& function) const;
 

@@ -20,19 +20,18 @@
 
 namespace softverbs {
 
-/// The current time of CLOCK_MONOTONIC, in nanoseconds.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 [[nodiscard]] std::uint64_t now_ns() noexcept;
 
-/// Messages of up to this many bytes are sent in packets, because copying them twice takes less
-/// time than one direct copy. In a direct copy, the packet contains only the address of the data,
-/// and the receiver copies the data from the memory of the sender. The value is a power of two plus
-/// room for the header of a protocol above verbs.
+/// Maximum length in bytes of messages whose data is sent in packets. For a longer message, the
+/// packet contains only the address of the data, and the receiver copies the data from memory of
+/// the sender. This is one copy instead of two, but is slower for small messages. The value is a
+/// power of two plus some bytes for a header of a higher protocol.
 inline constexpr std::size_t small_message = 8192 + 256;
-/// Maximum number of data bytes in one packet. A connection has room for several packets of this
-/// size.
+/// Maximum number of data bytes in a packet. Several such packets fit into a connection.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 
-/// A packet to send: the header and the parts of its payload.
+/// A packet to be sent: a header, and buffers with the payload.
 struct Outgoing {
     Outgoing() noexcept {} // NOLINT: segments is not initialised, to save time
 
@@ -41,7 +40,7 @@ struct Outgoing {
     std::size_t count = 1;
     std::array<fabric::Segment, max_sge> segments; // set by set_segments()
 
-    /// Makes the first @p number elements of segments the payload of the packet.
+    /// Makes the first @p number segments the payload of the packet.
     void set_segments(std::size_t number);
     [[nodiscard]] std::span<const std::span<const std::byte>> all() {
         parts[0] = std::as_bytes(std::span(&header, 1));
@@ -49,45 +48,43 @@ struct Outgoing {
     }
 };
 
-/// State of the connection to another process.
+/// The state of a connection to another process.
 struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
-    /// A read response has offered memory of this process for a direct copy, and the peer may not
-    /// have copied it yet.
+    /// Whether a read response has permitted the peer to copy data directly from memory of this
+    /// process, and the peer may not have done this yet.
     bool may_fetch_responses = false;
 };
 
 struct Engine::Implementation : fabric::Handler {
-    // transmit.cpp: sends packets to queue pairs of this process and of others.
+    // transmit.cpp: sending of packets
 
-    /// Finds the process that owns the queue pair @p number on the host of @p route. The upper bits
-    /// of a queue pair number are the slot, which identifies the process. Sets @p connection to the
-    /// connection to that process, or to null if it is this process. Returns false if no process
-    /// has the slot, or if the process cannot be reached.
+    /// Finds the process of the queue pair @p number, whose upper bits are the slot of the process.
+    /// Sets @p connection to the connection to this process, or to null if it is the calling
+    /// process. Returns false if the process does not exist or cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
-    /// Sends a packet. If a fault is planned for the packet, applies the fault.
-    /// @param to  the connection; null: to this process
+    /// Sends a packet. Applies a planned fault to it.
+    /// @param to  connection to the receiving process; null: this process
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
-    /// Queues a packet from a queue pair of this process to another queue pair of this process.
+    /// Adds a packet to the list of packets within this process.
     void append_local(fabric::Lane lane, std::span<const std::byte> record);
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
                std::uint32_t source = 0);
-    /// Returns whether the memory that a delayed packet offers for a direct copy is still valid.
+    /// For a delayed packet: returns whether the memory to which its segments refer is still valid.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
-    /// Describes memory ranges (windows) as segments, from which the other process can copy
-    /// directly. Returns the number of segments, or 0 if the other process cannot access this
-    /// memory.
+    /// Describes memory of this process as segments, so that the receiver can copy data directly
+    /// from it. Returns the number of segments. Returns 0 if the receiver cannot access the memory.
     [[nodiscard]] std::size_t describe(fabric::Connection* to, fabric::Lane lane,
                                        std::span<const Window> windows,
                                        std::span<fabric::Segment> segments);
-    /// Withdraws the memory that requests in flight of this queue pair offer for direct copies.
-    /// Peers do not copy from this memory afterwards, so the program may change it.
+    /// Invalidates the segments in requests of this queue pair that are in flight. The receivers
+    /// then copy nothing from the memory, so that the program may change it.
     static void withdraw_requests(Qp& qp) noexcept;
 
-    // receive.cpp: handles packets from other processes, and from this process (a null connection).
+    // receive.cpp: processing of received packets. A null connection means this process.
 
     [[nodiscard]] bool on_request(fabric::Connection& from,
                                   std::span<const std::byte> record) override;
@@ -95,7 +92,7 @@ struct Engine::Implementation : fabric::Handler {
     void on_room(fabric::Connection& to) override;
     void on_closed(fabric::Connection& connection) override;
     void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
-    /// Delivers the packets between queue pairs of this process.
+    /// Processes the packets within this process.
     void drain() {
         if (local_first != local_end && !draining) {
             drain_local();
@@ -104,63 +101,63 @@ struct Engine::Implementation : fabric::Handler {
     void drain_local();
     void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
 
-    // multicast.cpp: delivers a datagram to all queue pairs that are attached to its destination.
+    // multicast.cpp: delivers a datagram to all queue pairs that are attached to the destination
+    // GID.
     void receive_multicast(fabric::Connection* from, const Packet& packet);
 
-    // responder.cpp: handles requests.
+    // responder.cpp: processes a request packet.
 
     void handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
-    // requester_ack.cpp: handles responses to this process's requests.
+    // requester_ack.cpp: processes a response packet.
 
     void handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
-    /// Handles a NAK from the responder. Returns true if the queue pair must not send now.
+    /// Processes a NAK. Returns true if the queue pair cannot send requests now.
     [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
 
-    // requester.cpp
+    // requester.cpp: sending of requests
 
-    /// Sends requests until the send queue is empty or must wait.
+    /// Sends requests until the send queue is empty or a request must wait.
     void run(Qp& qp);
-    /// Marks all requests in flight to be sent again, from the oldest unacknowledged one. Call
-    /// run() next.
+    /// Prepares the retransmission of all requests in flight. run() then sends them.
     void resend(Qp& qp);
-    /// Like resend(), for use after a direct copy has failed: sends the data again in packets.
-    /// @param withdrawn  whether the copy failed because the peer has withdrawn the memory, for
-    ///         example to deregister a region; later requests are then copied directly again
+    /// Like resend(), after the receiver could not copy data from memory of the sender. The
+    /// retransmitted requests contain their data.
+    /// @param withdrawn  whether the copy failed because the memory was withdrawn, for example by
+    ///     deregistration; if not, some later requests contain their data, too
     void resend_as_records(Qp& qp, bool withdrawn);
-    /// Removes a closed connection from a queue pair, and resets the packet counts of this
-    /// connection.
+    /// Removes a closed connection from the queue pair, and resets the values of Connection::sent()
+    /// that the queue pair has stored for this connection.
     static void disconnect(Qp& qp) noexcept;
-    /// Returns whether a request with this packet sequence number is in flight.
+    /// Returns whether the request with this packet sequence number is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
-    /// Completes the requests in flight of a UC queue pair, because no response will arrive.
+    /// Completes all requests in flight of a UC queue pair, because there will be no response.
     void give_up_responses(Qp& qp);
-    /// Completes the oldest request with an error status, and moves the queue pair to the error
-    /// state.
+    /// Completes the oldest request with an error, and moves the queue pair to the error state.
     void fail_oldest(Qp& qp, ibv_wc_status status);
 
-    // short_send.cpp and short_receive.cpp: the usual case of small requests.
+    // short_send.cpp and short_receive.cpp: fast path for small requests
 
-    /// Sends the next request of the queue pair on the fast path. If the fast path cannot send it,
-    /// returns false and changes nothing; OutboundRequest then sends the request.
+    /// Sends the next request of the queue pair. Returns false and changes nothing if the fast path
+    /// cannot be used; OutboundRequest must then send the request.
     [[nodiscard]] bool send_short(Qp& qp);
-    /// Delivers a request with a short header to a queue pair of this process.
+    /// Delivers a request to a queue pair of this process.
     void deliver_short(const ShortHeader& header, std::span<const std::byte> data, bool is_inline);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
-    /// Executes an RDMA write by a direct copy into memory that the other process has granted.
-    /// Returns false if a packet must be sent instead.
+    /// Executes an RDMA write by writing directly to memory that the other process has granted.
+    /// Returns false if this is not possible; a packet must then be sent.
     [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request,
                                       std::span<const std::byte> data);
-    /// Grants the other process direct writes to the memory region of a request. Called after an
-    /// RDMA write to this region was executed.
+    /// Permits the other process to write directly to the memory region of a request. Called after
+    /// an RDMA write to this region was executed.
     void grant_writes(const Qp& qp, fabric::Connection& to, const ShortHeader& header);
-    /// Executes a request with a short header on the fast path. If the fast path cannot execute it,
-    /// returns false and changes nothing; InboundRequest then executes the request.
+    /// Executes a received request. Returns false and changes nothing if the fast path cannot be
+    /// used; InboundRequest must then execute the request.
     [[nodiscard]] bool receive_short(fabric::Connection* from, std::span<const std::byte> record);
     [[nodiscard]] bool execute_short(fabric::Connection* from, const ShortHeader& header,
                                      std::span<const std::byte> data);
-    /// Handles an ACK with a short header, if no read or atomic is in flight. Otherwise returns
-    /// false and changes nothing; receive() then handles the ACK.
+    /// Processes an ACK with a short header. Returns false and changes nothing if the fast path
+    /// cannot be used, for example if a read is in flight; receive() must then process the ACK.
     [[nodiscard]] bool receive_short_ack(fabric::Connection* from,
                                          std::span<const std::byte> record);
     [[nodiscard]] static bool receive_short_send(Qp& qp, const ShortHeader& header,
@@ -168,17 +165,16 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,
                                                   std::span<const std::byte> data);
 
-    // disorder.cpp
+    // disorder.cpp: implementation of SOFTVERBS_DISORDER
 
-    /// Returns the time until which SOFTVERBS_DISORDER delays a packet of the queue pair @p source,
-    /// in nanoseconds of CLOCK_MONOTONIC; 0: no delay.
+    /// Returns the time until which a packet from the queue pair @p source is delayed, by
+    /// CLOCK_MONOTONIC in nanoseconds. 0: it is not delayed.
     [[nodiscard]] std::uint64_t late_until(fabric::Lane lane, std::uint32_t source);
-    /// Sends the delayed packets of the queue pair @p source at once; if @p source is 0, those of
-    /// all queue pairs.
+    /// Sends the delayed packets of the queue pair @p source now. 0: those of all queue pairs.
     void send_late_packets(std::uint32_t source);
     void hold_write(const Qp& qp, const Window& window, std::uint64_t offset,
                     std::span<const std::byte> bytes);
-    /// Makes the data of all delayed RDMA writes visible.
+    /// Executes all delayed RDMA writes.
     void release_writes() {
         if (!held_writes.empty()) [[unlikely]] {
             release_held_writes();
@@ -187,28 +183,29 @@ struct Engine::Implementation : fabric::Handler {
     void release_held_writes();
     void release_writes_due(std::uint64_t now);
 
-    // timers.cpp
+    // timers.cpp: timeouts and delays
 
-    /// Sets the queue pair's deadline to @p after_ns nanoseconds from now.
+    /// Sets the timer of the queue pair. It expires after @p after_ns nanoseconds.
     void set_timer(Qp& qp, std::uint64_t after_ns);
-    /// Sets the deadline for a response from the queue pair's timeout attribute.
+    /// Sets the timer of the queue pair to its timeout attribute.
     void start_timer(Qp& qp);
     void run_timers(std::uint64_t now);
     void expired(Qp& qp);
     void deliver_delayed(std::uint64_t now);
     void raise_moderated(std::uint64_t now);
-    /// Called when a datagram does not fit into a full connection. If the datagram must wait for
-    /// room, sets a timer and returns true. If it must be dropped, returns false: the other process
-    /// has read no packets since an earlier wait expired.
+    /// Called when a connection is full and a datagram must be sent. Returns true if the datagram
+    /// should wait for room, and sets a timer. Returns false if the datagram should be dropped,
+    /// because the other process has consumed no packets since an earlier wait.
     [[nodiscard]] bool worth_waiting(Qp& qp);
-    /// Time of the earliest deadline, CLOCK_MONOTONIC in nanoseconds; 0: none.
+    /// Returns the time at which the first timer expires, by CLOCK_MONOTONIC in nanoseconds. 0:
+    /// there is none.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
 
-    // agent.cpp
+    // agent.cpp: the agent thread
 
     void agent();
     void wake_agent_before(std::uint64_t deadline);
-    /// Handles everything that can be done without waiting. Returns the number of packets handled.
+    /// Processes received packets without waiting. Returns their number.
     unsigned work();
 
     void forget(Qp& qp);
@@ -217,8 +214,8 @@ struct Engine::Implementation : fabric::Handler {
     unsigned slot = 0;
     std::unique_ptr<std::thread> thread;
     bool stopping = false;
-    /// State of the agent thread: running, sleeping for a short time while the program polls, or
-    /// sleeping until it is woken.
+    /// State of the agent thread: running, sleeping for a short time because the program polls, or
+    /// sleeping until an event.
     enum class Agent : std::uint8_t { awake, napping, asleep };
     Agent agent_state = Agent::awake;
     std::uint64_t agent_wakes_at = 0; // CLOCK_MONOTONIC in nanoseconds; 0: no deadline
@@ -229,7 +226,7 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Qp*> stalled;
     unsigned waiting_for_receivers = 0;
 
-    /// A packet between queue pairs of this process. The buffers are reused.
+    /// A packet from this process to this process. The buffers are reused.
     struct Local {
         fabric::Lane lane = fabric::Lane::requests;
         std::vector<std::byte> record;
@@ -248,8 +245,8 @@ struct Engine::Implementation : fabric::Handler {
     };
     std::vector<Delayed> delayed;
 
-    /// Data of an RDMA write that SOFTVERBS_DISORDER delays. The target memory (window) stays
-    /// valid, because all delayed data is written before a memory region is deregistered.
+    /// A delayed RDMA write. Its memory stays valid, because delayed writes are executed before a
+    /// region is deregistered.
     struct HeldWrite {
         std::uint64_t due;
         std::uint32_t qp_number;
@@ -260,7 +257,7 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<HeldWrite> held_writes;
     std::size_t held_bytes = 0;
 
-    /// A completion event that is delayed by moderation.
+    /// A completion event that moderation has delayed.
     struct ModeratedEvent {
         std::uint64_t due;
         Cq* cq;
@@ -269,11 +266,11 @@ struct Engine::Implementation : fabric::Handler {
 
     std::unordered_map<fabric::Connection*, Peer> peers;
     fabric::Connection* last_peer = nullptr;
-    /// Connections to the processes that may write directly into memory of this process.
+    /// The connections to processes that may write directly to memory of this process.
     std::vector<fabric::Connection*> granted;
 
-    /// Prints a message, once per process, if no process has the slot of a queue pair number (its
-    /// upper bits) or had it before. A typical cause is a peer with another SOFTVERBS_DIR.
+    /// Prints a line if no process owns this queue pair number, and no process has owned its slot
+    /// before. Usually the peer has another SOFTVERBS_DIR. The line is printed once per process.
     void report_missing_process(std::uint32_t number);
     std::set<unsigned> slots_seen;
     bool missing_process_reported = false;

@@ -13,8 +13,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the slots (numbers) of the other processes of this user, from the socket files in the
-/// rendezvous directory.
+/// Returns the slots of all other processes in the rendezvous directory, which have a socket file
+/// there.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
     std::vector<unsigned> slots;
     std::error_code error;
@@ -32,7 +32,7 @@ std::vector<unsigned> other_processes(const fabric::Node& node) {
 } // namespace
 
 bool OutboundRequest::multicast(const EntryList& entries) {
-    // A process that has ended, or whose connection has no room, does not receive the datagram.
+    // If a process has ended, or its connection is full, it does not receive the datagram.
     to_ = nullptr;
     if (!send_fragment(entries, request_.length, true)) {
         return false;

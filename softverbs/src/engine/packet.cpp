@@ -7,7 +7,7 @@ namespace softverbs {
 
 namespace {
 
-/// FNV-1a. It detects the single bit that fault injection flips; packets suffer no other damage.
+/// FNV-1a. This simple hash is sufficient, because only planned faults corrupt packets.
 std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept {
     for (const std::byte byte : bytes) {
         sum = (sum ^ static_cast<std::uint32_t>(byte)) * 16777619U;
@@ -45,7 +45,7 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     if (record.size() < sizeof(PacketHeader)) {
         return false;
     }
-    // A copy, because the sender can still change the header in shared memory.
+    // Copy the header, because the sender could change it in shared memory after the check.
     std::memcpy(&packet.header, record.data(), sizeof(PacketHeader));
     const PacketHeader& header = packet.header;
     if (header.magic != packet_magic || header.kind > PacketHeader::Kind::atomic_result ||
@@ -56,7 +56,7 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     const auto payload = record.subspan(sizeof(PacketHeader));
     packet.bytes = {};
     packet.segments = {};
-    // In a read request, payload is the number of bytes to read; no data follows.
+    // In a read request, payload is the number of requested bytes. The packet contains no data.
     if (header.kind == PacketHeader::Kind::read) {
         return payload.empty() && header.payload <= header.length - header.offset;
     }

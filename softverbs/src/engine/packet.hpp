@@ -12,10 +12,10 @@
 
 namespace softverbs {
 
-/// Header of a packet between two queue pairs. Data follows the header, or segments, which describe
-/// memory of the sender for a direct copy by the receiver. Between processes, a packet is sent as
-/// one record of the fabric (fabric/node.hpp). Packets of other processes are not trusted:
-/// parse_packet() checks the format, and the engine checks everything else.
+/// The header of a packet between two queue pairs. The payload is data, or segments: addresses of
+/// data in memory of the sender, from which the receiver copies. Packets between processes are
+/// records of the fabric (fabric/node.hpp). The receiver does not trust them: parse_packet() checks
+/// the format, and the engine checks everything else.
 struct PacketHeader {
     enum class Kind : std::uint8_t {
         // Requests
@@ -60,15 +60,14 @@ struct PacketHeader {
     std::uint64_t remote_address;
     std::uint32_t rkey;
     std::uint32_t qkey;
-    /// Length of the whole message in bytes.
+    /// Length of the message in bytes.
     std::uint64_t length;
-    /// Offset of this packet's data in the message, in bytes.
+    /// Offset of the data of this packet in the message in bytes.
     std::uint64_t offset;
-    /// The operand of an atomic. In a datagram with a global route, this field contains a
-    /// GlobalRoute.
+    /// Operand of an atomic. For a datagram with a GRH: a GlobalRoute.
     std::uint64_t compare_add;
     std::uint64_t swap;
-    /// Number of data bytes, or number of segments if the packet contains segments.
+    /// Number of data bytes or, with the flag to_fetch, number of segments.
     std::uint32_t payload;
     std::uint32_t checksum;
     std::uint16_t source_lid;
@@ -76,8 +75,7 @@ struct PacketHeader {
     std::uint8_t service_level;
     std::uint8_t rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
-    /// Reads and atomics only: number of reads and atomics that the requester has in flight,
-    /// including this request.
+    /// For reads and atomics: how many of them the requester has in flight, including this one.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
@@ -85,7 +83,7 @@ struct PacketHeader {
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
 inline constexpr std::uint32_t packet_magic = 0x73760001; // the last byte is the protocol version
 
-/// The fields of the GRH of a datagram that come from the address handle, besides the GIDs.
+/// The fields of a GRH that come from the address handle, except the GIDs.
 struct GlobalRoute {
     std::uint32_t flow_label = 0; // 20 bits
     std::uint8_t traffic_class = 0;
@@ -103,11 +101,11 @@ struct GlobalRoute {
             .is_roce_v2 = (packed >> 36U & 1U) != 0};
 }
 
-/// The header of the most frequent packets of connected queue pairs: a send or a write whose data
-/// is completely in this packet, or an ACK. The length of the data is the length of the packet
-/// minus the header. A field of PacketHeader that is missing here has the value 0.
+/// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or
+/// write in one packet. The data has the rest of the packet's length. Members of PacketHeader that
+/// do not exist here are 0.
 struct ShortHeader {
-    /// The bit form, which marks a short header, and the ibv_qp_type.
+    /// The bit form and the ibv_qp_type.
     std::uint8_t form_and_service;
     PacketHeader::Kind kind;
     std::uint8_t flags;
@@ -117,17 +115,17 @@ struct ShortHeader {
     std::uint32_t psn;
     std::uint32_t imm_or_key;
     std::uint32_t rkey;
-    /// Writes only: the headers of all other kinds end before this field.
+    /// Only for writes. The headers of other packets end before this member.
     std::uint64_t remote_address;
 
-    /// Marks a short header. No byte of packet_magic has this bit.
+    /// A bit that marks a short header. It is 0 in all bytes of packet_magic.
     static constexpr std::uint8_t form = 0x80;
-    /// Flags that a short header may have.
+    /// The flags that are permitted in a short header.
     static constexpr std::uint8_t known_flags = PacketHeader::has_immediate |
                                                 PacketHeader::has_invalidate |
                                                 PacketHeader::solicited | PacketHeader::ack_request;
 
-    /// Returns the size in bytes of a short header of this kind.
+    /// Returns the size in bytes of a short header for this kind of packet.
     [[nodiscard]] static constexpr std::size_t size(PacketHeader::Kind kind) noexcept {
         return kind == PacketHeader::Kind::write ? 32 : 24;
     }
@@ -135,7 +133,7 @@ struct ShortHeader {
 };
 static_assert(sizeof(ShortHeader) == 32 && offsetof(ShortHeader, remote_address) == 24);
 
-/// Writes a short header, with the size that its kind requires.
+/// Writes a short header to @p record. Its size depends on the kind of packet.
 inline void write_short_header(std::byte* record, const ShortHeader& header) noexcept {
     if (header.kind == PacketHeader::Kind::write) {
         std::memcpy(record, &header, ShortHeader::size(PacketHeader::Kind::write));
@@ -144,8 +142,7 @@ inline void write_short_header(std::byte* record, const ShortHeader& header) noe
     }
 }
 
-/// Copies the short header of a packet to @p header. Returns false if the packet has no short
-/// header.
+/// Reads the short header of a packet. Returns false if the packet has no short header.
 [[nodiscard]] inline bool read_short_header(std::span<const std::byte> record,
                                             ShortHeader& header) noexcept {
     constexpr std::size_t shortest = ShortHeader::size(PacketHeader::Kind::send);
@@ -175,10 +172,10 @@ struct Packet {
     std::span<const fabric::Segment> segments;
 };
 
-/// Parses a record. Returns false if it is not a valid packet. The header is copied; bytes and
-/// segments point into @p record.
+/// Parses a packet. Returns false if its format is invalid. Copies the header; bytes and segments
+/// of @p packet refer to @p record.
 [[nodiscard]] bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept;
-/// Checksum of the header, with its checksum field 0, and of the payload.
+/// Returns the checksum of a packet, without the member checksum.
 [[nodiscard]] std::uint32_t checksum(const Packet& packet) noexcept;
 
 /// Maximum number of segments in a packet.

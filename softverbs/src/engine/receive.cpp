@@ -12,9 +12,9 @@ namespace softverbs {
 
 namespace {
 
-/// Maximum size of a response in bytes.
+/// Maximum length of a response packet in bytes.
 constexpr std::size_t longest_response = sizeof(PacketHeader) + record_payload;
-/// Maximum message size of the InfiniBand specification, in bytes.
+/// Maximum length of a message in the InfiniBand specification, in bytes.
 constexpr std::uint64_t longest_message = std::uint64_t{1} << 31U;
 
 bool is_request(PacketHeader::Kind kind) noexcept {
@@ -30,7 +30,7 @@ bool port_is_up(Qp& qp) {
 
 bool Engine::Implementation::on_request(fabric::Connection& from,
                                         std::span<const std::byte> record) {
-    // A request is accepted only if the connection has room for its response.
+    // Do not accept a request if there is no room for the response.
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
@@ -51,7 +51,7 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     std::vector<Qp*> waiting;
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
-        // A call of run() in this loop may have flushed this queue pair.
+        // run() below may have flushed this queue pair in an earlier iteration.
         if (!qp->requester.stalled) {
             continue;
         }
@@ -92,8 +92,8 @@ void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t sha
 void Engine::Implementation::drain_local() {
     draining = true;
     while (local_first != local_end) {
-        // The packet is moved out during receive(), which may append to the list, and moved back
-        // afterwards to reuse its buffer.
+        // receive() may add packets to the list, so move this packet out during the call. Move it
+        // back afterwards, so that its buffer is reused.
         const std::size_t index = local_first++;
         Local current = std::move(local[index]);
         if (current.lane != fabric::Lane::responses ||
@@ -126,7 +126,7 @@ void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
             return;
         }
     }
-    // The source queue pair must belong to the process and host that sent the packet.
+    // The queue pair number of the source must belong to the process that has sent the packet.
     const unsigned sender = from == nullptr ? slot : from->slot();
     if (header.destination == multicast_qp_number) [[unlikely]] {
         if (slot_of(header.source) == sender) {

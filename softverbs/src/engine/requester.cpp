@@ -13,8 +13,7 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // The request is at this position unless local requests, which have no PSN, precede it in
-        // the queue.
+        // The PSN gives the position, unless the queue contains local requests, which have no PSN.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&
@@ -73,7 +72,7 @@ void Engine::Implementation::run(Qp& qp) {
             requester.waiting_for_receiver) {
             return false;
         }
-        // In SQD, only retransmissions and requests that were sent in part may be sent.
+        // In the state SQD, only send requests that were sent before, at least partly.
         return qp.state() == IBV_QPS_RTS ||
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
@@ -123,7 +122,7 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // These fields count packets of the closed connection.
+    // The members record and offered refer to the number of packets of the closed connection.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;
@@ -163,8 +162,8 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
         requester.records_until = std::max(requester.records_until, requester.resent_until);
         return;
     }
-    // After a direct copy has failed, the next 2^n requests send their data in packets. n is the
-    // number of direct copies that have failed since the last one that succeeded.
+    // A copy from memory of the sender has failed. The next 2^n requests contain their data, where
+    // n is the number of failed copies since the last successful one.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);
@@ -178,7 +177,7 @@ void Engine::Implementation::give_up_responses(Qp& qp) {
 }
 
 void Engine::Implementation::fail_oldest(Qp& qp, ibv_wc_status status) {
-    // The queue pair is already in the error state if its completion queue has overrun.
+    // The queue pair may already be in the error state, because its completion queue has overrun.
     if (!qp.sends.empty() && qp.state() != IBV_QPS_ERR) {
         complete_send(qp, status);
         enter_error(qp);

@@ -14,35 +14,35 @@ namespace softverbs {
 [[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-/// Returns whether the response to a request contains data. Each such request needs its own
-/// response.
+/// Returns whether the responder returns data for this kind of request. Each such request needs its
+/// own response.
 [[nodiscard]] inline bool returns_data(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
-/// Returns whether a request with this opcode is executed without sending a packet.
+/// Returns whether requests with this opcode are executed without a packet.
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
-/// Returns whether a part of the request was sent, and no response has completed it.
+/// Returns whether the request was sent, at least partly, and has not been completed by a response.
 [[nodiscard]] inline bool in_flight(const SendRequest& request) noexcept {
     return request.state == SendRequest::State::sent ||
            request.state == SendRequest::State::sending;
 }
 
-/// Returns the position of the sent request with this packet sequence number; sends.end() if there
-/// is none.
+/// Returns the position of the request that was sent with this packet sequence number, or
+/// sends.end().
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
-/// Subtracts a request from the counters of reads in flight.
+/// Subtracts a request from the numbers of reads and atomics in flight.
 void discount(Qp& qp, SendRequest& request) noexcept;
-/// Marks a request as done if it is in flight.
+/// If the request is in flight, changes its state to done.
 void finish(Qp& qp, SendRequest& request) noexcept;
-/// Completes the requests that are done, in order, up to the first one that is not.
+/// Completes the requests in the state done at the start of the send queue, in order.
 void retire(Qp& qp);
 
-/// Every 16th request requests an ACK even if it is unsignaled. The ACK of a later request also
-/// acknowledges earlier unsignaled ones. If no later request comes, the timer requests an ACK.
+/// Unsignaled requests usually do not request an ACK, because the ACK of a later request includes
+/// them. Every 16th request requests one. If there is no later request, the timer requests an ACK.
 inline constexpr std::uint64_t ack_request_interval = 16;
-/// Whether the request must request an ACK.
+/// Returns whether the request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position) {
     const SendRequest& request = qp.sends[position];
     if (qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0 || returns_data(request.opcode) ||
@@ -56,10 +56,11 @@ inline constexpr std::uint64_t ack_request_interval = 16;
     return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
 }
 
-/// Result of an attempt to send a request.
+/// The result of sending a request.
 enum class Step : std::uint8_t { sent, wait, again, failed };
 
-/// Sends one request of a send queue.
+/// Sends one request of a send queue. Used when the fast path (send_short()) cannot send the
+/// request.
 class OutboundRequest {
   public:
     OutboundRequest(Engine::Implementation& engine, Qp& qp, std::uint64_t position)
@@ -74,22 +75,23 @@ class OutboundRequest {
   private:
     Step local();
     Step datagram();
-    /// Sends a datagram to every process of this user on this host. Returns false if the memory of
-    /// the datagram was revoked.
+    /// Sends a multicast datagram to all processes of this user on this host. Returns false if its
+    /// memory was revoked.
     [[nodiscard]] bool multicast(const EntryList& entries);
     Step connected();
-    /// Whether the request must wait for earlier reads and atomics (fence, max_rd_atomic).
+    /// Returns whether the request must wait for earlier reads and atomics, because of a fence or
+    /// max_rd_atomic.
     [[nodiscard]] bool has_to_wait() const;
-    /// Completes the request with an error status, after all earlier requests have completed. Until
-    /// then, makes the request wait.
+    /// Completes the request with an error when all earlier requests have completed. Otherwise, the
+    /// request waits.
     Step fail_in_turn(ibv_wc_status status);
-    /// Checks the request itself: its length, and whether the queue pair may send it at all.
+    /// Checks the length of the request, and whether the attributes of the queue pair permit it.
     [[nodiscard]] ibv_wc_status check_request() const;
-    /// Opens the memory that the request sends.
+    /// Checks the memory of the request, and prepares the access.
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;
-    /// Sends the request. If the connection has room only for a part of it, sends that part.
+    /// Sends the data of the request, or a part of it if the connection becomes full.
     Step send_data(const EntryList& entries);
     Step send_read();
     std::optional<fabric::Sent> send_fragment(const EntryList& entries, std::uint64_t length,
@@ -103,7 +105,7 @@ class OutboundRequest {
     std::uint64_t position_;
     SendRequest& request_;
     fabric::Connection* to_ = nullptr;
-    /// Whether the request is sent for the first time, or again from its beginning.
+    /// Whether the request is sent for the first time, or is retransmitted from its start.
     bool begins_ = false;
 };
 

@@ -18,9 +18,8 @@ namespace {
 using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
-/// Marks all requests before @p position as done, because a response acknowledges all earlier
-/// requests except those that return data. Returns false if the response of an earlier read or
-/// atomic is missing.
+/// Changes the state of all requests before @p position to done: a response also acknowledges all
+/// earlier requests. Stops and returns false at a read or atomic whose own response is missing.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -32,7 +31,7 @@ bool finish_before(Qp& qp, std::uint64_t position) {
     return true;
 }
 
-/// The completion status for a NAK code.
+/// Returns the completion status for a NAK.
 ibv_wc_status status_of(NakCode nak_code) noexcept {
     switch (nak_code) {
         case NakCode::remote_access:
@@ -44,13 +43,13 @@ ibv_wc_status status_of(NakCode nak_code) noexcept {
     }
 }
 
-/// Delays of the RNR NAK timer field in units of 10 us, from the InfiniBand specification.
+/// RNR NAK delays by the value of the timer field, in units of 10 us (InfiniBand specification).
 constexpr std::array<std::uint32_t, 32> rnr_delays{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
-/// The result of scattering the data of a response.
+/// The result of storing the data of a response.
 enum class ScatterResult : std::uint8_t {
     stored,
     ignored,      // the response does not match the request, or the memory was revoked
@@ -59,7 +58,8 @@ enum class ScatterResult : std::uint8_t {
     withdrawn,    // the other process withdrew the data before it was fetched
 };
 
-/// Scatters the data of a read response, or fetches it from the other process.
+/// Stores the data of a read response in the memory of the request. If the response contains a
+/// segment, copies the data from memory of the other process.
 ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
                            const Packet& packet) {
     SendRequest& request = qp.sends[position];
@@ -78,12 +78,12 @@ ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* f
             request.awaiting = false;
             return ScatterResult::stored;
         }
-        // parse_packet() has rejected data beyond the message length. Fewer bytes than requested
-        // are accepted, and the rest is requested again.
+        // parse_packet() has checked the length. If there are fewer bytes than requested, the
+        // others are requested later.
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }
-        // If the memory was revoked, the next response to this request gets the result denied.
+        // The memory was revoked. The next response will therefore get the result denied.
         if (!entries.put(request.offset, packet.bytes)) {
             return ScatterResult::ignored;
         }
@@ -169,7 +169,8 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     SendRequest& request = qp.sends[position];
     if (qp.type() == IBV_QPT_UC) {
-        // UC: the responder has finished the direct copy of the data, or cannot make it.
+        // The responder has copied the data of this UC request from memory of the requester, or
+        // cannot do it.
         if (header.kind == Kind::ack || header.kind == Kind::nak) {
             finish(qp, request);
             retire(qp);
@@ -215,8 +216,8 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
     }
     if (scattered == ScatterResult::denied) {
-        // If earlier responses are missing, this request is sent again, and this error occurs again
-        // with its next response.
+        // If responses to earlier requests are missing, this request will be retransmitted, and its
+        // next response causes the same error.
         if (all_before) {
             retire(qp);
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);

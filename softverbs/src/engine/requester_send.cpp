@@ -34,8 +34,7 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 } // namespace
 
 Step OutboundRequest::operator()() {
-    // A NIC reads memory after its own earlier writes to it, so make the delayed writes visible
-    // first.
+    // A NIC reads memory after earlier RDMA writes to it. Therefore execute delayed writes first.
     engine_.release_writes();
     if (is_local(request_.opcode)) {
         return local();
@@ -49,7 +48,7 @@ std::uint64_t OutboundRequest::data_length() const {
 
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
-        // Earlier requests may not have requested an ACK, so send them again with an ACK request.
+        // Earlier requests may be waiting without an ACK request. Retransmit them with one.
         if (qp_.is_reliable() && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);
@@ -74,8 +73,7 @@ Step OutboundRequest::local() {
     const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
                            : invalidate(qp_, request_.invalidate_rkey);
     if (!done) {
-        // The InfiniBand specification has one error for a failed bind and for a failed local
-        // invalidate: "memory management operation error".
+        // The InfiniBand specification has one error for both, "memory management operation error".
         return fail_in_turn(IBV_WC_MW_BIND_ERR);
     }
     request_.state = State::done;
@@ -94,8 +92,8 @@ ibv_wc_status OutboundRequest::check_request() const {
 }
 
 ibv_wc_status OutboundRequest::open(EntryList& entries) const {
-    // The memory that a read or an atomic writes to is checked when its response arrives: by then
-    // the request has had its effect at the responder, and an error of the responder comes first.
+    // The memory of a read or an atomic is checked when the response arrives. At that time the
+    // responder has executed the request, and an error of the responder has priority.
     if (request_.is_inline || returns_data(request_.opcode)) {
         return IBV_WC_SUCCESS;
     }
@@ -173,7 +171,7 @@ Step OutboundRequest::datagram() {
     Device& device = device_of(qp_.qp_base);
     const Port* const found = device.port(qp_.attributes.port_num);
     if (found == nullptr) {
-        // The device has fewer ports than when the queue pair was connected.
+        // The port no longer exists, because a test has reduced the number of ports.
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
     const Port& port = *found;
@@ -187,7 +185,8 @@ Step OutboundRequest::datagram() {
     if (address.is_global != 0 && address.grh.sgid_index >= port.gids.size()) {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
-    // A datagram is lost without an error if its destination does not exist or has no room.
+    // If the destination does not exist or its connection is full, the datagram is lost without an
+    // error.
     requester_.connection = nullptr;
     if (request_.remote_qpn == multicast_qp_number) {
         if (address.is_global != 0 && is_multicast(address.grh.dgid) &&
@@ -218,8 +217,8 @@ bool OutboundRequest::has_to_wait() const {
     if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
         return true;
     }
-    // The responder's memory must not change before the direct copy of an earlier read, so requests
-    // that may change it wait.
+    // Earlier reads may still have to copy data from memory of the responder. A request that could
+    // change this memory must wait.
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
@@ -251,7 +250,7 @@ Step OutboundRequest::connected() {
                            port->attributes.state == IBV_PORT_ACTIVE &&
                            engine_.reach(qp_.attributes.dest_qp_num, requester_.route, connection);
     if (!reachable) {
-        // The packet is lost: no process can receive it.
+        // The packet is lost, because no process can receive it.
         request_.offset = data_length();
         return after(fabric::Sent::closed);
     }
@@ -290,8 +289,8 @@ std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entr
 }
 
 bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent) {
-    // With SOFTVERBS_DISORDER, a delayed packet contains its data, because the program may change
-    // the memory as soon as the request has completed.
+    // With SOFTVERBS_DISORDER, a packet may be sent after its request has completed. The program
+    // may then change the memory, so the packet must contain the data.
     if (process().disorder.qps() || request_.is_inline || position_ < requester_.records_until ||
         request_.length <= small_message || request_.offset != 0) {
         return false;
@@ -304,8 +303,8 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     }
     fill_header(packet);
     packet.set_segments(segments);
-    // The program must not change the data before the direct copy, so the completion waits for an
-    // ACK.
+    // The responder copies the data from memory of this process. The request must not complete
+    // before that, so it needs an ACK.
     if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
@@ -338,8 +337,8 @@ Step OutboundRequest::send_data(const EntryList& entries) {
         }
         request_.offset += length;
     } while (request_.offset < total);
-    // A UC request is done when its data was copied into packets. The sender is not notified of
-    // their delivery.
+    // A UC request has completed when its data is in packets, because there are no
+    // acknowledgements.
     if (sent == fabric::Sent::sent && qp_.type() == IBV_QPT_UC) {
         request_.state = State::done;
     }
@@ -369,8 +368,8 @@ Step OutboundRequest::send_read() {
         }
     }
     if (sent == fabric::Sent::sent && request_.offset + length < request_.length) {
-        // When this part of the data has arrived, the next part is requested. Later requests wait
-        // until then.
+        // The next part is requested when the data of this part has arrived. Later requests must
+        // wait.
         request_.record = to_ == nullptr ? 0 : to_->sent();
         request_.awaiting = true;
         return Step::wait;
@@ -387,8 +386,8 @@ Step OutboundRequest::after(fabric::Sent sent) {
             }
             return Step::wait;
         case fabric::Sent::closed:
-            // The packet is lost. On UC the request is done, because a UC sender does not detect
-            // loss.
+            // The packet is lost. A UC request completes nevertheless, because there are no
+            // acknowledgements.
             requester_.ack_requested_until = position_ + 1;
             Engine::Implementation::disconnect(qp_);
             to_ = nullptr;

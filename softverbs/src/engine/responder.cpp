@@ -35,10 +35,11 @@ void InboundRequest::operator()() {
 bool InboundRequest::in_sequence() {
     const std::uint32_t ahead = (header_.psn - responder_.expected_psn) & psn_mask;
     if (!reliable()) {
-        // UC: a first packet starts a new message. A message with a lost packet is dropped.
+        // On UC, the first packet of a message sets the expected sequence number. The rest of a
+        // message with a lost packet is dropped.
         if (header_.offset == 0) {
-            // A duplicate that offers memory for a direct copy is ignored, because its sender may
-            // have changed that memory.
+            // Ignore a duplicate with segments. After the first copy, its sender may have changed
+            // the memory.
             const bool twice = ahead == psn_mask && (header_.flags & PacketHeader::to_fetch) != 0;
             responder_.expected_psn = twice ? responder_.expected_psn : header_.psn;
             responder_.in_message = false;
@@ -59,8 +60,8 @@ bool InboundRequest::in_sequence() {
         responder_.gap_reported = false;
         return true;
     }
-    // A packet was lost. The requester sends the message of this packet and all later ones again.
-    // One NAK per gap is enough: further NAKs would cause further retransmissions.
+    // A packet is missing. The NAK makes the requester retransmit this message and all later ones.
+    // Send one NAK per gap, because each NAK causes a retransmission.
     if (!std::exchange(responder_.gap_reported, true)) {
         Outgoing nak_code = make_response(Kind::nak);
         nak_code.header.psn = responder_.expected_psn;
@@ -88,7 +89,7 @@ void InboundRequest::duplicate() {
 }
 
 void InboundRequest::duplicate_atomic() {
-    // Search from the latest result to the oldest, because packet sequence numbers wrap around.
+    // Packet sequence numbers wrap around, so search the newest result first.
     const std::size_t kept = std::min(responder_.atomics_done, responder_.atomics.size());
     for (std::size_t age = 1; age <= kept; ++age) {
         const Responder::Atomic& known =
@@ -156,8 +157,7 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // A UC requester waits for a response only after it has offered memory for a direct copy. Only
-    // then it gets a NAK.
+    // A UC requester expects a response only if the request contains segments.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;

@@ -11,10 +11,11 @@
 
 namespace softverbs {
 
-/// Length of the Global Routing Header before the data of a datagram, in bytes.
+/// Length of the GRH before the data of a datagram in bytes.
 inline constexpr std::size_t grh_length = 40;
 
-/// Handles one request packet for a queue pair.
+/// Executes one request packet. Used when the fast path (receive_short()) cannot execute the
+/// request.
 class InboundRequest {
   public:
     InboundRequest(Engine::Implementation& engine, Qp& qp, fabric::Connection* from,
@@ -34,38 +35,40 @@ class InboundRequest {
 
     [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
     void datagram();
-    /// Checks the packet sequence number. If it is the expected one, returns true. Otherwise
-    /// handles a duplicate, or sends a NAK for a missing packet, and returns false.
+    /// Checks the packet sequence number. Returns true if the packet is the expected one.
+    /// Otherwise, handles a duplicate, or sends a NAK because a packet is missing, and returns
+    /// false.
     bool in_sequence();
     void duplicate();
     void duplicate_atomic();
     void execute();
     void send();
-    /// Handles a send to a shared receive queue with tags; see tagged_send.cpp.
+    /// Executes a send to a shared receive queue with tags (tagged_send.cpp).
     void tagged_send();
-    /// Takes a tagged buffer or a receive request for the message. False: there is none, and an RNR
-    /// NAK was sent, or the message was a rendezvous request and is complete.
+    /// Takes a tagged buffer or a receive request for the message. Returns false if the packet
+    /// needs no further processing: there was none and an RNR NAK was sent, or the message has
+    /// started a rendezvous.
     bool have_tagged_receive();
     void match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous);
     void write();
     void read();
     void atomic();
-    /// Executes an atomic and returns the old value; nullopt: the memory was revoked.
+    /// Executes an atomic operation on the memory. Returns the old value, or no value if the memory
+    /// was revoked.
     [[nodiscard]] std::optional<std::uint64_t> change(const Window& window) const;
 
-    /// Stores the data of the packet in the target memory. On failure it sends a NAK and returns
-    /// false.
+    /// Stores the data of the packet. On failure, sends a NAK and returns false.
     bool store(const EntryList& entries);
     [[nodiscard]] bool sums_up() const;
     [[nodiscard]] bool is_last() const {
         return (header_.flags & PacketHeader::to_fetch) != 0 ||
                header_.offset + header_.payload == header_.length;
     }
-    /// Takes a receive request for the message. If there is none, it sends an RNR NAK and returns
+    /// Takes a receive request for the message. If there is none, sends an RNR NAK and returns
     /// false.
     bool have_receive();
-    /// Returns the value of ibv_wc::sl: the service level of the packet, or on Ethernet the RoCE
-    /// packet type of a datagram.
+    /// Returns the value for ibv_wc::sl: the service level or, for a datagram on Ethernet, the type
+    /// of its header.
     [[nodiscard]] std::uint8_t received_service_level() const;
     /// Adds the completion of the receive request. @p data is the data that the CPU copies when the
     /// program polls the completion; null: none.
@@ -76,20 +79,21 @@ class InboundRequest {
     bool send_to_cqe();
     /// Ends a send after its last packet.
     void end_send(const Scatter* data);
-    /// Ends the message after its last packet: expects the next sequence number and sends an ACK.
+    /// Ends a message after its last packet: increments the expected sequence number and sends an
+    /// ACK.
     void done();
 
     [[nodiscard]] Outgoing make_response(Kind kind) const;
     void send_response(Outgoing& answer);
     void send_ack();
     void send_nak(NakCode nak_code);
-    /// Sends a NAK and moves the queue pair to the error state.
+    /// Sends a NAK, raises the event, and moves the queue pair to the error state.
     void send_nak(NakCode nak_code, ibv_event_type event);
-    /// Checks that the access flags of the queue pair include @p access. If not, the operation is
-    /// an invalid request: sends the NAK, and returns false.
+    /// Checks that the access flags of the queue pair contain @p access. Otherwise, sends a NAK for
+    /// an invalid request and returns false.
     bool enabled(unsigned access);
-    /// Checks that the queue pair and the key permit the access, and opens the memory. If not,
-    /// sends the NAK, and returns false.
+    /// Checks that the queue pair and the rkey permit the access, and stores the memory in @p
+    /// window. Otherwise, sends a NAK and returns false.
     bool permitted(unsigned access, Window& window);
 
     Engine::Implementation& engine_;
@@ -98,7 +102,8 @@ class InboundRequest {
     fabric::Connection* from_;
     const Packet& packet_;
     const PacketHeader& header_;
-    /// The message is in a tagged buffer: its completion has IBV_WC_TM_DATA_VALID.
+    /// Whether the message was received in a tagged buffer. Its completion then has
+    /// IBV_WC_TM_DATA_VALID.
     bool tag_data_valid_ = false;
 };
 

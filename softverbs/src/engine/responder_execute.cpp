@@ -12,7 +12,7 @@
 #include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
 
-// Execution of each kind of request by the responder.
+// Execution of requests by the responder.
 
 namespace softverbs {
 
@@ -31,8 +31,7 @@ bool is_ipv4(const ibv_gid& gid) noexcept {
     return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;
 }
 
-/// The checksum of an IPv4 header: the complement of the sum of its 16-bit words, in network byte
-/// order. The checksum field of @p header is 0.
+/// Returns the checksum of an IPv4 header whose checksum field is 0, in network byte order.
 std::uint16_t ipv4_checksum(const iphdr& header) noexcept {
     std::array<std::uint16_t, sizeof header / 2> words{};
     std::memcpy(words.data(), &header, sizeof header);
@@ -45,9 +44,8 @@ std::uint16_t ipv4_checksum(const iphdr& header) noexcept {
     return static_cast<std::uint16_t>(~sum);
 }
 
-/// Returns the 40 bytes that precede a datagram with a global route in its receive buffer: a GRH,
-/// which has the form of an IPv6 header, or for RoCE v2 between IPv4 addresses 20 bytes of 0 and an
-/// IPv4 header.
+/// Returns the 40 bytes before the data of a datagram. They are a GRH or, for RoCE v2 between IPv4
+/// addresses, 20 zeros and an IPv4 header.
 std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept {
     constexpr std::uint32_t bth = 12;
     constexpr std::uint32_t deth = 8;
@@ -92,9 +90,9 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
 } // namespace
 
 std::uint8_t InboundRequest::received_service_level() const {
-    // As in a completion of a ConnectX: bit 3 is set for a packet with a UDP header, and the lower
-    // bits are 0 for a GRH, 1 for an IPv6 header and 2 for an IPv4 header. UCX reads them to find
-    // the destination GID in the receive buffer.
+    // As in completions of a ConnectX, bit 3 is set for a packet with a UDP header, and the lower
+    // bits are 0 for a GRH, 1 for an IPv6 header and 2 for an IPv4 header. UCX needs this to find
+    // the destination GID.
     constexpr std::uint8_t has_udp = 8;
     constexpr std::uint8_t ipv6 = 1;
     constexpr std::uint8_t ipv4 = 2;
@@ -170,9 +168,9 @@ bool InboundRequest::send_to_cqe() {
 void InboundRequest::end_send(const Scatter* data) {
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
-        // A class J error of the InfiniBand specification: the message is acknowledged, because its
-        // data has arrived, and only the responder fails. The completion status is that of the
-        // kernel's rxe driver.
+        // A class J error of the InfiniBand specification: the message is acknowledged, and only
+        // the responder reports an error. The rxe driver of the kernel uses this completion status,
+        // too.
         send_ack();
         complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
@@ -185,9 +183,9 @@ void InboundRequest::end_send(const Scatter* data) {
 void InboundRequest::write() {
     Window window{};
     const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-    // For a write with immediate data, the first packet contains the rkey, and the last packet
-    // takes a receive request. If the message has a single packet, the receive request is taken
-    // first, so a write with an invalid rkey completes it with IBV_WC_LOC_ACCESS_ERR.
+    // The first packet of a write contains the rkey, and the last packet of a write with immediate
+    // data needs a receive request. If both are the same packet, take the receive request first. If
+    // the rkey is invalid, this request completes with IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
     if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
         (with_immediate && single_packet && !have_receive()) ||
@@ -313,8 +311,8 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     const bool adds = header_.kind == Kind::fetch_add;
     std::uint64_t before = header_.compare_add;
     if (is_unmapped(window)) {
-        // The operation is atomic only among the devices of this process, because they share
-        // Process::lock.
+        // This operation is atomic only with respect to devices of this process, which use the same
+        // lock.
         if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
             return std::nullopt;
         }
@@ -356,7 +354,7 @@ void InboundRequest::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            // put() fails only if the memory was revoked. store() then fails as well.
+            // This fails only if the memory was revoked. Then store() fails, too.
             static_cast<void>(entries.put(0, make_grh(header_)));
         }
         if (!store(entries)) {

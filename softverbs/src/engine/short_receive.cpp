@@ -9,10 +9,9 @@
 #include "objects/process.hpp"
 #include "objects/scatter_to_cqe.hpp"
 
-// The fast path of the responder for requests with a short header. It handles the next request in
-// sequence, for memory that the CPU can write, and with a posted receive request where one is
-// needed. In every other case it returns before it has changed anything, and InboundRequest
-// processes the request.
+// The fast path of the responder for requests with a short header. It executes a request if it is
+// the next one in sequence, if its memory is accessible to the CPU, and if a receive request that
+// it needs is posted. Otherwise it changes nothing, and InboundRequest executes the request.
 
 namespace softverbs {
 
@@ -20,8 +19,8 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Returns the destination queue pair if it is connected, in the state RTS, and the packet came
-/// from its peer. Otherwise returns null, and InboundRequest handles the packet.
+/// Returns the destination queue pair, if it is connected to the source queue pair and in the state
+/// RTS. Otherwise, returns null.
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
@@ -34,8 +33,8 @@ using Kind = PacketHeader::Kind;
     return qp;
 }
 
-/// Returns the destination queue pair if the fast path can process the request as the next one in
-/// sequence; null otherwise.
+/// Returns the destination queue pair, if the request is the next one in its sequence. Otherwise,
+/// returns null.
 Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     Qp* const qp = find_connected(header, sender);
     if (qp == nullptr || (header.psn & ~psn_mask) != 0 ||
@@ -102,7 +101,7 @@ bool Engine::Implementation::receive_short_ack(fabric::Connection* from,
     ++process().counters.received;
     std::uint64_t next = qp->sends.first();
     if (!qp->signal_all) {
-        // Unsignaled requests before this one complete as in retire().
+        // Complete unsignaled requests as retire() does.
         for (; next <= position && next < qp->requester.next &&
                qp->sends[next].state >= SendRequest::State::sent &&
                (qp->sends[next].flags & IBV_SEND_SIGNALED) == 0;
@@ -152,8 +151,8 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return true;
     }
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    // All values are read before the first one is written, so that the compiler need not assume
-    // that the source and the destination overlap.
+    // Load all values before the first store. Otherwise the compiler must assume that a store
+    // changes the other values.
     const std::uint32_t number = qp.number();
     const std::uint32_t source = header.source;
     const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
@@ -200,9 +199,9 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
-    // No direct writes are granted to memory windows, which are bound and invalidated too often, or
-    // to on-demand regions, whose memory is not pinned. None are granted while packet faults or
-    // SOFTVERBS_DISORDER are in use, because these affect packets only.
+    // Do not permit direct writes to memory windows, which are often bound and invalidated, and to
+    // on-demand regions, which are not pinned. Planned faults and SOFTVERBS_DISORDER apply to
+    // packets, so permit no direct writes while they are in use.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;

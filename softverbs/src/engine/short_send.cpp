@@ -10,10 +10,9 @@
 #include "objects/copy_bytes.hpp"
 #include "objects/process.hpp"
 
-// The fast path of the requester for small sends and RDMA writes of connected queue pairs. It
-// copies the data only once, from the memory of the request into the packet in shared memory. If it
-// cannot handle a request, it returns before it has changed anything, and OutboundRequest processes
-// the request.
+// The fast path of the requester for small sends and RDMA writes on RC and UC queue pairs. It
+// copies the data from the memory of the request to the packet in shared memory. If it cannot send
+// a request, it changes nothing, and OutboundRequest sends the request.
 
 namespace softverbs {
 
@@ -21,10 +20,10 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Maximum record length for a queue pair of the same process; the record is built on the stack.
+/// Maximum length in bytes of a packet to a queue pair of this process. It is built on the stack.
 constexpr std::size_t longest_local = 512;
 
-/// Sets the kind of packet and its flags. Returns false if the opcode has no short header.
+/// Sets the kind and the flags of the header. Returns false if the opcode needs another header.
 bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     header.kind = Kind::send;
     header.flags = 0;
@@ -55,8 +54,7 @@ bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     return true;
 }
 
-/// Finds the data of a request. Returns false if it is not one contiguous range that the CPU can
-/// read.
+/// Finds the data of a request. Returns false if it is not one range that the CPU can read.
 bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {
     if (request.length == 0) {
         data = nullptr;
@@ -148,7 +146,7 @@ bool Engine::Implementation::send_short(Qp& qp) {
 void Engine::Implementation::deliver_short(const ShortHeader& header,
                                            std::span<const std::byte> data, bool is_inline) {
     draining = true;
-    // Data that could overlap the memory of the receiver is first copied to a buffer.
+    // If the data could overlap the memory of the receiver, copy it to a buffer first.
     const bool is_copied_once = is_inline || is_copied_at_once(data.size());
     if (!is_copied_once || !execute_short(nullptr, header, data)) {
         std::array<std::byte, longest_local> record; // NOLINT: written before it is read
@@ -166,9 +164,8 @@ void Engine::Implementation::deliver_short(const ShortHeader& header,
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
                                             std::span<const std::byte> data) {
     Requester& requester = qp.requester;
-    // A direct write must not overtake earlier requests. Therefore all requests of this queue pair
-    // must be completed; write_granted() also checks that the target has consumed all packets,
-    // including those of unreliable queue pairs.
+    // A direct write must not overtake requests. Therefore all earlier requests of this queue pair
+    // must have completed. write_granted() checks that the other process has consumed all packets.
     if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,

@@ -9,13 +9,13 @@
 #include "objects/posting.hpp"
 #include "objects/tag_matching.hpp"
 
-// Messages for a queue pair whose shared receive queue matches tags.
+// Execution of sends to queue pairs whose shared receive queue matches tags.
 
 namespace softverbs {
 
 namespace {
 
-/// The headers at the start of a message. If the message is shorter than its header, it has no tag.
+/// The headers at the start of a message. A message that is shorter than its headers has no tag.
 struct TagHeaders {
     ibv_tmh message{};
     ibv_rvh rendezvous{};
@@ -58,8 +58,9 @@ bool InboundRequest::have_tagged_receive() {
     const std::uint64_t tag = be64toh(headers.message.tag);
     if (headers.tagged() && has_match(list, tag) &&
         (!rendezvous || header_.length <= max_rendezvous_header)) {
-        // The program may be building a batch of requests in the slots that the rendezvous needs,
-        // so try to take the lock of the batch.
+        // A rendezvous needs slots of the send queue. Another thread may be writing a batch to
+        // these slots. If so, its lock cannot be taken, and the message is rejected with an RNR
+        // NAK.
         std::unique_lock<std::mutex> batch;
         if (rendezvous) {
             batch = qp_.extended ? std::unique_lock(qp_.batch_lock, std::try_to_lock)
@@ -92,15 +93,15 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
-    // complete_rendezvous() later adds the completion for the data.
+    // This completion reports the match. complete_rendezvous() later reports the data.
     complete(IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0);
     done();
     start_rendezvous(qp_, to, message, rendezvous);
 }
 
 void InboundRequest::tagged_send() {
-    // The tag selects the buffer, and the tag is in the message. Therefore the message must be sent
-    // in packets, not by a direct copy.
+    // The message contains the tag, which selects the buffer. Therefore the sender must send the
+    // message in packets instead of segments.
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
         send_nak(NakCode::resend_as_records);
         return;

@@ -12,13 +12,14 @@ namespace softverbs {
 
 namespace {
 
-/// UC: time after which the requester no longer waits for a direct copy by the responder.
+/// Time for which a UC requester waits until the responder has copied data from memory of the
+/// requester.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
-/// With timeout 0, a queue pair retries only if the process of the responder has exited. This is
-/// the interval of that check.
+/// Timeout 0 means that the requester waits without limit. It checks in this interval whether the
+/// process of the responder still exists.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
-/// How long a datagram waits for room if the other process reads no packets.
+/// Time for which a datagram waits for room while the other process consumes no packets.
 constexpr std::uint64_t datagram_wait_ns = 50'000'000;
 
 std::uint64_t timeout_of(const Qp& qp) noexcept {
@@ -88,7 +89,8 @@ void Engine::Implementation::run_timers(std::uint64_t now) {
     deliver_delayed(now);
     raise_moderated(now);
     release_writes_due(now);
-    // expired() may add queue pairs to this list again, so the expired ones are collected first.
+    // expired() may add queue pairs to this list. Therefore first remove those whose timer has
+    // expired.
     std::vector<Qp*> due;
     std::erase_if(timed, [&](Qp* qp) {
         if (qp->requester.deadline > now) {
@@ -124,14 +126,14 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    // No response is missing if there is no request, or if the oldest request has not been sent
-    // again since the last retry.
+    // There is no request, or the oldest request was not sent since the last retransmission.
+    // Therefore no response is missing.
     if (qp.sends.empty() ||
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // If the other process has not read the request yet, it cannot have responded: the process is
-    // stopped or busy. This conclusion is valid only while packets reach the host of the process.
+    // Whether the other process is stopped or busy: it has not consumed the request, but packets
+    // reach its host. Then it cannot have responded.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
@@ -149,7 +151,7 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (!requester.stalled && requester.ack_requested_until <= qp.sends.first()) {
-        // None of these requests has requested an ACK. They are sent again with an ACK request.
+        // None of the requests in flight has requested an ACK. Retransmit them with an ACK request.
         resend(qp);
         run(qp);
         return;
@@ -161,8 +163,8 @@ void Engine::Implementation::expired(Qp& qp) {
     --requester.retries_left;
     ++process().counters.retried;
     if (requester.stalled) {
-        // The connection is full because the host does not respond. It already contains these
-        // requests, so they are not sent again.
+        // The connection is full, because the other host does not respond. It already contains
+        // these requests, so do not add them again.
         start_timer(qp);
         return;
     }
@@ -210,8 +212,8 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
             continue;
         }
         const std::span<const std::byte> whole(late.record);
-        // When one delayed packet finds the connection full, the later packets that
-        // SOFTVERBS_DISORDER delayed must wait as well, so that their order is kept.
+        // If a connection is full, later packets to it must wait, too. Otherwise SOFTVERBS_DISORDER
+        // would reorder packets of a queue pair.
         const bool waits = late.source != 0 && std::ranges::any_of(again, [&](const Delayed& one) {
                                return one.to == late.to && one.lane == late.lane;
                            });

@@ -42,7 +42,7 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
 }
 
 void Engine::Implementation::report_missing_process(std::uint32_t number) {
-    // If the slot (the upper bits of the number) had a process before, that process has ended.
+    // If the slot had a process before, that process has ended. This is not an error of the user.
     if (missing_process_reported || slots_seen.contains(slot_of(number))) {
         return;
     }
@@ -79,7 +79,7 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
             static_cast<void>(put(to, lane, packet));
             return put(to, lane, packet);
         case SOFTVERBS_PACKET_CORRUPT: {
-            // Computes the checksum of the packet, then flips one bit of the packet.
+            // Send a wrong checksum, so that the receiver drops the packet.
             Packet whole{packet.header, {}, {}};
             whole.header.flags |= PacketHeader::has_checksum;
             std::vector<std::byte> payload;
@@ -124,11 +124,11 @@ void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Ou
     const auto add = [&record](std::span<const std::byte> bytes) {
         record.insert(record.end(), bytes.begin(), bytes.end());
     };
-    // A read request refers only to memory of the responder.
+    // Read requests contain no segments.
     if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
         (packet.header.flags & PacketHeader::to_fetch) != 0) {
-        // The data is copied into the packet now, because its memory may be freed before the delay
-        // is over.
+        // Copy the data into the packet now, because the program may free the memory during the
+        // delay.
         const std::span segments = std::span(packet.segments).first(packet.header.payload);
         packet.header.flags &= static_cast<std::uint8_t>(~unsigned{PacketHeader::to_fetch});
         packet.header.payload = static_cast<std::uint32_t>(packet.header.length);
@@ -180,7 +180,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
         if (to == nullptr) {
             continue;
         }
-        // Preferred: the other process maps the memory and copies from it without a system call.
+        // If possible, let the other process map the memory, so that it needs no system call to
+        // copy.
         Shareable memory{};
         if (shareable(window, memory)) {
             const auto [share, is_new] =
@@ -188,7 +189,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             if (is_new) {
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
-                    // too many share messages are queued: try again with the next packet
+                    // Too many messages are queued. Try again with the next packet.
                     peers[to].shares.erase(share);
                     return 0;
                 }
@@ -200,7 +201,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                 continue;
             }
         }
-        // process_vm_readv(2) cannot read the mapping of a dma-buf.
+        // The mapping of a dma-buf cannot be read with process_vm_readv(2).
         const bool is_private = window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf;
         if (!is_private || to->pull_method() != fabric::PullMethod::process_vm) {
             return 0;
