@@ -38,8 +38,8 @@ struct InterfacesDeleter {
     void operator()(ifaddrs* interfaces) const noexcept { ::freeifaddrs(interfaces); }
 };
 
-/// Calls @p function with the interface's name and the address, for each IPv4 and IPv6 address of
-/// the network interfaces that are not loopback.
+/// Calls @p function with the interface name and the address for each IPv4 and IPv6 address of this
+/// machine, except loopback.
 template <class Function>
 void for_each_interface_address(const Function& function) {
     ifaddrs* raw = nullptr;

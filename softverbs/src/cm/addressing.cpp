@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements the commands that bind an id to an address and that resolve addresses and routes.
+// Implements the commands that bind an id, and that resolve addresses and routes.
 #include <cerrno>
 
 #include "cm/manager.hpp"
@@ -10,12 +10,12 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Default and maximum of the backlog of rdma_listen(), as in the kernel. The backlog is the number
-/// of connection requests that can wait until the program handles them.
+/// Maximum backlog of rdma_listen(), which is also the default, as in the kernel. The backlog is
+/// the number of connection requests that the program has not received yet.
 constexpr unsigned max_backlog = 1024;
 
-/// Returns the loopback address of a family. The InfiniBand family has no loopback address, so the
-/// IPv6 loopback address is used for it.
+/// Returns the loopback address of a family. For InfiniBand, which has none, returns the one of
+/// IPv6.
 Address loopback(sa_family_t family) {
     Gid gid{};
     if (family == AF_INET) {
@@ -26,8 +26,8 @@ Address loopback(sa_family_t family) {
     return Address::from_gid(gid, family == family_ib ? sa_family_t{AF_INET6} : family);
 }
 
-/// Sets the source address of an id that is bound to the unspecified address. The id keeps its
-/// port.
+/// Sets the source address of an id that was bound to the unspecified address. The port does not
+/// change.
 void set_source(Id& id, const Address& source) {
     const std::uint16_t port = id.source.port();
     if (id.source.family() == source.family()) {
@@ -36,7 +36,8 @@ void set_source(Id& id, const Address& source) {
     }
 }
 
-/// Returns the errno for a destination that is not an address of this machine.
+/// Returns the errno for a destination that is not an address of this machine: ENETUNREACH if there
+/// is no route to it, otherwise ENODEV.
 int unreachable(const Address& destination) {
     return destination.family() != family_ib && !route_source(destination) ? ENETUNREACH : ENODEV;
 }
@@ -58,8 +59,8 @@ int Manager::bind(Id& id, const Address& address) {
     }
     Binding binding{id.port_space, address, id.reuse_address,
                     id.family_only.value_or(address.family() == AF_INET)};
-    // The service ID of an InfiniBand address contains a port space, which replaces the port space
-    // of the id.
+    // If the service ID of an InfiniBand address contains a port space, this port space is used
+    // instead of that of the id.
     if (const std::uint16_t space = address.service_port_space(); space != 0) {
         binding.port_space = space;
     }
@@ -117,8 +118,8 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     id.destination = destination;
     int error = 0;
     if (destination.is_multicast()) {
-        // A multicast group is reached through the device of the source address. If the id has no
-        // device, the kernel's routing table selects the source address.
+        // The device of the source address is used for multicast. If the id is not bound to a
+        // device, the kernel's routing table determines the source address.
         if (!id.route.has_device()) {
             const Address source_address =
                 route_source(destination).value_or(loopback(destination.family()));
@@ -134,7 +135,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
         raise(id, EventType::address_resolved);
         return 0;
     }
-    // The unspecified address as destination means this machine, as in connect(2).
+    // As in connect(2), the unspecified address means this machine.
     const Address target =
         destination.is_unspecified() ? loopback(destination.family()) : destination;
     Device* const remote = find_device(target, error);
@@ -153,7 +154,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
         id.destination.set_port(destination.port());
     }
     if (!id.route.has_device()) {
-        // The destination is on this machine, so its address is used as the source address too.
+        // The destination is an address of this machine, so it is also a valid source address.
         set_source(id, target);
         set_device(id.route, *remote, target);
     }
@@ -163,7 +164,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     return 0;
 }
 
-/// The destination is an address of another host.
+/// Resolves a destination address that belongs to another host.
 void Manager::resolve_remote_address(Id& id) {
     Address source;
     Device* const device =

@@ -66,8 +66,8 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     for (; removed > 0 && unsignalled > 0; --removed) {
         --unsignalled;
     }
-    // A thread in GET_EVENT may already have read the byte of a removed event. That thread then
-    // finds no event and reads again.
+    // Remove the bytes of the removed events from the socket. If another thread has already read
+    // such a byte in GET_EVENT, it finds no event and waits again.
     for (char byte = 0; removed > 0 && !descriptors.empty(); --removed) {
         if (::recv(descriptors.front(), &byte, 1, MSG_DONTWAIT) != 1) {
             return;

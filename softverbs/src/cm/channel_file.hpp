@@ -11,31 +11,29 @@
 
 namespace softverbs::cm {
 
-/// An open file of /dev/infiniband/rdma_cm, which librdmacm calls an event channel. The program's
-/// descriptor is one end of a socket pair. The socket contains one byte for each pending event.
-/// Therefore poll(2), epoll(7), O_NONBLOCK and an interrupted wait have the same effect as with the
-/// kernel's device.
+/// An open file /dev/infiniband/rdma_cm, which is an event channel of librdmacm. The descriptor of
+/// the program is one end of a socket pair, and each queued event is one byte in this socket.
+/// Therefore poll(2), epoll(7), O_NONBLOCK and signals have the same effects as with the device of
+/// the kernel.
 struct ChannelFile {
     std::deque<Event> events;
-    /// The end of the socket pair that softverbs keeps. epoll(7) reports EPOLLHUP for it when the
-    /// program's last descriptor is closed.
+    /// The other end of the socket pair. epoll(7) reports EPOLLHUP for it when the program has
+    /// closed its last descriptor.
     fabric::UniqueFd signal_end;
-    /// The program's descriptors of this file. There are several after dup(2).
+    /// The descriptors of the program for this file. dup(2) creates further ones.
     std::vector<int> descriptors;
     dev_t device = 0;
     ino_t inode = 0;
-    /// Number of pending events that have no byte in the socket, because the buffer of the socket
-    /// was full.
+    /// Number of queued events without a byte in the socket, because the socket was full.
     std::size_t unsignalled = 0;
 
-    /// Creates the socket pair. @p flags are the flags of open(2). Returns 0 or an errno.
+    /// Creates the socket pair with the flags of open(2). Returns 0 or an errno.
     [[nodiscard]] int open(int flags);
     void push(const Event& event);
-    /// Removes the first event from the queue and stores it in @p event. Returns false if the queue
-    /// is empty.
+    /// Removes the first event and stores it in @p event. Returns false if there is none.
     [[nodiscard]] bool pop(Event& event);
-    /// Inserts @p event at the front of the queue, after pop() has removed it, and writes a new
-    /// byte to the socket.
+    /// Adds an event at the front of the queue. Used if an event that pop() has removed cannot be
+    /// delivered.
     void push_front(const Event& event);
     /// Removes all events for which @p chosen returns true.
     void remove(const std::function<bool(const Event&)>& chosen);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements the commands of <rdma/rdma_user_cm.h>, with the checks and errors of the kernel's
-// ucma.
+// Implements the commands of <rdma/rdma_user_cm.h>, with the same checks and errors as the kernel.
 #include "cm/commands.hpp"
 
 #include <rdma/rdma_user_cm.h>
@@ -25,15 +24,15 @@ namespace softverbs::cm {
 
 namespace {
 
-/// A command that is being executed, and the objects that it uses.
+/// A command and the objects that it needs.
 struct Call {
     Manager& manager;
     ChannelFile& file;
     const Command& command;
 };
 
-/// Copies the input structure of a command. If the program passed a shorter structure, because it
-/// was built with older headers, the remaining fields are 0.
+/// Copies the input structure of a command. If the program was built with older headers and its
+/// structure is shorter, the other members are 0.
 template <class Input>
 [[nodiscard]] int read_input(const Call& call, Input& input) {
     input = {};
@@ -49,8 +48,8 @@ template <class Response>
     return copy_to_user(address, &response, std::min(size, sizeof response)) ? 0 : EFAULT;
 }
 
-/// Reads the input structure of a command, finds the id whose handle this structure contains, and
-/// calls @p function with the id and the structure.
+/// Copies the input structure of a command, finds the id that it contains, and calls @p function
+/// with both.
 template <class Input, class Function>
 [[nodiscard]] int with_id(const Call& call, const Function& function) {
     Input input{};
@@ -61,8 +60,7 @@ template <class Input, class Function>
     return id == nullptr ? errno : function(*id, input);
 }
 
-/// Like with_id(), for commands that require an id with a device. Returns EINVAL if the id has
-/// none.
+/// Like with_id(), for commands on an id that has a device. Returns EINVAL if the id has no device.
 template <class Input, class Function>
 [[nodiscard]] int with_bound_id(const Call& call, const Function& function) {
     return with_id<Input>(call, [&](Id& id, const Input& input) {
@@ -74,14 +72,14 @@ std::optional<Address> parse(const __kernel_sockaddr_storage& address, std::size
     return size <= sizeof address ? Address::parse(&address, size) : std::nullopt;
 }
 
-/// Parses an IPv4 or IPv6 address in a command that does not contain the size of the address. The
-/// family determines the size.
+/// Parses an IPv4 or IPv6 address from a command without an address size. The size depends on the
+/// family.
 std::optional<Address> parse_ip(const sockaddr_in6& address) {
     return Address::parse(
         &address, address.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
 }
 
-// Ids.
+// Commands for ids
 
 int create_id(const Call& call) {
     rdma_ucm_create_id input{};
@@ -143,7 +141,7 @@ int migrate_id(const Call& call) {
     return write_response(input.response, rdma_ucm_migrate_resp{id->events_reported});
 }
 
-// Addresses and routes.
+// Commands for addresses and routes
 
 int bind_ip(const Call& call) {
     return with_id<rdma_ucm_bind_ip>(call, [&](Id& id, const rdma_ucm_bind_ip& input) {
@@ -190,7 +188,7 @@ int resolve_route(const Call& call) {
 }
 
 int query_route(const Call& call) {
-    // The response structure of older headers ends before ibdev_index and is accepted too.
+    // Accept the structure of older headers, which ends before ibdev_index.
     if (call.command.output_size < offsetof(rdma_ucm_query_route_resp, ibdev_index)) {
         return ENOSPC;
     }
@@ -227,7 +225,7 @@ int query(const Call& call) {
     });
 }
 
-// Connections.
+// Commands for connections
 
 int connect(const Call& call) {
     return with_bound_id<rdma_ucm_connect>(call, [&](Id& id, const rdma_ucm_connect& input) {
@@ -285,7 +283,7 @@ int set_option(const Call& call) {
     });
 }
 
-// Multicast.
+// Commands for multicast groups
 
 int join(const Call& call, std::uint32_t handle, const std::optional<Address>& group,
          std::uint16_t flags, std::uint64_t uid, std::uint64_t response) {
@@ -339,7 +337,7 @@ int leave_mcast(const Call& call) {
                           rdma_ucm_destroy_id_resp{call.manager.leave(*owner, *group)});
 }
 
-// Events.
+// Commands for events
 
 int get_event(const Call& call) {
     constexpr std::size_t oldest = offsetof(rdma_ucm_event_resp, reserved);
@@ -367,7 +365,7 @@ int get_event(const Call& call) {
     return 0;
 }
 
-/// A command, and the librdmacm function whose planned fault makes this command fail.
+/// The function that executes a command, and the name of the librdmacm function for planned faults.
 struct Entry {
     int (*execute)(const Call& call);
     std::string_view function;

@@ -6,8 +6,8 @@
 
 namespace softverbs::cm {
 
-/// The header of a command that the program passed to write(2), and the address and size of the
-/// input that follows it.
+/// A command that the program has passed to write(2): the contents of its header, and the address
+/// and size of its input structure.
 struct Command {
     std::uint32_t number = 0;
     const std::byte* input = nullptr;
@@ -15,17 +15,17 @@ struct Command {
     std::size_t output_size = 0;
 };
 
-/// Reads the header of a command. Returns 0, or EINVAL (too short, or an unknown command), ENOSYS,
-/// EFAULT.
+/// Parses the header of a command. Returns 0 or an errno: EINVAL (it is too short, or the command
+/// is unknown), ENOSYS (the command is not implemented), EFAULT.
 [[nodiscard]] int parse_command(const void* buffer, std::size_t size, Command& command);
 
-/// Returns the errno of a fault that is planned for this command, for example by
-/// softverbs_fail_call("rdma_connect", …). Returns 0 if the command must be executed.
+/// Returns the errno of a planned fault for this command, such as
+/// softverbs_fail_call("rdma_connect", …). Returns 0 if there is none.
 [[nodiscard]] int planned_failure(const Command& command);
 
-/// Executes a command on the file behind @p descriptor. Returns 0 or the errno of the kernel's
-/// ucma. Before GET_EVENT, the caller reads the byte of one event from the descriptor. EAGAIN then
-/// means that this event was removed, and that the caller must read again.
+/// Executes a command on the open file of @p descriptor. Returns 0 or the errno that the kernel
+/// returns. For GET_EVENT, the caller has read one byte from the descriptor. If the event of this
+/// byte no longer exists, returns EAGAIN, and the caller must read again.
 [[nodiscard]] int execute(int descriptor, const Command& command);
 
 } // namespace softverbs::cm

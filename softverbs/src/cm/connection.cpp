@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements connection establishment and disconnection, with the messages of the kernel's ib_cm
-// and rdma_cm.
+// Implements the establishment and the end of connections, with the messages of the InfiniBand
+// connection manager, as the kernel's ib_cm and rdma_cm do.
 #include <sys/random.h>
 
 #include <algorithm>
@@ -20,24 +20,23 @@ namespace softverbs::cm {
 namespace {
 
 constexpr unsigned attempts = 16; // the first one and the kernel's CMA_MAX_CM_RETRIES
-/// Timeout exponent in an MRA: 4.096 µs * 2^24, about 69 seconds, as the kernel's
-/// CMA_CM_MRA_SETTING.
+/// Timeout exponent in an MRA: 4.096 µs * 2^24 is about 69 seconds, as CMA_CM_MRA_SETTING in the
+/// kernel.
 constexpr unsigned mra_timeout = 24;
-/// Timeout exponent of the timewait state: packets of a connection may still arrive for 4.096 µs *
-/// 2^17 after its end.
+/// Timeout exponent of the timewait state: after a connection has ended, its packets may arrive for
+/// 4.096 µs * 2^17, about 0.5 seconds.
 constexpr unsigned timewait_timeout = 17;
 constexpr std::uint8_t max_retries = 7;
-/// If no process listens at a service, softverbs looks the service up again, every 20 ms for 0.2
-/// seconds, before it rejects the connection request. Servers such as perftest need this: they
-/// listen again for each connection, just before the next request of the client arrives. On a
-/// network the request would arrive later.
+/// If no process listens for a request, the service is looked up again every 20 ms, up to 0.2
+/// seconds in total. Only then is the request rejected. Servers such as perftest need this: they
+/// call rdma_listen() again for each connection, shortly before the next request arrives from a
+/// network.
 constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
 
-/// Converts a timeout exponent of the InfiniBand specification to nanoseconds: 4.096 µs *
-/// 2^exponent.
+/// Converts a timeout exponent to nanoseconds: 4.096 µs * 2^exponent.
 constexpr std::uint64_t timeout_ns(unsigned exponent) noexcept {
     return std::uint64_t{4096} << exponent;
 }
@@ -66,8 +65,8 @@ void set_private_data(Message& message, const std::uint8_t* data, std::size_t si
     std::memcpy(message.private_data.data(), data, size);
 }
 
-/// Copies the private data of a message into an event. The event always reports the fixed size of
-/// the private data field of this message.
+/// Copies the private data of a message to an event. As in the kernel, the length in the event is
+/// @p size, the size of the private data field in this type of message.
 template <class Parameters>
 void get_private_data(Parameters& parameters, const Message& message, std::size_t size) noexcept {
     const std::size_t given = std::min<std::size_t>(message.private_data_size, size);
@@ -75,8 +74,8 @@ void get_private_data(Parameters& parameters, const Message& message, std::size_
     parameters.private_data_len = static_cast<std::uint8_t>(size);
 }
 
-/// Returns the port space of the service of an id. If the service ID of an InfiniBand address
-/// contains a port space, returns that one; otherwise the port space of the id.
+/// Returns the port space of a service. It is in the service ID of an InfiniBand address;
+/// otherwise, it is the port space of the id.
 std::uint16_t service_space(const Id& id, const Address& address) noexcept {
     const std::uint16_t named = address.service_port_space();
     return named != 0 ? named : id.port_space;
@@ -98,9 +97,9 @@ Event rejected(std::uint8_t reason, const Message* message) {
     return event;
 }
 
-/// Handles the packets that have arrived. On a NIC an acknowledgement arrives long before a later
-/// message of the connection manager. Without this call, the program could flush a request whose
-/// acknowledgement is already in the ring.
+/// Processes packets that have arrived. On a network, acknowledgements arrive long before the
+/// messages of the connection manager. Without this call, the program could flush a request whose
+/// acknowledgement has arrived.
 void handle_arrived_packets() {
     const Guard guard;
     process().engine.progress();
@@ -108,7 +107,7 @@ void handle_arrived_packets() {
 
 } // namespace
 
-// Communication IDs and messages.
+// Communication IDs, and sending of messages
 
 void Manager::assign_communication_id(Id& id) {
     while (next_communication_id_ == 0 || by_communication_id_.contains(next_communication_id_)) {
@@ -144,8 +143,8 @@ Exchange& Manager::exchange_with(const Peer& peer) noexcept {
 }
 
 void Manager::send(const Id& id, const Message& message) {
-    // A message that cannot be sent is lost, as on a network. The wait for a reply then ends when
-    // the timer expires or when the peer process ends.
+    // If the message cannot be sent, it is lost, as on a network. The id then waits until its timer
+    // expires or the peer process ends.
     static_cast<void>(exchange_with(id.peer).send(id.peer, message));
 }
 
@@ -159,7 +158,7 @@ void Manager::reply(const Peer& to, const Message& cause, MessageType type, std:
     static_cast<void>(exchange_with(to).send(to, made));
 }
 
-// Commands of the program.
+// Commands of the program
 
 int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_ucm_ece& ece) {
     if (id.state != State::route_resolved) {
@@ -227,8 +226,7 @@ void Manager::look_up_again(Id& id, const Message& request) {
         set_deadline(id, service_lookup_interval_ns);
         return;
     }
-    // No process listens at this service, so this process generates the reply that the remote host
-    // would send.
+    // No process listens for the request. Report the rejection that a remote host would send.
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));
@@ -246,7 +244,7 @@ void Manager::send_request_to_host(Id& id, const Message& request) {
     }
 }
 
-// What the search for a service of another host finds.
+// Searches for services of other hosts
 
 std::optional<Peer> Manager::find_service(std::uint16_t port_space, const WireAddress& address) {
     return registry_->find(port_space, unwire(address, port_space));
@@ -399,8 +397,8 @@ int Manager::notify(Id& id, std::uint32_t event) {
     return 0;
 }
 
-/// Called when an id is destroyed. Sends the peer a REJ, DREQ, DREP or SIDR_REP, so that the peer
-/// does not wait for this id any longer.
+/// Called when an id is destroyed. Sends the message that ends the exchange, so that the peer does
+/// not wait for this id.
 void Manager::withdraw(Id& id) {
     Message made = message(id, MessageType::rej);
     made.status = reject::consumer_defined;
@@ -429,7 +427,7 @@ void Manager::withdraw(Id& id) {
     send(id, made);
 }
 
-// Messages from the peer.
+// Received messages
 
 Id* Manager::find_listener(const Message& message) {
     const Address destination = unwire(message.destination, message.port_space);
@@ -486,8 +484,8 @@ void Manager::received_request(const Peer& from, const Message& message) {
     id.peer_qp_num = message.qp_num;
     id.retry_count = message.retry_count;
     id.rnr_retry_count = message.rnr_retry_count;
-    // The initiator depth of the peer limits the requests that this side must respond to, and the
-    // responder resources of the peer limit the requests that this side may send.
+    // Exchange the values: the peer's initiator depth limits the requests that this id must respond
+    // to, and the peer's responder resources limit the requests that this id may send.
     id.responder_resources = message.initiator_depth;
     id.initiator_depth = message.responder_resources;
 
@@ -607,7 +605,7 @@ void Manager::received(const Peer& from, const Message& message) {
                 state == Exchanged::rep_sent || state == Exchanged::rep_received) {
                 received_reject(id, message);
             } else if (state == Exchanged::established) {
-                // The peer destroyed its id before it received the RTU.
+                // The peer has destroyed its id before it received the RTU.
                 received_disconnect(id);
             }
             break;
@@ -646,8 +644,8 @@ void Manager::received(const Peer& from, const Message& message) {
     }
 }
 
-/// Called when the process of a peer has ended. For each id that is connected to this process,
-/// raises the event that the last message of the peer (see withdraw()) would raise.
+/// Called when the process of a peer has ended. Ends the connections to it: raises the same events
+/// as if the peer had destroyed its ids.
 void Manager::lost(const Peer& peer) {
     for (const auto& [handle, each] : ids_) {
         Id& id = *each;

@@ -23,13 +23,12 @@ constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_des
 
 namespace {
 
-/// Device numbers that fstat(2) reports if the kernel has no rdma_cm device. The kernel's misc
-/// devices have major number 10; their minor numbers can be assigned dynamically.
+/// The device number for fstat(2) if the kernel has no rdma_cm device: major number 10 (misc
+/// devices), with a minor number from the dynamic range.
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// A placeholder for files that the parent process opened. In the child, their descriptors refer to
-/// it.
+/// Returns the file to which descriptors refer in a child process if the parent has opened them.
 ChannelFile& orphans() noexcept {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a failure ends the process
     static auto* const one = new ChannelFile;
@@ -44,8 +43,8 @@ bool kernel_status(int descriptor, struct stat& status) noexcept {
     return ::syscall(SYS_fstat, descriptor, &status) == 0;
 }
 
-/// Removes a descriptor from its file. Returns the file if this was its last descriptor; otherwise
-/// returns null.
+/// Removes a descriptor from its open file. Returns the file if it has no other descriptor;
+/// otherwise, returns null.
 ChannelFile* remove(int descriptor) noexcept {
     ChannelFile* const file = entry(descriptor).exchange(nullptr);
     if (file == nullptr || file == &orphans()) {
@@ -140,14 +139,13 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             return -1;
         }
         do {
-            // The wait for an event is a read(2) of a socket, so that O_NONBLOCK, signals and
-            // thread cancellation have their usual effect.
+            // Wait in read(2) of a socket. Then O_NONBLOCK, signals and thread cancellation work as
+            // with the device of the kernel.
             char byte = 0;
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
-                // Another thread has closed the last descriptor of the file. With the kernel's
-                // device, this thread would then wait forever: its wait keeps the device file open,
-                // but no event can arrive.
+                // Another thread has closed the last descriptor of the file. With the device of the
+                // kernel, this thread would wait forever, because no event can arrive. Do the same.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {

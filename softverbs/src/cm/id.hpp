@@ -19,8 +19,8 @@ namespace softverbs::cm {
 struct ChannelFile;
 struct Id;
 
-/// The types of events, with the numbers of rdma_cm (enum rdma_cm_event_type, whose header clashes
-/// with <rdma/rdma_user_cm.h>).
+/// The types of events. The values are those of enum rdma_cm_event_type, whose header cannot be
+/// included together with <rdma/rdma_user_cm.h>.
 enum class EventType : std::uint32_t {
     address_resolved = 0,
     address_error,
@@ -40,7 +40,7 @@ enum class EventType : std::uint32_t {
     timewait_exit,
 };
 
-/// The state of an id, as in the kernel's rdma_cm.
+/// The state of an id. The states are those of the kernel's rdma_cm.
 enum class State {
     idle,
     bound,
@@ -51,7 +51,8 @@ enum class State {
     listening,
 };
 
-/// The state of the message exchange with the peer, as in the kernel's ib_cm.
+/// The last message that was sent to the peer or received from it. The states are those of the
+/// kernel's ib_cm.
 enum class Exchanged {
     nothing,
     req_sent,
@@ -67,7 +68,7 @@ enum class Exchanged {
     sidr_rep_sent,
 };
 
-/// A route: the local device and port, and the addresses of both ends.
+/// The device and port that an id uses, and the addresses of both ends.
 struct Route {
     unsigned device = 0; // index of the softverbs device
     __be64 guid = 0;
@@ -83,10 +84,10 @@ struct Route {
     Gid dgid{};
     std::uint16_t slid = 0;
     std::uint16_t dlid = 0;
-    /// Number of path records that queries report; 0 before the route is resolved.
+    /// Number of path records that queries return. 0: the route has not been resolved.
     unsigned paths = 0;
 
-    /// The destination is on another host.
+    /// Whether the destination is on another host.
     bool remote = false;
 
     [[nodiscard]] bool has_device() const noexcept { return port != 0; }
@@ -101,22 +102,22 @@ struct Multicast {
     std::uint16_t mlid = 0;
 };
 
-/// An event that GET_EVENT has not reported yet.
+/// An event that the program has not received with GET_EVENT yet.
 struct Event {
     rdma_ucm_event_resp response{};
-    /// The id whose events_reported counts this event.
+    /// The id that counts this event in events_reported.
     Id* owner = nullptr;
     Multicast* multicast = nullptr;
-    /// The id that was created for a connection request; null for other events.
+    /// For a connection request: the id that was created for it. Otherwise null.
     Id* request = nullptr;
 };
 
-/// The state of an rdma_cm_id that the kernel would keep. Only the Manager changes it, with its
-/// lock held.
+/// An rdma_cm_id, with the state that is in the kernel for a real device. Only the Manager changes
+/// it, with its lock held.
 struct Id {
     std::uint32_t handle = 0;
-    /// The value by which the program identifies the id in events. 0: the program does not know the
-    /// id yet, so no event is reported.
+    /// The value that identifies the id in events. The program chooses it. 0: the program has not
+    /// received the id yet, and no events are raised for it.
     std::uint64_t uid = 0;
     ChannelFile* file = nullptr;
     unsigned events_reported = 0;
@@ -135,19 +136,19 @@ struct Id {
     std::optional<std::uint8_t> ack_timeout;
     Route route;
 
-    // A listener's.
+    // Only for a listener: number of further connection requests that can be accepted.
     unsigned backlog = 0;
-    /// The listener that received the connection request of this id. Set only until GET_EVENT has
-    /// reported the request.
+    /// For a connection request that the program has not received yet: the id that listens.
+    /// Otherwise null.
     Id* listener = nullptr;
 
-    // A connection's.
+    // Only for a connection: the process of the peer.
     Peer peer;
-    /// A connection request that was not sent, because no process listens at the service yet.
+    /// A request that has not been sent, because no process listens for it yet.
     std::unique_ptr<Message> unsent_request;
-    /// Number of times that this service was looked up.
+    /// Number of times that the service of the request was looked up.
     unsigned lookups = 0;
-    /// The host of the destination has not answered yet which process has the service.
+    /// Whether a query is in progress that finds the process for the request on the other host.
     bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
@@ -158,15 +159,15 @@ struct Id {
     std::uint8_t initiator_depth = 0;
     std::uint8_t retry_count = 0;
     std::uint8_t rnr_retry_count = 0;
-    /// Time at which the wait in the present state ends, in nanoseconds of CLOCK_MONOTONIC; 0: no
+    /// Time at which the current state ends, by CLOCK_MONOTONIC in nanoseconds. 0: there is no
     /// limit.
     std::uint64_t deadline = 0;
 
     std::list<Multicast> groups;
 
     [[nodiscard]] bool datagram() const noexcept { return qp_type == IBV_QPT_UD; }
-    /// Returns the number of bytes in the private data of a REQ or SIDR_REQ that the IP addresses
-    /// use.
+    /// Returns how many bytes the IP addressing header occupies in the private data of a REQ or
+    /// SIDR_REQ.
     [[nodiscard]] std::size_t private_data_offset() const noexcept {
         return source.family() == family_ib ? 0 : private_data::ip_header;
     }

@@ -21,14 +21,14 @@ namespace {
 
 constexpr unsigned slot_bits = 16;
 constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
-/// Maximum number of messages that one call of progress() reads from one connection, so that the
-/// messages on other connections are not delayed.
+/// Maximum number of messages from one connection in one call of progress(), so that messages on
+/// other connections are not delayed.
 constexpr int messages_per_turn = 64;
-/// Maximum number of messages that wait for a peer that does not read. Further messages are lost,
-/// and their senders time out.
+/// Maximum number of queued messages for a peer that does not receive them. Further messages are
+/// lost, and their senders get a timeout.
 constexpr std::size_t max_waiting = 4096;
 
-/// The first message on a connection, sent by the process that has connected.
+/// The first message on a connection. The process that has connected sends it.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t message_size;
@@ -37,8 +37,7 @@ struct Hello {
 
 std::string cm_directory() {
     std::string path = fabric::default_directory();
-    // Creates the rendezvous directory if it does not exist, and checks that only this user can
-    // enter it.
+    // Create the rendezvous directory if it does not exist. Check that other users cannot enter it.
     const fabric::Rendezvous parent(path);
     return path + "/cm";
 }
@@ -185,8 +184,8 @@ void LocalExchange::accept_all() {
         if (!socket) {
             return;
         }
-        // The directory permissions exclude processes of other users, but such a process may have
-        // received a descriptor of the directory. Its connection is closed.
+        // The permissions of the directory exclude other users. But a process of another user may
+        // have received a descriptor of the directory. Close such connections.
         if (fabric::peer_process(socket.get())) {
             static_cast<void>(add(std::move(socket), Peer{}));
         }
@@ -202,8 +201,8 @@ void LocalExchange::receive(Link& link, Receiver& receiver) {
             if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
                 return;
             }
-            // A process with another version of softverbs sends a different hello. Its connection
-            // is closed.
+            // If the process has another version of softverbs, its Hello differs. Close such
+            // connections.
             link.broken = size != sizeof hello || hello.magic != Message::current_magic ||
                           hello.message_size != sizeof(Message) || hello.process == 0;
             link.peer.process = hello.process;

@@ -11,17 +11,17 @@
 
 namespace softverbs::cm {
 
-/// Slots in the rendezvous directory: the maximum number of processes on one machine.
+/// Number of slots in the rendezvous directory: the maximum number of processes on this machine.
 inline constexpr unsigned max_processes = 1024;
 
-/// The exchange between processes of the same user on this machine. Each process listens on a
-/// SEQPACKET socket in the rendezvous directory. The first message to another process connects to
-/// the socket of that process. When a process ends, its connections are closed.
+/// The exchange between processes of one user on this machine. Each process listens on a SEQPACKET
+/// socket in the rendezvous directory. Sending the first message to a process connects to its
+/// socket. When a process ends, its connections are closed.
 class LocalExchange final : public Exchange {
   public:
-    /// Takes a slot in the subdirectory cm of the rendezvous directory.
-    /// @param is_usable  as for fabric::Slot
-    /// @throws std::system_error  the errors of fabric::Rendezvous and fabric::Slot
+    /// Takes a slot in the subdirectory "cm" of the rendezvous directory.
+    /// @param is_usable  as in fabric::Slot
+    /// @throws std::system_error  as fabric::Rendezvous and fabric::Slot do
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
         return true;
     });
@@ -29,15 +29,15 @@ class LocalExchange final : public Exchange {
     LocalExchange& operator=(const LocalExchange&) = delete;
     ~LocalExchange() override;
 
-    /// The identity of this process for other processes of this machine.
+    /// Returns the Peer by which other processes of this machine identify this process.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
     [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept { return rendezvous_; }
-    /// Returns whether the process in a slot of the directory is alive.
+    /// Returns whether a process owns the slot.
     [[nodiscard]] bool alive(unsigned slot) const;
-    /// Removes the files of this process. It can be called while another thread uses the object.
+    /// Removes the files of this process. Other threads may use the object at the same time.
     void remove_files() const noexcept;
-    /// For the child process after fork(2): closes the descriptors. The files belong to the parent
-    /// and are kept.
+    /// Closes the descriptors in a child process after fork(2). The files are not removed, because
+    /// they belong to the parent.
     void abandon() noexcept;
 
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;

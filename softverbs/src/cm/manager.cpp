@@ -27,8 +27,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Default timeout exponent for a response, as in the kernel's rdma_cm: 4.096 µs * 2^20, about 4
-/// seconds, for each of 16 attempts.
+/// Default timeout exponent for a reply, as in the kernel: 4.096 µs * 2^20, about 4 seconds, for
+/// each of 16 attempts.
 constexpr unsigned default_response_timeout = 20;
 constexpr unsigned max_response_timeout = 31;
 
@@ -72,8 +72,8 @@ void after_fork_in_parent() {
     making.unlock();
 }
 void after_fork_in_child() {
-    // The child creates its own manager when it needs one. The memory of the parent's manager is
-    // not freed, because a change to it may be incomplete.
+    // The child process creates its own manager when it needs one. The manager of the parent cannot
+    // be destroyed here, because another thread may have been changing it during fork(2).
     if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
         parents->abandon();
         parents->lock.unlock();
@@ -97,7 +97,8 @@ Manager* manager() {
     if (Manager* const there = the_manager.load(); there != nullptr) {
         return there;
     }
-    // Another process that ends may remove the directory between these calls. Try again then.
+    // Another process may remove the directory at its end, while this process opens files in it. If
+    // so, try again.
     for (int attempt = 0;; ++attempt) {
         try {
             auto* const made = new Manager;
@@ -151,8 +152,7 @@ Manager::Manager()
         watch(network_->fd(), network_ready);
     }
     watch(wake_.get(), woken);
-    // All signals are blocked in the thread, so that the program's signal handlers run in the
-    // program's threads.
+    // Block all signals in the thread, because threads of the program must handle them.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -168,8 +168,8 @@ Manager::Manager()
 }
 
 void Manager::at_exit() noexcept {
-    // The lock is not taken, because another thread, or a function that a signal handler
-    // interrupted, may hold it.
+    // Do not take the lock. Another thread may hold it, or a function that was interrupted by the
+    // signal handler that called exit(3).
     registry_->release_all();
     exchange_->remove_files();
     registry_->remove_unused();
@@ -190,7 +190,7 @@ void Manager::abandon() noexcept {
     thread_.detach(); // It does not exist in the child.
 }
 
-// The thread.
+// The thread of the manager
 
 void Manager::wake() noexcept {
     const std::uint64_t one = 1;
@@ -225,8 +225,8 @@ void Manager::run() {
                 std::uint64_t value = 0;
                 static_cast<void>(::read(wake_.get(), &value, sizeof value));
             } else {
-                // The last descriptor of a file was closed by a call that softverbs does not
-                // intercept.
+                // The program has closed the last descriptor of this file with a call that
+                // softverbs does not intercept.
                 const auto file = std::ranges::find_if(files_, [what](const auto& each) {
                     return reinterpret_cast<std::uint64_t>(each.get()) == what;
                 });
@@ -266,7 +266,7 @@ void Manager::clear_deadline(Id& id) {
     }
 }
 
-// Files.
+// Open files
 
 int Manager::open_file(int flags, ChannelFile*& file) {
     auto made = std::make_unique<ChannelFile>();
@@ -288,8 +288,8 @@ int Manager::open_file(int flags, ChannelFile*& file) {
 
 void Manager::close_file(ChannelFile& file) {
     for (bool found = true; found;) {
-        // Destroying an id also destroys the ids of its pending connection requests, so search
-        // again from the start.
+        // destroy_id() may also destroy ids of connection requests. Therefore search again from the
+        // start.
         const auto id = std::ranges::find_if(
             ids_, [&file](const auto& each) { return each.second->file == &file; });
         found = id != ids_.end();
@@ -300,7 +300,7 @@ void Manager::close_file(ChannelFile& file) {
     std::erase_if(files_, [&file](const auto& each) { return each.get() == &file; });
 }
 
-// Ids.
+// Creation and destruction of ids
 
 Id* Manager::add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type) {
     auto made = std::make_unique<Id>();
@@ -340,8 +340,7 @@ unsigned Manager::destroy_id(Id& id) {
     if (id.listener != nullptr) {
         ++id.listener->backlog;
     }
-    // Connection requests to this id that the program has not received yet are destroyed with the
-    // id.
+    // Destroy the connection requests to this id that the program has not received yet.
     std::vector<Id*> requests;
     id.file->remove([&](const Event& event) {
         if (event.owner == &id && event.request != nullptr) {

@@ -20,16 +20,16 @@
 
 namespace softverbs::cm {
 
-/// Connection management of this process: the open files, the ids, the bound ports, the exchange of
+/// The connection management of this process: open files, ids, bound ports, the exchange of
 /// messages with other processes, and a thread that receives messages and runs timers. One lock
-/// protects all of it. A thread that holds this lock may take Process::lock (objects/process.hpp),
-/// but not the other way round.
+/// protects all of it. A thread that holds this lock may take Process::lock (objects/process.hpp).
+/// A thread that holds Process::lock must not take this lock.
 ///
-/// Functions that implement commands return 0 or the errno of the kernel's rdma_cm.
-// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
+/// Functions that implement commands return 0 or the errno that the kernel returns.
+/// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
 class Manager final : Exchange::Receiver, NetworkExchange::Requests {
   public:
-    /// @throws std::system_error  the errors of LocalExchange and Registry
+    /// @throws std::system_error  as LocalExchange and Registry do
     Manager();
     Manager(const Manager&) = delete;
     Manager& operator=(const Manager&) = delete;
@@ -37,32 +37,32 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     std::mutex lock;
 
-    /// Opens a file with one descriptor, and stores the file in @p file. Returns 0 or an errno.
+    /// Opens a file with one descriptor, and stores it in @p file. Returns 0 or an errno.
     [[nodiscard]] int open_file(int flags, ChannelFile*& file);
-    /// Destroys a file and its ids, as close(2) of the last descriptor does.
+    /// Destroys a file and its ids. Called when the last descriptor of the file is closed.
     void close_file(ChannelFile& file);
 
     // Ids.
     [[nodiscard]] Id* create_id(ChannelFile& file, std::uint64_t uid, std::uint16_t port_space,
                                 ibv_qp_type qp_type);
-    /// Returns the id with @p handle in @p file. On failure returns null and sets errno: ENOENT (no
-    /// such id), EINVAL (the id belongs to another file).
+    /// Returns the id with this handle in @p file. On failure, returns null and sets errno: ENOENT
+    /// (there is no such id), EINVAL (the id belongs to another file).
     [[nodiscard]] Id* find_id(const ChannelFile& file, std::uint32_t handle) const;
-    /// Destroys an id. Returns the number of events that GET_EVENT has reported for it.
+    /// Destroys an id. Returns how many of its events the program has received.
     unsigned destroy_id(Id& id);
     void migrate_id(Id& id, ChannelFile& file);
     [[nodiscard]] Multicast* find_group(const ChannelFile& file, std::uint32_t handle, Id*& owner);
 
-    // Addresses: addressing.cpp.
+    // Binding, resolving, listening and multicast: see addressing.cpp.
     [[nodiscard]] int bind(Id& id, const Address& address);
     [[nodiscard]] int listen(Id& id, int backlog);
     [[nodiscard]] int resolve_address(Id& id, const Address& source, const Address& destination);
     [[nodiscard]] int resolve_route(Id& id);
     [[nodiscard]] int join(Id& id, const Address& group, std::uint64_t uid, std::uint32_t& handle);
-    /// Leaves a multicast group. Returns the number of events that GET_EVENT has reported for it.
+    /// Leaves a multicast group. Returns how many of its events the program has received.
     unsigned leave(Id& owner, Multicast& group);
 
-    // Connections: connection.cpp.
+    // Connecting and disconnecting: see connection.cpp.
     [[nodiscard]] int connect(Id& id, const rdma_ucm_conn_param& parameters,
                               const rdma_ucm_ece& ece);
     [[nodiscard]] int accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parameters,
@@ -71,15 +71,16 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     [[nodiscard]] int disconnect(Id& id);
     [[nodiscard]] int notify(Id& id, std::uint32_t event);
 
-    /// Queues an event of an id. Does nothing if the program does not know the id yet.
+    /// Queues an event for the program. Does nothing if the program has not received the id yet.
     void raise(Id& id, EventType type, int status = 0);
     void raise(Id& id, const Event& event);
-    /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for every id that uses the device.
+    /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for all ids that use the device.
     void device_removed(unsigned device);
 
-    /// Call this at process exit: removes the files of this process. It never waits.
+    /// Removes the files of this process. Called at process exit. Does not wait for a lock.
     void at_exit() noexcept;
-    /// For the child process after fork(2). The child never uses the object again.
+    /// Closes the descriptors in a child process after fork(2). The child does not use the object
+    /// afterwards.
     void abandon() noexcept;
 
   private:
@@ -97,7 +98,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void set_deadline(Id& id, std::uint64_t after_ns);
     void clear_deadline(Id& id);
 
-    /// The exchange with the host of a peer.
+    /// Returns the exchange with which messages are sent to this peer.
     [[nodiscard]] Exchange& exchange_with(const Peer& peer) noexcept;
     void resolve_remote_address(Id& id);
 
@@ -105,7 +106,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void release_binding(Id& id);
     void withdraw(Id& id);
 
-    // Messages of a connection: connection.cpp.
+    // Sending and receiving of messages: see connection.cpp.
     void assign_communication_id(Id& id);
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
@@ -123,8 +124,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void expired(Id& id);
     [[nodiscard]] Id* find_listener(const Message& message);
 
-    /// The exchange with other hosts; null if the network between hosts is disabled. It is created
-    /// before exchange_, because exchange_ takes a slot whose port is free.
+    /// The exchange with other hosts. Null if the network between hosts is disabled. It must be
+    /// created before exchange_: the slot that exchange_ takes must have a free TCP port.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;
@@ -137,15 +138,15 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::uint32_t next_handle_ = 0;
     std::uint32_t next_group_ = 0;
     std::uint32_t next_communication_id_ = 1;
-    /// Timeout exponent for a response: 4.096 µs * 2^response_timeout_.
+    /// Timeout exponent for a reply to a message: 4.096 µs * 2^response_timeout_.
     unsigned response_timeout_;
     std::thread thread_;
 };
 
-/// Returns the manager of this process. The first call creates it. Returns null and sets errno if
-/// it cannot be created.
+/// Returns the manager of this process. Creates it in the first call. On failure, returns null and
+/// sets errno.
 [[nodiscard]] Manager* manager();
-/// Returns the manager of this process, or null if it was not created yet.
+/// Returns the manager of this process, or null if it has not been created.
 [[nodiscard]] Manager* existing_manager() noexcept;
 
 } // namespace softverbs::cm

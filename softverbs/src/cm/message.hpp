@@ -11,7 +11,7 @@
 
 namespace softverbs::cm {
 
-/// The messages of the InfiniBand connection manager (IBTA 12.6 and 12.11) that rdma_cm uses.
+/// The messages of the InfiniBand connection manager (IBTA 12.6 and 12.11) that are used.
 enum class MessageType : std::uint8_t {
     req = 1,
     mra,
@@ -24,7 +24,7 @@ enum class MessageType : std::uint8_t {
     sidr_rep,
 };
 
-/// Reasons of a REJ (IBTA 12.6.7.2).
+/// Reasons in a REJ (IBTA 12.6.7.2).
 namespace reject {
 inline constexpr std::uint8_t timeout = 4;
 inline constexpr std::uint8_t invalid_communication_id = 6;
@@ -32,16 +32,17 @@ inline constexpr std::uint8_t invalid_service_id = 8;
 inline constexpr std::uint8_t consumer_defined = 28;
 } // namespace reject
 
-/// Status of a SIDR_REP (IBTA 12.11.2).
+/// Status values in a SIDR_REP (IBTA 12.11.2).
 namespace sidr {
 inline constexpr std::uint8_t success = 0;
 inline constexpr std::uint8_t unsupported = 1;
 inline constexpr std::uint8_t rejected = 2;
 } // namespace sidr
 
-/// Maximum length of the private data that a program may pass. Private data has a fixed size on the
-/// wire and is padded with zeros, so the event of the receiver also reports this length. In a REQ
-/// or SIDR_REQ to an IP address, the IP addressing header uses 36 of these bytes (IBTA annex A11).
+/// Maximum length in bytes of the private data of a program, for each type of message. Private data
+/// has this length on the wire and in the event of the receiver; shorter data is padded with zeros.
+/// In a REQ or SIDR_REQ between IP addresses, 36 bytes of it are the IP addressing header (IBTA
+/// annex A11).
 namespace private_data {
 inline constexpr std::size_t ip_header = 36;
 inline constexpr std::size_t req = 92;
@@ -51,14 +52,15 @@ inline constexpr std::size_t sidr_req = 216;
 inline constexpr std::size_t sidr_rep = 136;
 } // namespace private_data
 
-/// An address in a message.
+/// An address in a message, without padding.
 struct WireAddress {
     Gid address;
     std::uint16_t family; // AF_INET, AF_INET6 or family_ib
     std::uint16_t port;
 };
 
-/// One CM message. Integers are little-endian. Messages of another protocol version are rejected.
+/// A message of the connection manager. Numbers are little-endian. The magic number identifies the
+/// version; other versions are rejected.
 struct Message {
     static constexpr std::uint32_t current_magic = 0x314d4353; // "SCM1"
 

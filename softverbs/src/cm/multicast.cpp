@@ -10,14 +10,13 @@ namespace {
 constexpr std::uint16_t first_multicast_lid = 0xc000;
 constexpr std::uint16_t multicast_lids = 0x3ffe; // 0xfffe; 0xffff is the permissive LID
 constexpr std::uint32_t multicast_qp_num = 0xffffff;
-/// A byte of every MGID of the UDP port space. It makes these MGIDs different from the MGIDs of
-/// IPoIB.
+/// A byte in the MGIDs of the port space UDP, so that they differ from those of IPoIB.
 constexpr std::uint8_t cm_signature = 0x01;
 
 Gid infiniband_gid(const Gid& address, sa_family_t family, std::uint16_t port_space,
                    std::uint16_t pkey) {
     const bool ipv4 = family == AF_INET;
-    // An IPv6 address that already has the form of an MGID is used unchanged.
+    // If the IPv6 address already is an MGID, it is not changed.
     if (!ipv4 && address[0] == 0xff && (address[1] & 0xf0U) == 0x10 && address[2] == 0xa0 &&
         address[3] == 0x1b) {
         return address;

@@ -27,19 +27,19 @@ namespace {
 constexpr unsigned max_slots = 1024;
 constexpr std::uint64_t slot_mask = 0xffff;
 constexpr std::uint64_t second_ns = 1'000'000'000;
-/// Time limit for the response to a query; then the query is sent again. SO_REUSEPORT then selects
-/// another process, if there is one.
+/// Time limit for the response to a query. Then the query is sent again; SO_REUSEPORT may then
+/// select another process of the host.
 constexpr std::uint64_t query_ns = 3 * second_ns;
 /// Time between a failed query and the next one.
 constexpr std::uint64_t query_interval_ns = second_ns / 5;
-/// Maximum number of accepted connections whose peer has not proven the secret. When another one is
-/// accepted, the oldest one is closed.
+/// Maximum number of accepted connections whose peers have not proven the secret. If another
+/// connection is accepted, the oldest of them is closed.
 constexpr std::size_t most_unproven = 64;
-/// Maximum number of bytes that wait for a peer that does not read. Further messages are lost, and
-/// their senders time out.
+/// Maximum number of queued bytes for a peer that does not receive them. Further messages are lost,
+/// and their senders get a timeout.
 constexpr std::size_t most_waiting = 4096 * sizeof(Message);
 
-/// The first structure that each side sends on a connection for messages.
+/// The first structure that each process sends on a connection for messages.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t message_size;
@@ -428,8 +428,8 @@ void NetworkExchange::service(Link& link, Receiver& receiver) {
     }
 }
 
-/// Called when a query has ended. If the query has received its response, its search does not exist
-/// any more.
+/// Called when the connection of a query has ended. The search still exists only if the query
+/// failed.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {
@@ -490,7 +490,7 @@ void NetworkExchange::progress(Receiver& receiver) {
         const auto link = std::ranges::find_if(
             links_, [fd](const auto& each) { return each->connection->socket() == fd; });
         if (link != links_.end() && (*link)->connection->usable()) {
-            // service() may add links to the list. The existing links do not move.
+            // service() may add links to the list. This does not move the existing Link objects.
             service(**link, receiver);
         }
     }

@@ -13,57 +13,56 @@
 
 namespace softverbs::cm {
 
-/// The exchange between processes of different hosts, over TCP. Each process listens for CM
-/// messages on a port of its own. A process that has called rdma_listen() also listens on the port
-/// of the service directory, which all such processes of a host share (SO_REUSEPORT). To send a
-/// request, a process connects to the service directory of the remote host and sends a query with
-/// the address and port of the service. The response is the number of the process that listens for
-/// this service, and the request is sent to that process. Each connection begins with the handshake
-/// of fabric/tcp_handshake.hpp.
+/// The exchange between processes of different hosts, over TCP. Each process receives messages on a
+/// port of its own. In addition, all processes of a host that have called rdma_listen() share the
+/// port of the service directory (SO_REUSEPORT). To send a request, a process first sends a query
+/// to the service directory of the other host, with the address and port of the service. The
+/// response contains the number of the process that listens there. Then the request is sent to this
+/// process. Each connection begins with the handshake of fabric/tcp_handshake.hpp.
 class NetworkExchange final : public Exchange {
   public:
-    /// Callbacks to the manager, which calls the exchange with its lock held.
+    /// Callbacks of the exchange. The manager implements them.
     class Requests {
       public:
-        /// Returns the process of this host that listens for requests to this service; no value if
-        /// there is none.
+        /// Returns the process of this host that listens at this address. Returns no value if there
+        /// is none.
         [[nodiscard]] virtual std::optional<Peer> find_service(std::uint16_t port_space,
                                                                const WireAddress& address) = 0;
-        /// The request with this communication ID was sent to the process @p peer.
+        /// Called when the request with this communication ID was sent to @p peer.
         virtual void request_sent(std::uint32_t communication_id, const Peer& peer) = 0;
-        /// The request @p request was not sent, because no process of the host listens for it.
+        /// Called when a request was not sent, because no process of the other host listens for it.
         virtual void no_service(const Message& request) = 0;
-        /// The request was not sent, because the two hosts do not have the same secret or the same
-        /// version.
+        /// Called when a request was not sent, because the secrets or the softverbs versions of the
+        /// hosts differ.
         virtual void request_refused(std::uint32_t communication_id) = 0;
 
       protected:
         ~Requests() = default;
     };
 
-    /// @throws std::system_error  the errors of epoll_create1(2) and timerfd_create(2)
+    /// @throws std::system_error  if epoll_create1(2) or timerfd_create(2) fails
     NetworkExchange(fabric::NetworkSettings settings, Requests& requests);
 
-    /// Listens for messages on the port of @p slot. Returns false if another program uses the port.
+    /// Listens for messages on the port of @p slot. Returns false if another program uses this
+    /// port.
     /// @throws std::system_error  for every other failure
     [[nodiscard]] bool listen(unsigned slot);
-    /// Sets the number of this process (Peer::process), after its slot is known.
+    /// Sets Peer::process of this process, which is not known before it has a slot.
     void set_process(std::uint64_t process) noexcept { process_ = process; }
-    /// Listens on the host's port of the service directory, unless this process already does.
-    /// Returns 0 or an errno: EADDRINUSE (another user or another program has the port).
+    /// Listens on the port of the service directory, if this process does not do so already.
+    /// Returns 0 or an errno: EADDRINUSE (another user or another program uses the port).
     [[nodiscard]] int serve_directory();
 
-    /// Sends a REQ or SIDR_REQ to the process that listens at its destination. The result is
-    /// reported by the callbacks of Requests. While the host does not respond, the exchange tries
-    /// again. Returns 0 or ENOMEM.
+    /// Sends a REQ or SIDR_REQ to the process that listens at its destination. Calls one of the
+    /// functions of Requests when the result is known. Tries again as long as the other host does
+    /// not respond. Returns 0 or ENOMEM.
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
-    /// Ends the attempts to send a request.
+    /// Ends the attempts to send this request.
     void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
-    /// For the child process after fork(2): closes the descriptors.
+    /// Closes the descriptors in a child process after fork(2).
     void abandon() noexcept;
 
-    /// Sends a message to a process that has sent a message or a request to this process, or to
-    /// which a request was sent.
+    /// Sends a message to a process with which messages were exchanged before.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;
@@ -78,19 +77,21 @@ class NetworkExchange final : public Exchange {
     struct Link {
         std::unique_ptr<NetworkLink> connection;
         Purpose purpose;
-        /// Connections for messages: the peer. Its process is 0 until its hello has arrived.
+        /// For messages: the process at the other end. Its member process is 0 until its Hello has
+        /// arrived.
         Peer peer;
         bool greeted = false;
-        /// Connections for queries: the communication ID of the request.
+        /// For a query: the communication ID of the request.
         std::uint32_t communication_id = 0;
-        /// Time at which an unfinished query, response or accepted handshake is given up; 0: never.
+        /// Time at which the connection is closed if its query or handshake is not complete. 0: no
+        /// limit.
         std::uint64_t deadline = 0;
     };
-    /// A request for which the listening process is not known yet.
+    /// A request whose destination process is not known yet.
     struct Search {
         fabric::Route route;
         Message message{};
-        /// Time of the next query; 0: a query is in progress.
+        /// Time of the next query. 0: a query is in progress.
         std::uint64_t next = 0;
     };
 

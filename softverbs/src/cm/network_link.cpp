@@ -13,8 +13,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Maximum number of bytes that one call of service() receives, so that other connections are not
-/// delayed.
+/// Maximum number of bytes that one call of service() receives, so that one connection does not
+/// delay the others.
 constexpr std::size_t most_received = std::size_t{64} * 1024;
 
 } // namespace
@@ -75,7 +75,7 @@ void NetworkLink::flush() noexcept {
             continue;
         }
         if (sent < 0) {
-            // After an error of the connection, nothing more is received either.
+            // If this is an error of the connection, receive() detects it, too.
             return;
         }
         sent_ += static_cast<std::size_t>(sent);

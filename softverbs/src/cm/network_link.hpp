@@ -13,22 +13,22 @@
 
 namespace softverbs::cm {
 
-/// A TCP connection between two hosts that carries structures of fixed sizes. Both ends first prove
-/// that they know the secret. No function waits.
+/// A TCP connection between two hosts, on which structures of fixed sizes are sent. It begins with
+/// a handshake, in which both processes prove that they know the secret. No function waits.
 class NetworkLink {
   public:
     enum class State : std::uint8_t {
         handshake,
         open,
-        /// For a connector: no process listens on the port.
+        /// No process listens on the port. Only for a connector.
         refused,
-        /// The handshake has failed; failure() returns the reason.
+        /// The handshake has failed. failure() returns the reason.
         unproven,
-        /// The other end has closed the connection, or the network has failed.
+        /// The other process has closed the connection, or the network has failed.
         lost,
     };
 
-    /// @param socket  connected, connecting, or accepted; the constructor registers it in @p epoll
+    /// @param socket  a connected or connecting socket, which the constructor adds to @p epoll
     NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route& route,
                 std::unique_ptr<fabric::TcpHandshake> handshake);
     NetworkLink(const NetworkLink&) = delete;
@@ -38,24 +38,24 @@ class NetworkLink {
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
     [[nodiscard]] const fabric::Route& route() const noexcept { return route_; }
     [[nodiscard]] State state() const noexcept { return state_; }
-    /// Returns whether the connection is open or its handshake is in progress.
+    /// Returns false if the connection has failed or was closed.
     [[nodiscard]] bool usable() const noexcept {
         return state_ == State::handshake || state_ == State::open;
     }
     [[nodiscard]] const std::string& failure() const noexcept { return handshake_->failure(); }
-    /// Returns the slot (number) of the process at the other end, after the handshake.
+    /// Returns the slot of the process at the other end. Valid after the handshake.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return handshake_->peer_slot(); }
 
-    /// Sends bytes, or queues them until the socket has room.
+    /// Sends bytes, or queues them if the socket is full.
     void send(std::span<const std::byte> bytes);
-    /// Returns the number of bytes that wait for room in the socket.
+    /// Returns the number of queued bytes.
     [[nodiscard]] std::size_t waiting() const noexcept { return output_.size() - sent_; }
     /// Continues the handshake, sends queued bytes, and receives bytes until the buffer is full.
     void service();
-    /// Removes the next structure of @p bytes.size() bytes from the receive buffer. Returns false
-    /// if it has not arrived completely.
+    /// Copies the next bytes.size() bytes of the receive buffer to @p bytes. Returns false if fewer
+    /// bytes have arrived.
     [[nodiscard]] bool take(std::span<std::byte> bytes);
-    /// Ends the connection.
+    /// Closes the connection.
     void close() noexcept;
 
   private:

@@ -9,8 +9,8 @@
 
 namespace softverbs::cm {
 
-/// Sets an option of an id. Returns 0, or EINVAL (the value has a wrong size, or the state of the
-/// id does not permit the change), ENOSYS (no such option).
+/// Implements rdma_set_option(). Returns 0 or an errno: EINVAL (the value has a wrong size, or the
+/// state of the id does not permit the change), ENOSYS (the option is unknown).
 [[nodiscard]] int set_option(Manager& manager, Id& id, std::uint32_t level, std::uint32_t option,
                              std::span<const std::byte> value);
 

@@ -8,14 +8,14 @@
 
 namespace softverbs::cm {
 
-/// These functions return the responses of the commands that query an id.
+/// Return the responses to the commands that query an id.
 [[nodiscard]] rdma_ucm_query_route_resp query_route(const Id& id);
 [[nodiscard]] rdma_ucm_query_addr_resp query_address(const Id& id);
 [[nodiscard]] rdma_ucm_query_addr_resp query_gid(const Id& id);
 /// Returns the path record of a resolved route.
 [[nodiscard]] ibv_path_data query_path(const Id& id);
 
-/// Stores the path record that a program has obtained from another source.
+/// Stores a path record that the program has obtained without rdma_cm.
 void set_path(Id& id, const ibv_path_record& path);
 
 } // namespace softverbs::cm

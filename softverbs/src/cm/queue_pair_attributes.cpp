@@ -12,17 +12,17 @@ namespace {
 
 constexpr std::uint8_t roce_hop_limit = 64;
 
-/// Returns whether queue pairs of this type send requests that are acknowledged.
+/// Returns whether this type of queue pair sends requests that are acknowledged.
 bool initiates(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 }
-/// Returns whether queue pairs of this type acknowledge the requests that they receive.
+/// Returns whether this type of queue pair acknowledges requests.
 bool responds(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
 }
 
-/// Returns the acknowledgement timeout: the value that the program has set, otherwise twice the
-/// packet life time. The ACK delay of softverbs devices is shorter.
+/// Returns the timeout exponent: the value that the program has set or, by default, that of twice
+/// the packet life time.
 std::uint8_t acknowledgement_timeout(const Id& id) noexcept {
     constexpr int max_timeout = 31;
     return id.ack_timeout.value_or(
@@ -80,7 +80,7 @@ void fill_address_vector(ib_uverbs_ah_attr& address, const Route& route) {
     address.dlid = route.dlid;
     address.sl = route.sl;
     address.port_num = route.port;
-    // An InfiniBand address within a subnet needs no GRH. A RoCE address always has a GRH.
+    // RoCE always needs a GRH. InfiniBand does not need one within a subnet.
     if (route.ethernet) {
         address.is_global = 1;
         std::copy(route.dgid.begin(), route.dgid.end(), address.grh.dgid);
@@ -95,8 +95,7 @@ int queue_pair_attributes(const Id& id, std::uint32_t state, ib_uverbs_qp_attr& 
         return EINVAL;
     }
     attributes = {};
-    // The attributes of a datagram queue pair, and of a queue pair that is not connected yet,
-    // depend only on the port of the id.
+    // For a UD queue pair, or before connecting, only attributes of the port are known.
     const bool connected = id.communication_id != 0 && !id.datagram();
     if (connected && (id.exchanged == Exchanged::nothing || id.exchanged == Exchanged::timewait)) {
         return EINVAL;

@@ -7,12 +7,12 @@
 
 namespace softverbs::cm {
 
-/// Fills in the address vector for packets along a route.
+/// Sets the address vector for the destination of a route.
 void fill_address_vector(ib_uverbs_ah_attr& address, const Route& route);
 
-/// Stores in @p attributes the attributes, and their mask, that move a queue pair of the id to @p
-/// state: INIT, RTR or RTS. Returns 0, or EINVAL: the id has no device, or the connection has not
-/// reached the step that this state needs.
+/// Stores in @p attributes the attributes and the mask for the transition of a queue pair to @p
+/// state (INIT, RTR or RTS). Returns 0, or EINVAL if the id has no device or its connection is not
+/// ready for this state.
 [[nodiscard]] int queue_pair_attributes(const Id& id, std::uint32_t state,
                                         ib_uverbs_qp_attr& attributes);
 

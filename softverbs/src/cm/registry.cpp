@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t max_records = 16384;
 constexpr std::uint64_t file_magic = 0x3176'7267'7262'6473;
-/// The default range of ephemeral ports of Linux (ip_local_port_range).
+/// The default range of ephemeral ports in Linux (ip_local_port_range).
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t last_ephemeral = 60999;
 constexpr std::uint16_t first_unprivileged = 1024;
@@ -44,7 +44,7 @@ std::uint16_t some_port() noexcept {
 
 } // namespace
 
-/// The address and port that one id has bound. The record is free if owner is 0.
+/// A binding in the file. The record is free if owner is 0.
 struct Registry::Record {
     std::uint64_t owner;
     Gid address;
@@ -60,14 +60,13 @@ struct Registry::Record {
 struct Registry::File {
     std::uint64_t magic;
     std::uint64_t used; // number of records that have ever been in use
-    /// The process that has each slot of the rendezvous directory (Peer::process). A record whose
-    /// owner is an earlier process of the same slot is not valid.
+    /// Peer::process of the current process in each slot. If a record has another owner, this
+    /// process has ended, and the record is free.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };
 
-/// Locks the file against other processes. The wait is limited, so a process that is stopped while
-/// it holds the lock does not block the other processes forever.
+/// Locks the file. Waits for at most 2 seconds, because a stopped process may hold the lock.
 class Registry::Lock {
   public:
     explicit Lock(int fd) : fd_(fd) {
@@ -103,7 +102,8 @@ Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
     std::optional<Lock> lock;
     struct stat status {};
     do {
-        // Another process that ends may remove the file between these calls.
+        // Another process may remove the file at its end, before this process has locked it. If so,
+        // try again.
         lock.reset();
         fd_.reset(::openat(exchange.rendezvous().fd(), "ports",
                            O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
@@ -158,7 +158,7 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // While this process holds the lock, no other process can start to use the file.
+    // No other process can begin to use the file while it is locked.
     if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
         return;
     }
@@ -298,8 +298,8 @@ std::optional<Peer> Registry::find(std::uint16_t port_space, const Address& dest
             !valid(record)) {
             continue;
         }
-        // A listener that is bound to exactly this address has priority over a listener at the
-        // unspecified address.
+        // If two ids listen on the port, the one that is bound to this address has priority over
+        // the one that is bound to the unspecified address.
         if (best == nullptr || is_unspecified(best->address, best->family)) {
             best = &record;
         }

@@ -11,49 +11,50 @@
 
 namespace softverbs::cm {
 
-/// The address and port that an id has bound, in a port space.
+/// The address, port and port space to which an id is bound.
 struct Binding {
     std::uint16_t port_space = 0;
     Address address;
     bool reuse_address = false;
-    /// The id receives only connection requests to addresses of its own family.
+    /// Whether the id receives only connection requests to addresses of the same family.
     bool family_only = false;
 };
 
-/// The ports that all processes of this user on this machine have bound. They are in a file that
-/// these processes map. The ports of a process that was killed become free.
+/// All ports that processes of this user have bound on this machine. They are stored in a file that
+/// these processes map. If a process is killed, its ports become free.
 class Registry {
   public:
-    /// Index of a binding in the file.
+    /// The index of a binding in the file.
     using Index = std::uint32_t;
 
-    /// @param exchange  must outlive the registry
-    /// @throws std::system_error  the errors of open(2) and mmap(2)
+    /// @param exchange  the exchange, which must outlive this object
+    /// @throws std::system_error  if open(2) or mmap(2) fails
     explicit Registry(const LocalExchange& exchange);
     ~Registry();
     Registry(const Registry&) = delete;
     Registry& operator=(const Registry&) = delete;
 
-    /// Binds an address and a port. If @p binding has port 0, selects a free port and stores it
-    /// there. Returns 0 or the errno of the kernel: EADDRINUSE (the same address is bound),
-    /// EADDRNOTAVAIL (one of the two conflicting addresses is unspecified, or no port is free),
-    /// EACCES (a privileged port), EAGAIN (another process holds the lock).
+    /// Binds an address and a port. If the port is 0, selects a free port and stores it in @p
+    /// binding. Returns 0 or the errno that the kernel returns: EADDRINUSE (the address and port
+    /// are bound), EADDRNOTAVAIL (the port is bound and one of both addresses is unspecified, or no
+    /// port is free), EACCES (the port is privileged), EAGAIN (the file stays locked by another
+    /// process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Makes a bound id a listener. Returns 0 or the errno of the kernel: EADDRINUSE or
-    /// EADDRNOTAVAIL (another id is bound to the same port, by RDMA_OPTION_ID_REUSEADDR), EAGAIN
-    /// (another process holds the lock).
+    /// Makes a binding listen. Returns 0 or the errno that the kernel returns: EADDRINUSE or
+    /// EADDRNOTAVAIL (another id has bound the port, too, with RDMA_OPTION_ID_REUSEADDR), EAGAIN
+    /// (the file stays locked by another process).
     [[nodiscard]] int listen(Index index);
     void release(Index index) noexcept;
-    /// Returns the process that listens at an address; no value if there is none.
+    /// Returns the process that listens at an address. Returns no value if there is none.
     [[nodiscard]] std::optional<Peer> find(std::uint16_t port_space,
                                            const Address& destination) const;
 
-    /// For the child process after fork(2): frees nothing, because the bindings belong to the
+    /// Called in a child process after fork(2). Frees no binding, because they belong to the
     /// parent.
     void abandon() noexcept;
-    /// Frees all bindings of this process. It can be called while another thread uses the object.
+    /// Frees all bindings of this process. Other threads may use the object at the same time.
     void release_all() noexcept;
-    /// Removes the file and its directory, unless another process uses the directory.
+    /// Removes the file and the directory, if no process uses the directory.
     void remove_unused() const noexcept;
 
   private:
@@ -71,8 +72,8 @@ class Registry {
     File* file_ = nullptr;
 };
 
-/// Returns whether an id that is bound to the address @p bound receives connection requests to @p
-/// destination, which has the same port.
+/// Returns whether an id that is bound to @p bound receives connection requests to @p destination.
+/// The caller has compared the ports.
 [[nodiscard]] bool accepts(const Address& bound, bool family_only, const Address& destination);
 
 } // namespace softverbs::cm

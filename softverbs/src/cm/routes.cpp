@@ -10,8 +10,7 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Exponent of the packet life time: 4.096 µs * 2^16, about 0.3 seconds, as the kernel uses for
-/// RoCE.
+/// Exponent of the packet life time: 4.096 µs * 2^16, about 0.3 seconds, as in the kernel for RoCE.
 constexpr std::uint8_t packet_life_time = 16;
 
 Gid gid_of(const ibv_gid& native) noexcept {
@@ -20,8 +19,7 @@ Gid gid_of(const ibv_gid& native) noexcept {
     return gid;
 }
 
-/// Returns the index of @p wanted in the GID table of a port, preferably of a RoCE v2 entry; -1 if
-/// it is not in the table.
+/// Returns the index of a GID in the table of a port, or -1. Prefers a RoCE v2 entry.
 int find_gid(const Port& port, const Gid& wanted) {
     int found = -1;
     for (const ibv_gid_entry& entry : port.gids) {
@@ -32,8 +30,8 @@ int find_gid(const Port& port, const Gid& wanted) {
     return found;
 }
 
-/// Returns the GID table entry that represents an address at this port: the entry with that
-/// address, otherwise the last RoCE v2 entry, otherwise the first entry.
+/// Returns the GID table entry for an address: the entry with this address if there is one,
+/// otherwise the last RoCE v2 entry, otherwise the first entry.
 const ibv_gid_entry* gid_for(const Port& port, const Address& address) {
     const int own = find_gid(port, address.gid());
     const ibv_gid_entry* chosen = nullptr;

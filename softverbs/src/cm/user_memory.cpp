@@ -11,9 +11,9 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Completes a copy by process_vm_readv(2) or process_vm_writev(2), and returns whether it
-/// succeeded. These calls return an error for an invalid address instead of raising SIGSEGV. If a
-/// security policy forbids them, copies with memcpy(3).
+/// Evaluates the result of process_vm_readv(2) or process_vm_writev(2), and returns whether all
+/// bytes were copied. These calls are used because they detect invalid addresses without SIGSEGV.
+/// If they are not permitted, copies with memcpy(3).
 bool copied(ssize_t moved, std::size_t size, void* to, const void* from) noexcept {
     if (moved < 0 && (errno == EPERM || errno == ENOSYS)) {
         std::memcpy(to, from, size);

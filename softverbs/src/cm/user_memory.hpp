@@ -6,10 +6,11 @@
 
 namespace softverbs::cm {
 
-/// Copies @p size bytes from an address of the program. Returns false if the address is not mapped,
-/// where the kernel's copy_from_user() would fail with EFAULT.
+/// Copies @p size bytes from memory of the program. Returns false if the address is invalid; the
+/// command then fails with EFAULT, as in the kernel.
 [[nodiscard]] bool copy_from_user(void* to, const void* from, std::size_t size) noexcept;
-/// Copies @p size bytes to an address of the program, which commands contain as a number.
+/// Copies @p size bytes to memory of the program. The address is a number, because commands contain
+/// it. Returns false if the address is invalid.
 [[nodiscard]] bool copy_to_user(std::uint64_t to, const void* from, std::size_t size) noexcept;
 
 } // namespace softverbs::cm
