@@ -48,7 +48,7 @@ std::string directory_of_other_library(const Installation& installation) {
     }
     const char* const meeting_place = softverbs_directory();
     if (meeting_place == nullptr) {
-        throw std::runtime_error("no directory for a link to " +
+        throw std::runtime_error("cannot create a directory for the link to " +
                                  installation.real_library.string());
     }
     const std::filesystem::path directory =
@@ -71,8 +71,8 @@ void set_loader_environment(const Installation& installation) {
     const std::string front = installation.front;
     if (front.find_first_of(between_directories) != std::string::npos) {
         throw std::runtime_error(front +
-                                 " cannot be in LD_LIBRARY_PATH, as its name has a colon "
-                                 "or a semicolon");
+                                 " cannot be in LD_LIBRARY_PATH, because its name contains a "
+                                 "colon or a semicolon; install softverbs in another directory");
     }
     std::string directories = variable("LD_LIBRARY_PATH");
     if (!has_entry(directories, between_directories, front)) {

@@ -55,10 +55,11 @@ int send_command(int process, const std::string& command) {
     const int error = errno;
     ::close(socket);
     if (reply.empty()) {
-        std::cerr << "softverbs: process " << process << " does not answer at " << path << ": "
-                  << std::strerror(error)
-                  << "\nA process can be reached once it has created a queue pair, with the same "
-                     "--dir.\n";
+        std::cerr
+            << "softverbs: process " << process << " does not answer at " << path << ": "
+            << std::strerror(error)
+            << "\nA process accepts commands after it has created a queue pair, if it has the "
+               "same --dir.\n";
         return failed;
     }
     if (reply != "ok") {

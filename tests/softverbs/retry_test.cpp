@@ -135,7 +135,8 @@ TEST_F(Retry, SaysOnceWhereTheProcessOfAQueuePairWasLookedFor) {
                     " --gtest_also_run_disabled_tests "
                     "--gtest_filter=Retry.DISABLED_ToTwoProcessesThatDoNotExist");
     EXPECT_EQ(result.exit_status, 0) << result.output;
-    const std::size_t first = result.output.find("belongs to no process that meets in");
+    const std::size_t first =
+        result.output.find("belongs to no process in the rendezvous directory");
     ASSERT_NE(first, std::string::npos) << result.output;
     EXPECT_NE(result.output.find("SOFTVERBS_DIR", first), std::string::npos);
     EXPECT_EQ(result.output.find("belongs to no process", first + 1), std::string::npos);

@@ -143,7 +143,7 @@ int dealloc_pd(Pd& pd) {
     }
     for (const auto& imported : file.imported_pds) {
         if (imported->protection == &pd) {
-            imported->protection = imported.get(); // grants no access to anything
+            imported->protection = imported.get(); // a domain without any memory
         }
     }
     std::erase(file.pds, &pd);

@@ -152,7 +152,7 @@ struct Id {
     bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
-    std::uint32_t receive_psn = 0; // the first that the peer sends
+    std::uint32_t receive_psn = 0; // first PSN of the peer
     std::uint32_t send_psn = 0;
     std::uint32_t peer_qp_num = 0;
     std::uint8_t responder_resources = 0;

@@ -61,7 +61,8 @@ LocalExchange::LocalExchange(const std::function<bool(unsigned)>& is_usable)
     event.events = EPOLLIN;
     event.data.fd = slot_.listener();
     if (!epoll_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot_.listener(), &event) != 0) {
-        throw std::system_error(errno, std::system_category(), "softverbs: epoll");
+        throw std::system_error(errno, std::system_category(),
+                                "cannot watch a descriptor with epoll");
     }
     self_.process = (random_number() & ~slot_mask) | slot_.number();
 }

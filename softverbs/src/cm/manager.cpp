@@ -115,7 +115,7 @@ Manager* manager() {
             if (error.code().value() == ENOENT && attempt < attempts) {
                 continue;
             }
-            std::fprintf(stderr, "softverbs: no rdma_cm: %s\n", error.what());
+            std::fprintf(stderr, "softverbs: rdma_cm is not available: %s\n", error.what());
             errno = error.code().value();
         } catch (const std::bad_alloc&) {
             errno = ENOMEM;
@@ -140,11 +140,13 @@ Manager::Manager()
         event.events = EPOLLIN;
         event.data.u64 = what;
         if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-            throw std::system_error(errno, std::system_category(), "epoll");
+            throw std::system_error(errno, std::system_category(),
+                                    "cannot watch a descriptor with epoll");
         }
     };
     if (!epoll_ || !wake_) {
-        throw std::system_error(errno, std::system_category(), "epoll");
+        throw std::system_error(errno, std::system_category(),
+                                "cannot watch a descriptor with epoll");
     }
     watch(exchange_->fd(), exchange_ready);
     if (network_ != nullptr) {

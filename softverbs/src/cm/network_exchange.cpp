@@ -96,7 +96,7 @@ NetworkExchange::NetworkExchange(fabric::NetworkSettings settings, Requests& req
     event.events = EPOLLIN;
     event.data.fd = timer_.get();
     if (!epoll_ || !timer_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0) {
-        fail(errno, "epoll");
+        fail(errno, "cannot watch a descriptor with epoll");
     }
 }
 
@@ -134,7 +134,7 @@ void NetworkExchange::watch(const Listener& listener) const {
     event.events = EPOLLIN;
     event.data.fd = listener.socket.get();
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, event.data.fd, &event) != 0) {
-        fail(errno, "epoll");
+        fail(errno, "cannot watch a descriptor with epoll");
     }
 }
 
@@ -148,7 +148,8 @@ bool NetworkExchange::listen(unsigned slot) {
             return false;
         }
         if (!socket) {
-            fail(error, "rdma_cm cannot listen at " + fabric::to_string(address));
+            fail(error, "rdma_cm cannot listen at " + fabric::to_string(address) +
+                            "; set SOFTVERBS_ADDRESS to addresses of this host");
         }
         made.push_back({address, std::move(socket), Purpose::messages});
     }
@@ -175,8 +176,8 @@ int NetworkExchange::serve_directory() {
                     "rdma_cm cannot listen on port " +
                     std::to_string(settings_.first_port + fabric::service_directory_slot) + " of " +
                     fabric::to_string(address) +
-                    ", which the processes of one user share; set another "
-                    "SOFTVERBS_PORT on all hosts");
+                    ", because another user or program uses it; set another SOFTVERBS_PORT on all "
+                    "hosts");
                 return error;
             }
             made.push_back({address, std::move(socket), Purpose::answer});

@@ -26,7 +26,8 @@ NetworkLink::NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route
     event.events = EPOLLIN | EPOLLOUT;
     event.data.fd = socket_.get();
     if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
-        throw std::system_error(errno, std::system_category(), "epoll");
+        throw std::system_error(errno, std::system_category(),
+                                "cannot watch a descriptor with epoll");
     }
 }
 

@@ -95,8 +95,10 @@ class Registry::Lock {
 Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
     const auto check = [](bool ok) {
         if (!ok) {
-            throw std::system_error(errno, std::system_category(),
-                                    "softverbs: the file of bound rdma_cm ports");
+            throw std::system_error(
+                errno, std::system_category(),
+                "the file \"ports\" in the rendezvous directory of rdma_cm cannot be "
+                "opened, locked or mapped; set SOFTVERBS_DIR to another directory");
         }
     };
     std::optional<Lock> lock;

@@ -94,7 +94,7 @@ std::string execute_flap(unsigned device, std::uint8_t port, std::string_view te
     const auto times =
         unit == std::string_view::npos ? std::nullopt : parse_number(text.substr(unit + 3));
     if (!period || !times) {
-        return "a flap is \"flap:<period>ms*<times>\", such as flap:100ms*5";
+        return "a flap has the form flap:<period>ms*<times>, such as flap:100ms*5";
     }
     return result_text(softverbs_flap_port(device, port, *period, *times), "flap");
 }
@@ -103,7 +103,7 @@ std::string execute_port(std::string_view arguments) {
     const auto device = parse_number(next_word(arguments));
     const auto port = parse_number(next_word(arguments));
     if (!device || !port || *port > 255) {
-        return "a device number and a port number have to stand before the state";
+        return "the port command needs a device number, a port number and a state: port 0 1 down";
     }
     const auto number = static_cast<std::uint8_t>(*port);
     if (arguments == "up" || arguments == "down") {
@@ -113,7 +113,8 @@ std::string execute_port(std::string_view arguments) {
     if (arguments.starts_with("flap:")) {
         return execute_flap(*device, number, arguments);
     }
-    return "a port's state is up, down or flap:<period>ms*<times>";
+    return "\"" + std::string(arguments) +
+           "\" is not a state of a port; use up, down or flap:<period>ms*<times>";
 }
 
 void serve_flaps(Control& here) {
@@ -325,10 +326,12 @@ std::string execute(std::string_view command) {
     }
     if (verb == "reset-device") {
         const auto device = parse_number(command);
-        return device ? result_text(softverbs_reset_device(*device), "reset-device")
-                      : "a device is a number, 0 for soft0";
+        return device
+                   ? result_text(softverbs_reset_device(*device), "reset-device")
+                   : "\"" + std::string(command) + "\" is not a device number, such as 0 for soft0";
     }
-    return "there is no command \"" + std::string(verb) + "\"";
+    return "there is no command \"" + std::string(verb) +
+           "\"; the commands are fault, port and reset-device";
 }
 
 } // namespace softverbs::control

@@ -57,8 +57,8 @@ std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
             }
             refuse_setting("SOFTVERBS_ADDRESS", list,
                            possible.empty() ? "an address of a network interface that is up; this "
-                                              "host has none but loopback"
-                                            : "out of: " + possible);
+                                              "host has only loopback"
+                                            : "one or more of: " + possible);
         }
         addresses.push_back(*address);
         at = end + 1;

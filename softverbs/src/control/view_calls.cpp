@@ -17,7 +17,7 @@ using namespace softverbs;
 SOFTVERBS_ENTRY const char* softverbs_profile_names() {
     try {
         static const std::string names = [] {
-            std::string list = profile_names(); // the list is separated by commas as well
+            std::string list = profile_names(); // separated by ", "
             std::erase(list, ',');
             return list;
         }();

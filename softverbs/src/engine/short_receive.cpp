@@ -159,7 +159,7 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
     const bool solicited = (header.flags & PacketHeader::solicited) != 0;
     Srq* const shared_queue = qp.shared_queue;
     completion->wc = {};
-    completion->wc.wr_id = wr_id; // as InboundRequest::complete() sets the members
+    completion->wc.wr_id = wr_id; // same values as in InboundRequest::complete()
     completion->wc.opcode = IBV_WC_RECV;
     completion->wc.byte_len = static_cast<std::uint32_t>(data.size());
     completion->wc.imm_data = imm_data;

@@ -48,9 +48,8 @@ void Engine::Implementation::report_missing_process(std::uint32_t number) {
     }
     missing_process_reported = true;
     std::fprintf(stderr,
-                 "softverbs: queue pair 0x%06x belongs to no process that meets in %s; if its "
-                 "process runs, start "
-                 "both with the same SOFTVERBS_DIR\n",
+                 "softverbs: queue pair 0x%06x belongs to no process in the rendezvous directory "
+                 "%s; if its process runs, start both with the same SOFTVERBS_DIR\n",
                  number, fabric::default_directory().c_str());
 }
 

@@ -82,8 +82,8 @@ bool Acceptor::reject() noexcept {
     spare_ = open_spare();
     if (done) {
         report(
-            "a process cannot connect: this process has as many descriptors as it may have; "
-            "raise ulimit -n");
+            "another process cannot connect to this process, which has reached its limit of "
+            "open files; raise ulimit -n");
     }
     return done;
 }

@@ -148,8 +148,8 @@ class Link final : public Connection {
     std::array<std::uint32_t, lanes> offers_{};
     std::int64_t alive_at_ = 0;
 
-    GrantTable& grants_;    // grants by this side to the other side
-    GrantTable& grants_to_; // grants by the other side to this side
+    GrantTable& grants_;    // for memory of this process
+    GrantTable& grants_to_; // for memory of the other process
     bool has_granted_ = false;
     /// False after withdraw_grants() has waited in vain for the end of a direct write. Then the
     /// other process gets no more grants.

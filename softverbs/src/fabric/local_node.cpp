@@ -34,8 +34,10 @@ UniqueFd checked(int fd, const char* what) {
 RingSizes checked_sizes(const NodeOptions& options) {
     const RingSizes sizes{options.ring_bytes[0], options.ring_bytes[1]};
     if (!valid(sizes) || options.slots == 0) {
-        throw std::system_error(EINVAL, std::system_category(),
-                                "softverbs needs a slot, and rings of a power of two from 4 KiB");
+        throw std::system_error(
+            EINVAL, std::system_category(),
+            "NodeOptions: slots must not be 0, and ring_bytes must be powers of "
+            "two from 4 KiB to 64 MiB");
     }
     return sizes;
 }
@@ -65,7 +67,8 @@ LocalNode::LocalNode(const NodeOptions& options)
     if (!watch(epoll_.get(), slot_.listener(), EventSource::listener) ||
         !watch(epoll_.get(), doorbell_.get(), EventSource::doorbell) ||
         (network_ && !watch(epoll_.get(), network_->descriptor(), EventSource::network))) {
-        throw std::system_error(errno, std::system_category(), "softverbs cannot wait for events");
+        throw std::system_error(errno, std::system_category(),
+                                "softverbs cannot add a descriptor to an epoll");
     }
 }
 
@@ -114,10 +117,11 @@ Connection* LocalNode::connect(unsigned slot) noexcept {
     }
     if (made == nullptr && (errno == EMFILE || errno == ENOMEM)) {
         const int error = errno;
-        report(error == EMFILE ? "this process cannot connect to another one: it has as many "
-                                 "descriptors as it may have; raise ulimit -n"
-                               : "this process cannot connect to another one: there is no memory "
-                                 "for the rings; raise ulimit -v or the memory limit");
+        report(error == EMFILE ? "this process cannot connect to another process, because it has "
+                                 "reached its limit of open files; raise ulimit -n"
+                               : "this process cannot connect to another process, because there "
+                                 "is not enough memory for the rings; raise ulimit -v or the "
+                                 "memory limit");
         errno = error;
     }
     return made;

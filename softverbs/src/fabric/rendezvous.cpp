@@ -79,25 +79,26 @@ std::string default_directory() {
 }
 
 Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
-    const std::string where = "softverbs meets in " + path_;
+    const std::string where = "the rendezvous directory " + path_;
     if (::mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-        fail(errno, where + ", which cannot be made; set SOFTVERBS_DIR to a directory of your own");
+        fail(errno, where + " cannot be created; set SOFTVERBS_DIR to a directory of your own");
     }
     fd_.reset(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!fd_) {
-        const char* const hint = errno == ENOTDIR ? ", which is a file or a symbolic link" : "";
+        const char* const hint =
+            errno == ENOTDIR ? " is a file or a symbolic link" : " cannot be opened";
         fail(errno, where + hint + "; set SOFTVERBS_DIR to a directory of your own");
     }
     struct stat status {};
     if (::fstat(fd_.get(), &status) != 0) {
-        fail(errno, where);
+        fail(errno, where + " cannot be examined");
     }
     if (status.st_uid != ::geteuid()) {
-        fail(EACCES, where + ", which belongs to user " + std::to_string(status.st_uid) +
+        fail(EACCES, where + " belongs to user " + std::to_string(status.st_uid) +
                          "; set SOFTVERBS_DIR to a directory of your own");
     }
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        fail(EACCES, where + ", which others can enter; chmod 700 it");
+        fail(EACCES, where + " can be entered by other users; chmod 700 it");
     }
     // systemd-tmpfiles(8) removes old files in /tmp, but not those in a locked directory.
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);

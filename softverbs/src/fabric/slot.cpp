@@ -37,10 +37,10 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
         ::poll(nullptr, 0, 1);
     }
     throw std::system_error(ENOSPC, std::system_category(),
-                            "softverbs has processes in all " + std::to_string(slots) +
-                                " slots in " + rendezvous.path() +
-                                ", or other programs have their TCP ports; end some, or use "
-                                "another SOFTVERBS_DIR or SOFTVERBS_PORT");
+                            "softverbs has no free slot: processes use all " +
+                                std::to_string(slots) + " slots in " + rendezvous.path() +
+                                ", or other programs use their TCP ports; end some of them, or "
+                                "set another SOFTVERBS_DIR or SOFTVERBS_PORT");
 }
 
 bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
@@ -63,7 +63,9 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
         const int error = errno;
         rendezvous_.remove(slot);
         throw std::system_error(error, std::system_category(),
-                                "softverbs cannot listen at " + std::string(address.sun_path));
+                                "softverbs cannot listen on the socket " +
+                                    std::string(address.sun_path) +
+                                    "; set SOFTVERBS_DIR to another directory");
     }
     number_ = slot;
     lock_ = std::move(lock);

@@ -72,7 +72,7 @@ void TcpHandshake::make_opening(Kind kind) noexcept {
     // The nonce must be random: otherwise an attacker could replay messages of an earlier
     // connection.
     if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
-        static_cast<void>(fail("the system has no random numbers"));
+        static_cast<void>(fail("getrandom(2) returned no random numbers"));
         return;
     }
     queue(own_opening_);
@@ -106,7 +106,7 @@ Digest TcpHandshake::sign(Kind kind, const Proof& message) const noexcept {
 bool TcpHandshake::check_opening(Kind kind) {
     if (std::memcmp(peer_opening_.data(), magic.data(), magic.size()) != 0) {
         return fail(
-            "the program at the other end is not softverbs; SOFTVERBS_PORT has to be the "
+            "the program at the other end is not softverbs; SOFTVERBS_PORT must be the "
             "same on all hosts");
     }
     const auto peer_version = load_little_endian<std::uint16_t>(peer_opening_, version_at);
@@ -117,7 +117,9 @@ bool TcpHandshake::check_opening(Kind kind) {
     }
     if (load_little_endian<std::uint16_t>(peer_opening_, kind_at) !=
         static_cast<std::uint16_t>(kind)) {
-        return fail("the process at the other end broke the network protocol");
+        return fail(
+            "the process at the other end violated the network protocol; install the same "
+            "softverbs on all hosts");
     }
     return true;
 }
@@ -128,23 +130,25 @@ bool TcpHandshake::check_proof(Kind kind) {
     if (!equal_in_constant_time(hmac, sign(kind, peer_proof_))) {
         return fail(
             "the process at the other end does not know the secret; SOFTVERBS_SECRET_FILE "
-            "has to be the same file on all hosts");
+            "must be the same file on all hosts");
     }
     // The values in the message can be trusted now, because the HMAC is correct.
     if (load_little_endian<std::uint16_t>(peer_proof_, kind_at) !=
         static_cast<std::uint16_t>(kind)) {
-        return fail("the process at the other end broke the network protocol");
+        return fail(
+            "the process at the other end violated the network protocol; install the same "
+            "softverbs on all hosts");
     }
     const HostAddress claimed = address_in(peer_proof_, sender_address_at);
     if (claimed != route_.remote || address_in(peer_proof_, receiver_address_at) != route_.local) {
-        return fail("the process at the other end says that its address is " + to_string(claimed) +
-                    "; addresses must not be translated between hosts");
+        return fail("the process at the other end claims the address " + to_string(claimed) +
+                    "; addresses must not be translated (NAT) between hosts");
     }
     const auto slot = load_little_endian<std::uint32_t>(peer_proof_, sender_slot_at);
     if (load_little_endian<std::uint32_t>(peer_proof_, receiver_slot_at) != own_slot_ ||
         (side_ == Side::connector && slot != peer_slot_)) {
         return fail(
-            "the process at the other end has another slot; SOFTVERBS_PORT has to be the "
+            "the process at the other end has another slot; SOFTVERBS_PORT must be the "
             "same on all hosts");
     }
     peer_slot_ = slot;
@@ -180,7 +184,7 @@ bool TcpHandshake::fill(int socket, std::span<std::byte> message) {
             // If the acceptor has closed the connection after its challenge, it has rejected the
             // proof.
             return fail(side_ == Side::connector && opening_received_
-                            ? "the other host refused this process; SOFTVERBS_SECRET_FILE has to "
+                            ? "the other host refused this process; SOFTVERBS_SECRET_FILE must "
                               "be the same file on all hosts"
                             : "the other end closed the connection during the handshake");
         }

@@ -236,7 +236,9 @@ bool TcpLink::next_frame(FrameHeader& header, std::span<const std::byte>& record
     const auto decoded =
         decode(std::span<const std::byte, frame_header_bytes>(bytes, frame_header_bytes));
     if (!decoded) {
-        fail("the process at the other end sent a frame that is none");
+        fail(
+            "the process at the other end sent an invalid frame; install the same softverbs on all "
+            "hosts");
         return false;
     }
     if (available < frame_bytes(decoded->length)) {
@@ -246,7 +248,9 @@ bool TcpLink::next_frame(FrameHeader& header, std::span<const std::byte>& record
     record = {bytes + frame_header_bytes, header.length};
     input_begin_ += frame_bytes(header.length);
     if (!account(header)) {
-        fail("the process at the other end broke the network protocol");
+        fail(
+            "the process at the other end violated the network protocol; install the same "
+            "softverbs on all hosts");
         return false;
     }
     return true;

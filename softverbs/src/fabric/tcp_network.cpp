@@ -57,7 +57,7 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     }
     context_.epoll = epoll_.get();
     if (!watch(timer_.get())) {
-        fail(errno, "softverbs cannot wait for events");
+        fail(errno, "softverbs cannot add a descriptor to an epoll");
     }
 }
 
@@ -89,7 +89,7 @@ bool TcpNetwork::listen(unsigned slot) {
         const std::string where = "port " + std::to_string(port) + " of " + to_string(address);
         UniqueFd socket = tcp_socket(address);
         if (!socket) {
-            fail(errno, "softverbs cannot make a TCP socket");
+            fail(errno, "softverbs cannot create a TCP socket; raise ulimit -n");
         }
         const int on = 1;
         ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -109,7 +109,7 @@ bool TcpNetwork::listen(unsigned slot) {
     }
     for (const Listener& listener : listeners) {
         if (!watch(listener.socket.get())) {
-            fail(errno, "softverbs cannot wait for events");
+            fail(errno, "softverbs cannot add a descriptor to an epoll");
         }
     }
     listeners_ = std::move(listeners);
@@ -208,8 +208,8 @@ void TcpNetwork::accept_peers(const Listener& listener) {
             }
             if (errno == EMFILE || errno == ENFILE) {
                 report(to_string(listener.address) +
-                       ": a connection is not accepted: this process has as many "
-                       "descriptors as it may; raise ulimit -n");
+                       ": a connection was not accepted, because this process has reached its "
+                       "limit of open files; raise ulimit -n");
                 // Drop the oldest peer that has not proven the secret. This frees a descriptor.
                 if (!unproven_.empty()) {
                     drop_peer(0, "");
@@ -281,8 +281,9 @@ void TcpNetwork::end_overdue_handshakes() {
         for (const auto& link : links_) {
             if (link->socket() == attempt.socket && link->connecting()) {
                 link->fail(
-                    "there is no answer within 3 s; the host or its network is down, or a "
-                    "firewall drops the ports from " +
+                    "the host did not respond within 3 s; check that it and its network are up, "
+                    "and "
+                    "that no firewall drops the TCP ports from " +
                     std::to_string(settings_.first_port) + " on");
             }
         }

@@ -81,7 +81,7 @@ Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address, std:
         return Denied::no;
     }
     if (qp.qp_base.pd == nullptr) {
-        return Denied::domain; // a XRC target whose shared receive queue was destroyed
+        return Denied::domain; // an XRC target whose shared receive queue was destroyed
     }
     const Grant* const grant = process().keys.find(rkey);
     if (grant == nullptr || (grant->qp_number != 0 && grant->qp_number != qp.number())) {

@@ -63,7 +63,7 @@ Process* new_process() {
     }
     if (made->disorder.set(settings.disorder) != 0) {
         refuse_setting("SOFTVERBS_DISORDER", settings.disorder,
-                       "a list of acks, qps, writes or all, and a seed behind it: acks,qps:7");
+                       "a list of acks, qps, writes or all, optionally with a seed: acks,qps:7");
     }
     return made;
 }

@@ -273,8 +273,8 @@ TEST_F(TcpTest, RefusesAPeerThatClaimsTheAddressOfAnother) {
     ::testing::internal::CaptureStderr();
     ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::failed; }));
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-                HasSubstr("softverbs: 127.0.0.1: the process at the other end says that its "
-                          "address is 127.0.0.9"));
+                HasSubstr("softverbs: 127.0.0.1: the process at the other end claims the "
+                          "address 127.0.0.9"));
 }
 
 TEST_F(TcpTest, ClosesAConnectionWithAFrameThatIsNone) {
