@@ -11,16 +11,18 @@
 #include "objects/queue_pair.hpp"
 #include "objects/scatter_to_cqe.hpp"
 
-// The functions of libmlx5 that programs call to find out what a device can do, and to configure
-// scatter-to-CQE. For devices of softverbs whose profile does not follow the driver mlx5, and when
-// libmlx5 is not loaded, they answer as libmlx5 answers for a device of another driver.
+// The functions of libmlx5 that programs call to query features of a device and to configure
+// scatter-to-CQE. If the profile of a softverbs device does not imitate the mlx5 driver, they fail
+// as libmlx5 does for a device of another driver. They also fail in this way if libmlx5 is not
+// loaded.
 
 namespace softverbs {
 
 namespace {
 
-/// Calls the function of the real libmlx5; returns @p absent if libmlx5 is not loaded or does not
-/// have it. libibverbs loads libmlx5 as a provider, so it need not be in the global scope.
+/// Calls the function @p name of the real libmlx5. Returns @p absent if libmlx5 is not loaded or
+/// does not have the function. dlsym(3) with RTLD_NEXT may not find libmlx5, because libibverbs
+/// loads it as a provider.
 template <class Result, class... Parameters, class... Arguments>
 Result forward_mlx5(Result (*self)(Parameters...), const char* name, Result absent,
                     Arguments... arguments) {
@@ -39,11 +41,11 @@ Result forward_mlx5(Result (*self)(Parameters...), const char* name, Result abse
     return reinterpret_cast<Result (*)(Parameters...)>(found)(arguments...);
 }
 
-/// MLX5DV_QP_CREATE_OOO_DP, which older headers do not declare.
+/// MLX5DV_QP_CREATE_OOO_DP. Older headers do not declare it.
 constexpr std::uint32_t out_of_order = 1U << 7U;
 constexpr std::uint32_t scatter_flags =
     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
-/// Flags that libmlx5 passes on for features that these devices do not have.
+/// The flags that libmlx5 accepts for features that softverbs devices do not have.
 constexpr std::uint32_t feature_flags =
     MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
     MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE |
@@ -52,7 +54,7 @@ constexpr std::uint64_t known_attributes =
     MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
     MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
 
-/// Checks the attributes in the order of libmlx5: 0, or an errno.
+/// Checks the attributes in the same order as libmlx5. Returns 0 or an errno.
 int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extra,
           ScatterRequest& scatter) {
     const auto has = [&extra](std::uint64_t bit) { return (extra.comp_mask & bit) != 0; };
@@ -82,7 +84,7 @@ int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extr
     return 0;
 }
 
-/// The first object in @p object that belongs to softverbs; null if there is none.
+/// Returns the context of the first object in @p object that belongs to softverbs, or null.
 ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
     const auto ours_in = [types](std::uint64_t type, const auto& part) -> ibv_context* {
         return (types & type) != 0 && ours(part.in->context) != nullptr ? part.in->context
@@ -101,8 +103,9 @@ ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
 }
 
 void describe(mlx5dv_context& out) noexcept {
-    // These are answered with 0: the device has none of the features. libmlx5 answers the others,
-    // such as the clock page, only if the device has them.
+    // The masks that libmlx5 accepts for every device. Their members are set to 0, because the
+    // device does not have these features. libmlx5 sets other members only for devices with the
+    // feature.
     constexpr std::uint64_t answered =
         MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
         MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
@@ -149,8 +152,7 @@ SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_conte
         return forward_mlx5(mlx5dv_open_device, "mlx5dv_open_device",
                             static_cast<ibv_context*>(nullptr), device, attr);
     }
-    // MLX5DV_CONTEXT_FLAGS_DEVX gives access to the firmware, which a software device does not
-    // have.
+    // MLX5DV_CONTEXT_FLAGS_DEVX permits access to the firmware. Software devices have none.
     if (!known->rules.is_mlx5 || (attr != nullptr && attr->flags != 0)) {
         return fail(EOPNOTSUPP);
     }
@@ -173,7 +175,8 @@ SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out
 }
 
 SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
-    // The queues of a software device do not have the form that a NIC reads.
+    // The function would return the addresses of the queues that a NIC reads. Software devices have
+    // no such queues.
     return context_in(*object, types) != nullptr
                ? with_errno(EOPNOTSUPP)
                : forward_mlx5(mlx5dv_init_obj, "mlx5dv_init_obj", EOPNOTSUPP, object, types);
@@ -204,7 +207,7 @@ SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_e
     });
 }
 
-// The installed mlx5dv.h may be too old to declare the next two functions.
+// The installed mlx5dv.h may be too old to declare these functions.
 extern "C" {
 ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                              std::uint64_t iova, int fd, int access, int mlx5_access);
@@ -223,7 +226,8 @@ SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, s
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
     }
-    // Data direct is the only flag, and needs a function that this device does not have.
+    // The only flag requests data direct, which needs a PCI function that this device does not
+    // have.
     if (mlx5_access != 0) {
         return fail(EINVAL);
     }

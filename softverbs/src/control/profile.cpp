@@ -192,7 +192,7 @@ void as_mlx5(Device& device) {
     device.rules.atomic_write = false;
     // Atomics of these NICs are atomic with respect to each other, but not to the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
-    // log_max_msg of these NICs is 30.
+    // The maximum message size of these NICs is 1 GiB (log_max_msg is 30).
     device.ports[0].attributes.max_msg_sz = 1U << 30U;
     device.rules.is_mlx5 = true;
     device.rules.scatter_to_cqe = true;

@@ -60,9 +60,9 @@ struct Peer {
 struct Engine::Implementation : fabric::Handler {
     // transmit.cpp: sending of packets
 
-    /// Finds the process of the queue pair @p number, whose upper bits are the slot of the process.
-    /// Sets @p connection to the connection to this process, or to null if it is the calling
-    /// process. Returns false if the process does not exist or cannot be reached.
+    /// Finds the process of the queue pair @p number. Sets @p connection to the connection to the
+    /// process that was found, or to null if the queue pair belongs to this process. Returns false
+    /// if the process does not exist or cannot be reached.
     [[nodiscard]] bool reach(std::uint32_t number, const fabric::Route& route,
                              fabric::Connection*& connection);
     /// Sends a packet. Applies a planned fault to it.

@@ -83,7 +83,8 @@ ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* f
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }
-        // The memory was revoked. The next response will therefore get the result denied.
+        // put() fails if the memory was revoked. The next response to this request then gets the
+        // result denied.
         if (!entries.put(request.offset, packet.bytes)) {
             return ScatterResult::ignored;
         }

@@ -70,14 +70,14 @@ class InboundRequest {
     /// Returns the value for ibv_wc::sl: the service level or, for a datagram on Ethernet, the type
     /// of its header.
     [[nodiscard]] std::uint8_t received_service_level() const;
-    /// Adds the completion of the receive request. @p data is the data that the CPU copies when the
-    /// program polls the completion; null: none.
+    /// Pushes the completion of the receive request.
+    /// @param data  data that the CPU copies when the program polls the completion; null: none
     void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length,
                   const Scatter* data = nullptr);
-    /// Handles a send whose data is copied by the CPU when the program polls its completion.
-    /// Returns false if the send is not of this kind.
+    /// Executes a send whose data is copied when the program polls the completion (scatter-to-CQE).
+    /// Returns false if the data of this send is not copied in this way.
     bool send_to_cqe();
-    /// Ends a send after its last packet.
+    /// Completes a send after its last packet has arrived.
     void end_send(const Scatter* data);
     /// Ends a message after its last packet: increments the expected sequence number and sends an
     /// ACK.

@@ -174,8 +174,8 @@ class RingProducer {
     std::uint64_t tail_ = 0;
     /// The head, as it was loaded last.
     std::uint64_t head_ = 0;
-    /// At this offset, the producer checks again whether it can continue at the start of the ring,
-    /// as with first_return.
+    /// The next offset at which the producer checks whether the ring is empty, so that the next
+    /// record can be written at the start of the ring.
     std::uint64_t next_return_ = first_return;
     bool returns_ = false;
 };

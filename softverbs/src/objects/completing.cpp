@@ -41,7 +41,7 @@ bool is_sending(const Qp& qp) noexcept {
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
 }
 
-/// Without memory to keep the data until the poll, copies it at once.
+/// Pushes a completion whose data is copied when it is polled. Without memory, copies the data now.
 void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
     try {
         push(cq, completion, data);
@@ -122,7 +122,7 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
-    // The data is taken before pop(), because the entries are in the slot of the request.
+    // Get the data before pop(), because the scatter/gather list is in the slot of the request.
     std::optional<Scatter> data;
     if (qp.scatter_to_cqe != nullptr && status == IBV_WC_SUCCESS) [[unlikely]] {
         data = take_response(qp);

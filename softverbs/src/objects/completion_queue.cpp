@@ -282,7 +282,7 @@ void push(Cq& cq, const Completion& completion, const Scatter& data) {
     one.push_back(data);
     Completion scattered = completion;
     scattered.has_scatter = true;
-    // push() may flush queue pairs, whose completions have no data.
+    // Add the data first, because push() may flush queue pairs. Their completions contain no data.
     cq.scatters.splice(cq.scatters.end(), one);
     push(cq, scattered);
 }

@@ -28,7 +28,8 @@ struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
-    /// Whether the oldest element of Cq::scatters is the data of this completion.
+    /// Whether data must be copied when this completion is polled. The data is an element of
+    /// Cq::scatters.
     bool has_scatter = false;
     /// User data from the tag matching header, for a message that was received in a tagged buffer.
     __be32 tag_data = 0;
@@ -52,8 +53,8 @@ struct Completion {
     std::uint64_t wallclock_ns = 0;
 };
 
-/// Data that the CPU copies to the addresses of a work request when the program polls its
-/// completion; see scatter_to_cqe.hpp.
+/// The data and the addresses of a copy that the CPU makes when the program polls a completion; see
+/// scatter_to_cqe.hpp.
 struct Scatter {
     struct Target {
         std::uint64_t address;
@@ -73,7 +74,8 @@ struct Cq : ibv_cq_ex {
     std::vector<Completion> ring;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
-    /// The data of the completions in the ring whose member has_scatter is true, in their order.
+    /// The data to be copied for completions in the ring with has_scatter, in the order of the
+    /// completions.
     std::list<Scatter> scatters;
     /// Whether the queue has overrun. Polling it then fails.
     bool broken = false;
@@ -160,10 +162,10 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
-/// Adds a completion whose data is copied by the CPU when the program polls it. Throws
-/// std::bad_alloc, and then has added nothing.
+/// Adds a completion. When the program polls it, the CPU copies @p data. If it throws
+/// std::bad_alloc, no completion was added.
 void push(Cq& cq, const Completion& completion, const Scatter& data);
-/// Copies and removes the oldest element of Cq::scatters.
+/// Copies the data in the oldest element of Cq::scatters, and removes the element.
 void take_scatter(Cq& cq) noexcept;
 void break_cq(Cq& cq);
 /// If the queue is armed, raises a completion event and disarms the queue.

@@ -33,9 +33,9 @@ struct Rules {
     /// Access flags for which ibv_reg_dmabuf_mr() returns EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
-    /// Whether the device is one of the driver mlx5, so that the functions of mlx5dv.h accept it.
+    /// Whether the functions of mlx5dv.h accept the device.
     bool is_mlx5 = false;
-    /// Whether the CPU copies small payloads when their completions are polled; see
+    /// Whether small payloads are copied by the CPU when their completions are polled; see
     /// scatter_to_cqe.hpp.
     bool scatter_to_cqe = false;
     /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.

@@ -337,7 +337,8 @@ struct Qp : ibv_qp_ex {
     /// The first error in the batch, as an errno; 0: none.
     int batch_error = 0;
 
-    /// Null unless small payloads are copied when their completions are polled.
+    /// State of scatter-to-CQE: small payloads are copied when their completions are polled. Null
+    /// if it is disabled.
     std::unique_ptr<ScatterToCqe> scatter_to_cqe;
 
     Requester requester;
@@ -389,7 +390,7 @@ struct Qp : ibv_qp_ex {
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
-/// The same for mlx5dv_create_qp().
+/// Like create_qp() above, for mlx5dv_create_qp().
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
                             ScatterRequest scatter);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
@@ -457,7 +458,7 @@ void flush_receives(Qp& qp);
 void end_draining(Qp& qp);
 /// Pushes a completion to the receive completion queue, with the number of the queue pair.
 void complete_receive(Qp& qp, const Completion& completion);
-/// The same for a receive whose data is copied by the CPU when the program polls the completion.
+/// Like complete_receive() above. The CPU copies @p data when the program polls the completion.
 void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
 /// If a message is incomplete, frees the slot of its receive request in the shared receive queue.
 /// Called when the queue pair is reset or destroyed.

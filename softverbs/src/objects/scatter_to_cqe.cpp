@@ -14,7 +14,8 @@ namespace softverbs {
 std::unique_ptr<ScatterToCqe> make_scatter_to_cqe(const ibv_qp_init_attr_ex& attributes,
                                                   ScatterRequest request) {
     const ibv_qp_type type = attributes.qp_type;
-    // The kernel driver mlx5_ib configures these types only: create_user_qp().
+    // The mlx5_ib driver of the kernel enables scatter-to-CQE only for these types
+    // (create_user_qp()).
     if ((type != IBV_QPT_RC && type != IBV_QPT_UC) || request == ScatterRequest::disabled ||
         (request == ScatterRequest::none &&
          fabric::environment_variable("MLX5_SCATTER_TO_CQE") == "0")) {
@@ -79,8 +80,7 @@ std::optional<Scatter> take_response(Qp& qp) {
     if (kept.position != position || kept.length == 0) {
         return std::nullopt;
     }
-    // The entries were checked when the response arrived. If a region has since been
-    // deregistered, nothing is copied.
+    // The response has checked the entries. If a region was deregistered since then, copy nothing.
     Scatter made;
     return prepare_scatter(qp.pd(), qp.entries(position), std::span(kept.bytes).first(kept.length),
                            made)

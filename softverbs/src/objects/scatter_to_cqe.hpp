@@ -18,53 +18,56 @@ namespace softverbs {
 struct Pd;
 struct Qp;
 
-// Scatter-to-CQE: a NIC of the driver mlx5 puts the data of a small message into the completion
-// entry. libmlx5 copies it to the addresses of the work request, by the CPU, when the program polls
-// the completion.
+// Scatter-to-CQE: a NIC with the mlx5 driver stores the data of a small message in the completion
+// queue entry. When the program polls the completion, libmlx5 copies the data with the CPU to the
+// addresses in the work request.
 
-/// Largest payload in a completion entry of 64 or 128 bytes.
+/// Maximum number of data bytes in a completion queue entry of 64 bytes and of 128 bytes.
 inline constexpr std::size_t scatter_length = 32;
 inline constexpr std::size_t long_scatter_length = 64;
 
-/// Scatter-to-CQE of one queue pair. A queue pair without it has none of these.
+/// Settings and data for scatter-to-CQE of one queue pair. It does not exist for queue pairs
+/// without scatter-to-CQE.
 struct ScatterToCqe {
-    /// Receives of at most this many bytes are scattered when they are polled.
+    /// Maximum length in bytes of received messages that are copied when they are polled.
     std::size_t receives = 0;
-    /// The same for reads and atomics that get a completion.
+    /// Maximum length in bytes of the results of reads and atomics that are copied when they are
+    /// polled. Only requests with a completion are copied in this way.
     std::size_t responses = 0;
-    /// The data of a response. It is valid if @p position is that of the
-    /// request and @p length is not 0.
+    /// The result of a read or an atomic. It is valid if @p position is the position of the request
+    /// in the send queue and @p length is not 0.
     struct Response {
         std::uint64_t position = 0;
         std::size_t length = 0;
         std::array<std::byte, long_scatter_length> bytes{};
     };
-    /// Responses, at Ring::place() of their requests.
+    /// The results of requests. The index is Ring::place() of the request.
     std::vector<Response> kept;
 };
 
-/// What the creator of a queue pair requests with mlx5dv_create_qp().
+/// The setting for scatter-to-CQE in mlx5dv_create_qp().
 enum class ScatterRequest : std::uint8_t { none, disabled, allowed };
 
-/// Returns the scatter-to-CQE of a new queue pair, or null if it has none. Reads the environment
-/// variables MLX5_SCATTER_TO_CQE and MLX5_CQE_SIZE, as libmlx5 does. Throws std::bad_alloc.
+/// Returns the ScatterToCqe for a new queue pair, or null if scatter-to-CQE is disabled. Reads the
+/// environment variables MLX5_SCATTER_TO_CQE and MLX5_CQE_SIZE, as libmlx5 does. Throws
+/// std::bad_alloc.
 [[nodiscard]] std::unique_ptr<ScatterToCqe> make_scatter_to_cqe(
     const ibv_qp_init_attr_ex& attributes, ScatterRequest request);
 
-/// Checks the entries of a work request as for a write of @p length bytes, and stores the data and
-/// the addresses of the entries in @p out. Entries of a null memory region are not stored. False:
-/// an entry does not permit the write.
+/// Checks that the scatter/gather list @p entries permits writing @p data. Stores the data and the
+/// addresses in @p out, but not those of a null memory region. Returns false if an entry does not
+/// permit the write.
 [[nodiscard]] bool prepare_scatter(const Pd& pd, std::span<const ibv_sge> entries,
                                    std::span<const std::byte> data, Scatter& out);
 
-/// Keeps the data of the response to the send request at @p position. False: the request is not
-/// scattered when it is polled.
+/// Stores the data of a response until the request at @p position completes. Returns false if the
+/// data must be copied now.
 [[nodiscard]] bool keep_response(Qp& qp, std::uint64_t position, std::span<const std::byte> data);
-/// The scatter for the completion of the oldest send request, which has succeeded; nullopt if its
-/// data is not in the completion entry.
+/// Returns the data that must be copied when the program polls the completion of the oldest send
+/// request, which has succeeded. Returns no value if its data was already copied.
 [[nodiscard]] std::optional<Scatter> take_response(Qp& qp);
 
-/// Copies the data to the addresses of the work request.
+/// Copies the data to the addresses in the work request.
 void scatter(const Scatter& data) noexcept;
 
 } // namespace softverbs
