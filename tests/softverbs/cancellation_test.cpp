@@ -47,7 +47,7 @@ void* wait_for_async_event(void* argument) {
     return nullptr;
 }
 
-/// Cancels a thread that executes @p function, after it has begun to wait.
+/// Starts a thread that executes @p function, and cancels it when it waits.
 void cancel(void* (*function)(void*), void* argument) {
     pthread_t thread{};
     ASSERT_EQ(::pthread_create(&thread, nullptr, function, argument), 0);
@@ -85,7 +85,8 @@ TEST(Cancellation, EndsAThreadInGetAsyncEventAndLeavesTheNextEvent) {
     resources.destroy();
 }
 
-/// Verbs with a cancellation that is pending: they complete, and the thread ends behind them.
+/// Calls verbs while a cancellation of the thread is pending. The verbs complete, and the thread
+/// ends after them.
 void* create_and_destroy(void* argument) {
     auto& done = *static_cast<bool*>(argument);
     ::pthread_cancel(::pthread_self());
@@ -113,11 +114,11 @@ void exit_in_handler(int) {
     ::exit(7);
 }
 
-/// Registers memory until a signal ends the process.
+/// Registers and deregisters memory in a loop, until a signal ends the process.
 [[noreturn]] void register_until_signal(unsigned microseconds) {
     Resources resources;
     ibv_pd* const pd = ibv_alloc_pd(resources.context);
-    // The queue pair starts the thread of the library, which the end of the process stops.
+    // Creating a queue pair starts the agent thread. The process must end this thread at its exit.
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = resources.cq;
     init.qp_type = IBV_QPT_RC;
@@ -132,7 +133,7 @@ void exit_in_handler(int) {
     }
 }
 
-/// The status of a process; kills it when it has not ended after @p seconds.
+/// Returns the wait status of a process. Kills the process if it has not ended after @p seconds.
 int status_of(pid_t process, int seconds) {
     int status = 0;
     for (int tenth = 0; tenth < seconds * 10; ++tenth) {

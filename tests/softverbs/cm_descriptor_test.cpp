@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The descriptor of /dev/infiniband/rdma_cm, and commands as no library writes them.
+// Descriptors of /dev/infiniband/rdma_cm, and commands that librdmacm does not write.
 #include <fcntl.h>
 #include <poll.h>
 #include <rdma/rdma_user_cm.h>
@@ -27,7 +27,7 @@ struct Command {
     Body body{};
 };
 
-/// Writes a command: 0, or its errno.
+/// Writes a command to the descriptor. Returns 0 or the errno.
 template <class Body>
 int command(int fd, std::uint32_t number, const Body& body, std::size_t output = 512) {
     Command<Body> made;
@@ -52,7 +52,7 @@ int create_id(int fd, std::uint32_t& id, std::uint16_t space = RDMA_PS_TCP) {
 int resolve(int fd, std::uint32_t id) {
     rdma_ucm_resolve_ip body{};
     body.dst_addr.sin6_family = AF_INET;
-    // The IPv4 address is where struct sockaddr_in has it.
+    // Store an IPv4 address, at its offset in struct sockaddr_in.
     const std::uint8_t loopback[4] = {127, 0, 0, 1};
     std::memcpy(reinterpret_cast<char*>(&body.dst_addr) + 4, loopback, sizeof loopback);
     body.id = id;

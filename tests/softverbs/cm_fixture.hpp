@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// librdmacm as Debian has it, on the rdma_cm device that softverbs emulates.
+// Support for tests of the emulated rdma_cm device with the unmodified librdmacm of Debian.
 #pragma once
 
 #include <arpa/inet.h>
@@ -29,7 +29,7 @@ using UniqueId = std::unique_ptr<rdma_cm_id, IdDestroyer>;
 
 inline constexpr int long_enough_ms = 20'000;
 
-/// What a test compares of an event, copied before the event is acknowledged.
+/// The members of an event that tests compare. They are copied before the event is acknowledged.
 struct SeenEvent {
     rdma_cm_event_type type = RDMA_CM_EVENT_ADDR_CHANGE;
     int status = 0;
@@ -47,13 +47,13 @@ inline sockaddr_in ipv4(const char* address, std::uint16_t port) {
     return made;
 }
 
-/// Binds; 0, or an errno.
+/// Binds an id to an address. Returns 0 or an errno.
 inline int bind_error(rdma_cm_id* id, const char* address, std::uint16_t port) {
     sockaddr_in native = ipv4(address, port);
     return rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&native)) == 0 ? 0 : errno;
 }
 
-/// One event channel, and the ids on it.
+/// An event channel. Its functions create ids on this channel.
 class Channel {
   public:
     Channel() : native_(rdma_create_event_channel()) {
@@ -69,7 +69,7 @@ class Channel {
         return UniqueId(id);
     }
 
-    /// A listener at a port that it selects.
+    /// Returns an id that listens on a free port.
     [[nodiscard]] UniqueId listen(rdma_port_space space = RDMA_PS_TCP, int backlog = 8,
                                   const char* address = "127.0.0.1") const {
         UniqueId id = make_id(space);
@@ -78,7 +78,7 @@ class Channel {
         return id;
     }
 
-    /// An id with a resolved route.
+    /// Returns an id whose route to the port is resolved.
     [[nodiscard]] UniqueId route(std::uint16_t port, rdma_port_space space = RDMA_PS_TCP) const {
         UniqueId id = make_id(space);
         sockaddr_in to = ipv4("127.0.0.1", port);
@@ -89,7 +89,7 @@ class Channel {
         return id;
     }
 
-    /// The next event. Fails the test when none arrives.
+    /// Returns the next event. Fails the test if no event arrives.
     [[nodiscard]] SeenEvent next() const {
         pollfd readable{fd(), POLLIN, 0};
         if (::poll(&readable, 1, long_enough_ms) != 1) {
@@ -120,7 +120,8 @@ class Channel {
     UniqueEventChannel native_;
 };
 
-/// Parameters of a connection without a queue pair of librdmacm's. They point to @p private_data.
+/// Returns parameters for a connection whose queue pair does not belong to librdmacm. They refer to
+/// @p private_data.
 inline rdma_conn_param parameters(std::string_view private_data = {}) {
     rdma_conn_param made{};
     made.private_data = private_data.data();
@@ -133,7 +134,7 @@ inline rdma_conn_param parameters(std::string_view private_data = {}) {
     return made;
 }
 
-/// Private data as the receiver gets it.
+/// Returns private data in the form in which the receiver gets it: padded with zeros.
 inline std::string padded(std::string data, std::size_t size) {
     data.resize(size);
     return data;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections between two processes, one of which is killed or stopped.
+// Connections between two processes. One of them is killed or stopped.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 namespace softverbs_test {
 namespace {
 
-/// A server in a process of its own. It accepts every request, or none.
+/// A server in another process. It accepts all connection requests, or none of them.
 class Server {
   public:
     enum class Behaviour { accepts, accepts_nothing };
@@ -35,7 +35,7 @@ class Server {
     ~Server() { kill(); }
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    /// Returns when no thread of the server runs any more.
+    /// Stops the server, and waits until all its threads are stopped.
     void stop() const {
         int status = 0;
         EXPECT_EQ(::kill(pid_, SIGSTOP), 0);
@@ -73,10 +73,11 @@ class Server {
 
 class CmTwoProcesses : public testing::Test {
   protected:
-    // 16 * 4.096 µs * 2^12: a quarter of a second. Before the manager exists, which reads it once.
+    // The timeout is 16 * 4.096 µs * 2^12, a quarter of a second. It must be set before the manager
+    // is created, which reads it once.
     void SetUp() override { ASSERT_EQ(::setenv("SOFTVERBS_CM_TIMEOUT", "12", 1), 0); }
 
-    /// An id that has sent its request.
+    /// Returns an id that has sent a connection request.
     [[nodiscard]] static UniqueId request(const Channel& channel, const Server& server) {
         UniqueId id = channel.route(server.port());
         rdma_conn_param asked = parameters();
@@ -104,7 +105,7 @@ TEST_F(CmTwoProcesses, DeathOfThePeerRejectsARequest) {
     const UniqueId id = request(channel, server);
     server.kill();
     EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_REJECTED);
-    // Its port is free again.
+    // The port of the killed server is free.
     const UniqueId other = channel.make_id();
     EXPECT_EQ(bind_error(other.get(), "127.0.0.1", server.port()), 0);
 }

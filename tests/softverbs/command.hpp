@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-/// What a command of the shell printed, both streams together, and how it ended.
+/// The output of a shell command on stdout and stderr, and its exit status.
 struct CommandResult {
     std::string output;
     int exit_status = -1; // negative: it was killed by that signal
@@ -29,7 +29,7 @@ inline CommandResult run_command(const std::string& command) {
     return result;
 }
 
-/// A directory that is removed with all that is in it.
+/// A directory in /tmp. The destructor removes it with its contents.
 class TemporaryDirectory {
   public:
     TemporaryDirectory() {

@@ -55,7 +55,7 @@ class CompletionQueue : public VerbsTest {
         }
         return errno;
     }
-    /// One event, acknowledged.
+    /// Receives one event, checks its completion queue, and acknowledges it.
     static void take_event(ibv_comp_channel* channel, ibv_cq* expected) {
         ibv_cq* cq = nullptr;
         void* cq_context = nullptr;
@@ -262,7 +262,7 @@ TEST_F(CompletionQueue, askedForSolicitedEventsRaisesThemForErrorsToo) {
     ASSERT_EQ(softverbs_complete(cq.get(), &failed), 0);
     take_event(channel.get(), cq.get());
     expect(cq.get(), 0, 2);
-    // Asking for less does not take back the request for more.
+    // If the queue is armed for all completions, a request for solicited ones does not change this.
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 1), 0);
     complete(cq.get(), 2, 1);
@@ -334,7 +334,8 @@ TEST_F(CompletionQueue, isDestroyedOnceItsEventsAreAcknowledged) {
         cq.reset();
         destroyed = true;
     });
-    // It cannot be seen to wait, only not to have finished.
+    // The test cannot observe that the thread waits. It only checks that the thread has not
+    // finished.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(destroyed);
     ibv_ack_cq_events(from, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Connections by librdmacm within one process.
+// Connections through librdmacm within one process.
 #include <array>
 
 #include "cm_fixture.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 class ConnectionManager : public testing::Test {
   protected:
-    /// A client that has sent its request, and the id of the request at the server.
+    /// A client that has sent a connection request, and the id of this request at the server.
     struct Requested {
         UniqueId listener;
         UniqueId client;
@@ -44,7 +44,7 @@ TEST_F(ConnectionManager, DeliversAConnectionsParametersAndPrivateData) {
     const std::string question(56, 'q');
     Requested made = request(parameters(question));
     EXPECT_EQ(made.request.private_data, question);
-    // What one side initiates, the other one has to have the resources for.
+    // The initiator depth of the client is the responder resources of the server, and vice versa.
     EXPECT_EQ(made.request.conn.responder_resources, 2);
     EXPECT_EQ(made.request.conn.initiator_depth, 3);
     EXPECT_EQ(made.request.conn.retry_count, 5);
@@ -94,7 +94,7 @@ TEST_F(ConnectionManager, DeliversARejectWithItsPrivateData) {
     EXPECT_EQ(event.type, RDMA_CM_EVENT_REJECTED);
     EXPECT_EQ(event.status, 28); // consumer defined
     EXPECT_EQ(event.private_data, padded("busy", 148));
-    // The request has ended, so it cannot be accepted.
+    // The request was rejected, so it cannot be accepted.
     rdma_conn_param reply = parameters();
     EXPECT_EQ(rdma_accept(made.server.get(), &reply), -1);
     EXPECT_EQ(errno, EINVAL);
@@ -300,7 +300,8 @@ TEST_F(ConnectionManager, FailsCallsAsPlanned) {
     EXPECT_EQ(softverbs_fail_call("rdma_nothing", 1, ENOSPC), EINVAL);
 }
 
-// The last test: librdmacm keeps the context of the device for as long as the process lives.
+// This must be the last test, because librdmacm keeps the device open until the process ends, and
+// the test makes it fail.
 TEST_F(ConnectionManager, ReportsTheRemovalOfADevice) {
     const UniqueId id = client_.route(4);
     ASSERT_EQ(softverbs_fail_device(id->verbs), 0);

@@ -19,7 +19,7 @@ namespace {
 using namespace softverbs_test;
 using testing::HasSubstr;
 
-/// Sends commands to this process, which has two queue pairs.
+/// Runs the softverbs command with this process as its target. The process has two queue pairs.
 class ControlTest : public PairTest {
   protected:
     void SetUp() override {
@@ -31,7 +31,7 @@ class ControlTest : public PairTest {
         PairTest::TearDown();
     }
 
-    /// Without LD_PRELOAD and the like; the directory is that of this process.
+    /// Runs a subcommand for this process, without LD_PRELOAD.
     static CommandResult softverbs(const std::string& command, const std::string& arguments) {
         return run_command(std::string(SOFTVERBS_COMMAND) + " " + command + " --dir " +
                            softverbs_directory() + " --pid " + std::to_string(::getpid()) + " " +
@@ -87,13 +87,13 @@ TEST_F(ControlTest, ResetsADevice) {
 }
 
 TEST_F(ControlTest, SlowsThePacketsOfAProcessDown) {
-    // A timeout of a second, so that nothing is sent twice.
+    // With a timeout of 1 second, nothing is retransmitted.
     restart([](ibv_qp_attr& attr) { attr.timeout = 18; });
     ASSERT_EQ(softverbs("fault", "slow:40ms").exit_status, 0);
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_EQ(post(a, {a, b, IBV_WR_RDMA_WRITE, 1, 8}), 0);
     expect(a, 1, IBV_WC_SUCCESS);
-    // The request and its acknowledgement were delayed.
+    // The request and its acknowledgement have a delay of 40 ms each.
     EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(79));
 }
 

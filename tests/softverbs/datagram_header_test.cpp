@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The 40 bytes that precede a datagram in its receive buffer: what the address handle says, in the
-// form of the network.
+// The 40 bytes before the data of a received datagram. They contain the values of the address
+// handle.
 #include <endian.h>
 #include <netinet/ip.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint32_t header_length = 40;
 constexpr std::uint32_t message = 13;
 constexpr std::uint32_t padded = 16;
-/// BTH, DETH and ICRC.
+/// Length of BTH, DETH and ICRC in bytes.
 constexpr std::uint32_t transport = 12 + 8 + 4;
 
 class DatagramHeader : public PairTest {
@@ -40,8 +40,8 @@ class DatagramHeader : public PairTest {
         EXPECT_EQ(ibv_query_gid(context.get(), 1, index, &found), 0);
         return found;
     }
-    /// Sends a datagram by the address with an index in the GID table, and returns its header. The
-    /// completion's sl is the RoCE packet type.
+    /// Sends a datagram with the GID at @p index as source, and returns its header. Checks that sl
+    /// in the completion is @p packet_type.
     std::array<std::byte, header_length> receive_header(int index, std::uint8_t packet_type,
                                                         bool immediate = false) {
         ibv_ah_attr address{};
@@ -115,7 +115,7 @@ TEST_F(DatagramHeader, IsThatOfIpv4InItsLast20BytesForRoceV2OverIpv4) {
         const ibv_gid own = gid(3);
         EXPECT_EQ(std::memcmp(&ip.saddr, own.raw + 12, 4), 0);
         EXPECT_EQ(std::memcmp(&ip.daddr, own.raw + 12, 4), 0);
-        // The sum of a header with the right checksum is 0xffff.
+        // If the checksum is correct, the sum of all words of the header is 0xffff.
         std::array<std::uint16_t, 10> words{};
         std::memcpy(words.data(), header.data() + 20, sizeof ip);
         std::uint32_t sum = std::accumulate(words.begin(), words.end(), std::uint32_t{0});

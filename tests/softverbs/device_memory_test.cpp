@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Mirrors DMTest and DeviceMemoryAPITest of rdma-core's pyverbs by name and intent.
+// The tests have the names and purposes of DMTest and DeviceMemoryAPITest in pyverbs (rdma-core).
 #include <array>
 #include <cstring>
 #include <limits>
 
 #include "memory_fixture.hpp"
 
-// Newer than the headers may be.
+// Older headers do not declare this function.
 extern "C" int ibv_dm_export_dmabuf_fd(ibv_dm* dm);
 
 namespace softverbs_test {
@@ -23,7 +23,8 @@ class DMTest : public MemoryTest {
         ibv_alloc_dm_attr wanted{length, log_align, comp_mask};
         return ibv_alloc_dm(context.get(), &wanted);
     }
-    int nak_code(std::size_t length, std::uint32_t log_align = 0, std::uint32_t comp_mask = 0) {
+    int allocation_error(std::size_t length, std::uint32_t log_align = 0,
+                         std::uint32_t comp_mask = 0) {
         return error_of([&] { return alloc(length, log_align, comp_mask); });
     }
     std::array<unsigned char, 256> host_{};
@@ -40,29 +41,29 @@ TEST_F(DMTest, CreateDm) {
 }
 
 TEST_F(DMTest, CreateDmBadFlow) {
-    EXPECT_EQ(nak_code(4097), EINVAL);
-    EXPECT_EQ(nak_code(0), EINVAL);
-    EXPECT_EQ(nak_code(64, 20), EINVAL);
-    EXPECT_EQ(nak_code(64, 0, 1), EINVAL);
-    EXPECT_EQ(nak_code(std::numeric_limits<std::size_t>::max()), EINVAL);
+    EXPECT_EQ(allocation_error(4097), EINVAL);
+    EXPECT_EQ(allocation_error(0), EINVAL);
+    EXPECT_EQ(allocation_error(64, 20), EINVAL);
+    EXPECT_EQ(allocation_error(64, 0, 1), EINVAL);
+    EXPECT_EQ(allocation_error(std::numeric_limits<std::size_t>::max()), EINVAL);
 }
 
 TEST_F(DMTest, IsUsedUp) {
     ibv_dm* const most = alloc(4000);
     ASSERT_NE(most, nullptr);
-    EXPECT_EQ(nak_code(97), ENOMEM); // 4000 bytes take 4032 of the device
-    EXPECT_EQ(nak_code(64), 0);
-    EXPECT_EQ(nak_code(65), ENOMEM);
+    EXPECT_EQ(allocation_error(97), ENOMEM); // 4000 bytes take 4032 of the device
+    EXPECT_EQ(allocation_error(64), 0);
+    EXPECT_EQ(allocation_error(65), ENOMEM);
     EXPECT_EQ(ibv_free_dm(most), 0);
-    EXPECT_EQ(nak_code(4096), 0);
+    EXPECT_EQ(allocation_error(4096), 0);
 }
 
 TEST_F(DMTest, IsUsedUpWhenATestSaysSo) {
     ASSERT_EQ(softverbs_set_faults("dm=exhausted"), 0);
-    EXPECT_EQ(nak_code(64), ENOMEM);
-    EXPECT_EQ(nak_code(0), EINVAL);
+    EXPECT_EQ(allocation_error(64), ENOMEM);
+    EXPECT_EQ(allocation_error(0), EINVAL);
     softverbs_clear_faults();
-    EXPECT_EQ(nak_code(64), 0);
+    EXPECT_EQ(allocation_error(64), 0);
 }
 
 TEST_F(DMTest, DmWriteAndRead) {
@@ -142,7 +143,7 @@ TEST_F(DMTest, OfAConnectXTakesPagesAndIsCopiedByWords) {
     ibv_dm* const other = alloc(100);
     ASSERT_NE(one, nullptr);
     ASSERT_NE(other, nullptr);
-    EXPECT_EQ(nak_code(1), ENOMEM);
+    EXPECT_EQ(allocation_error(1), ENOMEM);
     for (const auto& [offset, length] :
          {std::pair<std::uint64_t, std::size_t>{2, 4}, {4, 6}, {1, 1}}) {
         EXPECT_EQ(ibv_memcpy_to_dm(other, offset, host_.data(), length), EINVAL);
@@ -156,7 +157,7 @@ TEST_F(DMTest, OfAConnectXTakesPagesAndIsCopiedByWords) {
 
 TEST_F(DMTest, OfADeviceWithoutAnyIsNotSupported) {
     use_profile("rxe");
-    EXPECT_EQ(nak_code(64), EOPNOTSUPP);
+    EXPECT_EQ(allocation_error(64), EOPNOTSUPP);
 }
 
 class DeviceMemoryAPITest : public DMTest {
@@ -228,12 +229,12 @@ TEST_F(DeviceMemoryAPITest, CanBeImported) {
     std::array<unsigned char, 4> back{};
     EXPECT_EQ(ibv_memcpy_from_dm(back.data(), imported, 8, 4), 0);
     EXPECT_EQ(back, (std::array<unsigned char, 4>{7, 7, 7, 7}));
-    // It stays when one of both lets go, and counts once.
+    // The allocation exists until both ibv_dm objects are freed. It is counted once.
     ibv_unimport_dm(dm_);
     dm_ = imported;
     EXPECT_EQ(ibv_memcpy_from_dm(back.data(), dm_, 8, 4), 0);
-    EXPECT_EQ(nak_code(4096), ENOMEM);
-    EXPECT_EQ(nak_code(4096 - 128), 0);
+    EXPECT_EQ(allocation_error(4096), ENOMEM);
+    EXPECT_EQ(allocation_error(4096 - 128), 0);
 }
 
 TEST_F(DeviceMemoryAPITest, OfAnUnknownHandleIsNotThere) {
@@ -250,7 +251,7 @@ TEST_F(DeviceMemoryAPITest, CanBeExportedAsADmaBuf) {
     std::array<unsigned char, 6> back{};
     ASSERT_EQ(::pread(fd, back.data(), back.size(), 7), 6);
     EXPECT_EQ(back, (std::array<unsigned char, 6>{0, 7, 7, 7, 7, 0}));
-    // Whole pages, of which the device memory is the first part.
+    // The memory has a size in whole pages. The device memory begins at offset 0.
     ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.get(), 0, Pages::page(), 0, fd, IBV_ACCESS_LOCAL_WRITE);
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(::ftruncate(fd, 0), -1);

@@ -32,7 +32,7 @@ std::ptrdiff_t open_descriptors() {
                          std::filesystem::directory_iterator{});
 }
 
-/// The list that the program gets of soft0, soft1, ….
+/// The device list, which is freed on destruction.
 class List {
   public:
     List() : devices_(ibv_get_device_list(&count_)) {}
@@ -155,7 +155,7 @@ TEST_F(DeviceTest, FillsOnlyAsMuchOfTheAttributesAsTheProgramKnows) {
     ASSERT_EQ(verbs->query_device_ex(context.get(), nullptr, &newer.attributes, size), 0);
     EXPECT_EQ(newer.attributes.hca_core_clock, 1'000'000U);
     EXPECT_EQ(newer.attributes.tso_caps.max_tso, 0xeeeeeeeeU);
-    // What a newer program knows, and this device does not, is zero.
+    // Members of a newer structure that softverbs does not have are set to 0.
     ASSERT_EQ(verbs->query_device_ex(context.get(), nullptr, &newer.attributes, sizeof newer), 0);
     EXPECT_EQ(newer.attributes.max_dm_size, std::uint64_t{8} << 20);
     EXPECT_EQ(newer.behind, (std::array<std::uint8_t, 64>{}));

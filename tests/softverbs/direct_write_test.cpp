@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// RDMA writes that the initiator executes in the target's memory: they need nothing of the target's
-// processor, and obey the same rules as all others.
+// Direct writes: the initiator writes to memory of the target itself. They need no activity of the
+// target, and obey the same rules as all other RDMA writes.
 #include <sys/uio.h>
 
 #include <cstring>
@@ -14,7 +14,7 @@ constexpr std::uint32_t size = 64;
 
 class DirectWrite : public TwoProcesses {
   protected:
-    /// Writes that make the target let the initiator execute the next ones.
+    /// Executes some writes, so that the target grants direct writes to the initiator.
     static void warm_up(End& end) {
         end.put(0, size, 1);
         for (std::uint64_t id = 0; id < 4; ++id) {
@@ -22,7 +22,7 @@ class DirectWrite : public TwoProcesses {
             end.expect(id);
         }
     }
-    /// Whether the target's memory is as that of the initiator at offset 0.
+    /// Returns whether the memory of the target is equal to that of the initiator at offset 0.
     static bool target_has(const End& end, pid_t target) {
         std::array<std::byte, size> there{};
         const iovec local{there.data(), there.size()};
@@ -56,7 +56,8 @@ TEST_F(DirectWrite, ReachesATargetThatIsStopped) {
                 [](End& end) {
                     const auto target = end.hear<pid_t>();
                     warm_up(end);
-                    // A write of an unreliable queue pair completes before it is executed.
+                    // On UC, a write may complete before it is executed. Wait before the target is
+                    // stopped.
                     end.put(0, size, 2);
                     std::this_thread::sleep_for(std::chrono::milliseconds(50));
                     stop(target);
@@ -134,7 +135,7 @@ TEST_F(DirectWrite, DoesNotOvertakeASend) {
         });
 }
 
-/// The target withdraws what writes need, and no write arrives after that.
+/// The target withdraws something that the writes need. Later writes must not arrive.
 void run_withdrawal(const std::function<void(End&)>& warm_up, ibv_wc_status expected,
                     const std::function<void(End&)>& withdraw,
                     const std::function<void(const std::function<void(End&)>&,

@@ -23,7 +23,7 @@ class Disorder : public PairTest {
         start();
         ASSERT_EQ(softverbs_set_disorder(disorder), 0);
     }
-    /// Writes a number at the beginning of the other side's memory.
+    /// Writes a number to the start of the memory of b.
     void write(std::uint64_t value) {
         a.set_number(0, value);
         ASSERT_EQ(post(a, Request(a, b, IBV_WR_RDMA_WRITE, value, 8)), 0);
@@ -66,8 +66,8 @@ TEST_F(Disorder, ofQueuePairsKeepsTheOrderOfEach) {
             ASSERT_EQ(post(a, Request(a, b, IBV_WR_SEND, i, 64)), 0);
         }
         ASSERT_EQ(post(b, Request(b, a, IBV_WR_SEND, 0, 64)), 0);
-        // The single message of b was sent last. It is overtaking when it arrives before the last
-        // one of a.
+        // The message of b was sent last. It has overtaken messages of a if it arrives before the
+        // last one of a.
         std::uint64_t from_a = 0;
         std::uint64_t sent = 0;
         bool from_b = false;
@@ -95,7 +95,7 @@ TEST_F(Disorder, ofQueuePairsKeepsTheOrderOfEach) {
         ASSERT_EQ(from_a, count);
         ASSERT_TRUE(from_b);
         overtaken += early ? 1U : 0U;
-        // Receive requests that are left would be taken first in the next round.
+        // Consume the remaining receive requests, because the next round would take them first.
         for (std::uint64_t i = 1; i < count; ++i) {
             ASSERT_EQ(post(b, Request(b, a, IBV_WR_SEND, i, 64)), 0);
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registering dma-bufs, which memfds stand in for. Mirrors DmaBufMRTest of rdma-core's pyverbs by
-// name and intent, where it moves no data.
+// Registration of dma-bufs, for which memfds are used. Where no data is moved, the tests have the
+// names and purposes of DmaBufMRTest in pyverbs (rdma-core).
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -24,12 +24,14 @@ class DmaBufMRTest : public MemoryTest {
                 unsigned access) {
         return ibv_reg_dmabuf_mr(pd.get(), offset, length, iova, fd, static_cast<int>(access));
     }
-    int nak_code(std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
-                 unsigned access = IBV_ACCESS_LOCAL_WRITE) {
+    int registration_error(std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
+                           unsigned access = IBV_ACCESS_LOCAL_WRITE) {
         return error_of([&] { return reg(offset, length, iova, fd, access); });
     }
-    int nak_code(int fd, unsigned access = 0) { return nak_code(0, page_, 0, fd, access); }
-    /// The same file, opened anew.
+    int registration_error(int fd, unsigned access = 0) {
+        return registration_error(0, page_, 0, fd, access);
+    }
+    /// Opens the memfd again with other flags.
     int reopened(int flags) {
         return ::open(("/proc/self/fd/" + std::to_string(buffer_.get())).c_str(),
                       flags | O_CLOEXEC);
@@ -47,7 +49,7 @@ TEST_F(DmaBufMRTest, RegMr) {
         for (const std::size_t offset : {std::size_t{0}, page_, 2 * page_ + 24}) {
             ibv_mr* const mr = reg(offset, page_, 16 * page_ + offset, buffer_.get(), access);
             ASSERT_NE(mr, nullptr);
-            // No address: libibverbs has the offset there.
+            // addr contains the offset instead of an address, as in libibverbs.
             EXPECT_EQ(reinterpret_cast<std::uintptr_t>(mr->addr), offset);
             EXPECT_EQ(mr->length, page_);
             EXPECT_EQ(mr->pd, pd.get());
@@ -83,36 +85,36 @@ TEST_F(DmaBufMRTest, RegMrBadFlags) {
                                               1U << 8U,
                                               1U << 21U};
     for (const unsigned flag : refused) {
-        EXPECT_EQ(nak_code(buffer_.get(), IBV_ACCESS_LOCAL_WRITE | flag), EINVAL);
+        EXPECT_EQ(registration_error(buffer_.get(), IBV_ACCESS_LOCAL_WRITE | flag), EINVAL);
     }
-    EXPECT_EQ(nak_code(buffer_.get(), IBV_ACCESS_REMOTE_WRITE), EINVAL);
-    EXPECT_EQ(nak_code(buffer_.get(), IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
+    EXPECT_EQ(registration_error(buffer_.get(), IBV_ACCESS_REMOTE_WRITE), EINVAL);
+    EXPECT_EQ(registration_error(buffer_.get(), IBV_ACCESS_REMOTE_ATOMIC), EINVAL);
 }
 
 TEST_F(DmaBufMRTest, OffsetAndIovaShareThePageOffset) {
-    EXPECT_EQ(nak_code(24, 64, 0, buffer_.get()), EINVAL);
-    EXPECT_EQ(nak_code(0, 64, 24, buffer_.get()), EINVAL);
-    EXPECT_EQ(nak_code(24, 64, 7 * page_ + 24, buffer_.get()), 0);
+    EXPECT_EQ(registration_error(24, 64, 0, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(0, 64, 24, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(24, 64, 7 * page_ + 24, buffer_.get()), 0);
 }
 
 TEST_F(DmaBufMRTest, LiesWithinTheBuffer) {
     constexpr std::uint64_t max = std::numeric_limits<std::uint64_t>::max();
-    EXPECT_EQ(nak_code(0, 8 * page_, 0, buffer_.get()), 0);
-    EXPECT_EQ(nak_code(0, 8 * page_ + 1, 0, buffer_.get()), EINVAL);
-    EXPECT_EQ(nak_code(8 * page_, 1, 0, buffer_.get()), EINVAL);
-    EXPECT_EQ(nak_code(page_, max, 0, buffer_.get()), EINVAL);
-    EXPECT_EQ(nak_code(max - page_ + 1, 2 * page_, 0, buffer_.get()), EINVAL);
-    EXPECT_EQ(nak_code(0, 0, 0, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(0, 8 * page_, 0, buffer_.get()), 0);
+    EXPECT_EQ(registration_error(0, 8 * page_ + 1, 0, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(8 * page_, 1, 0, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(page_, max, 0, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(max - page_ + 1, 2 * page_, 0, buffer_.get()), EINVAL);
+    EXPECT_EQ(registration_error(0, 0, 0, buffer_.get()), EINVAL);
 }
 
 TEST_F(DmaBufMRTest, OfNoDescriptorIsEbadf) {
-    EXPECT_EQ(nak_code(-1), EBADF); // which is how programs ask whether it is supported
-    EXPECT_EQ(nak_code(987654), EBADF);
+    EXPECT_EQ(registration_error(-1), EBADF); // which is how programs ask whether it is supported
+    EXPECT_EQ(registration_error(987654), EBADF);
     const int path_only = ::open("/", O_PATH | O_CLOEXEC);
-    EXPECT_EQ(nak_code(path_only), EBADF);
+    EXPECT_EQ(registration_error(path_only), EBADF);
     ::close(path_only);
-    // What else is wrong comes first.
-    EXPECT_EQ(nak_code(0, page_, 1, -1), EINVAL);
+    // Errors in other arguments have priority over EBADF.
+    EXPECT_EQ(registration_error(0, page_, 1, -1), EINVAL);
 }
 
 TEST_F(DmaBufMRTest, OfWhatIsNoDmaBufIsEinval) {
@@ -128,11 +130,11 @@ TEST_F(DmaBufMRTest, OfWhatIsNoDmaBufIsEinval) {
     std::FILE* const file = std::tmpfile();
     ASSERT_NE(file, nullptr);
     ASSERT_EQ(::ftruncate(::fileno(file), static_cast<off_t>(page_)), 0);
-    EXPECT_EQ(nak_code(::fileno(file)), EINVAL);
+    EXPECT_EQ(registration_error(::fileno(file)), EINVAL);
     std::fclose(file);
     for (const int fd : descriptors) {
         ASSERT_GE(fd, 0);
-        EXPECT_EQ(nak_code(fd), EINVAL);
+        EXPECT_EQ(registration_error(fd), EINVAL);
         ::close(fd);
     }
 }
@@ -144,20 +146,20 @@ TEST_F(DmaBufMRTest, OfAFileInSharedMemoryIsEinvalThoughItHasSeals) {
         GTEST_SKIP() << "no /dev/shm here";
     }
     EXPECT_EQ(::ftruncate(fd, static_cast<off_t>(page_)), 0);
-    EXPECT_EQ(nak_code(fd), EINVAL);
+    EXPECT_EQ(registration_error(fd), EINVAL);
     EXPECT_EQ(::unlink(path.c_str()), 0);
-    EXPECT_EQ(nak_code(fd), EINVAL);
+    EXPECT_EQ(registration_error(fd), EINVAL);
     ::close(fd);
 }
 
 TEST_F(DmaBufMRTest, OfADescriptorForReadingIsForReadingOnly) {
     const int fd = reopened(O_RDONLY);
-    EXPECT_EQ(nak_code(fd, full_access), EACCES);
+    EXPECT_EQ(registration_error(fd, full_access), EACCES);
     ibv_mr* const readable = reg(0, page_, 0, fd, IBV_ACCESS_REMOTE_READ);
     ASSERT_NE(readable, nullptr);
     ::close(fd);
     const int write_only = reopened(O_WRONLY);
-    EXPECT_EQ(nak_code(write_only, 0), EACCES);
+    EXPECT_EQ(registration_error(write_only, 0), EACCES);
     ::close(write_only);
     destroy(readable);
 }
@@ -165,13 +167,13 @@ TEST_F(DmaBufMRTest, OfADescriptorForReadingIsForReadingOnly) {
 TEST_F(DmaBufMRTest, OfASealedFileIsForReadingOnly) {
     const MemFd file(page_, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE), 0);
-    EXPECT_EQ(nak_code(file.get(), full_access), EACCES);
-    EXPECT_EQ(nak_code(file.get(), IBV_ACCESS_REMOTE_READ), 0);
+    EXPECT_EQ(registration_error(file.get(), full_access), EACCES);
+    EXPECT_EQ(registration_error(file.get(), IBV_ACCESS_REMOTE_READ), 0);
 }
 
 TEST_F(DmaBufMRTest, AFileThatIsMappedCannotShrink) {
     const MemFd file(2 * page_, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    EXPECT_EQ(nak_code(file.get()), 0);
+    EXPECT_EQ(registration_error(file.get()), 0);
     EXPECT_EQ(::ftruncate(file.get(), 0), -1);
     EXPECT_EQ(errno, EPERM);
 }
@@ -180,63 +182,64 @@ TEST_F(DmaBufMRTest, AFileThatHasGrownCanBeRegisteredInWhole) {
     const MemFd file(page_);
     ibv_mr* const before = reg(0, page_, 0, file.get(), 0);
     ASSERT_NE(before, nullptr);
-    EXPECT_EQ(nak_code(0, 2 * page_, 0, file.get()), EINVAL);
+    EXPECT_EQ(registration_error(0, 2 * page_, 0, file.get()), EINVAL);
     ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(2 * page_)), 0);
-    EXPECT_EQ(nak_code(0, 2 * page_, 0, file.get()), 0);
+    EXPECT_EQ(registration_error(0, 2 * page_, 0, file.get()), 0);
     destroy(before);
 }
 
 TEST_F(DmaBufMRTest, LeavesTheFilePositionAlone) {
     ASSERT_EQ(::lseek(buffer_.get(), 7, SEEK_SET), 7);
-    EXPECT_EQ(nak_code(buffer_.get()), 0);
+    EXPECT_EQ(registration_error(buffer_.get()), 0);
     EXPECT_EQ(::lseek(buffer_.get(), 0, SEEK_CUR), 7);
 }
 
 TEST_F(DmaBufMRTest, FailsAsKernelsWithoutIt) {
     for (const int error : {EOPNOTSUPP, EPROTONOSUPPORT}) {
         ASSERT_EQ(softverbs_set_dmabuf_errors(0, error, 0, 0), 0);
-        EXPECT_EQ(nak_code(buffer_.get()), error);
-        EXPECT_EQ(nak_code(-1), error);
+        EXPECT_EQ(registration_error(buffer_.get()), error);
+        EXPECT_EQ(registration_error(-1), error);
     }
 }
 
 TEST_F(DmaBufMRTest, FailsAsExportersThatRefuse) {
     for (const int error : {EOPNOTSUPP, ENODEV, 524}) {
         ASSERT_EQ(softverbs_set_dmabuf_errors(0, 0, error, 0), 0);
-        EXPECT_EQ(nak_code(buffer_.get()), error);
-        EXPECT_EQ(nak_code(-1), EBADF);
-        EXPECT_EQ(nak_code(0, 9 * page_, 0, buffer_.get()), EINVAL);
+        EXPECT_EQ(registration_error(buffer_.get()), error);
+        EXPECT_EQ(registration_error(-1), EBADF);
+        EXPECT_EQ(registration_error(0, 9 * page_, 0, buffer_.get()), EINVAL);
     }
 }
 
 TEST_F(DmaBufMRTest, FailsWhereTheProviderHasNoSuchFunction) {
     ASSERT_EQ(
         softverbs_set_features(0, softverbs_features(0) & ~unsigned{SOFTVERBS_FEATURE_DMABUF}), 0);
-    EXPECT_EQ(nak_code(-1), EOPNOTSUPP);
-    EXPECT_EQ(nak_code(0, page_, 1, buffer_.get()), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(-1), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(0, page_, 1, buffer_.get()), EOPNOTSUPP);
 }
 
 TEST_F(DmaBufMRTest, FailsAsTheKindOfDeviceDoes) {
     use_profile("old-kernel");
-    EXPECT_EQ(nak_code(-1), EPROTONOSUPPORT);
+    EXPECT_EQ(registration_error(-1), EPROTONOSUPPORT);
     use_profile("rxe");
-    EXPECT_EQ(nak_code(-1), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(-1), EOPNOTSUPP);
     use_profile("small-mr");
     const MemFd large((std::size_t{1} << 20U) + 1);
-    EXPECT_EQ(nak_code(0, (std::size_t{1} << 20U) + 1, 0, large.get()), EINVAL);
-    EXPECT_EQ(nak_code(0, std::size_t{1} << 20U, 0, large.get()), 0);
-    // No atomics here, and that is said before the descriptor is looked at.
+    EXPECT_EQ(registration_error(0, (std::size_t{1} << 20U) + 1, 0, large.get()), EINVAL);
+    EXPECT_EQ(registration_error(0, std::size_t{1} << 20U, 0, large.get()), 0);
+    // The profile has no atomics. This is checked before the descriptor.
     use_profile("efa");
-    EXPECT_EQ(nak_code(-1, full_access), EOPNOTSUPP);
-    EXPECT_EQ(nak_code(buffer_.get(), full_access), EOPNOTSUPP);
-    EXPECT_EQ(nak_code(buffer_.get(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE), 0);
+    EXPECT_EQ(registration_error(-1, full_access), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(buffer_.get(), full_access), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(buffer_.get(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE),
+              0);
 }
 
 TEST_F(DmaBufMRTest, TakesAnythingWhereItWasToldNotToLook) {
     ASSERT_EQ(softverbs_set_dmabuf_errors(0, 0, 0, 1), 0);
-    EXPECT_EQ(nak_code(-1), 0);
-    EXPECT_EQ(nak_code(0, 100 * page_, 0, buffer_.get()), 0);
-    EXPECT_EQ(nak_code(0, page_, 1, -1), EINVAL);
+    EXPECT_EQ(registration_error(-1), 0);
+    EXPECT_EQ(registration_error(0, 100 * page_, 0, buffer_.get()), 0);
+    EXPECT_EQ(registration_error(0, page_, 1, -1), EINVAL);
 }
 
 } // namespace

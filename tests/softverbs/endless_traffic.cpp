@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One end of a connection that carries traffic of every kind until a request fails or it is told to
-// stop. The other end is at the socket that is its standard input; what it has to say goes to
-// standard output: "running", and in the end the name of the status that ended it, or "stopped".
+// A program that is one end of a connection. It posts requests of all kinds until a request fails
+// or it receives a command to stop. Its standard input is a socket to the other end. On standard
+// output, it prints "running", and at its end "stopped" or the status of the failed request.
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -78,7 +78,7 @@ void connect(ibv_qp* qp, const Address& peer) {
          "RTS");
 }
 
-/// The kinds of requests, in turn.
+/// Returns request number @p i. The kinds of requests alternate.
 ibv_send_wr request(std::uint64_t i, const Address& peer) {
     constexpr std::array opcodes{IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
                                  IBV_WR_SEND, IBV_WR_RDMA_WRITE};
@@ -121,7 +121,7 @@ const char* run(int socket) {
     ibv_context* context = made(ibv_open_device(made(list[0], "device")), "ibv_open_device");
     ibv_pd* pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
     ibv_cq* cq = made(ibv_create_cq(context, 4 * depth, nullptr, nullptr, 0), "ibv_create_cq");
-    // Never freed: the peer may write to it until this process is gone.
+    // Never freed, because the peer may write to the memory until this process has ended.
     auto& memory = *new std::vector<std::byte>(memory_size);
     ibv_mr* mr = made(ibv_reg_mr(pd, memory.data(), memory.size(),
                                  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
@@ -163,8 +163,8 @@ const char* run(int socket) {
     std::uint64_t posted = 0;
     std::uint64_t completed = 0;
     while (true) {
-        // What it sends from and reads into is its own lower half; the peer writes to the upper
-        // one.
+        // The lower half of the memory is used for sends and reads of this process. The peer writes
+        // to the upper half.
         for (; posted - completed < depth; ++posted) {
             ibv_sge sge{ours.memory, length(posted), mr->lkey};
             ibv_send_wr wr = request(posted, peer);

@@ -15,10 +15,10 @@ struct Setting {
     const char* text;
 };
 
-/// What a program with wrong settings ends with, before it is shown any device.
+/// Each invalid setting must end the program before it gets a device.
 class EnvironmentTest : public testing::TestWithParam<Setting> {
   protected:
-    // In a process of its own, to which the settings are new.
+    // The death test must run in a new process, because a process reads the settings only once.
     void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
 };
 

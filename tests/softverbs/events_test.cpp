@@ -155,7 +155,8 @@ TEST_F(EventsTest, SayThatTheDeviceDiedWhichFlushesWhatIsOutstanding) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RESET;
     EXPECT_EQ(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), EIO);
-    // Another context of the same device is another matter, and what there is can be destroyed.
+    // Another context of the device still works, and objects of the failed context can be
+    // destroyed.
     const UniqueContext another(ibv_open_device(context->device));
     ASSERT_NE(another, nullptr);
     EXPECT_EQ(ibv_query_port(another.get(), 1, &port), 0);

@@ -19,7 +19,7 @@ namespace {
 using softverbs_test::UniqueMr;
 using softverbs_test::VerbsTest;
 
-/// An error that no call here has otherwise.
+/// An errno that is not used otherwise.
 constexpr int planned = EXFULL;
 
 int failed(const void* made) {
@@ -29,7 +29,7 @@ int failed(int result) {
     return result == -1 ? errno : result;
 }
 
-/// With an object of each kind, to call every verb.
+/// Creates one object of each kind, so that each verb can be called.
 class FaultsTest : public VerbsTest {
   protected:
     void SetUp() override {
@@ -74,7 +74,8 @@ class FaultsTest : public VerbsTest {
         return ibv_reg_mr(pd.get(), memory.data(), memory.size(), access);
     }
 
-    /// Each verb that makes, changes or asks for something: what it fails with.
+    /// Returns a function for each verb that creates, modifies or queries something. It returns the
+    /// errno.
     [[nodiscard]] std::map<std::string, std::function<int()>> calls() {
         std::map<std::string, std::function<int()>> all;
         add_devices(all);
@@ -148,7 +149,7 @@ class FaultsTest : public VerbsTest {
         all["memcpy_from_dm"] = [this] { return ibv_memcpy_from_dm(memory.data(), dm, 0, 8); };
         all["import_dm"] = [this] { return failed(ibv_import_dm(context.get(), dm->handle)); };
         all["dm_export_dmabuf_fd"] = [this] {
-            // Programs that have older headers find it in this way.
+            // Programs that were built with older headers look the function up in this way.
             const auto export_fd = reinterpret_cast<int (*)(ibv_dm*)>(
                 ::dlvsym(RTLD_DEFAULT, "ibv_dm_export_dmabuf_fd", "IBVERBS_1.16"));
             return export_fd == nullptr ? -1 : failed(export_fd(dm));

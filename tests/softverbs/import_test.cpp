@@ -37,7 +37,7 @@ class ImportTest : public PairTest {
         return imported;
     }
 
-    /// Makes the queue pair of side a anew, with the objects of another context, and connects it.
+    /// Replaces the queue pair of side a by one with objects of another context, and connects it.
     void make_a_with(ibv_context* other, ibv_pd* domain) {
         a.qp.reset();
         a.cq.reset(ibv_create_cq(other, 16, nullptr, nullptr, 0));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// One of two processes under full traffic is killed, at moments that differ: the other one is told
-// so by verbs, soon, and nothing is left behind. tests/softverbs/endless_traffic.cpp is what they
-// run.
+// Two processes run traffic (endless_traffic.cpp), and one of them is killed at varying moments.
+// The other one must get an error completion soon, and no files may remain.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -31,10 +30,10 @@ using namespace std::chrono_literals;
 
 constexpr int patience_ms = 20'000;
 
-/// One end, as a process of its own.
+/// One end of the connection, which runs in another process.
 class End {
   public:
-    /// @param socket  to the other end; taken
+    /// @param socket  socket to the other end; the constructor closes it
     explicit End(int socket) {
         std::array<int, 2> output{};
         std::array<int, 2> control{};
@@ -72,7 +71,8 @@ class End {
     End(const End&) = delete;
     End& operator=(const End&) = delete;
 
-    /// The next line it prints; empty when it ended, or printed none in time.
+    /// Returns the next line of the program's output. Returns an empty string if it has ended or
+    /// the time limit expires.
     [[nodiscard]] std::string line() const {
         std::string text;
         for (char next = 0; next != '\n';) {
@@ -91,7 +91,7 @@ class End {
         pid_ = -1;
     }
     void stop() const { ASSERT_EQ(::write(control_, "q", 1), 1); }
-    /// Its exit status, when it has ended by itself; -1 otherwise.
+    /// Waits for the end of the process. Returns its exit status, or -1 if it was killed.
     [[nodiscard]] int wait() {
         int status = 0;
         if (::waitpid(pid_, &status, 0) != pid_ || !WIFEXITED(status)) {
@@ -128,7 +128,7 @@ class Kill : public testing::Test {
         EXPECT_EQ(names_in("/dev/shm"), shared_memory_);
         std::filesystem::remove_all(directory_);
     }
-    /// Both ends, under traffic.
+    /// Starts both ends and waits until they run traffic.
     void start() {
         std::array<int, 2> sockets{};
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
@@ -160,7 +160,8 @@ TEST_F(Kill, OfEitherSideAtAnyMomentEndsTheOthersWorkAndLeavesNothing) {
         victim.kill();
         ASSERT_EQ(survivor.line(), "transport retry counter exceeded");
         ASSERT_EQ(survivor.wait(), 0);
-        // What the survivor had is gone with it; of the others the next one clears it away.
+        // The survivor has removed its own files. The next process that starts removes those of the
+        // killed one.
         ASSERT_LE(names_in(directory_).size(), 3U);
     }
     start();

@@ -10,8 +10,7 @@
 
 #include "command.hpp"
 
-// The paths of SOFTVERBS_COMMAND, SOFTVERBS_PRELOAD and LOADED_BY_DLOPEN are defined in
-// CMakeLists.txt.
+// CMakeLists.txt defines the paths SOFTVERBS_COMMAND, SOFTVERBS_PRELOAD and LOADED_BY_DLOPEN.
 
 namespace {
 
@@ -20,7 +19,7 @@ using testing::HasSubstr;
 
 class LauncherTest : public testing::Test {
   protected:
-    /// Runs `softverbs` with @p arguments and a directory of its own.
+    /// Runs `softverbs` with these arguments, in a rendezvous directory of this test.
     CommandResult softverbs(const std::string& arguments, const std::string& variables = "") {
         return run_command("env SOFTVERBS_DIR=" + directory_.path() + " " + variables + " " +
                            SOFTVERBS_COMMAND + " " + arguments);
@@ -56,7 +55,7 @@ TEST_F(LauncherTest, IsNotNeededByAProgramThatSearchesAllLibrariesUnderLdPreload
 }
 
 TEST_F(LauncherTest, LetsTheLibrariesLoadThatAreLinkedWithLibibverbs) {
-    // Providers use private symbols of libibverbs.so.1, which the front does not define itself.
+    // Providers use private symbols of libibverbs.so.1, which the front library does not define.
     for (const char* const library : {"libmlx5.so.1", "librdmacm.so.1"}) {
         const CommandResult result =
             run(std::string("-- ") + LOADED_BY_DLOPEN + " provider " + library);
@@ -121,7 +120,7 @@ TEST_F(LauncherTest, ExitsWith127WhenTheCommandDoesNotExist) {
 }
 
 TEST_F(LauncherTest, ExitsWith126WhenTheCommandIsNotExecutable) {
-    // Root may execute a file when anybody may.
+    // Even root can execute a file only if it has an execute permission.
     const std::string path = script("plain", "#!/bin/sh\n", 0644);
     const CommandResult result = run("-- " + path);
     EXPECT_EQ(result.output, "softverbs: " + path + ": Permission denied\n");

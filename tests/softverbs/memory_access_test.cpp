@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What keys open to the device and to peers, seen through a queue pair that is connected to another
-// one of the same process.
+// Access to memory by lkeys and rkeys. The tests use two connected queue pairs of this process.
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -37,7 +36,7 @@ class AccessTest : public VerbsTest {
         connect(requester_.get(), responder_->qp_num);
         connect(responder_.get(), requester_->qp_num);
     }
-    /// After an error.
+    /// Connects both queue pairs again after an error.
     void connect_again() {
         for (ibv_qp* const qp : {requester_.get(), responder_.get()}) {
             ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
@@ -70,7 +69,7 @@ class AccessTest : public VerbsTest {
     ibv_wc_status read(std::uint32_t rkey, std::uint64_t address, std::uint32_t length = 16) {
         return rdma(IBV_WR_RDMA_READ, local(0, length), rkey, address);
     }
-    /// @p status, and everything is connected again.
+    /// Checks the completion status, and connects the queue pairs again.
     void expect_failure(ibv_wc_status got, ibv_wc_status expected = IBV_WC_REM_ACCESS_ERR) {
         EXPECT_EQ(got, expected) << ibv_wc_status_str(got);
         connect_again();
@@ -204,7 +203,7 @@ TEST_F(RegionAccessTest, OfANullRegionReadsZerosAndSwallowsWrites) {
     EXPECT_EQ(rdma(IBV_WR_RDMA_READ, {0, 64, null->lkey}, mr->rkey, 0), IBV_WC_SUCCESS);
 }
 
-// dma-bufs and device memory
+// Tests for dma-bufs and device memory
 
 class SharedAccessTest : public AccessTest {};
 

@@ -15,7 +15,7 @@
 
 namespace softverbs_test {
 
-/// Pages of private memory, with one behind them that is not mapped.
+/// Pages of private memory. The page after them is not mapped.
 class Pages {
   public:
     explicit Pages(std::size_t count)
@@ -39,7 +39,7 @@ class Pages {
     std::byte* data_;
 };
 
-/// A file of memory of its own.
+/// Owns a memfd.
 class MemFd {
   public:
     explicit MemFd(std::size_t length, unsigned flags = MFD_CLOEXEC)
@@ -66,7 +66,7 @@ inline std::ptrdiff_t open_descriptors() {
                          std::filesystem::directory_iterator{});
 }
 
-/// Whatever a test leaves open fails it.
+/// Checks at the end of each test that all objects are freed.
 class MemoryTest : public VerbsTest {
   protected:
     void SetUp() override {
@@ -79,7 +79,7 @@ class MemoryTest : public VerbsTest {
         VerbsTest::TearDown();
     }
 
-    /// Goes on with a device of another kind.
+    /// Reopens the device with another profile.
     void use_profile(const char* profile) {
         pd.reset();
         context.reset();
@@ -92,7 +92,7 @@ class MemoryTest : public VerbsTest {
         pd.reset(ibv_alloc_pd(context.get()));
         ASSERT_NE(pd, nullptr);
     }
-    /// Changes what the device says of itself.
+    /// Changes attributes of the device.
     template <class Change>
     static void change_device(const Change& change) {
         ibv_device_attr_ex attributes{};
@@ -101,7 +101,7 @@ class MemoryTest : public VerbsTest {
         ASSERT_EQ(softverbs_set_device_attr(0, &attributes), 0);
     }
 
-    /// The errno a call that returns an object fails with; 0: it did not fail.
+    /// Returns the errno with which a call fails, or 0 if it returns an object.
     template <class Call>
     static int error_of(const Call& call) {
         errno = 0;
@@ -118,7 +118,8 @@ class MemoryTest : public VerbsTest {
     static void destroy(ibv_dm* dm) { EXPECT_EQ(ibv_free_dm(dm), 0); }
     static void destroy(ibv_mw* mw) { EXPECT_EQ(ibv_dealloc_mw(mw), 0); }
 
-    /// For access flags that are no constants and known by their addresses.
+    /// Registers memory with access flags that are variables. The macro ibv_reg_mr() needs
+    /// constants.
     [[nodiscard]] ibv_mr* reg(void* address, std::size_t length, unsigned access) const {
         return ibv_reg_mr_iova2(pd.get(), address, length,
                                 reinterpret_cast<std::uintptr_t>(address), access);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Regions of host memory. Mirrors MRTest and MWTest of rdma-core's pyverbs by name and intent,
-// where they need no second queue pair.
+// Memory regions of host memory. The tests have the names and purposes of MRTest and MWTest in
+// pyverbs (rdma-core) that need no second queue pair.
 #include <array>
 #include <set>
 
@@ -13,10 +13,12 @@ class MRTest : public MemoryTest {
   protected:
     Pages memory_{4};
 
-    int nak_code(void* address, std::size_t length, unsigned access) {
+    int registration_error(void* address, std::size_t length, unsigned access) {
         return error_of([&] { return reg(address, length, access); });
     }
-    int nak_code(unsigned access) { return nak_code(memory_.data(), 64, access); }
+    int registration_error(unsigned access) {
+        return registration_error(memory_.data(), 64, access);
+    }
 };
 
 TEST_F(MRTest, RegMr) {
@@ -34,23 +36,24 @@ TEST_F(MRTest, RegMr) {
 }
 
 TEST_F(MRTest, RegMrBadFlags) {
-    EXPECT_EQ(nak_code(IBV_ACCESS_REMOTE_WRITE), EINVAL);
-    EXPECT_EQ(nak_code(IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ), EINVAL);
-    EXPECT_EQ(nak_code(full_access | 1U << 12U), EINVAL);
-    EXPECT_EQ(nak_code(full_access | 1U << 30U), EINVAL);
+    EXPECT_EQ(registration_error(IBV_ACCESS_REMOTE_WRITE), EINVAL);
+    EXPECT_EQ(registration_error(IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ), EINVAL);
+    EXPECT_EQ(registration_error(full_access | 1U << 12U), EINVAL);
+    EXPECT_EQ(registration_error(full_access | 1U << 30U), EINVAL);
 }
 
 TEST_F(MRTest, RegMrTakesAllFlagsThatMayBeIgnored) {
-    EXPECT_EQ(nak_code(full_access | IBV_ACCESS_RELAXED_ORDERING | 1U << 29U), 0);
-    EXPECT_EQ(nak_code(full_access | IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND), 0);
-    EXPECT_EQ(nak_code(0), 0);
+    EXPECT_EQ(registration_error(full_access | IBV_ACCESS_RELAXED_ORDERING | 1U << 29U), 0);
+    EXPECT_EQ(registration_error(full_access | IBV_ACCESS_HUGETLB | IBV_ACCESS_MW_BIND), 0);
+    EXPECT_EQ(registration_error(0), 0);
 }
 
 TEST_F(MRTest, OfNoBytesIsAcceptedWithinAPageThatIsMapped) {
-    EXPECT_EQ(nak_code(memory_.data(), 0, IBV_ACCESS_LOCAL_WRITE), EINVAL) << "it has no page";
-    EXPECT_EQ(nak_code(nullptr, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
-    EXPECT_EQ(nak_code(memory_.data() + 1, 0, IBV_ACCESS_LOCAL_WRITE), 0);
-    EXPECT_EQ(nak_code(memory_.data() + memory_.length() + 1, 0, 0), EFAULT);
+    EXPECT_EQ(registration_error(memory_.data(), 0, IBV_ACCESS_LOCAL_WRITE), EINVAL)
+        << "it has no page";
+    EXPECT_EQ(registration_error(nullptr, 0, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(registration_error(memory_.data() + 1, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(registration_error(memory_.data() + memory_.length() + 1, 0, 0), EFAULT);
     ibv_mr* const mr = reg(memory_.data() + 1, 0, full_access);
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(mr->length, 0U);
@@ -63,59 +66,61 @@ TEST_F(MRTest, OfNoBytesIsAcceptedWithinAPageThatIsMapped) {
 }
 
 TEST_F(MRTest, AroundTheEndOfTheAddressSpaceIsRefused) {
-    EXPECT_EQ(nak_code(memory_.data(), SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(registration_error(memory_.data(), SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
     auto* const last_page = reinterpret_cast<void*>(~std::uintptr_t{0} - Pages::page() + 1);
-    EXPECT_EQ(nak_code(last_page, 2 * Pages::page(), IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(registration_error(last_page, 2 * Pages::page(), IBV_ACCESS_LOCAL_WRITE), EINVAL);
 }
 
 TEST_F(MRTest, OfMemoryThatIsNotThereIsRefused) {
-    EXPECT_EQ(nak_code(nullptr, 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, 0), EFAULT);
-    EXPECT_EQ(nak_code(memory_.data(), memory_.length(), IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(registration_error(nullptr, 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+    EXPECT_EQ(registration_error(memory_.data(), memory_.length() + 1, IBV_ACCESS_LOCAL_WRITE),
+              EFAULT);
+    EXPECT_EQ(registration_error(memory_.data(), memory_.length() + 1, 0), EFAULT);
+    EXPECT_EQ(registration_error(memory_.data(), memory_.length(), IBV_ACCESS_LOCAL_WRITE), 0);
 }
 
 TEST_F(MRTest, OfReadOnlyMemoryIsForReadingOnly) {
     memory_.protect(PROT_READ);
-    EXPECT_EQ(nak_code(memory_.data(), 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
-    EXPECT_EQ(nak_code(memory_.data(), 64, IBV_ACCESS_MW_BIND), EFAULT);
-    EXPECT_EQ(nak_code(memory_.data(), 64, IBV_ACCESS_REMOTE_READ), 0);
+    EXPECT_EQ(registration_error(memory_.data(), 64, IBV_ACCESS_LOCAL_WRITE), EFAULT);
+    EXPECT_EQ(registration_error(memory_.data(), 64, IBV_ACCESS_MW_BIND), EFAULT);
+    EXPECT_EQ(registration_error(memory_.data(), 64, IBV_ACCESS_REMOTE_READ), 0);
 }
 
 TEST_F(MRTest, OnDemandIsNotLookedAtBefore) {
     const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
-    EXPECT_EQ(nak_code(memory_.data(), memory_.length() + 1, access), 0);
-    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, access), 0);
+    EXPECT_EQ(registration_error(memory_.data(), memory_.length() + 1, access), 0);
+    EXPECT_EQ(registration_error(nullptr, SIZE_MAX, access), 0);
 }
 
 TEST_F(MRTest, ofTheWholeAddressSpaceNeedsADeviceThatCan) {
     const unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND;
-    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
+    EXPECT_EQ(registration_error(nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE), EINVAL);
     change_device([](ibv_device_attr_ex& device) {
         device.odp_caps.general_caps &= ~std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
     });
-    EXPECT_EQ(nak_code(nullptr, SIZE_MAX, access), EINVAL);
+    EXPECT_EQ(registration_error(nullptr, SIZE_MAX, access), EINVAL);
 }
 
 TEST_F(MRTest, OnDemandNeedsADeviceThatCan) {
     change_device([](ibv_device_attr_ex& device) { device.odp_caps.general_caps = 0; });
-    EXPECT_EQ(nak_code(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
-    EXPECT_EQ(nak_code(IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(registration_error(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(IBV_ACCESS_LOCAL_WRITE), 0);
 }
 
 TEST_F(MRTest, LongerThanTheDeviceTakesIsRefused) {
     change_device([](ibv_device_attr_ex& device) { device.orig_attr.max_mr_size = Pages::page(); });
-    EXPECT_EQ(nak_code(memory_.data(), Pages::page() + 1, IBV_ACCESS_LOCAL_WRITE), EINVAL);
-    EXPECT_EQ(nak_code(memory_.data(), Pages::page(), IBV_ACCESS_LOCAL_WRITE), 0);
+    EXPECT_EQ(registration_error(memory_.data(), Pages::page() + 1, IBV_ACCESS_LOCAL_WRITE),
+              EINVAL);
+    EXPECT_EQ(registration_error(memory_.data(), Pages::page(), IBV_ACCESS_LOCAL_WRITE), 0);
 }
 
 TEST_F(MRTest, MoreThanTheDeviceHasAreRefused) {
     change_device([](ibv_device_attr_ex& device) { device.orig_attr.max_mr = 1; });
     ibv_mr* const mr = reg(memory_.data(), 64, full_access);
     ASSERT_NE(mr, nullptr);
-    EXPECT_EQ(nak_code(full_access), ENOMEM);
+    EXPECT_EQ(registration_error(full_access), ENOMEM);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
-    EXPECT_EQ(nak_code(full_access), 0);
+    EXPECT_EQ(registration_error(full_access), 0);
 }
 
 TEST_F(MRTest, AnIovaSharesThePageOffsetOfTheAddress) {
@@ -149,7 +154,7 @@ TEST_F(MRTest, KeepsItsProtectionDomain) {
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
-// ibv_rereg_mr
+// Tests of ibv_rereg_mr()
 
 class ReregMRTest : public MRTest {
   protected:
@@ -218,7 +223,7 @@ TEST_F(ReregMRTest, IsForHostMemoryOnly) {
     mr_ = host;
 }
 
-// ibv_advise_mr
+// Tests of ibv_advise_mr()
 
 class AdviseMRTest : public MRTest {
   protected:
@@ -240,7 +245,7 @@ TEST_F(AdviseMRTest, PrefetchesMemoryOnDemand) {
               0);
     ASSERT_EQ(::mincore(memory_.data(), memory_.length(), present.data()), 0);
     EXPECT_EQ(present, (std::array<unsigned char, 4>{1, 1, 1, 1}));
-    // What is not mapped is within the region, what lies behind it is not.
+    // EFAULT: the page is not mapped, or the range is not within the region.
     EXPECT_EQ(advise(pd.get(), {memory_.address(), length + 1, mr->lkey}), EFAULT);
     EXPECT_EQ(advise(pd.get(), {memory_.address() - 1, 1, mr->lkey}), EFAULT);
     EXPECT_EQ(advise(pd.get(), {memory_.address(), 64, mr->lkey + 1}), ENOENT);
@@ -274,11 +279,11 @@ TEST_F(AdviseMRTest, AboutNothingIsRefused) {
 
 TEST_F(AdviseMRTest, IsOnlyForDevicesThatDoWithoutPinning) {
     use_profile("efa");
-    EXPECT_EQ(nak_code(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
+    EXPECT_EQ(registration_error(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND), EOPNOTSUPP);
     EXPECT_EQ(advise(pd.get(), {memory_.address(), 64, 1}), EOPNOTSUPP);
 }
 
-// Windows and null regions, before anything is bound or moved
+// Tests of windows and null regions without a queue pair
 
 class MWTest : public MemoryTest {};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory windows, seen through a queue pair that is connected to another one of the same process:
-// windows belong to the responder, and the requester uses their keys.
+// Memory windows. The tests use two connected queue pairs of this process: the responder binds
+// windows, and the requester uses their rkeys.
 #include <array>
 #include <cstring>
 
@@ -136,7 +136,8 @@ TEST_F(MemoryWindowTest, OfType1GetsAnotherKeyEachTime) {
     EXPECT_NE(mw->rkey, first);
     EXPECT_EQ(write(mw->rkey, 32), IBV_WC_SUCCESS);
     expect_denied(write(first, 0));
-    // To nothing: it opens nothing, and the region is free to go.
+    // Binding to no memory unbinds the window: its key gives no access, and the region can be
+    // deregistered.
     const std::uint32_t second = mw->rkey;
     ASSERT_EQ(bind_1(mw.get(), {nullptr, 0, 0, 0}), IBV_WC_SUCCESS);
     expect_denied(write(second, 32));
@@ -383,7 +384,7 @@ TEST_F(MemoryWindowTest, OfType2BelongsToItsQueuePair) {
     ibv_send_wr request{};
     request.opcode = IBV_WR_BIND_MW;
     request.bind_mw = {mw.get(), rkey, part(0, 64)};
-    // Bound to the requester: what comes from the responder may use it, and not the other way.
+    // The window is bound on the requester. Only requests of the responder may use it.
     ASSERT_EQ(run(requester_.get(), request), IBV_WC_SUCCESS);
     expect_denied(write(rkey, 0));
 }

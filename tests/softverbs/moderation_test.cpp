@@ -17,7 +17,7 @@ class EventModeration : public VerbsTest {
         channel.reset(ibv_create_comp_channel(context.get()));
         ASSERT_NE(channel, nullptr);
         cq = make_cq(16, channel.get());
-        // The thread that raises late events starts with the first queue pair.
+        // The agent thread, which raises delayed events, starts with the first queue pair.
         qp = make_qp(IBV_QPT_RC, cq.get());
     }
     void TearDown() override {
@@ -54,7 +54,7 @@ TEST_F(EventModeration, raisesTheEventAtTheCount) {
     complete();
     complete();
     const bool early = is_readable(channel->fd);
-    // A machine that is busy may take longer than the period for these lines.
+    // On a busy machine, the lines above may take longer than the period. Then skip this check.
     if (Clock::now() - begin < std::chrono::milliseconds(4)) {
         EXPECT_FALSE(early);
     }

@@ -14,7 +14,7 @@ inline constexpr int full_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WR
                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                    IBV_ACCESS_MW_BIND;
 
-/// One queue pair with memory of its own, all of it registered.
+/// A queue pair and its registered memory.
 struct Side {
     std::vector<std::byte> memory;
     UniqueMr mr;
@@ -41,7 +41,7 @@ struct Side {
     }
 };
 
-/// A request for `from`, to or from the same offset of the other side's memory.
+/// A request of queue pair `from`. Remote memory has the same offset as local memory.
 struct Request {
     Request(const Side& from, const Side& to, ibv_wr_opcode opcode, std::uint64_t id,
             std::uint32_t length, std::size_t offset = 0)
@@ -63,7 +63,7 @@ struct Request {
     ibv_send_wr wr{};
 };
 
-/// Two queue pairs of soft0, in this process.
+/// Two queue pairs of soft0 in this process.
 class PairTest : public VerbsTest {
   protected:
     static constexpr std::size_t memory_size = std::size_t{4} << 20U;
@@ -97,7 +97,7 @@ class PairTest : public VerbsTest {
             side->qp = make_qp(init);
         }
     }
-    /// As good_attributes(), with 4 ms until something is sent again.
+    /// Like good_attributes(), but with a timeout of 4 ms.
     [[nodiscard]] ibv_qp_attr quick_attributes(std::uint32_t peer) const {
         ibv_qp_attr attr = good_attributes(peer);
         attr.timeout = 10;
@@ -120,7 +120,7 @@ class PairTest : public VerbsTest {
         make(type);
         join();
     }
-    /// Gives up what is under way, and begins again.
+    /// Resets and reconnects both queue pairs.
     void restart(const AdjustState& adjust = {}) {
         for (const Side* const side : {&a, &b}) {
             ASSERT_EQ(modify(side->qp.get(), {}, IBV_QPS_RESET, 0), 0);
@@ -128,7 +128,7 @@ class PairTest : public VerbsTest {
         join(adjust);
     }
 
-    /// All in one call.
+    /// Posts all requests in one call.
     static int post(const Side& from, std::vector<Request>& requests) {
         for (std::size_t i = 0; i < requests.size(); ++i) {
             requests[i].wr.sg_list = &requests[i].sge;
@@ -152,7 +152,7 @@ class PairTest : public VerbsTest {
         ibv_recv_wr* bad = nullptr;
         ASSERT_EQ(ibv_post_recv(at.qp.get(), &wr, &bad), 0);
     }
-    /// The next completion is this one.
+    /// Polls the next completion, and checks its wr_id and status.
     static ibv_wc expect(const Side& at, std::uint64_t id, ibv_wc_status status) {
         const std::vector<ibv_wc> found = poll(at.cq.get(), 1);
         if (found.empty()) {

@@ -15,7 +15,7 @@ using namespace softverbs_test;
 
 using UniqueTd = std::unique_ptr<ibv_td, Destroyer<ibv_dealloc_td>>;
 
-/// What the allocators of a parent domain were called with.
+/// The calls of the allocators of a parent domain.
 struct Allocations {
     struct One {
         void* memory;
@@ -34,7 +34,7 @@ void* allocate(ibv_pd* domain, void* context, std::size_t size, std::size_t alig
                std::uint64_t type) {
     auto& allocations = *static_cast<Allocations*>(context);
     EXPECT_EQ(domain, allocations.domain);
-    // A callback may call verbs.
+    // An allocator may call verbs.
     ibv_device_attr attributes{};
     EXPECT_EQ(ibv_query_device(domain->context, &attributes), 0);
     if (allocations.fails) {
@@ -158,7 +158,7 @@ TEST_F(ParentDomain, isWhatACompletionQueueNeedsInPlaceOfAProtectionDomain) {
 
 TEST_F(ParentDomain, sharesTheRegionsOfItsProtectionDomain) {
     const UniquePd domain = make_domain();
-    // Queue pairs of the parent domain, regions of the protection domain.
+    // The queue pair uses the parent domain, and the region uses the protection domain.
     make(IBV_QPT_RC, [&](ibv_qp_init_attr_ex& init) { init.pd = domain.get(); });
     join();
     a.fill(std::byte{7});
@@ -166,7 +166,7 @@ TEST_F(ParentDomain, sharesTheRegionsOfItsProtectionDomain) {
     expect(a, 1, IBV_WC_SUCCESS);
     EXPECT_EQ(b.memory[999], std::byte{7});
     EXPECT_EQ(b.memory[1000], std::byte{0});
-    // And the other way round.
+    // The queue pair uses the protection domain, and the region uses the parent domain.
     UniqueMr mr(ibv_reg_mr(domain.get(), a.memory.data(), 64, int{IBV_ACCESS_LOCAL_WRITE}));
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(mr->pd, domain.get());
@@ -252,7 +252,7 @@ TEST_F(ParentDomain, regionOfTheWholeAddressSpaceServesAnyMemory) {
     ASSERT_EQ(post(a, request), 0);
     expect(a, 1, IBV_WC_SUCCESS);
     EXPECT_EQ(from, to);
-    // Memory that is not mapped is an error of the request.
+    // If the memory is not mapped, the request fails.
     request.wr.wr_id = 2;
     request.wr.wr.rdma.remote_addr = std::uint64_t{1} << 46U;
     ASSERT_EQ(post(a, request), 0);

@@ -14,8 +14,8 @@ namespace {
 
 using namespace softverbs_test;
 
-/// Most of what posting does can be seen of a queue pair in error: everything is checked the same,
-/// and what is accepted is flushed in order.
+/// Most tests use a queue pair in the error state. It checks requests as in other states, and
+/// flushes the accepted requests in order.
 class Posting : public VerbsTest {
   protected:
     void SetUp() override {
@@ -37,7 +37,7 @@ class Posting : public VerbsTest {
         result.wr_id = wr_id;
         return result;
     }
-    /// Posts one, which has to be the bad one when there is one.
+    /// Posts one request. If this fails, checks that bad_wr is this request.
     static int post(ibv_qp* qp, ibv_send_wr wr) {
         ibv_send_wr* bad = nullptr;
         const int error = ibv_post_send(qp, &wr, &bad);
@@ -50,7 +50,7 @@ class Posting : public VerbsTest {
         EXPECT_EQ(bad, error == 0 ? nullptr : &wr);
         return error;
     }
-    /// They were flushed, and nothing else happened.
+    /// Checks that exactly these requests were flushed.
     void expect_flushed(const std::vector<std::uint64_t>& wr_ids, const ibv_qp* qp) {
         const auto flushed = poll(cq.get(), wr_ids.size());
         ASSERT_EQ(flushed.size(), wr_ids.size());
@@ -132,7 +132,7 @@ TEST_F(Posting, hasAsMuchRoomAsWasAskedFor) {
     EXPECT_EQ(bad, &receives[16]);
     to_rtr(qp.get(), good_attributes());
     to_rts(qp.get(), good_attributes());
-    // A drained queue keeps what is posted.
+    // In the state SQD, posted requests stay in the queue.
     ASSERT_EQ(modify(qp.get(), {}, IBV_QPS_SQD, 0), 0);
     for (std::uint64_t i = 0; i < 16; ++i) {
         ASSERT_EQ(post(qp.get(), request(IBV_WR_SEND, 100 + i)), 0);
@@ -334,7 +334,7 @@ TEST_F(Posting, moreThanTheCompletionQueueHoldsIsTheQueuePairsEnd) {
     EXPECT_FALSE(next_event());
     ibv_wc wc{};
     EXPECT_LT(ibv_poll_cq(small.get(), 1, &wc), 0);
-    // Its receives went to the other queue, which is well.
+    // The receive requests of the queue pair are flushed to the other completion queue.
     bool flushed = false;
     while (!flushed && ibv_poll_cq(cq.get(), 1, &wc) == 1) {
         flushed = wc.qp_num == sender->qp_num && wc.wr_id == 9 && wc.status == IBV_WC_WR_FLUSH_ERR;
@@ -347,7 +347,7 @@ TEST_F(Posting, keepsWhatADrainedQueueGetsUntilItRunsAgain) {
     const UniqueQp receiver = make_qp(IBV_QPT_RC, cq.get());
     connect(sender.get(), receiver->qp_num);
     connect(receiver.get(), sender->qp_num);
-    // Nothing is received yet, so this one stays in flight.
+    // The receiver has posted no receive request, so this request stays in flight.
     ibv_send_wr wr = request(IBV_WR_SEND, 1);
     wr.send_flags = IBV_SEND_SIGNALED;
     ASSERT_EQ(post(sender.get(), wr), 0);

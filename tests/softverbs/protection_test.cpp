@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a queue pair may not do: each end is told with the right status and event, nothing is moved,
-// and what was behind it is flushed in order.
+// Requests that a queue pair must reject. Both ends get the correct status and event, no data is
+// moved, and later requests are flushed in order.
 #include <algorithm>
 
 #include "pair_test.hpp"
@@ -26,7 +26,7 @@ class Protection : public PairTest {
         PairTest::TearDown();
     }
 
-    /// One that is right, the one in question, and one that is right again.
+    /// Posts @p request between two valid requests.
     void post_between(Request request) const {
         std::vector<Request> requests;
         requests.emplace_back(a, b, IBV_WR_RDMA_WRITE, 1, 8, 1024);
@@ -34,7 +34,7 @@ class Protection : public PairTest {
         requests.emplace_back(a, b, IBV_WR_RDMA_WRITE, 3, 8, 2048);
         ASSERT_EQ(post(a, requests), 0);
     }
-    /// @p request fails at the requester, and what comes after it is never sent.
+    /// Checks that @p request fails at the requester, and that later requests are not sent.
     void expect_failure(Request request, ibv_wc_status status) {
         request.wr.wr_id = 2;
         post_between(request);
@@ -47,14 +47,15 @@ class Protection : public PairTest {
         EXPECT_EQ(b.memory[2048], std::byte{0xbb});
         EXPECT_EQ(b.memory[0], std::byte{0xbb});
     }
-    /// By this side's own check: the other one does not learn of it.
+    /// Checks that @p request fails by a check of the requester. The responder is not affected.
     void expect_local_failure(const Request& request, ibv_wc_status status) {
         expect_failure(request, status);
         EXPECT_EQ(b.state(), IBV_QPS_RTS);
         EXPECT_FALSE(next_event());
         EXPECT_TRUE(is_empty(b.cq.get()));
     }
-    /// By the check of the response: the other side does not learn of it.
+    /// Checks that the response to @p request fails by a check of the requester. The responder is
+    /// not affected.
     void expect_denied_response(Request request) {
         request.wr.wr_id = 2;
         post_between(request);
@@ -66,7 +67,8 @@ class Protection : public PairTest {
         EXPECT_EQ(b.state(), IBV_QPS_RTS);
         EXPECT_FALSE(next_event());
     }
-    /// By the other side's check, which fails as well: its receive requests are flushed.
+    /// Checks that @p request fails by a check of the responder. The receive requests of the
+    /// responder are flushed.
     void expect_remote_failure(const Request& request, ibv_wc_status status, ibv_event_type event) {
         receive(b, 10, 64, 4096);
         receive(b, 11, 64, 4096);
@@ -169,7 +171,8 @@ TEST_F(Protection, WriteWithImmediateAndAWrongKeyIsALocalAccessErrorOfTheReceive
     expect(b, 11, IBV_WC_WR_FLUSH_ERR);
     EXPECT_EQ(b.state(), IBV_QPS_ERR);
     expect_event(b, IBV_EVENT_QP_ACCESS_ERR);
-    // Of a message of several packets the first one fails, which takes no receive request.
+    // If a message has more than one packet, the rkey in the first packet is checked before a
+    // receive request is taken.
     restart();
     b.fill(std::byte{0xbb});
     wrong = request(IBV_WR_RDMA_WRITE_WITH_IMM, 1025);
@@ -420,7 +423,7 @@ TEST_F(Protection, InvalidatingWhatIsNoWindow) {
     receive(b, 10, 64, 4096);
     receive(b, 11, 64, 4096);
     ASSERT_EQ(post(a, wrong), 0);
-    // The message itself is received, and so acknowledged. The error is the responder's alone.
+    // The message was received and acknowledged. Only the responder has an error.
     expect(a, 2, IBV_WC_SUCCESS);
     expect(b, 10, IBV_WC_REM_INV_REQ_ERR);
     expect(b, 11, IBV_WC_WR_FLUSH_ERR);
@@ -443,7 +446,7 @@ class UnreliableProtection : public Protection {
         make(IBV_QPT_UC);
         join();
     }
-    /// @p request has no effect, and nobody is told; what comes after it has.
+    /// Checks that @p request is dropped without an error, and that a later request is executed.
     void expect_silence(Request request) {
         request.wr.wr_id = 2;
         post_between(request);
@@ -475,7 +478,7 @@ TEST_F(UnreliableProtection, SendWithoutAReceiveRequestIsDropped) {
 TEST_F(UnreliableProtection, SendLongerThanItsReceiveRequestIsDropped) {
     receive(b, 9, 8);
     expect_silence(request(IBV_WR_SEND, 9));
-    // Which is there for the next one.
+    // The receive request is used for the next message.
     ASSERT_EQ(post(a, request(IBV_WR_SEND, 8)), 0);
     expect(b, 9, IBV_WC_SUCCESS);
 }
@@ -521,7 +524,7 @@ class DatagramProtection : public PairTest {
         request.wr.wr.ud.remote_qkey = good_attributes().qkey;
         return request;
     }
-    /// It is sent, and does not arrive; the next one does.
+    /// Checks that the datagram is sent but does not arrive, and that a later one arrives.
     void expect_loss(const Request& request) {
         ASSERT_EQ(post(a, request), 0);
         expect(a, request.wr.wr_id, IBV_WC_SUCCESS);

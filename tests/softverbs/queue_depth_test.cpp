@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A slot of a queue is free once the program has polled a completion that covers it, as with
-// providers, and not when the request completes.
+// A queue slot is free when the program has polled a completion that covers it, as with providers.
+// It is not free when the request completes.
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -26,8 +26,8 @@ class QueueDepth : public PairTest {
         init.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_BIND_MW |
                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ;
     }
-    /// Posts writes until one is refused, which has to be with ENOMEM, and returns how many were
-    /// accepted. Between them everything that was posted completes.
+    /// Posts RDMA writes until posting fails with ENOMEM. Returns the number of accepted requests.
+    /// All posted requests complete before the next one is posted.
     [[nodiscard]] std::uint32_t post_until_full(unsigned flags = IBV_SEND_SIGNALED) const {
         for (std::uint32_t posted = 0; posted < 10 * depth; ++posted) {
             Request write(a, b, IBV_WR_RDMA_WRITE, posted, 8);
@@ -52,7 +52,7 @@ class QueueDepth : public PairTest {
         EXPECT_EQ(post_receive(at), ENOMEM);
         return posted;
     }
-    /// Sends without data, all of which are received.
+    /// Posts sends without data. The peer receives all of them.
     void send(std::uint32_t count) const {
         for (std::uint32_t i = 0; i < count; ++i) {
             Request send(a, b, IBV_WR_SEND, i, 0);
@@ -76,7 +76,7 @@ TEST_F(QueueDepth, IsNeverFreedWithoutASignal) {
     EXPECT_TRUE(is_empty(a.cq.get()));
     EXPECT_EQ(post_until_full(0), 0U);
     EXPECT_EQ(b.memory[0], a.memory[0]);
-    // Reset empties the queue.
+    // Resetting the queue pair frees all slots.
     restart();
     EXPECT_EQ(post_until_full(0), depth);
 }

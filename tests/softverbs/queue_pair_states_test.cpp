@@ -10,7 +10,7 @@ namespace {
 
 using namespace softverbs_test;
 
-/// What the specification wants for a transition, by type of queue pair.
+/// The attributes for a transition according to the specification, by type of queue pair.
 struct Allowed {
     ibv_qp_state from;
     ibv_qp_state to;
@@ -89,7 +89,7 @@ Table table_of(ibv_qp_type type) {
     return table;
 }
 
-/// All that a mask can have, except the state itself.
+/// All bits of an attribute mask except IBV_QP_STATE.
 constexpr int all_bits[] = {
     IBV_QP_CUR_STATE,
     IBV_QP_EN_SQD_ASYNC_NOTIFY,
@@ -149,7 +149,8 @@ class QueuePairStates : public VerbsTest, public testing::WithParamInterface<ibv
         }
         ASSERT_EQ(qp->state, state);
     }
-    /// From one state to another; the state afterwards is that which the result says.
+    /// Executes a transition, and checks the state afterwards. Returns the result of
+    /// ibv_modify_qp().
     int change(ibv_qp_state from, ibv_qp_state to, int mask) {
         bring_to(from);
         ibv_qp_attr attr = good_attributes();
@@ -199,7 +200,7 @@ TEST_P(QueuePairStates, followTheTableOfTransitionsAndAttributes) {
         }
     }
     while (next_event()) {
-        // Of drained send queues.
+        // Remove the events of drained send queues.
     }
 }
 
@@ -422,7 +423,7 @@ TEST_F(ConnectedStates, areEstablishedOnceByAMessageBeforeTheQueuePairCanSend) {
         EXPECT_FALSE(next_event());
         to_rts(b.qp.get(), attr);
         EXPECT_EQ(poll(a.cq.get(), 2).size(), 2U);
-        // A queue pair that can send needs no such event.
+        // A queue pair in the state RTS does not raise this event.
         make(type);
         join();
         receive(b, 12, 8);

@@ -23,7 +23,7 @@ class QueuePair : public VerbsTest {
         cq.reset();
         VerbsTest::TearDown();
     }
-    /// What making one fails with; 0 when it does not.
+    /// Returns the errno with which the creation of a queue pair fails, or 0.
     int error_of(ibv_qp_init_attr_ex init) {
         ibv_qp* qp = ibv_create_qp_ex(context.get(), &init);
         const int error = errno;
@@ -33,7 +33,7 @@ class QueuePair : public VerbsTest {
         }
         return error;
     }
-    /// The same of one that @p spoil has changed.
+    /// Like error_of(), for valid attributes that @p spoil has changed.
     template <class Spoil>
     int error_with(ibv_qp_type type, Spoil spoil) {
         ibv_qp_init_attr_ex init = qp_attributes(type, cq.get());
@@ -168,7 +168,7 @@ TEST_F(QueuePair, numbersRunOut) {
             error = errno;
             break;
         }
-        // Reserved by the InfiniBand specification: management, and multicast.
+        // The InfiniBand specification reserves these numbers for management and multicast.
         ASSERT_NE(qp->qp_num, 0U);
         ASSERT_NE(qp->qp_num, 1U);
         ASSERT_NE(qp->qp_num, 0xffffffU);
@@ -196,7 +196,8 @@ TEST_F(QueuePair, isDestroyedOnceItsEventsAreAcknowledged) {
         qp.reset();
         destroyed = true;
     });
-    // It cannot be seen to wait, only not to have finished.
+    // The test cannot observe that the thread waits. It only checks that the thread has not
+    // finished.
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(destroyed);
     ibv_ack_async_event(&taken);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registration and deregistration release the lock around system calls that a program may
-// intercept, as UCX and registration caches do.
+// Registration and deregistration release Process::lock during system calls that programs
+// intercept. UCX and registration caches intercept them.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 namespace softverbs_test {
 namespace {
 
-/// Called from madvise(2) and munmap(2), once.
+/// The function to be called once from madvise(2) or munmap(2).
 std::function<void()>& hook() {
     static std::function<void()> function;
     return function;
@@ -32,7 +32,7 @@ class RegistrationHooks : public VerbsTest {
         hook() = nullptr;
         VerbsTest::TearDown();
     }
-    /// Calls verbs that take the lock.
+    /// Sets a hook that calls verbs, which take Process::lock.
     void call_verbs_from_hook() {
         hook() = [this] {
             ++calls;
@@ -94,7 +94,7 @@ TEST_F(RegistrationHooks, AProtectionDomainIsBusyWhileARegionIsRegisteredInIt) {
 } // namespace
 } // namespace softverbs_test
 
-// These stand before libc's for all libraries of this program.
+// These definitions replace those of libc for all libraries of this program.
 
 extern "C" int madvise(void* addr, std::size_t len, int advice) noexcept {
     softverbs_test::call_hook();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Reliable delivery, whatever becomes of a packet: a message arrives once, in order, or its request
-// fails when the retries are over.
+// Reliable delivery with packet faults: each message arrives once and in order, or its request
+// fails after all retries.
 #include <limits.h>
 #include <unistd.h>
 
@@ -152,7 +152,7 @@ TEST_F(Retry, PortThatIsDownIsNobody) {
 
 TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     join([](ibv_qp_attr& attr) { attr.retry_cnt = 0; });
-    // The first position asks by itself.
+    // The request at position 0 always requests an ACK, so the next one is the unsignaled one.
     ASSERT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 1)), 0);
     expect(a, 1, IBV_WC_SUCCESS);
     Request silent = request(IBV_WR_RDMA_WRITE, 2);
@@ -169,14 +169,14 @@ TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     expect(a, 3, IBV_WC_SUCCESS);
 }
 
-/// All kinds of messages, small and large, once.
+/// Requests of all kinds, with small and with large messages.
 class Exchange : public Retry {
   protected:
     static constexpr std::uint32_t bulk = 1U << 20U;
     static constexpr std::size_t counter = 8192;
     static constexpr std::size_t large = std::size_t{1} << 20U;
 
-    /// Posts all and compares all; what happens to packets must not be seen.
+    /// Posts all requests and checks all data. The result must not depend on packet faults.
     void run() {
         a.fill(std::byte{0});
         b.fill(std::byte{0});
@@ -235,7 +235,7 @@ class Exchange : public Retry {
         EXPECT_TRUE(same(a, large, b, 3 * large));
     }
 
-    /// The same with a fault at each packet in turn, requests and answers.
+    /// Calls run() with a fault at each packet in turn.
     void run_with(softverbs_packet_fault fault, unsigned delay_ms = 0) {
         for (unsigned n = 1; n < 100; ++n) {
             SCOPED_TRACE("packet " + std::to_string(n));
@@ -299,7 +299,7 @@ TEST_F(Retry, DelayedBulkOfMemoryThatIsGoneIsNotTouched) {
     a.qp.reset();
     mr.reset();
     memory.reset();
-    // It arrives in the end, as it left.
+    // The packet arrives later, with unchanged data.
     const auto end = steady_clock::now() + patience;
     while (b.memory[0] == std::byte{0xbb} && steady_clock::now() < end) {
         EXPECT_TRUE(is_empty(b.cq.get()));
@@ -332,7 +332,7 @@ TEST_F(Ordering, AFenceWaitsForReads) {
     join();
     a.fill(std::byte{0xaa});
     b.fill(std::byte{0xbb});
-    // What was read is sent on, and the answer to the read gets lost at first.
+    // The data that was read is written back. The response to the read is lost once.
     ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 2, 0), 0);
     std::vector<Request> requests{request(IBV_WR_RDMA_READ, 1, 64, 0),
                                   request(IBV_WR_RDMA_WRITE, 2, 64, 0)};
@@ -380,7 +380,7 @@ TEST_F(Ordering, UnsignalledRequestsCompleteNothingAndAreDone) {
 
 TEST_F(Ordering, DrainingEndsWhenEverythingSentIsAnswered) {
     join();
-    // Sent and never asked for an answer, and one that waits for a receive request.
+    // Requests that did not request an ACK, followed by one that gets an RNR NAK.
     Request silent = request(IBV_WR_RDMA_WRITE, 1);
     silent.wr.send_flags = 0;
     ASSERT_EQ(post(a, silent), 0);
@@ -390,7 +390,7 @@ TEST_F(Ordering, DrainingEndsWhenEverythingSentIsAnswered) {
     notify.en_sqd_async_notify = 1;
     ASSERT_EQ(modify(a.qp.get(), notify, IBV_QPS_SQD, IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
     EXPECT_FALSE(next_event());
-    // Not before it is in use again.
+    // This request is not sent before the queue pair is in the state RTS again.
     ASSERT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 3, 8, 64)), 0);
     a.set_number(64, 5);
     receive(b, 20, 8);
@@ -439,7 +439,7 @@ TEST_F(Teardown, OverrunInTheMiddleOfTrafficEndsBothInErrorWithoutMore) {
     }
     EXPECT_TRUE(overran);
     EXPECT_TRUE(fatal);
-    // What it took before it broke was acknowledged; the rest meets silence.
+    // The requests before the error were acknowledged. The later ones get no response.
     const auto found = poll(a.cq.get(), 3 + 8);
     ASSERT_EQ(found.size(), 11U);
     EXPECT_EQ(std::count_if(found.begin(), found.end(),
@@ -465,7 +465,7 @@ TEST_F(Teardown, DestroyingAQueuePairWhoseRequestsAreInFlightLeavesTheOther) {
     for (int round = 0; round < 20; ++round) {
         make();
         join();
-        // Each waits for a receive request, or for an answer that was lost.
+        // Each request gets an RNR NAK, or its response is lost.
         ASSERT_EQ(softverbs_set_faults("packet#2=delay:3,packet#4=drop,packet#6=delay:3"), 0);
         std::vector<Request> requests{
             request(IBV_WR_RDMA_READ, 1, 100'000), request(IBV_WR_RDMA_WRITE, 2, 100'000),

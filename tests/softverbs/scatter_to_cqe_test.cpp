@@ -9,8 +9,8 @@
 
 #include "pair_test.hpp"
 
-// Profile mlx5: as with libmlx5, the CPU copies small payloads to the addresses of the work request
-// when the program polls the completion.
+// Scatter-to-CQE with profile mlx5. As in libmlx5, the CPU copies small payloads to the addresses
+// in the work request when the program polls the completion.
 
 namespace {
 
@@ -43,7 +43,7 @@ class ScatterToCqe : public PairTest {
         pd.reset(ibv_alloc_pd(context.get()));
         ASSERT_NE(pd, nullptr);
     }
-    /// Replaces the queue pair of @p side by one of mlx5dv_create_qp().
+    /// Replaces the queue pair of @p side by one from mlx5dv_create_qp().
     void make_mlx5(Side& side, std::uint32_t flags, bool signal_all = false) {
         ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, side.cq.get());
         init.sq_sig_all = signal_all ? 1 : 0;
@@ -53,14 +53,14 @@ class ScatterToCqe : public PairTest {
         side.qp.reset(mlx5dv_create_qp(context.get(), &init, &extra));
         ASSERT_NE(side.qp, nullptr);
     }
-    /// A region of the first bytes of b's memory whose addresses are those distance bytes behind
-    /// it.
+    /// Registers the first bytes of b's memory with an iova that is greater than their address by
+    /// distance.
     void shift() {
         shifted_.reset(
             ibv_reg_mr_iova(pd.get(), b.memory.data(), distance, b.address(distance), full_access));
         ASSERT_NE(shifted_, nullptr);
     }
-    /// Sends @p length bytes into the shifted region, and polls the completion.
+    /// Sends @p length bytes to the shifted region, and polls the completion.
     ibv_wc send_shifted(std::uint32_t length) {
         a.fill(sent);
         b.fill(old);
@@ -70,8 +70,8 @@ class ScatterToCqe : public PairTest {
         expect(a, 2, IBV_WC_SUCCESS);
         return expect(b, 1, IBV_WC_SUCCESS);
     }
-    /// Where the data of send_shifted() is: at the address of the work request, or in the memory of
-    /// the region.
+    /// Checks that the data was copied to the address in the work request, not to the memory of the
+    /// region.
     void expect_copied_to_the_address() const {
         EXPECT_EQ(b.memory[0], old);
         EXPECT_EQ(b.memory[distance], sent);

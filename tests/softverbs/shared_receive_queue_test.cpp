@@ -40,7 +40,7 @@ class SharedReceiveQueue : public VerbsTest {
         init.srq = srq;
         return make_qp(init);
     }
-    /// Posts @p count receives; how many it took, and the error.
+    /// Posts @p count receive requests. Returns the number of accepted requests, and the error.
     static std::pair<std::size_t, int> receive(ibv_srq* srq, std::size_t count,
                                                std::uint64_t first = 0) {
         std::vector<ibv_recv_wr> list(count);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Traffic with a process that was stopped: it is not gone, and what it finds when it goes on has to
-// be what is still meant for it.
+// Traffic with a process that is stopped for some time. Its peers must not assume that it has
+// ended. When it continues, it must not process outdated requests.
 #include "two_processes.hpp"
 
 namespace softverbs_test {
 namespace {
 
-/// Stops @p process, which takes a moment.
+/// Stops @p process, and waits a moment until it has stopped.
 void stop(pid_t process) {
     ::kill(process, SIGSTOP);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
-/// Continues it, and leaves it the time to do what it was about to.
+/// Continues @p process, and waits until it has processed the packets that have arrived.
 void go_on(pid_t process) {
     ::kill(process, SIGCONT);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -53,7 +53,7 @@ TEST_F(TwoProcesses, AStoppedTargetDoesNotFetchWhatADestroyedQueuePairOffered) {
             [](End& end) {
                 const auto target = end.hear<pid_t>();
                 end.put(0, one_mib, 1);
-                // From here on it is known how the other end gets at this memory.
+                // After these requests, the pull method of the connection is known.
                 for (std::uint64_t id = 0; id < 3; ++id) {
                     end.post(IBV_WR_RDMA_WRITE, id, 0, one_mib, half);
                     end.expect(id);
@@ -81,7 +81,8 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
         run(
             [](End& end) {
                 end.put(0, one_mib, 5);
-                // The first ones may come before it is known how to fetch.
+                // The first responses may contain the data, because the pull method is not known
+                // yet.
                 for (std::uint64_t id = 0; id < 8; ++id) {
                     end.post(IBV_WR_RDMA_READ, id, half, one_mib, 0);
                     end.expect(id);
@@ -97,8 +98,8 @@ TEST_F(TwoProcesses, AStoppedReaderDoesNotFetchFromARegionThatIsGone) {
             [](End& end) {
                 end.put(0, one_mib, 1);
                 const auto reader = end.hear<pid_t>();
-                // The answer leaves late enough for the reader to be stopped by then, and early
-                // enough for the region to be there.
+                // Delay the response. The reader is stopped before it arrives, and the region still
+                // exists when it is sent.
                 softverbs_counters before{};
                 softverbs_get_counters(&before);
                 softverbs_counters now = before;
@@ -129,7 +130,7 @@ TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
             }
             EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
             go_on(target);
-            // It takes something again, and gets what is sent.
+            // The process consumes packets again, and receives the message.
             end.post(IBV_WR_SEND, 2000, 4096, 1024);
             end.expect(2000);
             end.meet();

@@ -37,7 +37,7 @@ link_map* loaded(std::string_view part_of_name) {
     return map;
 }
 
-/// The dynamic section of a loaded library.
+/// Reads the dynamic section of a loaded library.
 class DynamicSection {
   public:
     explicit DynamicSection(const link_map& map) : map_(map) {}
@@ -46,7 +46,7 @@ class DynamicSection {
     const Type* table(ElfW(Sxword) tag) const {
         for (const ElfW(Dyn)* entry = map_.l_ld; entry->d_tag != DT_NULL; ++entry) {
             if (entry->d_tag == tag) {
-                // The loader has added the load address to some of these pointers.
+                // The loader has added the load address to some of these pointers, but not to all.
                 const ElfW(Addr) address = entry->d_un.d_ptr;
                 return reinterpret_cast<const Type*>(address < map_.l_addr ? address + map_.l_addr
                                                                            : address);
@@ -59,7 +59,7 @@ class DynamicSection {
     const link_map& map_;
 };
 
-/// Highest symbol index plus one, by walking the chains of the GNU hash table.
+/// Returns the highest symbol index plus one. It follows the chains of the GNU hash table.
 std::size_t symbol_count(const std::uint32_t* hash) {
     const std::uint32_t buckets = hash[0];
     const std::uint32_t first = hash[1];
@@ -91,7 +91,7 @@ std::string version_name(const DynamicSection& section, unsigned index) {
     return {};
 }
 
-/// The functions of verbs that a library defines, under their default versions.
+/// Returns the verbs functions that a library defines, with their default versions.
 std::vector<Symbol> verbs_defined_in(const link_map& map) {
     const DynamicSection section(map);
     const auto* const symbols = section.table<ElfW(Sym)>(DT_SYMTAB);
@@ -169,7 +169,7 @@ TEST(Symbols, OfAVersionThatDoesNotExistAreNotFound) {
 }
 
 TEST(Symbols, OfTheOldestInterfaceAreTheRealLibrarysAndReachTheDevices) {
-    // Its devices begin with a pointer to the device of the present interface.
+    // In the old interface, a device structure begins with a pointer to the ibv_device.
     struct OldDevice {
         ibv_device* device;
     };

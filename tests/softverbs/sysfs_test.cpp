@@ -109,7 +109,8 @@ TEST_F(SysfsTest, HasTheDirectoryOfTheDeviceFile) {
     ibv_free_device_list(list);
 }
 
-/// The interfaces that have an address and are not loopback, by index; "lo" where there is none.
+/// Returns the interfaces with an address, except loopback, in the order of their indices. Returns
+/// "lo" if there are none.
 std::vector<std::string> interfaces_with_address() {
     std::map<unsigned, std::string> by_index;
     ifaddrs* all = nullptr;

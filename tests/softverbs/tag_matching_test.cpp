@@ -19,7 +19,7 @@ constexpr std::uint32_t max_wr = 16;
 constexpr std::size_t data_offset = 65536; // of tagged buffers, in the memory of `b`
 constexpr std::byte filling{0x5a};
 
-/// One completion of the receiver, with all that the extended queue says about it.
+/// A completion of the receiver, with the values of the extended completion queue.
 struct Event {
     std::uint64_t id;
     ibv_wc_status status;
@@ -29,7 +29,7 @@ struct Event {
     ibv_wc_tm_info info;
 };
 
-/// `a` sends; `b` receives with a shared receive queue that matches tags.
+/// `a` sends. `b` receives with a shared receive queue that matches tags.
 class TagMatching : public PairTest {
   protected:
     void TearDown() override {
@@ -321,7 +321,7 @@ TEST_F(TagMatching, AMessageThatExceedsItsBufferIsALengthError) {
 
 TEST_F(TagMatching, ARendezvousReadsTheDataAndSendsFin) {
     start_pair();
-    // More rendezvous than the queue pair has slots for them.
+    // Execute more rendezvous than the queue pair has slots for them.
     for (std::uint64_t i = 0; i < 100; ++i) {
         add_and_wait(5);
         receive(a, 500, 64, 4096);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two processes that talk to each other. The test's own process makes no call of verbs: each end is
-// a child of it.
+// Support for tests with two processes. Each end is a child of the test process, which itself calls
+// no verbs.
 #pragma once
 
 #include <fcntl.h>
@@ -58,7 +58,7 @@ inline ibv_context* open_first_device() {
 
 enum class Memory { host, memfd, device };
 
-/// One end, in its own process.
+/// One end of the connection. It exists in a child process.
 class End {
   public:
     End(int socket, ibv_qp_type type, Memory kind, std::uint8_t timeout)
@@ -98,7 +98,7 @@ class End {
         }
         return value;
     }
-    /// Both ends got here.
+    /// Waits until the other end calls meet(), too.
     void meet() const {
         tell('m');
         static_cast<void>(hear<char>());
@@ -110,7 +110,7 @@ class End {
         ibv_recv_wr* bad = nullptr;
         done(ibv_post_recv(qp, &wr, &bad), "ibv_post_recv");
     }
-    /// @param there  offset in the other end's memory
+    /// @param there  offset in the memory of the other end
     void post(ibv_wr_opcode opcode, std::uint64_t id, std::size_t offset, std::uint32_t length,
               std::size_t there = 0) const {
         ibv_sge sge{base + offset, length, mr->lkey};
@@ -130,7 +130,7 @@ class End {
         ibv_send_wr* bad = nullptr;
         done(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
     }
-    /// The next completion, whatever it is.
+    /// Polls the next completion, with any status.
     ibv_wc next() const {
         const auto end = std::chrono::steady_clock::now() + patience;
         ibv_wc wc{};
@@ -273,7 +273,7 @@ class TwoProcesses : public testing::Test {
     void TearDown() override { std::filesystem::remove_all(directory_); }
 
     using Role = std::function<void(End&)>;
-    /// Starts both ends, connected.
+    /// Starts both ends and connects them.
     void start(const Role& one, const Role& other) {
         std::array<int, 2> sockets{};
         ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
@@ -285,7 +285,7 @@ class TwoProcesses : public testing::Test {
         ::close(sockets[0]);
         ::close(sockets[1]);
     }
-    /// Both end without a failure.
+    /// Checks that both ends have exited without a failure.
     void finish() {
         for (const pid_t child : children_) {
             int status = 0;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Traffic between two processes, whichever way the bytes go, also while one of them sleeps.
+// Traffic between two processes with all methods of data transfer, also while one process sleeps.
 #include "two_processes.hpp"
 
 namespace softverbs_test {
 namespace {
 
-/// Every verb, small and large, from one end.
+/// Executes every verb from one end, with small and with large messages.
 void exchange(End& end, std::uint32_t bulk) {
     constexpr std::size_t counter = half - 64;
     end.put(0, bulk, 1);
@@ -26,7 +26,7 @@ void exchange(End& end, std::uint32_t bulk) {
     EXPECT_EQ(before, 1U);
     end.meet();
 }
-/// And the other one.
+/// The other end for exchange().
 void serve(End& end, std::uint32_t bulk) {
     constexpr std::size_t counter = half - 64;
     end.put(half, bulk, 2);
@@ -193,7 +193,7 @@ TEST_F(TwoProcesses, OneSidedWhileTheTargetSleeps) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
             }
             EXPECT_TRUE(end.has(half, one_mib, 9));
-            // The other end never comes back.
+            // Exit here, because the other end sleeps until it is killed.
             std::exit(testing::Test::HasFailure() ? 1 : 0);
         },
         [](End& end) {
@@ -232,7 +232,7 @@ TEST_F(TwoProcesses, ReadsGoOnWhileOtherRegionsAreDeregistered) {
                     ibv_mr* const mr = made(
                         ibv_reg_mr(end.pd, bytes.data(), bytes.size(), full_access), "ibv_reg_mr");
                     done(ibv_dereg_mr(mr), "ibv_dereg_mr");
-                    // The lock is not a fair one: let others have it.
+                    // Sleep, because the lock is not fair and other threads need it.
                     std::this_thread::sleep_for(std::chrono::microseconds(20));
                 }
             });
@@ -250,8 +250,8 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
                 softverbs_get_counters(&counters);
                 return counters.received;
             };
-            // The first reads may come before the processes know that they can read each other's
-            // memory; they and some later ones are answered by records.
+            // The first responses contain data, because the pull method is not known yet. The same
+            // is true for some later ones.
             bool fetched = false;
             for (unsigned tries = 0; tries < 500 && !fetched; ++tries) {
                 const std::uint64_t before = received();
@@ -261,7 +261,8 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
             }
             EXPECT_TRUE(fetched);
             end.meet();
-            // Long enough for some reads to fail to fetch, each of which is repeated by records.
+            // During this time, some copies fail. Each of these reads is repeated, with the data in
+            // packets.
             for (std::uint64_t id = 0; id < 30; ++id) {
                 end.post(IBV_WR_RDMA_READ, id, half, length, 0);
                 end.expect(id);
@@ -272,7 +273,8 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
                 end.post(IBV_WR_RDMA_READ, id, half, length, 0);
                 end.expect(id);
             }
-            // One response each says what to fetch; as records each would have 8.
+            // Each read has one response, which contains a segment. With data in packets, it would
+            // have 8.
             EXPECT_LE(received() - before, std::uint64_t{2} * reads);
             end.meet();
         },

@@ -33,13 +33,13 @@ using UniqueQp = std::unique_ptr<ibv_qp, Destroyer<ibv_destroy_qp>>;
 using UniqueAh = std::unique_ptr<ibv_ah, Destroyer<ibv_destroy_ah>>;
 using UniqueMr = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
 
-/// Whether a descriptor is readable, within @p milliseconds.
+/// Returns whether a descriptor becomes readable within @p milliseconds.
 [[nodiscard]] inline bool is_readable(int fd, int milliseconds = 0) {
     pollfd poll{fd, POLLIN, 0};
     return ::poll(&poll, 1, milliseconds) == 1;
 }
 
-/// A test with soft0 opened, which checks that nothing is left when it ends.
+/// Opens soft0 for a test. Checks at the end that all objects are freed.
 class VerbsTest : public testing::Test {
   protected:
     void SetUp() override {
@@ -72,7 +72,8 @@ class VerbsTest : public testing::Test {
         EXPECT_NE(cq, nullptr);
         return cq;
     }
-    /// A queue pair for what a test changes in @p init; without send_ops no ibv_wr_*().
+    /// Returns valid attributes for a queue pair without ibv_wr_*() functions. A test can change
+    /// them.
     [[nodiscard]] ibv_qp_init_attr_ex qp_attributes(ibv_qp_type type, ibv_cq* cq) const {
         ibv_qp_init_attr_ex init{};
         init.send_cq = init.recv_cq = cq;
@@ -98,7 +99,7 @@ class VerbsTest : public testing::Test {
         EXPECT_NE(mr, nullptr);
         return mr;
     }
-    /// Where soft0 itself is.
+    /// Returns an address vector with the address of soft0.
     [[nodiscard]] ibv_ah_attr own_address() const {
         ibv_port_attr port{};
         EXPECT_EQ(ibv_query_port(context.get(), 1, &port), 0);
@@ -108,7 +109,7 @@ class VerbsTest : public testing::Test {
         return address;
     }
 
-    /// All attributes that any transition asks for, with values that are right.
+    /// Returns valid values for all attributes that a transition may require.
     [[nodiscard]] ibv_qp_attr good_attributes(std::uint32_t peer = 0x123) const {
         ibv_qp_attr attr{};
         attr.qp_access_flags =
@@ -155,13 +156,13 @@ class VerbsTest : public testing::Test {
         }
         ASSERT_EQ(modify(qp, attr, IBV_QPS_RTS, mask), 0);
     }
-    /// From reset to ready to send to the queue pair with the number @p peer.
+    /// Moves a queue pair from RESET to RTS, connected to the queue pair @p peer.
     void connect(ibv_qp* qp, std::uint32_t peer) const {
         to_init(qp);
         to_rtr(qp, good_attributes(peer));
         to_rts(qp, good_attributes(peer));
     }
-    /// From reset to error, where everything that is posted is flushed.
+    /// Moves a queue pair from RESET to ERR, where posted requests are flushed.
     void to_error(ibv_qp* qp) const {
         to_init(qp);
         ASSERT_EQ(modify(qp, {}, IBV_QPS_ERR, 0), 0);
@@ -189,14 +190,15 @@ class VerbsTest : public testing::Test {
         ibv_wc completion{};
         return ibv_poll_cq(cq, 1, &completion) == 0;
     }
-    /// The state that the device reports: ibv_qp::state changes on modify and query only.
+    /// Returns the state that ibv_query_qp() reports. ibv_qp::state is only a copy.
     static ibv_qp_state state_of(ibv_qp* qp) {
         ibv_qp_attr attr{};
         ibv_qp_init_attr init{};
         EXPECT_EQ(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
         return attr.qp_state;
     }
-    /// The next asynchronous event, acknowledged; nothing when there is none now.
+    /// Returns the next asynchronous event after acknowledging it. Returns no value if there is
+    /// none.
     [[nodiscard]] std::optional<ibv_async_event> next_event() const {
         ibv_async_event event{};
         if (!is_readable(context->async_fd) || ibv_get_async_event(context.get(), &event) != 0) {

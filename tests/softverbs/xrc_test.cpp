@@ -73,7 +73,7 @@ class Xrc : public PairTest {
             0);
         ASSERT_EQ(modify(qp, attr, IBV_QPS_RTS, IBV_QP_TIMEOUT | IBV_QP_SQ_PSN), 0);
     }
-    /// An initiator in `a` that is connected with a target, and a shared receive queue for `b`.
+    /// Connects an initiator in `a` with a target, and creates a shared receive queue for `b`.
     void start_xrc() {
         make();
         xrcd.reset(open(file_, O_CREAT));

@@ -31,7 +31,7 @@ class GarbageTest : public ::testing::Test {
   protected:
     GarbageTest() : descriptors_before(open_descriptors()) {}
 
-    /// Whether the node has hung up, and is otherwise as it was.
+    /// Checks that the node has closed the connection and is otherwise unchanged.
     void expect_refused(const RawSocket& socket) {
         peer.turn();
         peer.turn();
@@ -40,7 +40,7 @@ class GarbageTest : public ::testing::Test {
         EXPECT_EQ(peer.seen.gone, 0U) << "nobody was there";
     }
 
-    /// A node is not made useless by what came before.
+    /// Checks that another node can still connect to this node.
     void expect_useful() {
         Peer other(directory.options());
         Connection* const there = other.node->connect(peer.node->slot());
@@ -99,7 +99,8 @@ TEST_F(GarbageTest, ADoorbellThatIsFullAndBlocksDoesNotStopTheSender) {
     impostor.greet();
     peer.turn();
     ASSERT_EQ(impostor.socket.hear().kind, MessageKind::welcome);
-    // The descriptor that the node has shares these with this one.
+    // The flags of an eventfd belong to the open file, so they also apply to the descriptor of the
+    // node.
     ASSERT_EQ(::eventfd_write(impostor.doorbell.get(), ~std::uint64_t{0} - 1), 0);
     ASSERT_EQ(::fcntl(impostor.doorbell.get(), F_SETFL, 0), 0);
     impostor.memory.incoming(Side::connector).sleeping.store(1);
@@ -205,7 +206,7 @@ TEST_F(GarbageTest, MemoryThatCouldRaiseSigbusIsRefused) {
         ASSERT_EQ(each.allocated ? ::fallocate(file.get(), 0, 0, each.size)
                                  : ::ftruncate(file.get(), each.size),
                   0);
-        // F_SEAL_SEAL keeps from adding more.
+        // F_SEAL_SEAL prevents that further seals are added.
         ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, each.seals), 0);
         const RawSocket socket(*peer.node);
         socket.say(impostor.hello, std::array{file.get(), impostor.doorbell.get()});
@@ -309,7 +310,7 @@ TEST_F(GarbageTest, GarbageInARingCutsTheConnectionOff) {
     const std::span<const std::byte> part = std::as_bytes(std::span(text));
     ASSERT_EQ(good.room(text.size()), RingProducer::Room::enough);
     good.put({&part, 1}, text.size());
-    // Behind it, a record that is longer than any.
+    // The next record has an invalid length.
     impostor.memory.outgoing_ring(Side::connector, Lane::requests)
         .header(record_bytes(text.size()))
         .store(record_header(std::uint64_t{1} << 31U, RecordKind::data));

@@ -242,7 +242,7 @@ TEST_F(NodeTest, ConnectsAnewToTheNextNodeInASlotBeforeItKnowsThatTheFirstIsGone
     pair.b.node.reset();
     pair.b.node = Node::open(options);
     ASSERT_EQ(pair.b.node->slot(), slot) << "the only one that was free";
-    // Whether the other side lives is looked up every millisecond.
+    // The node checks at most once per millisecond whether the other process is alive.
     Connection* again = pair.there;
     ASSERT_TRUE(turn_until({}, [&] {
         again = pair.a.node->connect(slot);

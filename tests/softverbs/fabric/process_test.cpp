@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-/// Mappings of the memory that connections share.
+/// Returns the number of mappings of shared memory of connections.
 std::size_t mapped_links() {
     std::ifstream maps("/proc/self/maps");
     std::size_t count = 0;
@@ -32,7 +32,7 @@ std::size_t mapped_links() {
     return count;
 }
 
-/// Lets no more descriptors be opened while it lives.
+/// While it exists, this process cannot open further descriptors.
 class NoDescriptors {
   public:
     NoDescriptors() {
@@ -42,7 +42,7 @@ class NoDescriptors {
                 break;
             }
             taken_.push_back(std::move(fd));
-            // The rest need not be taken one by one.
+            // A lower limit makes it unnecessary to open all other descriptors.
             if (taken_.size() == 1) {
                 ::getrlimit(RLIMIT_NOFILE, &old_);
                 rlimit low = old_;
@@ -55,7 +55,7 @@ class NoDescriptors {
     NoDescriptors& operator=(const NoDescriptors&) = delete;
     ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &old_); }
 
-    /// Makes room for @p count.
+    /// Closes @p count descriptors, so that as many can be opened.
     void give(std::size_t count) { taken_.resize(taken_.size() - count); }
 
   private:
@@ -68,7 +68,7 @@ class ProcessTest : public ::testing::Test {
     TemporaryDirectory directory;
 };
 
-/// Sends numbered records of many lengths to a slot, and answers nothing.
+/// Sends numbered records of different lengths to the process in a slot. Sends no responses.
 int flood(const NodeOptions& options, unsigned slot) {
     Peer peer(options);
     Connection* const there = peer.node->connect(slot);
@@ -117,7 +117,7 @@ TEST_F(ProcessTest, AProcessThatIsKilledIsNoticedAndLeavesNothing) {
             peer.turn();
         }
         child.kill();
-        // It may have connected and not been accepted yet, or not have got so far.
+        // When the child is killed, its connection may be accepted, pending, or not yet requested.
         peer.turn();
         ASSERT_TRUE(turn_until({&peer}, [&] { return open_descriptors() == descriptors; }))
             << round;
@@ -170,7 +170,7 @@ TEST_F(ProcessTest, AForkedChildLeavesTheParentsNodeAlone) {
     Child child([&] {
         pair.a.node->abandon();
         pair.b.node->abandon();
-        // Seven for each node, and two for each end of the connection.
+        // Each node has seven descriptors, and each end of the connection has two.
         const bool closed = open_descriptors() == descriptors - 18 && mapped_links() == 0;
         pair.a.node->wake();
         pair.a.node->wait(0);
@@ -239,7 +239,8 @@ TEST_F(ProcessTest, WithoutDescriptorsNothingOpensAndNothingIsLost) {
             try {
                 static_cast<void>(Node::open(directory.options()));
             } catch (...) {
-                // Looked at later: UndefinedBehaviorSanitizer needs descriptors for that.
+                // Examine the exceptions later, because UndefinedBehaviorSanitizer needs
+                // descriptors for this.
                 errors.push_back(std::current_exception());
             }
             none.give(1);

@@ -21,10 +21,10 @@
 
 namespace {
 
-/// A memfd that says it is a dma-buf, and what was asked of it.
+/// A memfd for which the interposed ioctl(2) behaves as for a dma-buf, and the recorded calls.
 struct FakeDmaBuf {
     ino_t inode = 0;
-    /// To be answered with this first.
+    /// The errno with which the next call fails first; 0: none.
     int interruption = 0;
     std::vector<std::uint64_t> calls;
 };
@@ -57,7 +57,7 @@ using ::testing::Pair;
 
 constexpr std::size_t page = 4096;
 
-/// A memfd of two pages with the bytes 0, 1, 2 …
+/// Returns a memfd of two pages with the bytes 0, 1, 2, and so on.
 UniqueFd make_file(int seals) {
     UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     std::array<std::uint8_t, 2 * page> bytes{};
@@ -77,7 +77,7 @@ class PullTest : public ::testing::Test {
   protected:
     PullTest() { fake = {}; }
 
-    /// The outcome of offering @p file from a to b.
+    /// Shares @p file from a to b. Returns the result.
     int share(std::uint32_t id, const UniqueFd& file, std::size_t length = 2 * page) {
         if (const int error = pair.there->share(id, file.get(), length)) {
             return -error;
@@ -106,7 +106,7 @@ TEST_F(PullTest, ReadsPrivateMemory) {
 TEST_F(PullTest, SaysThatThereIsNoSuchPrivateMemory) {
     EXPECT_EQ(pair.back->pull(page, 0, into), EFAULT);
     EXPECT_EQ(pair.back->pull(~std::uint64_t{0} - 8, 0, into), EFAULT);
-    // The first half is there.
+    // Only the first page is mapped.
     auto* const pages = static_cast<std::byte*>(
         ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(pages, MAP_FAILED);
@@ -192,7 +192,7 @@ TEST_F(PullTest, QueuesWhatTheSocketDoesNotTakeAndRefusesMore) {
     }
     EXPECT_EQ(error, EAGAIN);
     EXPECT_EQ(open_descriptors(), before + 256) << "those that wait";
-    // The end of an offer is never refused.
+    // An unshare message is sent even if the queue is full.
     pair.there->unshare(1);
     ASSERT_TRUE(pair.turn_until([&] { return pair.a.seen.shared.size() == offers - 1; }));
     EXPECT_EQ(open_descriptors(), before);
@@ -234,7 +234,7 @@ TEST_F(PullTest, SaysThatTheOtherProcessIsGone) {
     const UniqueFd file = make_file(F_SEAL_SHRINK);
     const std::array<char, 16> from{"private memory."};
     pair.a.node.reset();
-    // Whether the other side lives is looked up every millisecond.
+    // The node checks at most once per millisecond whether the other process is alive.
     EXPECT_TRUE(
         turn_until({}, [&] { return pair.back->pull(address_of(from.data()), 0, into) == ESRCH; }));
     pair.b.node->service(pair.b.seen);
@@ -283,7 +283,7 @@ TEST(PullMethodTest, MustBeOneThatThereIs) {
 TEST(PullMethodTest, ReadsTheMemoryOfAnotherProcess) {
     const TemporaryDirectory directory;
     Peer parent(directory.options());
-    // A copy in the child; only there are these bytes in it.
+    // The memory of the child has other contents than that of the parent.
     static std::array<char, 24> memory{};
     const Child child([&] {
         parent.node->abandon();

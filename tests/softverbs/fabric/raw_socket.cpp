@@ -39,7 +39,7 @@ void RawSocket::say(std::span<const std::byte> bytes, std::span<const int> descr
         first->cmsg_len = CMSG_LEN(descriptors.size_bytes());
         std::memcpy(CMSG_DATA(first), descriptors.data(), descriptors.size_bytes());
     }
-    // The node may have closed the connection; that is for the test to notice there.
+    // The node may have closed the connection. The test checks this itself.
     static_cast<void>(::sendmsg(socket_.get(), &header, MSG_NOSIGNAL));
 }
 

@@ -12,36 +12,36 @@
 
 namespace softverbs::fabric::testing {
 
-/// Who speaks to a node's socket without being a node.
+/// A connection to the socket of a node, by which a test can send any message.
 class RawSocket {
   public:
     explicit RawSocket(const Node& node);
 
-    /// Sends bytes as one message, with descriptors.
+    /// Sends one message with these bytes and descriptors.
     void say(std::span<const std::byte> bytes, std::span<const int> descriptors = {}) const;
     void say(const Message& message, std::span<const int> descriptors = {}) const {
         say(std::as_bytes(std::span(&message, 1)), descriptors);
     }
-    /// Whether the node has closed the connection.
+    /// Returns whether the node has closed the connection.
     [[nodiscard]] bool closed() const;
-    /// The next message; its kind is 0 where there is none.
+    /// Returns the next message. Its kind is 0 if there is none.
     [[nodiscard]] Message hear() const;
 
   private:
     UniqueFd socket_;
 };
 
-/// What a node would have sent in its place: rings, a doorbell, and a hello that fits.
+/// The objects that a real node would have: a socket, rings, a doorbell and a valid hello message.
 struct Impostor {
-    /// Listens in slot @p slot, unless a process listens there already.
+    /// Also listens in slot @p slot, unless another process does.
     Impostor(const Node& node, unsigned slot, const RingSizes& sizes = {16384, 8192});
     Impostor(const Impostor&) = delete;
     Impostor& operator=(const Impostor&) = delete;
     ~Impostor();
 
-    /// The descriptors of a hello.
+    /// Returns the descriptors for the hello message.
     [[nodiscard]] std::vector<int> descriptors() const { return {file.get(), doorbell.get()}; }
-    /// Says hello as it should be.
+    /// Sends a valid hello message.
     void greet() const { socket.say(hello, descriptors()); }
 
     RawSocket socket;

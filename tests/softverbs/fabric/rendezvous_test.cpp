@@ -28,7 +28,7 @@ using ::testing::IsEmpty;
 
 constexpr uid_t nobody = 65534;
 
-/// The errno with which a node does not open, and the text to @p text; 0 if it opens.
+/// Opens a node. Returns 0, or the errno of the exception and its text in @p text.
 int failure(const NodeOptions& options, std::string& text) {
     try {
         static_cast<void>(Node::open(options));

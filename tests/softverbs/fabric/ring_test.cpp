@@ -24,7 +24,7 @@ using Room = RingProducer::Room;
 constexpr std::size_t ring_size = 256;
 constexpr std::size_t longest = 96;
 
-/// Both ends of a ring of 256 bytes, and its memory.
+/// The producer and the consumer of a ring of 256 bytes.
 class RingTest : public ::testing::Test {
   protected:
     [[nodiscard]] bool put(std::string_view text) {
@@ -36,7 +36,7 @@ class RingTest : public ::testing::Test {
         return true;
     }
 
-    /// The next record's text, taken out.
+    /// Consumes the next record and returns its bytes.
     [[nodiscard]] std::string take() {
         std::span<const std::byte> record;
         const Next next = consumer.next(record);
@@ -99,7 +99,8 @@ TEST_F(RingTest, GivesARecordAgainUntilItIsTaken) {
 }
 
 TEST_F(RingTest, IsFullToTheLastByteAndHasRoomAgain) {
-    // Four times 64 bytes with their headers, but for the header that says that nothing follows.
+    // Four records of 64 bytes, including headers, fill the ring. But the last one must leave space
+    // for the header after it.
     for (int record = 0; record < 3; ++record) {
         ASSERT_TRUE(put(std::string(56, static_cast<char>('a' + record))));
     }
@@ -116,7 +117,7 @@ TEST_F(RingTest, PutsARecordAtTheStartThatDoesNotFitBeforeTheEnd) {
     ASSERT_TRUE(put(std::string(88, 'b')));
     EXPECT_EQ(take(), std::string(88, 'a'));
     EXPECT_EQ(take(), std::string(88, 'b'));
-    // 64 bytes are left before the end.
+    // 64 bytes remain before the end of the ring.
     ASSERT_TRUE(put(std::string(80, 'c')));
     std::span<const std::byte> record;
     ASSERT_EQ(consumer.next(record), Next::record);
@@ -162,7 +163,7 @@ TEST_F(RingTest, ShowsNothingOfWhatTheMemoryHeldBefore) {
     ASSERT_TRUE(put(std::string(88, 'a')));
     ASSERT_TRUE(put(std::string(88, 'b')));
     EXPECT_EQ(take(), std::string(88, 'a'));
-    // At the start of the ring, where a header was before.
+    // The next record is written at the start of the ring, over old headers.
     ASSERT_TRUE(put(std::string(56, 'c')));
     EXPECT_EQ(take(), std::string(88, 'b'));
     EXPECT_EQ(take(), std::string(56, 'c'));
@@ -269,7 +270,7 @@ TEST(RingReturnTest, UsesTheFirstPartOnlyWhileTheConsumerKeepsUp) {
     }
     EXPECT_EQ(std::count(words.begin() + part / 8, words.end(), 0U),
               static_cast<std::ptrdiff_t>((size - part) / 8));
-    // And all of it while the consumer does not.
+    // If the consumer is slow, the producer uses the whole ring.
     for (int count = 0; count < 14; ++count) {
         put(16384);
     }

@@ -36,7 +36,7 @@ std::string hmac(std::string_view key, std::string_view text) {
     return hex(hmac_sha256(bytes_of(key), parts));
 }
 
-// FIPS 180-2, appendix B, and the empty message of NIST's CAVP.
+// Test vectors of FIPS 180-2, appendix B, and for the empty message of NIST's CAVP.
 TEST(Sha256, AgreesWithThePublishedVectors) {
     EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -56,7 +56,7 @@ TEST(Sha256, DoesNotDependOnHowTheBytesAreDivided) {
     }
 }
 
-// RFC 4231, test cases 1, 2, 3, 6 and 7.
+// Test vectors of RFC 4231: test cases 1, 2, 3, 6 and 7.
 TEST(HmacSha256, AgreesWithThePublishedVectors) {
     EXPECT_EQ(hmac(std::string(20, '\x0b'), "Hi There"),
               "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");

@@ -18,10 +18,11 @@
 
 namespace softverbs::fabric::testing {
 
-/// How long anything may take that takes no time. Sanitizers and busy machines are slow.
+/// Time limit for operations that should complete immediately. It is long, because sanitizers and
+/// busy machines are slow.
 inline constexpr std::chrono::seconds patience{30};
 
-/// An empty directory of this user's, removed with all in it.
+/// A directory of this user in /tmp. The destructor removes it with its contents.
 class TemporaryDirectory {
   public:
     TemporaryDirectory();
@@ -30,16 +31,16 @@ class TemporaryDirectory {
     ~TemporaryDirectory();
 
     [[nodiscard]] const std::string& path() const { return path_; }
-    /// Names of what is in the rendezvous, sorted.
+    /// Returns the sorted names of the files in the directory.
     [[nodiscard]] std::vector<std::string> names() const;
-    /// A node's options: this directory, small rings.
+    /// Returns options for a node in this directory with small rings.
     [[nodiscard]] NodeOptions options() const;
 
   private:
     std::string path_;
 };
 
-/// Keeps what it is given.
+/// A handler that records its calls.
 class Recorder : public Handler {
   public:
     bool on_request(Connection& connection, std::span<const std::byte> record) override;
@@ -50,37 +51,37 @@ class Recorder : public Handler {
 
     std::vector<std::string> requests;
     std::vector<std::string> responses;
-    /// By share, with the errno.
+    /// The results of sharing: the id of the memory, and the errno.
     std::vector<std::pair<std::uint32_t, int>> shared;
     unsigned rooms = 0;
     unsigned gone = 0;
-    /// Requests still to be refused.
+    /// Number of requests that the handler will still reject.
     unsigned refusals = 0;
-    /// Where the last request came from.
+    /// The connection of the last request.
     Connection* from = nullptr;
 };
 
-/// A node and what came to it.
+/// A node and its handler.
 struct Peer {
     explicit Peer(const NodeOptions& options) : node(Node::open(options)) {}
 
-    /// Reads sockets and rings once.
+    /// Calls service() and progress() of the node once.
     void turn();
 
     std::unique_ptr<Node> node;
     Recorder seen;
 };
 
-/// Sends one record, made of one part.
+/// Sends a record with the bytes of @p text.
 [[nodiscard]] Sent send(Connection& to, Lane lane, std::string_view text);
-/// A record's text.
+/// Returns the bytes of a record as text.
 [[nodiscard]] std::string text_of(std::span<const std::byte> record);
 
-/// Lets all peers turn until @p done. False: it was not within patience.
+/// Calls turn() of all peers until @p done returns true. Returns false if the time limit expires.
 [[nodiscard]] bool turn_until(std::initializer_list<Peer*> peers,
                               const std::function<bool()>& done);
 
-/// A connection between two peers on which each knows the other.
+/// Two peers with an established connection.
 struct Connected {
     explicit Connected(const NodeOptions& options);
     Connected(const NodeOptions& first, const NodeOptions& second);
@@ -91,34 +92,35 @@ struct Connected {
 
     Peer a;
     Peer b;
-    /// From a to b, and back.
+    /// The connection objects of a and of b.
     Connection* there = nullptr;
     Connection* back = nullptr;
 };
 
-/// Open descriptors of this process.
+/// Returns the number of open descriptors of this process.
 [[nodiscard]] std::size_t open_descriptors();
 
-/// A child process by fork(2), killed and reaped at the end.
+/// A child process after fork(2). The destructor kills it, and waits for its end.
 class Child {
   public:
-    /// Runs @p body, and ends with what it returns.
+    /// Starts a child that runs @p body and exits with its result.
     explicit Child(const std::function<int()>& body);
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
     ~Child();
 
     [[nodiscard]] pid_t pid() const { return pid_; }
-    /// SIGKILL, and waits for the end.
+    /// Kills the child and waits for its end.
     void kill();
-    /// Waits for the end: the exit status, or -1 if it was killed or has not ended within patience.
+    /// Waits for the end of the child. Returns its exit status, or -1 if it was killed or the time
+    /// limit has expired.
     [[nodiscard]] int join();
 
   private:
     pid_t pid_;
 };
 
-/// Sets an environment variable for a while.
+/// Sets an environment variable as long as the object exists.
 class Environment {
   public:
     Environment(const char* name, const char* value);

@@ -22,12 +22,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// Ports that no other test has; each test process is another one.
+/// Returns the first of a range of ports. It depends on the PID, so that tests that run at the same
+/// time have different ranges.
 std::uint16_t some_first_port() {
     return static_cast<std::uint16_t>(2048 + ::getpid() % 14 * 2048);
 }
 
-/// A "host" on loopback: its own address and its own rendezvous directory.
+/// A simulated host on the loopback interface, with its own address and its own rendezvous
+/// directory.
 class Host {
   public:
     explicit Host(const std::string& address, const std::string& secret = std::string(16, 's'))
@@ -48,7 +50,7 @@ class Host {
     NodeOptions options_;
 };
 
-/// A node that answers nothing but what its test says.
+/// Calls turn() of a peer. Overload for until().
 void turn(Peer& peer) {
     peer.turn();
 }
@@ -61,7 +63,7 @@ class TcpTest : public ::testing::Test {
     [[nodiscard]] bool until(const std::function<bool()>& done) {
         return turn_until({&a, &b}, done);
     }
-    /// A TCP connection to the port of b, from the address of a.
+    /// Returns a TCP connection from the address of host one to the port of b.
     [[nodiscard]] UniqueFd raw_connection() const {
         UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         const SocketAddress from(one.address(), 0);
@@ -71,7 +73,7 @@ class TcpTest : public ::testing::Test {
         EXPECT_EQ(::connect(socket.get(), to.get(), to.length), 0);
         return socket;
     }
-    /// Whether b closes the connection.
+    /// Returns whether b closes the connection.
     [[nodiscard]] bool is_closed_by_peer(const UniqueFd& socket) {
         return until([&] {
             std::array<std::byte, 256> bytes{};
@@ -92,7 +94,7 @@ TEST_F(TcpTest, CarriesRecordsBothWaysInOrder) {
     Connection* const there = connect();
     ASSERT_NE(there, nullptr);
     EXPECT_TRUE(there->between_hosts());
-    // Before the connection is made, too.
+    // Records can be sent before the connection is established.
     ASSERT_EQ(send(*there, Lane::requests, "one"), Sent::sent);
     ASSERT_EQ(send(*there, Lane::requests, "two"), Sent::sent);
     ASSERT_TRUE(until([&] { return b.seen.requests.size() == 2; }));
@@ -244,11 +246,12 @@ TEST_F(TcpTest, ManySilentPeersDoNotKeepAProvenOneOut) {
     ASSERT_NE(there, nullptr);
     ASSERT_EQ(send(*there, Lane::requests, "one"), Sent::sent);
     ASSERT_TRUE(until([&] { return b.seen.requests.size() == 1; }));
-    // b, and the descriptors of this test; b holds at most 64 of the silent ones.
+    // These are the descriptors of b and of this test. b keeps at most 64 connections without a
+    // proof.
     EXPECT_LE(open_descriptors(), 200U + 64U + 40U);
 }
 
-/// A peer that does the handshake right, and then sends what a test says.
+/// A peer that executes the handshake correctly. Afterwards, a test can send any bytes.
 class ProvenPeer {
   public:
     ProvenPeer(const Route& route, std::span<const std::byte> secret, UniqueFd socket,

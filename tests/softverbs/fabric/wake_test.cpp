@@ -18,14 +18,14 @@ using ::testing::ElementsAre;
 constexpr std::int64_t at_once = 0;
 constexpr std::int64_t for_long = std::chrono::nanoseconds(patience).count();
 
-/// Whether a wait() would end because something is there, and not for its time.
+/// Returns whether wait() ends before its timeout.
 bool wakes(Node& node) {
     const auto start = Clock::now();
     node.wait(for_long);
     return Clock::now() - start < patience;
 }
 
-/// Whether a wait() goes on until its time is over.
+/// Returns whether wait() ends by its timeout.
 bool sleeps(Node& node) {
     constexpr std::chrono::milliseconds duration{20};
     const auto start = Clock::now();
@@ -129,7 +129,7 @@ TEST_F(WakeTest, ARefusedRequestAloneDoesNotKeepFromSleeping) {
     EXPECT_TRUE(wakes(*pair.b.node));
     EXPECT_EQ(pair.b.node->progress(pair.b.seen, 64), 1U);
     EXPECT_EQ(pair.b.seen.refusals, 0U);
-    EXPECT_TRUE(pair.b.node->arm()) << "the response came before the nak_code";
+    EXPECT_TRUE(pair.b.node->arm()) << "the response came before the rejection";
     pair.b.node->progress(pair.b.seen, 64);
     EXPECT_THAT(pair.b.seen.requests, ElementsAre("no"));
 }
@@ -141,8 +141,8 @@ TEST_F(WakeTest, WhatHappensAfterARefusalKeepsFromSleepingUntilItIsTriedAgain) {
     pair.b.turn();
     ASSERT_EQ(send(*pair.there, Lane::requests, "refused"), Sent::sent);
     pair.b.seen.refusals = 100;
-    // The two connections take turns: the response comes once before the nak_code and once after
-    // it.
+    // The order of the connections changes: the response is processed once before the request is
+    // rejected, and once after it.
     unsigned armed = 0;
     for (int round = 0; round < 2; ++round) {
         ASSERT_EQ(send(*from_third, Lane::responses, "a change"), Sent::sent);
@@ -177,10 +177,10 @@ TEST_F(WakeTest, AConnectionMadeWhileSomebodySleepsHasABell) {
     Peer third(directory.options());
     Connection* const there = third.node->connect(pair.b.node->slot());
     ASSERT_NE(there, nullptr);
-    // Another thread looks after the sockets and leaves.
+    // Only the sockets are serviced. No record was delivered.
     pair.b.node->service(pair.b.seen);
     EXPECT_TRUE(sleeps(*pair.b.node));
-    // The connector does not know the acceptor's doorbell yet.
+    // The connector has not received the doorbell of the acceptor yet.
     ASSERT_EQ(send(*there, Lane::requests, "poke"), Sent::sent);
     EXPECT_TRUE(wakes(*pair.b.node));
     pair.b.turn();
@@ -207,7 +207,7 @@ TEST_F(WakeTest, WakeEndsOneWaitNowOrLater) {
     waking.join();
 }
 
-/// Takes part in a game of ping-pong, asleep whenever there is nothing to do.
+/// Sends and receives records alternately. Sleeps while there is nothing to do.
 void play(Peer& peer, Connection& to, std::size_t rounds, bool starts) {
     const auto end = Clock::now() + patience;
     std::size_t heard = 0;
