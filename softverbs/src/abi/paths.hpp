@@ -18,10 +18,10 @@ struct ServedPath {
     /// The entry is used for all absolute paths that begin with this prefix.
     std::string_view prefix;
     /// Stores in @p target the path of the file to open instead of @p path. Returns false if
-    /// softverbs does not replace this file. Null: path is not translated, and open() opens it.
+    /// softverbs does not replace this file. If this pointer is null, path is not translated.
     bool (*translate)(std::string_view path, PathBuffer& target);
-    /// Opens the file. Returns a descriptor, or -1 with errno set. Null: the translated path is
-    /// opened with open(2).
+    /// Opens the file. Returns a descriptor, or -1 with errno set. If this pointer is null, the
+    /// translated path is opened with open(2).
     int (*open)(std::string_view path, int flags);
 };
 
@@ -29,7 +29,7 @@ struct ServedPath {
 struct Redirection {
     /// The original path, or the translated path, which is stored in the buffer of the caller.
     const char* path;
-    /// Opens the file. Null: the caller opens path with open(2).
+    /// Opens the file. If this pointer is null, the caller opens path with open(2).
     int (*open)(std::string_view path, int flags);
 };
 

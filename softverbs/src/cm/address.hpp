@@ -76,7 +76,8 @@ struct LocalAddress {
     /// the address, among all interfaces except loopback in the order of their indices.
     unsigned ordinal = 0;
 };
-/// Returns the position of an address of this machine. Returns no value for other addresses.
+/// Returns the position of @p address among the addresses of this machine. Returns no value if this
+/// machine does not have the address.
 [[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
 
 /// Returns the names of the network interfaces with IPv4 or IPv6 addresses, in the order of

@@ -49,7 +49,7 @@ template <class Response>
 }
 
 /// Copies the input structure of a command, finds the id that it contains, and calls @p function
-/// with both.
+/// with the id and the structure.
 template <class Input, class Function>
 [[nodiscard]] int with_id(const Call& call, const Function& function) {
     Input input{};

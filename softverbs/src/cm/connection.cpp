@@ -74,8 +74,8 @@ void get_private_data(Parameters& parameters, const Message& message, std::size_
     parameters.private_data_len = static_cast<std::uint8_t>(size);
 }
 
-/// Returns the port space of a service. It is in the service ID of an InfiniBand address;
-/// otherwise, it is the port space of the id.
+/// Returns the port space of a service. For an InfiniBand address, the service ID contains the port
+/// space. For other addresses, it is the port space of the id.
 std::uint16_t service_space(const Id& id, const Address& address) noexcept {
     const std::uint16_t named = address.service_port_space();
     return named != 0 ? named : id.port_space;

@@ -52,7 +52,7 @@ inline constexpr std::size_t sidr_req = 216;
 inline constexpr std::size_t sidr_rep = 136;
 } // namespace private_data
 
-/// An address in a message, without padding.
+/// An IP or InfiniBand address in a message. The structure has no padding.
 struct WireAddress {
     Gid address;
     std::uint16_t family; // AF_INET, AF_INET6 or family_ib

@@ -76,7 +76,8 @@ void NetworkLink::flush() noexcept {
             continue;
         }
         if (sent < 0) {
-            // If this is an error of the connection, receive() detects it, too.
+            // The socket buffer is full, or the connection has failed. receive() also detects a
+            // failure, so it is not handled here.
             return;
         }
         sent_ += static_cast<std::size_t>(sent);

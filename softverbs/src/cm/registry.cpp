@@ -60,8 +60,8 @@ struct Registry::Record {
 struct Registry::File {
     std::uint64_t magic;
     std::uint64_t used; // number of records that have ever been in use
-    /// Peer::process of the current process in each slot. If a record has another owner, this
-    /// process has ended, and the record is free.
+    /// The process that now has each slot, as in Peer::process. If the owner of a record is not in
+    /// this table, it has ended, and the record is free.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };

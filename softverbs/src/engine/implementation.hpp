@@ -28,7 +28,8 @@ namespace softverbs {
 /// the sender. This is one copy instead of two, but is slower for small messages. The value is a
 /// power of two plus some bytes for a header of a higher protocol.
 inline constexpr std::size_t small_message = 8192 + 256;
-/// Maximum number of data bytes in a packet. Several such packets fit into a connection.
+/// Maximum number of data bytes in a packet. The ring of a connection has space for several such
+/// packets.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 
 /// A packet to be sent: a header, and buffers with the payload.

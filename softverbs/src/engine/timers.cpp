@@ -132,8 +132,8 @@ void Engine::Implementation::expired(Qp& qp) {
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // Whether the other process is stopped or busy: it has not consumed the request, but packets
-    // reach its host. Then it cannot have responded.
+    // If packets reach the other host, but the process there has not consumed the request, it is
+    // stopped or busy. Then it cannot have responded.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);

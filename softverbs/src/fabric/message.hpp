@@ -36,7 +36,8 @@ enum class MessageKind : std::uint16_t {
 };
 
 inline constexpr std::uint32_t message_magic = 0x62665673;
-/// To be incremented when the messages or the layout of the shared memory change.
+/// Version of the messages and of the layout of the shared memory. Increment it when one of them
+/// changes.
 inline constexpr std::uint16_t protocol_version = 1;
 inline constexpr std::size_t cookie_bytes = 16;
 

@@ -99,7 +99,8 @@ struct Cq : ibv_cq_ex {
     Pd* parent = nullptr;
     /// Moderation settings; see ibv_modify_cq(3).
     ibv_moderate_cq moderation{};
-    /// Number of completions since the queue was armed, while moderation delays the event.
+    /// With moderation: number of completions since the queue was armed. The event is raised when
+    /// it reaches moderation.cq_count.
     unsigned moderated = 0;
     /// The current completion of ibv_start_poll(), which the ibv_wc_read_*() functions read.
     Completion current{};

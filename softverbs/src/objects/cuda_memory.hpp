@@ -11,8 +11,8 @@ namespace softverbs {
 /// replaces the mapping of a dma-buf whose exporter does not support mmap(2), such as NVIDIA's.
 /// There is one object per CUDA context; it is never freed.
 ///
-/// Copies use a stream of softverbs. They do not wait for streams of the program; a NIC does not
-/// wait for them, either.
+/// Copies use a stream of softverbs. They do not wait for work in streams of the program. A NIC
+/// does not wait for it either.
 struct CudaMemory; // defined in cuda_memory.cpp
 
 /// Returns the object for @p length bytes at the device address @p address. Returns null if this is

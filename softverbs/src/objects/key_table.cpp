@@ -99,7 +99,8 @@ Grant* KeyTable::find(std::uint32_t key) const noexcept {
 
 std::uint32_t KeyTable::next_key() noexcept {
     const std::uint32_t number = counter_++;
-    // All indices are used once before the first one is used again, usually with another variant.
+    // Each index is used once before any index is used again. The variant is then usually another
+    // one.
     const std::uint32_t variant = mix(number ^ secrets_[0]) >> (32U - variant_bits);
     return permute(number & name_mask) << variant_bits | variant;
 }

@@ -226,9 +226,9 @@ struct Requester {
     unsigned fetches_in_flight = 0;
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
-    /// Time at which the timer expires, by CLOCK_MONOTONIC in nanoseconds; 0: the timer is not set.
-    /// Then the requester retransmits after an RNR NAK (if waiting_for_receiver is set), or checks
-    /// for a timeout.
+    /// Time at which the timer expires, in nanoseconds of CLOCK_MONOTONIC, or 0 if the timer is not
+    /// set. When it expires, the requester checks for a timeout, or retransmits after an RNR NAK if
+    /// waiting_for_receiver is set.
     std::uint64_t deadline = 0;
     bool waiting_for_receiver = false;
     /// Whether a response has arrived since the timer was set.
@@ -348,8 +348,8 @@ struct Qp : ibv_qp_ex {
     bool last_receive_flushed = false; // IBV_EVENT_QP_LAST_WQE_REACHED was raised
 
     /// Only for IBV_QPT_XRC_RECV; see xrc_domain.hpp. ibv_create_qp_ex() and ibv_open_qp() return a
-    /// handle, and this member of the handle points to the target queue pair. The target receives
-    /// the messages; this member of it is null.
+    /// handle of a target queue pair, which receives the messages. In the handle, this member
+    /// points to the target queue pair. In the target queue pair, it is null.
     Qp* target = nullptr;
     /// The handles of a target queue pair.
     std::vector<Qp*> handles;
