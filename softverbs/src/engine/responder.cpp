@@ -63,10 +63,10 @@ bool InboundRequest::in_sequence() {
     // A packet is missing. The NAK makes the requester retransmit this message and all later ones.
     // Send one NAK per gap, because each NAK causes a retransmission.
     if (!std::exchange(responder_.gap_reported, true)) {
-        Outgoing nak_code = make_response(Kind::nak);
-        nak_code.header.psn = responder_.expected_psn;
-        nak_code.header.nak_code = NakCode::sequence_error;
-        send_response(nak_code);
+        Outgoing nak = make_response(Kind::nak);
+        nak.header.psn = responder_.expected_psn;
+        nak.header.nak_code = NakCode::sequence_error;
+        send_response(nak);
     }
     return false;
 }
