@@ -58,7 +58,7 @@ Installation find_installation() {
                                  ": the installation of softverbs is not complete");
     }
     // This process is linked with libibverbs, so the loader has found the library that other
-    // programs use without softverbs. It also searches LD_LIBRARY_PATH.
+    // programs use without softverbs. Like the loader, this considers LD_LIBRARY_PATH.
     const std::filesystem::path real = file_of(::dlsym(RTLD_DEFAULT, "ibv_get_sysfs_path"));
     if (real.empty()) {
         throw std::runtime_error("cannot find the real libibverbs.so.1: install rdma-core");

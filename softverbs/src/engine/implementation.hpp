@@ -93,7 +93,7 @@ struct Engine::Implementation : fabric::Handler {
     void on_room(fabric::Connection& to) override;
     void on_closed(fabric::Connection& connection) override;
     void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
-    /// Processes the packets within this process.
+    /// Processes packets that this process has sent to itself.
     void drain() {
         if (local_first != local_end && !draining) {
             drain_local();

@@ -102,8 +102,8 @@ struct GlobalRoute {
 }
 
 /// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or
-/// write in one packet. The data has the rest of the packet's length. Members of PacketHeader that
-/// do not exist here are 0.
+/// write in one packet. The rest of the packet is data. Members of PacketHeader that do not exist
+/// here are 0.
 struct ShortHeader {
     /// The bit form and the ibv_qp_type.
     std::uint8_t form_and_service;
@@ -118,7 +118,8 @@ struct ShortHeader {
     /// Only for writes. The headers of other packets end before this member.
     std::uint64_t remote_address;
 
-    /// A bit that marks a short header. It is 0 in all bytes of packet_magic.
+    /// This bit of the first byte marks a short header. In other packets, the first byte belongs to
+    /// packet_magic, in which the bit is 0.
     static constexpr std::uint8_t form = 0x80;
     /// The flags that are permitted in a short header.
     static constexpr std::uint8_t known_flags = PacketHeader::has_immediate |

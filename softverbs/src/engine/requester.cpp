@@ -72,7 +72,8 @@ void Engine::Implementation::run(Qp& qp) {
             requester.waiting_for_receiver) {
             return false;
         }
-        // In the state SQD, only send requests that were sent before, at least partly.
+        // In the state SQD, do not begin new requests. Only continue or retransmit requests of
+        // which packets were already sent.
         return qp.state() == IBV_QPS_RTS ||
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
@@ -122,7 +123,8 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // The members record and offered refer to the number of packets of the closed connection.
+    // These members contain packet numbers of the closed connection, which are not valid for a new
+    // one.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;

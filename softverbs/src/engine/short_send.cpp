@@ -146,7 +146,8 @@ bool Engine::Implementation::send_short(Qp& qp) {
 void Engine::Implementation::deliver_short(const ShortHeader& header,
                                            std::span<const std::byte> data, bool is_inline) {
     draining = true;
-    // If the data could overlap the memory of the receiver, copy it to a buffer first.
+    // Copy the data to a buffer first, unless it cannot overlap the memory of the receiver or is
+    // copied in a way that permits an overlap.
     const bool is_copied_once = is_inline || is_copied_at_once(data.size());
     if (!is_copied_once || !execute_short(nullptr, header, data)) {
         std::array<std::byte, longest_local> record; // NOLINT: written before it is read

@@ -277,7 +277,8 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // The handler may have rejected a request because of this connection. Deliver it again.
+    // If the handler has rejected a request because this connection had no room, deliver the
+    // request again, because has_room() now returns true.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {

@@ -61,8 +61,8 @@ class LocalNode final : public Node {
     Acceptor acceptor_;
     LinkContext context_;
     std::vector<std::unique_ptr<Link>> links_;
-    /// Index of the link at which the next call of progress() starts, so that all links get their
-    /// turn.
+    /// Index of the link at which the next call of progress() starts, so that each link is
+    /// sometimes the first.
     std::size_t first_ = 0;
 };
 

@@ -59,7 +59,8 @@ struct WriteGrant {
     /// Identifies the writer: its queue pair number and the number of the target queue pair. The
     /// fabric only compares this value with the argument of write_granted().
     std::uint64_t writer;
-    /// The rkey of the memory. The fabric only compares this value, too.
+    /// The rkey of the memory. The fabric only compares this value with the argument of
+    /// write_granted().
     std::uint64_t key;
     /// The remote address of the first byte in RDMA requests; the iova of a memory region.
     std::uint64_t first;

@@ -172,7 +172,7 @@ class RingProducer {
 
     RingMemory ring_;
     std::uint64_t tail_ = 0;
-    /// The head, as it was loaded last.
+    /// The value of the head when it was last loaded.
     std::uint64_t head_ = 0;
     /// The next offset at which the producer checks whether the ring is empty, so that the next
     /// record can be written at the start of the ring.

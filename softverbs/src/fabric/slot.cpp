@@ -54,7 +54,7 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
     }
     socklen_t length = 0;
     const sockaddr_un address = rendezvous_.address(slot, length);
-    // The socket file of a killed process may exist.
+    // A previous process in this slot that was killed has not removed its socket file.
     ::unlink(address.sun_path);
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!listener ||

@@ -432,7 +432,8 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // The handler may have rejected a request because of this connection. Deliver it again.
+        // If the handler has rejected a request because this connection had no room, deliver the
+        // request again, because has_room() now returns true.
         ++context_.deliveries;
         ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     }

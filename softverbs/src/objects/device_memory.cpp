@@ -89,7 +89,7 @@ int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t lengt
 
 void set_copy_functions(Dm& dm, const Device& device) {
     if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
-        // Invalid pointers that are not null, as in a provider that does not initialize them.
+        // Imitate a provider that does not initialize the pointers: they are not null, but invalid.
         dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
         dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
     } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {

@@ -28,8 +28,8 @@ struct DeviceMemory {
     std::size_t consumed = 0; // of the device's max_dm_size
     unsigned regions = 0;
     unsigned holders = 0;
-    /// Whether ibv_free_dm() was called. If other ibv_dm objects exist, they can only be
-    /// unimported.
+    /// Whether ibv_free_dm() was called. The memory stays valid until other ibv_dm objects for it
+    /// have been unimported, but it can no longer be registered or imported.
     bool freed = false;
 };
 

@@ -18,7 +18,7 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
     return gid.raw[0] == 0xff;
 }
 
-// The caller of these functions holds Process::lock.
+// The functions below expect that the caller holds Process::lock.
 
 /// Implements ibv_attach_mcast(). Does nothing if the queue pair is already attached. Returns 0,
 /// EOPNOTSUPP (the device does not support multicast), EINVAL (not a UD queue pair, multicast GID

@@ -180,7 +180,8 @@ class Ring {
     void free() noexcept { ++freed_; }
     /// Frees the slots of all completed requests before @p position.
     void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
-    /// Occupies @p count slots of a new ring with completed requests.
+    /// Sets a new ring to the state in which @p count requests were posted and completed, and their
+    /// slots have not been freed.
     void occupy(std::size_t count) noexcept { first_ = end_ = first_ + count; }
     /// Removes all requests and frees their slots.
     void clear() noexcept { first_ = freed_ = end_; }
