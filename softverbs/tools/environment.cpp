@@ -37,8 +37,8 @@ std::string joined(const std::string& first, const std::string& second) {
 }
 
 /// Returns a directory with a symbolic link libibverbs-real.so.1 to the real libibverbs. The
-/// directory of the front library already has such a link, but to the library of the build machine.
-/// Returns an empty string if that is the real library.
+/// directory of the front library already contains a link to the library of the build machine.
+/// Returns an empty string if this link refers to the real library on this machine, too.
 std::string directory_of_other_library(const Installation& installation) {
     std::error_code error;
     const auto expected =
@@ -46,13 +46,13 @@ std::string directory_of_other_library(const Installation& installation) {
     if (!error && expected == installation.real_library) {
         return {};
     }
-    const char* const meeting_place = softverbs_directory();
-    if (meeting_place == nullptr) {
+    const char* const rendezvous = softverbs_directory();
+    if (rendezvous == nullptr) {
         throw std::runtime_error("cannot create a directory for the link to " +
                                  installation.real_library.string());
     }
     const std::filesystem::path directory =
-        std::filesystem::path(meeting_place) / "libibverbs" /
+        std::filesystem::path(rendezvous) / "libibverbs" /
         std::to_string(std::hash<std::string>()(installation.real_library));
     std::filesystem::create_directories(directory);
     const auto link = directory / "libibverbs-real.so.1";

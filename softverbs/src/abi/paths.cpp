@@ -38,7 +38,7 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
-/// Redirects access(2) and stat(2) of /dev/infiniband/rdma_cm to /dev/null, because that is a
+/// Redirects access(2) and stat(2) of /dev/infiniband/rdma_cm to /dev/null, because /dev/null is a
 /// character device, too. open(2) calls cm::open_device() instead.
 bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);

@@ -28,7 +28,8 @@ namespace {
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// Returns the file to which descriptors refer in a child process if the parent has opened them.
+/// Returns the ChannelFile to which descriptors refer in a child process if the parent process has
+/// opened them.
 ChannelFile& orphans() noexcept {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a failure ends the process
     static auto* const one = new ChannelFile;

@@ -45,7 +45,8 @@ extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files
 /// Implements write(2) for /dev/infiniband/rdma_cm, which executes a command. GET_EVENT waits in
 /// read(2) and is therefore a cancellation point.
 [[nodiscard]] ssize_t write_command(int descriptor, const void* buffer, std::size_t size);
-/// Sets the result of fstat(2) to that of the device file. The kernel returns that of a socket.
+/// Changes the result of fstat(2) to that of the device file. The kernel has returned that of a
+/// socket, because the descriptor is a socket.
 void describe_device(struct stat& status) noexcept;
 
 /// Must be called before a descriptor is closed. If it is the last one of its file, the ids of the

@@ -36,9 +36,9 @@ class Registry {
 
     /// Binds an address and a port. If the port is 0, selects a free port and stores it in @p
     /// binding. Returns 0 or the errno that the kernel returns: EADDRINUSE (the address and port
-    /// are bound), EADDRNOTAVAIL (the port is bound and one of both addresses is unspecified, or no
-    /// port is free), EACCES (the port is privileged), EAGAIN (the file stays locked by another
-    /// process).
+    /// are bound), EADDRNOTAVAIL (the port is bound, and one of the two addresses is unspecified,
+    /// or no port is free), EACCES (the port is privileged), EAGAIN (the file stays locked by
+    /// another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
     /// Makes a binding listen. Returns 0 or the errno that the kernel returns: EADDRINUSE or
     /// EADDRNOTAVAIL (another id has bound the port, too, with RDMA_OPTION_ID_REUSEADDR), EAGAIN
@@ -49,8 +49,8 @@ class Registry {
     [[nodiscard]] std::optional<Peer> find(std::uint16_t port_space,
                                            const Address& destination) const;
 
-    /// Called in a child process after fork(2). Frees no binding, because they belong to the
-    /// parent.
+    /// Called in a child process after fork(2). Frees no bindings, because they belong to the
+    /// parent process.
     void abandon() noexcept;
     /// Frees all bindings of this process. Other threads may use the object at the same time.
     void release_all() noexcept;

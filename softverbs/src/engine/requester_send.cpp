@@ -73,7 +73,8 @@ Step OutboundRequest::local() {
     const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
                            : invalidate(qp_, request_.invalidate_rkey);
     if (!done) {
-        // The InfiniBand specification has one error for both, "memory management operation error".
+        // For a failed bind and a failed invalidation, the InfiniBand specification has the same
+        // error: "memory management operation error".
         return fail_in_turn(IBV_WC_MW_BIND_ERR);
     }
     request_.state = State::done;

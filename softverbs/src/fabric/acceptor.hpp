@@ -15,8 +15,8 @@ namespace softverbs::fabric {
 /// the first message of the client has been received.
 class Acceptor {
   public:
-    /// Callback for the first message of a client. To accept the client, it moves from @p socket.
-    /// If it does not, the connection is closed. It may throw std::bad_alloc.
+    /// Callback for the first message of a client. To accept the client, the callback takes
+    /// ownership of @p socket. Otherwise, the connection is closed. It may throw std::bad_alloc.
     using OnHello = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
 
     /// @param listener  a listening socket, which must outlive this object

@@ -322,7 +322,8 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     const timespec limit{.tv_sec = timeout_ns / second, .tv_nsec = timeout_ns % second};
     const int ready =
         ::ppoll(descriptors.data(), descriptors.size(), timeout_ns < 0 ? nullptr : &limit, nullptr);
-    // Only the sleeping thread drains this eventfd; another reader would swallow the wakeup.
+    // Only the sleeping thread reads this eventfd. If another thread read it, the sleeping thread
+    // could miss the wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
         eventfd_t count = 0;
         ::eventfd_read(wake_.get(), &count);
@@ -338,7 +339,7 @@ void LocalNode::drain_doorbell() noexcept {
     if (::eventfd_read(doorbell_.get(), &count) != 0 || !context_.armed) {
         return;
     }
-    // If another thread still sleeps, this read has swallowed its wakeup. Therefore request that
+    // If another thread still sleeps, this read may have taken its wakeup. Therefore request that
     // the next record rings the doorbell again.
     for (const auto& link : links_) {
         link->arm();

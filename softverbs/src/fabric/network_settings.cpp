@@ -25,7 +25,7 @@ namespace {
 
 std::vector<std::byte> read_secret(const std::string& path) {
     const std::string file_name = "the secret file " + path;
-    // O_NONBLOCK prevents that opening a FIFO blocks.
+    // With O_NONBLOCK, opening a FIFO does not block.
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file) {
         fail(errno, file_name + " cannot be opened");

@@ -18,8 +18,8 @@ namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
     if (::getrandom(bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
-        // Without random numbers, use the time. The cookie is not a secret: it is only unlikely
-        // that another process has the same bytes at the same address.
+        // Without random numbers, use the time. The cookie is not a secret. It is sufficient that
+        // another process probably has other bytes at the same address.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         static_assert(sizeof now <= cookie_bytes);

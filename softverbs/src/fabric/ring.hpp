@@ -133,8 +133,8 @@ class RingProducer {
 
   private:
     /// Beyond this offset, the producer writes the next record at the start of the ring if the ring
-    /// is empty. So if the consumer is fast, only the first pages of the ring are used. They need
-    /// less memory and stay in the CPU cache.
+    /// is empty. If the consumer is fast, only the first pages of the ring are used. This needs
+    /// less memory, and the pages stay in the CPU cache.
     static constexpr std::uint64_t first_return = std::uint64_t{32} * 1024;
     static constexpr std::uint64_t return_step = std::uint64_t{4} * 1024;
 

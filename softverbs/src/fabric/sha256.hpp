@@ -11,8 +11,9 @@ namespace softverbs::fabric {
 inline constexpr std::size_t digest_bytes = 32;
 using Digest = std::array<std::byte, digest_bytes>;
 
-/// SHA-256 (FIPS 180-4). A cryptography library would become a dependency of all programs that use
-/// softverbs, and AF_ALG sockets are not always available.
+/// SHA-256 (FIPS 180-4). softverbs has its own implementation, because a cryptography library would
+/// become a dependency of all programs that use softverbs, and AF_ALG sockets are not always
+/// available.
 class Sha256 {
   public:
     Sha256() noexcept;

@@ -38,7 +38,7 @@ int EventDescriptor::take() const {
 }
 
 void EventDescriptor::retract() const noexcept {
-    // RWF_NOWAIT prevents that this call blocks if another thread in take() reads the counter
+    // With RWF_NOWAIT, this call does not block if another thread in take() reads the counter
     // first. If the kernel does not support RWF_NOWAIT, the counter stays too high by one. A thread
     // that reads it then finds no event and waits again.
     std::uint64_t value = 0;

@@ -106,7 +106,7 @@ void complete(Srq& srq, const ibv_ops_wr& operation, ibv_wc_status status) {
 }
 
 /// Frees the slots of completed rendezvous requests at the start of the send queue. The program
-/// gets no completion for these requests that could free their slots.
+/// gets no completions for these requests, so their slots are not freed when it polls.
 void free_rendezvous_slots(Ring<SendRequest>& sends) noexcept {
     while (sends.occupied() > sends.size() &&
            (sends[sends.end() - sends.occupied()].flags & rendezvous_flag) != 0) {

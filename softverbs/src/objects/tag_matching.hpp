@@ -23,8 +23,8 @@ inline constexpr std::uint32_t max_tags = 127;
 inline constexpr std::uint32_t max_tag_operations = 16384;
 inline constexpr std::uint32_t max_tag_sge = 1;
 
-/// Number of send requests that are added to the capacity of a queue pair with such a shared
-/// receive queue. A rendezvous message needs two of them, for an RDMA read and a FIN message.
+/// Number of send requests that are added to the capacity of a queue pair whose shared receive
+/// queue matches tags. A rendezvous message needs two of them, for an RDMA read and a FIN message.
 inline constexpr std::uint32_t rendezvous_requests = 64;
 /// A bit in SendRequest::flags that marks the requests of a rendezvous. Programs cannot set it.
 inline constexpr unsigned rendezvous_flag = 1U << 31U;
