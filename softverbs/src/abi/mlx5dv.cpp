@@ -152,7 +152,7 @@ SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_conte
         return forward_mlx5(mlx5dv_open_device, "mlx5dv_open_device",
                             static_cast<ibv_context*>(nullptr), device, attr);
     }
-    // MLX5DV_CONTEXT_FLAGS_DEVX permits access to the firmware. Software devices have none.
+    // MLX5DV_CONTEXT_FLAGS_DEVX permits access to the firmware. Software devices have no firmware.
     if (!known->rules.is_mlx5 || (attr != nullptr && attr->flags != 0)) {
         return fail(EOPNOTSUPP);
     }
