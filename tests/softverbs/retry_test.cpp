@@ -155,7 +155,8 @@ TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     // The request at position 0 always requests an ACK, so the next one is the unsignaled one.
     ASSERT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 1)), 0);
     expect(a, 1, IBV_WC_SUCCESS);
-    Request silent = request(IBV_WR_RDMA_WRITE, 2);
+    // A request that is too long for the fast path within a process.
+    Request silent = request(IBV_WR_RDMA_WRITE, 2, 4096);
     silent.wr.send_flags = 0;
     ASSERT_EQ(post(a, silent), 0);
     const std::uint64_t sent = counters().sent;
@@ -167,6 +168,22 @@ TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     EXPECT_EQ(a.state(), IBV_QPS_RTS);
     ASSERT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 3)), 0);
     expect(a, 3, IBV_WC_SUCCESS);
+}
+
+TEST_F(Retry, SmallRequestsWithinAProcessNeedNoAckPacket) {
+    join();
+    const std::uint64_t sent = counters().sent;
+    const std::uint64_t retried = counters().retried;
+    constexpr std::uint64_t count = 40;
+    for (std::uint64_t id = 1; id <= count; ++id) {
+        Request each = request(IBV_WR_RDMA_WRITE, id);
+        each.wr.send_flags = id == count ? unsigned{IBV_SEND_SIGNALED} : 0U;
+        ASSERT_EQ(post(a, each), 0);
+    }
+    expect(a, count, IBV_WC_SUCCESS);
+    EXPECT_TRUE(is_empty(a.cq.get()));
+    EXPECT_EQ(counters().sent - sent, count);
+    EXPECT_EQ(counters().retried, retried);
 }
 
 /// Requests of all kinds, with small and with large messages.

@@ -103,7 +103,10 @@ void update_short_path(Qp& qp) noexcept {
     requester.port = device.port(qp.attributes.port_num);
     requester.short_path = (qp.type() == IBV_QPT_RC || qp.type() == IBV_QPT_UC) &&
                            requester.device >= 0 && requester.device != device_by_address &&
-                           requester.port != nullptr;
+                           requester.port != nullptr &&
+                           requester.port->attributes.max_msg_sz >= small_message;
+    requester.to_this_process =
+        requester.short_path && slot_of(qp.attributes.dest_qp_num) == process().engine.slot();
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 #include "fabric/node.hpp"
 #include "objects/mapping.hpp"
 #include "objects/memory.hpp"
+#include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
@@ -19,6 +20,27 @@ namespace softverbs {
 [[nodiscard]] inline bool is_plain(const Window& window) noexcept {
     return window.data != nullptr && !is_unmapped(window) &&
            (window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf);
+}
+
+/// Returns the address of the @p length bytes at @p address if the key permits the access and the
+/// memory is plain (see is_plain()) and pinned. Otherwise returns null; open_local() then returns
+/// the error, if there is one. @p length must not be 0.
+/// @param access  0 or IBV_ACCESS_LOCAL_WRITE
+[[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
+                                                 std::uint64_t length, std::uint32_t lkey,
+                                                 unsigned access) noexcept {
+    const Grant* const grant = process().keys.find(lkey);
+    if (grant == nullptr || grant->is_window || grant->revoked || grant->pd != &pd ||
+        address < grant->iova || length > grant->length ||
+        address - grant->iova > grant->length - length ||
+        (grant->access & (access | IBV_ACCESS_ON_DEMAND)) != access || grant->base == nullptr) {
+        return nullptr;
+    }
+    const Mr& region = *grant->mr;
+    if (region.cuda != nullptr || (region.mapping != nullptr && region.mapping->is_dmabuf)) {
+        return nullptr;
+    }
+    return grant->base + (address - grant->iova);
 }
 
 /// The memory of a scatter/gather list, used as one range of bytes. Valid while Process::lock is

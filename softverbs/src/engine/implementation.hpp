@@ -143,7 +143,11 @@ struct Engine::Implementation : fabric::Handler {
     /// cannot be used; OutboundRequest must then send the request.
     [[nodiscard]] bool send_short(Qp& qp);
     /// Delivers a request to a queue pair of this process.
-    void deliver_short(const ShortHeader& header, std::span<const std::byte> data, bool is_inline);
+    void deliver_short(Qp& qp, std::uint64_t position, ShortHeader& header,
+                       std::span<const std::byte> data);
+    /// Completes all requests up to this position. The responder has executed them, and no read or
+    /// atomic is in flight.
+    static void acknowledged(Qp& qp, std::uint64_t position);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
     /// Executes an RDMA write by writing directly to memory that the other process has granted.
     /// Returns false if this is not possible; a packet must then be sent.

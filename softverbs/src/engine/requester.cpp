@@ -78,9 +78,8 @@ void Engine::Implementation::run(Qp& qp) {
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
     };
-    const bool connected = qp.type() == IBV_QPT_RC || qp.type() == IBV_QPT_UC;
     while (may_send()) {
-        if (connected && send_short(qp)) {
+        if (requester.short_path && send_short(qp)) {
             if (qp.type() == IBV_QPT_UC) {
                 retire(qp);
             }

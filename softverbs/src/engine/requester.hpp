@@ -43,8 +43,8 @@ void retire(Qp& qp);
 /// them. Every 16th request requests one. If there is no later request, the timer requests an ACK.
 inline constexpr std::uint64_t ack_request_interval = 16;
 /// Returns whether the request at @p position must request an ACK.
-[[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position) {
-    const SendRequest& request = qp.sends[position];
+[[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,
+                                            const SendRequest& request) {
     if (qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0 || returns_data(request.opcode) ||
         position < qp.requester.resent_until || position % ack_request_interval == 0) {
         return true;

@@ -265,7 +265,7 @@ std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entr
     fill_header(packet);
     packet.header.offset = request_.offset;
     packet.header.payload = static_cast<std::uint32_t>(length);
-    if (qp_.is_reliable() && last && needs_ack_request(qp_, position_)) {
+    if (qp_.is_reliable() && last && needs_ack_request(qp_, position_, request_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
     }
@@ -306,7 +306,7 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     packet.set_segments(segments);
     // The responder copies the data from memory of this process. The request must not complete
     // before that, so it needs an ACK.
-    if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_)) {
+    if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_, request_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
     }

@@ -99,28 +99,37 @@ bool Engine::Implementation::receive_short_ack(fabric::Connection* from,
         return false; // the general path counts the direct copies that succeeded
     }
     ++process().counters.received;
-    std::uint64_t next = qp->sends.first();
-    if (!qp->signal_all) {
+    acknowledged(*qp, position);
+    run(*qp);
+    return true;
+}
+
+void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
+    Requester& requester = qp.requester;
+    requester.progressed = true;
+    requester.retries_left = qp.attributes.retry_cnt;
+    requester.rnr_retries_left = qp.attributes.rnr_retry;
+    std::uint64_t next = qp.sends.first();
+    if (!qp.signal_all) {
         // Complete unsignaled requests as retire() does.
-        for (; next <= position && next < qp->requester.next &&
-               qp->sends[next].state >= SendRequest::State::sent &&
-               (qp->sends[next].flags & IBV_SEND_SIGNALED) == 0;
-             ++next) {
-            qp->sends.pop();
+        for (; next <= position; ++next) {
+            const SendRequest& request = qp.sends[next];
+            if (next >= requester.next || request.state < SendRequest::State::sent ||
+                (request.flags & IBV_SEND_SIGNALED) != 0) {
+                break;
+            }
+            qp.sends.pop();
         }
     }
+    if (next > position) {
+        return;
+    }
     for (; next <= position; ++next) {
-        if (SendRequest& request = qp->sends[next]; in_flight(request)) {
+        if (SendRequest& request = qp.sends[next]; in_flight(request)) {
             request.state = SendRequest::State::done;
         }
     }
-    Requester& requester = qp->requester;
-    requester.progressed = true;
-    requester.retries_left = qp->attributes.retry_cnt;
-    requester.rnr_retries_left = qp->attributes.rnr_retry;
-    retire(*qp);
-    run(*qp);
-    return true;
+    retire(qp);
 }
 
 bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& header,
@@ -136,13 +145,12 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         if (request->entries == 0 || request->entry[0].length < data.size()) {
             return false;
         }
-        Window window{};
-        const ibv_sge used{request->entry[0].addr, static_cast<std::uint32_t>(data.size()),
-                           request->entry[0].lkey};
-        if (open_local(qp.receive_pd(), used, true, window) != Denied::no || !is_plain(window)) {
+        std::byte* const to = find_plain_bytes(qp.receive_pd(), request->entry[0].addr, data.size(),
+                                               request->entry[0].lkey, IBV_ACCESS_LOCAL_WRITE);
+        if (to == nullptr) {
             return false;
         }
-        copy_bytes(window.data, data.data(), data.size());
+        copy_bytes(to, data.data(), data.size());
     }
     const std::uint64_t wr_id = request->wr_id;
     consume_receive(qp);

@@ -64,14 +64,12 @@ bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const
         data = qp.inline_data(position);
         return true;
     }
-    const std::span<const ibv_sge> entries = qp.entries(position);
-    Window window{};
-    if (entries.size() != 1 || open_local(qp.pd(), entries.front(), false, window) != Denied::no ||
-        !is_plain(window)) {
+    if (request.entries != 1) {
         return false;
     }
-    data = window.data;
-    return true;
+    const ibv_sge& entry = *qp.entries_at(position);
+    data = find_plain_bytes(qp.pd(), entry.addr, entry.length, entry.lkey, 0);
+    return data != nullptr;
 }
 
 } // namespace
@@ -80,10 +78,8 @@ bool Engine::Implementation::send_short(Qp& qp) {
     Requester& requester = qp.requester;
     const std::uint64_t position = requester.next;
     SendRequest& request = qp.sends[position];
-    const Port* const port = requester.port;
     if (request.state != SendRequest::State::waiting || request.length > small_message ||
-        requester.device < 0 || port == nullptr || port->attributes.state != IBV_PORT_ACTIVE ||
-        request.length > port->attributes.max_msg_sz || requester.fetches_in_flight != 0 ||
+        requester.port->attributes.state != IBV_PORT_ACTIVE || requester.fetches_in_flight != 0 ||
         position < requester.resent_until || process().disturbs_packets() ||
         ((request.flags & IBV_SEND_FENCE) != 0 && requester.reads_in_flight != 0)) {
         return false;
@@ -107,9 +103,8 @@ bool Engine::Implementation::send_short(Qp& qp) {
         if (record == nullptr) {
             return false;
         }
-    } else if (requester.device == device_by_address ||
-               slot_of(qp.attributes.dest_qp_num) != slot || draining || local_first != local_end ||
-               size > longest_local) {
+    } else if (!requester.to_this_process || draining || local_first != local_end ||
+               requester.reads_in_flight != 0 || size > longest_local) {
         return false;
     }
     header.form_and_service =
@@ -121,45 +116,57 @@ bool Engine::Implementation::send_short(Qp& qp) {
     header.rkey = request.rkey;
     header.remote_address = request.remote_address;
     const bool reliable = qp.type() == IBV_QPT_RC;
-    if (reliable && needs_ack_request(qp, position)) {
-        header.flags |= PacketHeader::ack_request;
-        requester.ack_requested_until = position + 1;
-    }
     request.psn = header.psn;
     request.offset = request.length;
     request.state = reliable ? SendRequest::State::sent : SendRequest::State::done;
     requester.next_psn = (header.psn + 1) & psn_mask;
     ++requester.next;
     ++process().counters.sent;
-    if (to != nullptr) {
-        write_short_header(record, header);
-        copy_bytes(record + header_size, data, length);
-        to->commit(fabric::Lane::requests, size);
-        request.record = to->sent();
+    if (to == nullptr) {
+        request.record = 0;
+        deliver_short(qp, position, header, {data, length});
         return true;
     }
-    request.record = 0;
-    deliver_short(header, {data, length}, request.is_inline);
+    if (reliable && needs_ack_request(qp, position, request)) {
+        header.flags |= PacketHeader::ack_request;
+        requester.ack_requested_until = position + 1;
+    }
+    write_short_header(record, header);
+    copy_bytes(record + header_size, data, length);
+    to->commit(fabric::Lane::requests, size);
+    request.record = to->sent();
     return true;
 }
 
-void Engine::Implementation::deliver_short(const ShortHeader& header,
-                                           std::span<const std::byte> data, bool is_inline) {
+void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, ShortHeader& header,
+                                           std::span<const std::byte> data) {
+    SendRequest& request = qp.sends[position];
     draining = true;
     // Copy the data to a buffer first, unless it cannot overlap the memory of the receiver or is
     // copied in a way that permits an overlap.
-    const bool is_copied_once = is_inline || is_copied_at_once(data.size());
-    if (!is_copied_once || !execute_short(nullptr, header, data)) {
+    const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
+    bool executed = is_copied_once && execute_short(nullptr, header, data);
+    if (!executed) [[unlikely]] {
         std::array<std::byte, longest_local> record; // NOLINT: written before it is read
         const std::size_t header_size = ShortHeader::size(header.kind);
-        write_short_header(record.data(), header);
         copy_bytes(record.data() + header_size, data.data(), data.size());
         const std::span<const std::byte> whole(record.data(), header_size + data.size());
-        if (is_copied_once || !execute_short(nullptr, header, whole.subspan(header_size))) {
+        executed = !is_copied_once && execute_short(nullptr, header, whole.subspan(header_size));
+        if (!executed) {
+            if (qp.type() == IBV_QPT_RC && needs_ack_request(qp, position, request)) {
+                header.flags |= PacketHeader::ack_request;
+                qp.requester.ack_requested_until = position + 1;
+            }
+            write_short_header(record.data(), header);
             receive(nullptr, fabric::Lane::requests, whole);
         }
     }
     draining = false;
+    // If the receive completion queue has overrun, the queue pair may be in the error state and its
+    // requests may be flushed.
+    if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
+        acknowledged(qp, position);
+    }
 }
 
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,

@@ -61,9 +61,10 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
 void move_to(Cq& cq, std::size_t entries) {
     std::vector<Completion> ring(entries);
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
-        ring[i & (entries - 1)] = cq.ring[i & (cq.ring.size() - 1)];
+        ring[i & (entries - 1)] = cq.ring[i & cq.mask];
     }
     cq.ring = std::move(ring);
+    cq.mask = entries - 1;
 }
 
 std::uint64_t now(clockid_t clock) noexcept {
@@ -80,7 +81,7 @@ bool make_room(Cq& cq) {
         if (!cq.ignore_overrun) {
             return false;
         }
-        if (cq.ring[cq.taken & (cq.ring.size() - 1)].has_scatter) {
+        if (cq.ring[cq.taken & cq.mask].has_scatter) {
             cq.scatters.pop_front();
         }
         ++cq.taken;
@@ -121,6 +122,7 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     try {
         cq = std::make_unique<Cq>();
         cq->ring.resize(std::min(initial_entries, std::bit_ceil(std::size_t{attributes.cqe})));
+        cq->mask = cq->ring.size() - 1;
     } catch (const std::bad_alloc&) {
         return fail(ENOMEM);
     }
@@ -223,7 +225,7 @@ int request_notification(Cq& cq, bool solicited_only) {
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {
-        if (raises_event(cq, cq.ring[next & (cq.ring.size() - 1)])) {
+        if (raises_event(cq, cq.ring[next & cq.mask])) {
             notify(cq);
         }
     }
@@ -235,9 +237,8 @@ int take(Cq& cq, std::span<ibv_wc> out) noexcept {
         return -1;
     }
     const std::size_t count = std::min<std::size_t>(out.size(), cq.pushed - cq.taken);
-    const std::size_t mask = cq.ring.size() - 1;
     for (std::size_t i = 0; i < count; ++i) {
-        const Completion& completion = cq.ring[cq.taken++ & mask];
+        const Completion& completion = cq.ring[cq.taken++ & cq.mask];
         out[i] = completion.wc;
         if (completion.has_scatter) [[unlikely]] {
             take_scatter(cq);
@@ -255,7 +256,7 @@ Completion* begin_push_slowly(Cq& cq) {
         break_cq(cq);
         return nullptr;
     }
-    return &cq.ring[cq.pushed & (cq.ring.size() - 1)];
+    return &cq.ring[cq.pushed & cq.mask];
 }
 
 void end_push_slowly(Cq& cq, Completion& completion) {
@@ -325,7 +326,7 @@ void notify(Cq& cq) {
 }
 
 void forget(Cq& cq, std::uint32_t qp_number) {
-    const std::size_t mask = cq.ring.size() - 1;
+    const std::uint64_t mask = cq.mask;
     std::uint64_t kept = cq.taken;
     auto data = cq.scatters.begin();
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {

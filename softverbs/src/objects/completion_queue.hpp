@@ -72,6 +72,8 @@ struct Cq : ibv_cq_ex {
     /// not polled yet. The size is a power of two; the ring grows until it can contain cqe
     /// completions.
     std::vector<Completion> ring;
+    /// ring.size() - 1
+    std::uint64_t mask = 0;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
     /// The data to be copied for completions in the ring with has_scatter, in the order of the
@@ -149,9 +151,8 @@ void push(Cq& cq, const Completion& completion);
 /// must be set. Returns null if the queue has overrun, now or before. end_push() adds the entry.
 [[nodiscard]] inline Completion* begin_push(Cq& cq) {
     const std::uint64_t count = cq.pushed - cq.taken;
-    if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count != cq.ring.size())
-        [[likely]] {
-        return &cq.ring[cq.pushed & (cq.ring.size() - 1)];
+    if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count <= cq.mask) [[likely]] {
+        return &cq.ring[cq.pushed & cq.mask];
     }
     return begin_push_slowly(cq);
 }

@@ -19,7 +19,7 @@ int advance(Cq& cq) {
     if (cq.taken == cq.pushed) {
         return ENOENT;
     }
-    cq.current = cq.ring[cq.taken++ & (cq.ring.size() - 1)];
+    cq.current = cq.ring[cq.taken++ & cq.mask];
     if (cq.current.has_scatter) [[unlikely]] {
         take_scatter(cq);
     }

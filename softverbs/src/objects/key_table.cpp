@@ -7,12 +7,9 @@
 
 #include <new>
 
-#include "objects/memory.hpp"
-
 namespace softverbs {
 namespace {
 
-constexpr unsigned variant_bits = 8;
 constexpr unsigned half_bits = 12; // half the width of an entry's index
 constexpr std::uint32_t half_mask = (1U << half_bits) - 1;
 constexpr std::uint32_t name_mask = (1U << (2 * half_bits)) - 1;
@@ -26,7 +23,7 @@ std::uint32_t mix(std::uint32_t value) {
 
 } // namespace
 
-KeyTable::KeyTable() : entries_(64) {
+KeyTable::KeyTable() : entries_(64), mask_(entries_.size() - 1) {
     if (::getrandom(secrets_, sizeof secrets_, GRND_NONBLOCK) != sizeof secrets_) {
         // Without random numbers, the keys are predictable. This is acceptable, because keys detect
         // errors and do not protect against attackers.
@@ -67,7 +64,6 @@ std::uint32_t KeyTable::insert(Grant& grant) noexcept {
 }
 
 void KeyTable::erase(std::uint32_t key) noexcept {
-    const std::size_t mask = entries_.size() - 1;
     std::size_t hole = place(key >> variant_bits);
     if (entries_[hole].name == 0) {
         return;
@@ -75,9 +71,10 @@ void KeyTable::erase(std::uint32_t key) noexcept {
     --used_;
     // Close the gap: move each following entry to the gap, if the search for this entry would end
     // at the gap.
-    for (std::size_t next = (hole + 1) & mask; entries_[next].name != 0; next = (next + 1) & mask) {
-        const std::size_t home = entries_[next].name & mask;
-        if (((next - home) & mask) >= ((next - hole) & mask)) {
+    for (std::size_t next = (hole + 1) & mask_; entries_[next].name != 0;
+         next = (next + 1) & mask_) {
+        const std::size_t home = entries_[next].name & mask_;
+        if (((next - home) & mask_) >= ((next - hole) & mask_)) {
             entries_[hole] = entries_[next];
             hole = next;
         }
@@ -87,14 +84,6 @@ void KeyTable::erase(std::uint32_t key) noexcept {
 
 Grant* KeyTable::owner(std::uint32_t key) const noexcept {
     return entries_[place(key >> variant_bits)].grant;
-}
-
-Grant* KeyTable::find(std::uint32_t key) const noexcept {
-    // Most entries are at the first position of the search. A free entry has a null grant.
-    const std::uint32_t name = key >> variant_bits;
-    const Entry& first = entries_[name & (entries_.size() - 1)];
-    Grant* const grant = first.name == name ? first.grant : owner(key);
-    return grant != nullptr && grant->key == key ? grant : nullptr;
 }
 
 std::uint32_t KeyTable::next_key() noexcept {
@@ -118,10 +107,9 @@ std::uint32_t KeyTable::permute(std::uint32_t number) const noexcept {
 }
 
 std::size_t KeyTable::place(std::uint32_t name) const noexcept {
-    const std::size_t mask = entries_.size() - 1;
-    std::size_t index = name & mask;
+    std::size_t index = name & mask_;
     while (entries_[index].name != 0 && entries_[index].name != name) {
-        index = (index + 1) & mask;
+        index = (index + 1) & mask_;
     }
     return index;
 }
@@ -129,6 +117,7 @@ std::size_t KeyTable::place(std::uint32_t name) const noexcept {
 void KeyTable::grow() {
     std::vector<Entry> old(entries_.size() * 2);
     old.swap(entries_);
+    mask_ = entries_.size() - 1;
     for (const Entry& entry : old) {
         if (entry.name != 0) {
             entries_[place(entry.name)] = entry;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace softverbs {
+#include "objects/memory.hpp"
 
-struct Grant;
+namespace softverbs {
 
 /// The lkeys and rkeys of all memory regions and windows. Keys look random and differ between
 /// processes. A freed key is not reused soon, so that the use of a stale key is detected.
@@ -22,7 +22,13 @@ class KeyTable {
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
     /// Returns the grant with this key, or null.
-    [[nodiscard]] Grant* find(std::uint32_t key) const noexcept;
+    [[nodiscard]] Grant* find(std::uint32_t key) const noexcept {
+        // Most entries are at the first position of the search. A free entry has a null grant.
+        const std::uint32_t name = key >> variant_bits;
+        const Entry& first = entries_[name & mask_];
+        Grant* const grant = first.name == name ? first.grant : owner(key);
+        return grant != nullptr && grant->key == key ? grant : nullptr;
+    }
     /// Returns the grant whose key has the same index, even if the variant (the low 8 bits)
     /// differs. Returns null if there is none.
     [[nodiscard]] Grant* owner(std::uint32_t key) const noexcept;
@@ -36,6 +42,7 @@ class KeyTable {
     }
 
   private:
+    static constexpr unsigned variant_bits = 8;
     struct Entry {
         std::uint32_t name = 0; // 0: the entry is free
         Grant* grant = nullptr;
@@ -51,6 +58,8 @@ class KeyTable {
     /// entries are used. A name (the upper 24 bits of a key) is random, so it is its own hash
     /// value.
     std::vector<Entry> entries_;
+    /// entries_.size() - 1
+    std::size_t mask_;
     std::size_t used_ = 0;
     std::uint32_t counter_ = 0;
     std::uint32_t secrets_[4] = {};

@@ -135,31 +135,30 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
         datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
     if (!is_one_of(wanted.opcode, simple_opcodes) || (wanted.send_flags & ~known_flags) != 0 ||
         (qp.type() != IBV_QPT_RC && qp.type() != IBV_QPT_UC) || qp.sends.full() ||
-        wanted.num_sge < 1 ||
-        static_cast<std::uint32_t>(wanted.num_sge) > qp.init.cap.max_send_sge) {
+        static_cast<std::uint32_t>(wanted.num_sge) - 1 >= qp.init.cap.max_send_sge) {
         return false;
     }
     const std::uint64_t position = qp.sends.end();
     const bool is_inline = (wanted.send_flags & IBV_SEND_INLINE) != 0;
-    const auto count = static_cast<std::size_t>(wanted.num_sge);
     std::uint64_t length = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-        length += wanted.sg_list[i].length;
-    }
     if (!is_inline) {
-        if (count != 1) {
+        if (wanted.num_sge != 1) {
             return false;
         }
         *qp.entries_at(position) = wanted.sg_list[0];
-    } else if (length != 0) {
-        if (length > qp.init.cap.max_inline_data || qp.inline_bytes.empty()) {
-            return false;
-        }
-        std::byte* to = qp.inline_data(position);
-        for (std::size_t i = 0; i < count; ++i) {
-            const ibv_sge& entry = wanted.sg_list[i];
-            copy_bytes(to, reinterpret_cast<const std::byte*>(entry.addr), entry.length);
-            to += entry.length;
+        length = wanted.sg_list[0].length;
+    } else {
+        // If the data turns out to be too long, the bytes that were copied before have no effect.
+        const bool allocated = !qp.inline_bytes.empty();
+        const std::uint32_t room = allocated ? qp.init.cap.max_inline_data : 0;
+        std::byte* const to = allocated ? qp.inline_data(position) : nullptr;
+        const ibv_sge* const end = wanted.sg_list + wanted.num_sge;
+        for (const ibv_sge* entry = wanted.sg_list; entry != end; ++entry) {
+            if (entry->length > room - length) {
+                return false;
+            }
+            copy_bytes(to + length, reinterpret_cast<const std::byte*>(entry->addr), entry->length);
+            length += entry->length;
         }
     }
     const bool writes =

@@ -242,12 +242,15 @@ struct Requester {
     /// For a connected queue pair: index of the device that has the destination address, or -1.
     int device = -1;
     // The port of the queue pair's device, or null if it is not set. ibv_modify_qp() sets port,
-    // own_device and short_path, so that sending a small message does not need to find them.
+    // own_device, short_path and to_this_process, so that sending a small message does not need to
+    // find them.
     const Port* port = nullptr;
     /// Index of the device of the queue pair.
     unsigned own_device = 0;
     /// Whether the queue pair is RC or UC, its peer is on this host, and port is not null.
     bool short_path = false;
+    /// Whether short_path is set and the peer is a queue pair of this process.
+    bool to_this_process = false;
     /// The addresses of this host and of the peer's host. Zeros if the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;

@@ -145,7 +145,7 @@ void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes) {
 void forget_operations(Srq& srq) noexcept {
     Cq& cq = *srq.queue;
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
-        Completion& completion = cq.ring[i & (cq.ring.size() - 1)];
+        Completion& completion = cq.ring[i & cq.mask];
         if (completion.srq == &srq) {
             completion.srq = nullptr;
         }

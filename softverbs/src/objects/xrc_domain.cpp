@@ -113,7 +113,7 @@ void remove(Srq& srq) {
     // shared receive queue.
     Cq& cq = *srq.queue;
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
-        Completion& completion = cq.ring[i & (cq.ring.size() - 1)];
+        Completion& completion = cq.ring[i & cq.mask];
         if (completion.srq == &srq) {
             completion.qp = nullptr;
             completion.srq = nullptr;
