@@ -86,6 +86,34 @@ TEST_F(ControlTest, ResetsADevice) {
     EXPECT_EQ(errno, EIO);
 }
 
+TEST_F(ControlTest, FaultsOfAListChangePortsAndDevices) {
+    ASSERT_EQ(softverbs("fault", "port=flap:10ms*2,device:0=reset@300ms").exit_status, 0);
+    EXPECT_EQ(take_events(5),
+              (std::vector{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
+                           IBV_EVENT_PORT_ACTIVE, IBV_EVENT_DEVICE_FATAL}));
+}
+
+TEST_F(ControlTest, FaultsOfAListOccurAfterTheirDelay) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(softverbs_set_faults("port:0/1=down@100ms"), 0);
+    EXPECT_FALSE(is_readable(context->async_fd, 50));
+    EXPECT_EQ(take_events(1), std::vector{IBV_EVENT_PORT_ERR});
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(100));
+}
+
+TEST_F(ControlTest, ANewListCancelsTheFaultsOfTheOldOne) {
+    ASSERT_EQ(softverbs_set_faults("port=down@60ms,device=reset@60ms"), 0);
+    ASSERT_EQ(softverbs_set_faults("port=down@120ms"), 0);
+    softverbs_clear_faults();
+    EXPECT_FALSE(is_readable(context->async_fd, 200));
+}
+
+TEST_F(ControlTest, AFlapOfTheCommandPortContinuesWhenTheListIsReplaced) {
+    ASSERT_EQ(softverbs_flap_port(0, 1, 30, 1), 0);
+    ASSERT_EQ(softverbs_set_faults(""), 0);
+    EXPECT_EQ(take_events(2), (std::vector{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE}));
+}
+
 TEST_F(ControlTest, SlowsThePacketsOfAProcessDown) {
     // With a timeout of 1 second, nothing is retransmitted.
     restart([](ibv_qp_attr& attr) { attr.timeout = 18; });
@@ -99,6 +127,7 @@ TEST_F(ControlTest, SlowsThePacketsOfAProcessDown) {
 
 TEST_F(ControlTest, SaysWhatIsWrongWithACommand) {
     EXPECT_THAT(softverbs("fault", "reg_mr=NONSENSE").output, HasSubstr("is not a list such as"));
+    EXPECT_THAT(softverbs("fault", "port:3=down").output, HasSubstr("No such device"));
     EXPECT_THAT(softverbs("port", "sideways").output, HasSubstr("up, down or flap"));
     EXPECT_THAT(softverbs("port", "--device 7 down").output, HasSubstr("No such device"));
     EXPECT_THAT(softverbs("reset-device", "--device 9").output, HasSubstr("No such device"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <infiniband/verbs.h>
+#include <poll.h>
 #include <softverbs/softverbs.h>
 #include <stdlib.h>
 
@@ -43,7 +44,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"SOFTVERBS_LINK_LAYER", "token-ring", "infiniband or ethernet"},
                     Setting{"SOFTVERBS_FAULTS", "reg_mrr=ENOMEM", "reg_mr#3=ENOMEM"},
                     Setting{"SOFTVERBS_FAULTS", "reg_mr=ENOSUCH", "reg_mr#3=ENOMEM"},
-                    Setting{"SOFTVERBS_FAULTS", "packet#1=explode", "reg_mr#3=ENOMEM"}));
+                    Setting{"SOFTVERBS_FAULTS", "packet#1=explode", "reg_mr#3=ENOMEM"},
+                    Setting{"SOFTVERBS_FAULTS", "port:1=down", "devices and ports that exist"},
+                    Setting{"SOFTVERBS_FAULTS", "device=reset@soon", "reg_mr#3=ENOMEM"}));
 
 TEST(EnvironmentDeathTest, SaysHowManyDevicesOfWhichKindAndWhichCallsFail) {
     testing::FLAGS_gtest_death_test_style = "threadsafe";
@@ -60,6 +63,41 @@ TEST(EnvironmentDeathTest, SaysHowManyDevicesOfWhichKindAndWhichCallsFail) {
             ::_Exit(as_asked ? 7 : 1);
         },
         testing::ExitedWithCode(7), "");
+}
+
+/// Returns the type of the next asynchronous event; -1 if there is none within @p timeout_ms.
+int next_event(ibv_context* context, int timeout_ms) {
+    pollfd readable{context->async_fd, POLLIN, 0};
+    ibv_async_event event{};
+    if (::poll(&readable, 1, timeout_ms) != 1 || ibv_get_async_event(context, &event) != 0) {
+        return -1;
+    }
+    ibv_ack_async_event(&event);
+    return event.event_type;
+}
+
+/// Ends the process with status 7 if the faults occur after the first queue pair is created.
+[[noreturn]] void exit_after_faults() {
+    ::setenv("SOFTVERBS_FAULTS", "port=flap:20ms*1,device:0=reset@200ms,slow:1ms", 1);
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    ibv_context* const context = ibv_open_device(list[0]);
+    ibv_pd* const pd = ibv_alloc_pd(context);
+    ibv_cq* const cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
+    const bool early = next_event(context, 50) != -1;
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq;
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {1, 1, 1, 1, 0};
+    const ibv_qp* const qp = ibv_create_qp(pd, &init);
+    const bool occurred = next_event(context, 5000) == IBV_EVENT_PORT_ERR &&
+                          next_event(context, 5000) == IBV_EVENT_PORT_ACTIVE &&
+                          next_event(context, 5000) == IBV_EVENT_DEVICE_FATAL;
+    ::_Exit(!early && qp != nullptr && occurred ? 7 : 1);
+}
+
+TEST(EnvironmentDeathTest, FaultsOfPortsAndDevicesOccurAfterTheFirstQueuePairIsCreated) {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    EXPECT_EXIT(exit_after_faults(), testing::ExitedWithCode(7), "");
 }
 
 } // namespace

@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -25,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "control/text.hpp"
 #include "fabric/rendezvous.hpp"
 #include "fabric/unique_fd.hpp"
 
@@ -35,18 +35,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using fabric::UniqueFd;
 
-constexpr unsigned longest_period_ms = 60'000;
-constexpr unsigned most_flaps = 1'000'000;
 constexpr int command_timeout_ms = 1000;
 
-/// A flapping port. Its state changes at the time @p due, and then after each @p period, until
-/// changes_left is 0.
-struct Flap {
-    unsigned device;
-    std::uint8_t port;
-    std::chrono::milliseconds period;
+/// A fault of a port or a device. It changes the state @p changes_left more times; the next change
+/// is at the time @p due.
+struct Planned {
+    DeviceFault fault;
     unsigned changes_left;
     Clock::time_point due;
+    /// Whether plan() has planned it, not flap_port().
+    bool from_list;
 };
 
 /// State of the control thread. Its lock is not Process::lock, because executing a command takes
@@ -58,21 +56,13 @@ struct Control {
     UniqueFd listener;
     UniqueFd wake;
     std::string path;
-    std::vector<Flap> flaps;
+    std::vector<Planned> planned;
 };
 
 /// Never freed, because the control thread uses the object until the process ends.
 Control& control() {
     static auto* const the_one = new Control;
     return *the_one;
-}
-
-std::optional<unsigned> parse_number(std::string_view text) {
-    unsigned number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && end == text.data() + text.size() && !text.empty()
-               ? std::optional(number)
-               : std::nullopt;
 }
 
 std::string_view next_word(std::string_view& text) {
@@ -86,19 +76,6 @@ std::string result_text(int error, const char* what) {
     return error == 0 ? "ok" : std::string(what) + ": " + std::strerror(error);
 }
 
-/// Executes the command "port" with a state such as "flap:100ms*5".
-std::string execute_flap(unsigned device, std::uint8_t port, std::string_view text) {
-    text.remove_prefix(std::strlen("flap:"));
-    const std::size_t unit = text.find("ms*");
-    const auto period = parse_number(text.substr(0, unit));
-    const auto times =
-        unit == std::string_view::npos ? std::nullopt : parse_number(text.substr(unit + 3));
-    if (!period || !times) {
-        return "a flap has the form flap:<period>ms*<times>, such as flap:100ms*5";
-    }
-    return result_text(softverbs_flap_port(device, port, *period, *times), "flap");
-}
-
 std::string execute_port(std::string_view arguments) {
     const auto device = parse_number(next_word(arguments));
     const auto port = parse_number(next_word(arguments));
@@ -106,46 +83,68 @@ std::string execute_port(std::string_view arguments) {
         return "the port command needs a device number, a port number and a state: port 0 1 down";
     }
     const auto number = static_cast<std::uint8_t>(*port);
-    if (arguments == "up" || arguments == "down") {
-        const ibv_port_state state = arguments == "up" ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
-        return result_text(softverbs_set_port_state(*device, number, state), "port");
+    const auto change = parse_port_state(arguments);
+    if (!change) {
+        return "\"" + std::string(arguments) +
+               "\" is not a state of a port; use up, down or flap:<period>ms*<times>";
     }
-    if (arguments.starts_with("flap:")) {
-        return execute_flap(*device, number, arguments);
+    if (change->kind == DeviceFault::Kind::flap) {
+        return result_text(softverbs_flap_port(*device, number, change->period_ms, change->times),
+                           "flap");
     }
-    return "\"" + std::string(arguments) +
-           "\" is not a state of a port; use up, down or flap:<period>ms*<times>";
+    const bool up = change->kind == DeviceFault::Kind::port_up;
+    return result_text(
+        softverbs_set_port_state(*device, number, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN), "port");
 }
 
-void serve_flaps(Control& here) {
-    std::vector<Flap> due;
+/// Makes the next state change of a fault. The devices may have been removed since the fault was
+/// planned; then nothing changes.
+void change_state(const Planned& planned) {
+    const DeviceFault& fault = planned.fault;
+    ibv_port_state state = IBV_PORT_DOWN;
+    switch (fault.kind) {
+        case DeviceFault::Kind::reset:
+            softverbs_reset_device(fault.device);
+            return;
+        case DeviceFault::Kind::flap:
+            // The first change takes the port down. Before this change, changes_left is even.
+            state = planned.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+            break;
+        case DeviceFault::Kind::port_up:
+            state = IBV_PORT_ACTIVE;
+            break;
+        case DeviceFault::Kind::port_down:
+            break;
+    }
+    softverbs_set_port_state(fault.device, fault.port, state);
+}
+
+void serve_planned(Control& here) {
+    std::vector<Planned> due;
     {
         const std::scoped_lock lock(here.lock);
         const auto now = Clock::now();
-        for (Flap& flap : here.flaps) {
-            if (flap.due <= now && flap.changes_left != 0) {
-                due.push_back(flap);
-                --flap.changes_left;
-                flap.due += flap.period;
+        for (Planned& planned : here.planned) {
+            if (planned.due <= now && planned.changes_left != 0) {
+                due.push_back(planned);
+                --planned.changes_left;
+                planned.due += std::chrono::milliseconds(planned.fault.period_ms);
             }
         }
-        std::erase_if(here.flaps, [](const Flap& flap) { return flap.changes_left == 0; });
+        std::erase_if(here.planned,
+                      [](const Planned& planned) { return planned.changes_left == 0; });
     }
-    for (const Flap& flap : due) {
-        // The first change takes the port down. Before this change, changes_left is even.
-        const ibv_port_state state = flap.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
-        softverbs_set_port_state(flap.device, flap.port, state);
-    }
+    std::ranges::for_each(due, change_state);
 }
 
-/// Returns the time in milliseconds until the next state change of a flapping port, or -1 if no
-/// port is flapping.
-int time_to_next_flap(Control& here) {
+/// Returns the number of milliseconds until the next planned state change; a negative number if
+/// none is planned.
+int time_to_next_change(Control& here) {
     const std::scoped_lock lock(here.lock);
-    if (here.flaps.empty()) {
+    if (here.planned.empty()) {
         return -1;
     }
-    const auto next = std::ranges::min_element(here.flaps, {}, &Flap::due)->due;
+    const auto next = std::ranges::min_element(here.planned, {}, &Planned::due)->due;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
     return static_cast<int>(std::max<std::int64_t>(0, left.count()));
 }
@@ -175,9 +174,9 @@ void run(int listener, int wake) noexcept {
     Control& here = control();
     while (true) {
         std::array<pollfd, 2> descriptors{{{wake, POLLIN, 0}, {listener, POLLIN, 0}}};
-        const int ready = ::poll(descriptors.data(), descriptors.size(), time_to_next_flap(here));
+        const int ready = ::poll(descriptors.data(), descriptors.size(), time_to_next_change(here));
         try {
-            serve_flaps(here);
+            serve_planned(here);
             if (ready > 0 && descriptors[0].revents != 0) {
                 std::uint64_t count = 0;
                 static_cast<void>(::read(wake, &count, sizeof count));
@@ -288,14 +287,14 @@ void abandon() noexcept {
     here.started = false;
     here.listener.reset();
     here.wake.reset();
-    here.flaps.clear();
+    here.planned.clear();
     new (&here.lock) std::mutex; // a thread of the parent may have held it
 }
 
-int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned times) noexcept {
-    if (period_ms == 0 || period_ms > longest_period_ms || times == 0 || times > most_flaps) {
-        return EINVAL;
-    }
+namespace {
+
+/// Starts the control thread and adds faults to its plan. Returns 0, ENOMEM or EAGAIN.
+int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
     start();
     try {
         Control& here = control();
@@ -303,8 +302,13 @@ int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned t
         if (!here.started) {
             return EAGAIN;
         }
-        here.flaps.push_back(
-            {device, port, std::chrono::milliseconds(period_ms), 2 * times, Clock::now()});
+        here.planned.reserve(here.planned.size() + faults.size());
+        for (const DeviceFault& fault : faults) {
+            const unsigned changes = fault.kind == DeviceFault::Kind::flap ? 2 * fault.times : 1;
+            here.planned.push_back({fault, changes,
+                                    Clock::now() + std::chrono::milliseconds(fault.delay_ms),
+                                    from_list});
+        }
         const std::uint64_t one = 1;
         static_cast<void>(::write(here.wake.get(), &one, sizeof one));
         return 0;
@@ -313,11 +317,38 @@ int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned t
     }
 }
 
+} // namespace
+
+int flap_port(unsigned device, std::uint8_t port, unsigned period_ms, unsigned times) noexcept {
+    if (period_ms == 0 || period_ms > longest_period_ms || times == 0 || times > most_flaps) {
+        return EINVAL;
+    }
+    const DeviceFault fault{DeviceFault::Kind::flap, device, port, 0, period_ms, times};
+    return add(std::span(&fault, 1), false);
+}
+
+int plan(std::span<const DeviceFault> faults) noexcept {
+    return faults.empty() ? 0 : add(faults, true);
+}
+
+void cancel_plan() noexcept {
+    Control& here = control();
+    const std::scoped_lock lock(here.lock);
+    std::erase_if(here.planned, [](const Planned& planned) { return planned.from_list; });
+}
+
+void cancel_all() noexcept {
+    Control& here = control();
+    const std::scoped_lock lock(here.lock);
+    here.planned.clear();
+}
+
 std::string execute(std::string_view command) {
     const std::string_view verb = next_word(command);
     if (verb == "fault") {
-        return softverbs_set_faults(std::string(command).c_str()) == 0
-                   ? "ok"
+        const int error = softverbs_set_faults(std::string(command).c_str());
+        return error != EINVAL
+                   ? result_text(error, "fault")
                    : "\"" + std::string(command) +
                          "\" is not a list such as reg_mr#3=ENOMEM,packet#5=drop,slow:20ms";
     }

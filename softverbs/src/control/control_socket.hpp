@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+
+#include "control/device_faults.hpp"
 
 namespace softverbs::control {
 
@@ -23,6 +26,15 @@ void abandon() noexcept;
 /// created.
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
+
+/// Plans the faults of ports and devices of a list (SOFTVERBS_FAULTS, softverbs_set_faults()).
+/// Their delays begin now. Does not wait. Returns 0, ENOMEM, or EAGAIN if the thread cannot be
+/// created.
+[[nodiscard]] int plan(std::span<const DeviceFault> faults) noexcept;
+/// Cancels the faults of plan() that have not occurred. A port that is flapping keeps its state.
+void cancel_plan() noexcept;
+/// Cancels the faults of plan() and of flap_port().
+void cancel_all() noexcept;
 
 /// Executes a command and returns "ok" or an error text. The commands are "fault <list>", "port
 /// <device> <port> down|up|flap:<n>ms*<times>" and "reset-device <device>".

@@ -8,6 +8,7 @@
 
 #include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "control/control_socket.hpp"
 #include "control/profile.hpp"
 #include "control/settings.hpp"
 
@@ -80,6 +81,7 @@ int reset(const char* profile, unsigned count) {
     std::move(described.begin() + static_cast<std::ptrdiff_t>(kept), described.end(),
               std::back_inserter(devices));
     process().faults.clear();
+    control::cancel_all();
     process().engine.ports_changed();
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <new>
 #include <string_view>
+#include <vector>
 
 #include "abi/entry.hpp"
 #include "cm/manager.hpp"
@@ -88,9 +89,23 @@ SOFTVERBS_ENTRY int softverbs_set_disorder(const char* text) {
 }
 
 SOFTVERBS_ENTRY int softverbs_set_faults(const char* text) {
-    const Guard guard;
-    process().engine.withdraw_writes();
-    return process().faults.set(text != nullptr ? text : std::string_view());
+    try {
+        std::vector<DeviceFault> device_faults;
+        {
+            const Guard guard;
+            process().engine.withdraw_writes();
+            if (const int error = process().faults.set(text != nullptr ? text : std::string_view(),
+                                                       process().devices);
+                error != 0) {
+                return error;
+            }
+            device_faults = process().faults.take_device_faults();
+        }
+        control::cancel_plan();
+        return control::plan(device_faults);
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
 }
 
 SOFTVERBS_ENTRY unsigned softverbs_pending_faults() {
@@ -101,6 +116,7 @@ SOFTVERBS_ENTRY unsigned softverbs_pending_faults() {
 SOFTVERBS_ENTRY void softverbs_clear_faults() {
     const Guard guard;
     process().faults.clear();
+    control::cancel_plan();
 }
 
 SOFTVERBS_ENTRY int softverbs_revoke_mr(ibv_mr* mr) {

@@ -6,33 +6,16 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
+#include "control/text.hpp"
 #include "control/verbs_names.hpp"
+#include "objects/device.hpp"
 
 namespace softverbs {
 
 namespace {
-
-/// Removes the part of @p text up to the first @p separator, and returns this part without the
-/// separator. If there is no separator, removes and returns the whole text.
-std::string_view take_until(std::string_view& text, char separator) {
-    const std::size_t end = text.find(separator);
-    const std::string_view taken = text.substr(0, end);
-    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    return taken;
-}
-
-std::optional<unsigned> parse_number(std::string_view text) {
-    unsigned number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size()) {
-        return std::nullopt;
-    }
-    return number;
-}
 
 /// Returns the value of an errno macro such as "ENOMEM"; nullopt if the name is unknown.
 std::optional<int> parse_errno(std::string_view name) {
@@ -96,7 +79,7 @@ int Faults::slow_down(unsigned delay_ms) {
     return 0;
 }
 
-int Faults::set(std::string_view text) {
+int Faults::set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices) {
     Faults parsed;
     while (!text.empty()) {
         std::string_view value = take_until(text, ',');
@@ -109,10 +92,16 @@ int Faults::set(std::string_view text) {
             parsed.dmabufs_unmappable_ = true;
             continue;
         }
-        if (what.starts_with("slow:") && what.ends_with("ms") && value.empty()) {
-            what.remove_prefix(5);
-            what.remove_suffix(2);
-            const auto delay = parse_number(what);
+        if (const auto fault = parse_device_fault(what, value)) {
+            if (fault->device >= devices.size() ||
+                devices[fault->device]->port(fault->port) == nullptr) {
+                return ENODEV;
+            }
+            parsed.device_faults_.push_back(*fault);
+            continue;
+        }
+        if (constexpr std::string_view slow = "slow:"; what.starts_with(slow) && value.empty()) {
+            const auto delay = parse_milliseconds(what.substr(slow.size()));
             if (!delay || parsed.slow_down(*delay) != 0) {
                 return EINVAL;
             }

@@ -4,21 +4,35 @@
 #include <softverbs/softverbs.h>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "control/device_faults.hpp"
+
 namespace softverbs {
+
+struct Device;
 
 /// The planned faults that have not occurred yet. softverbs.h describes the kinds of faults.
 class Faults {
   public:
-    /// Implement softverbs_fail_call(), softverbs_fail_packet(), softverbs_set_faults() and
-    /// softverbs_slow_down(). They return 0 or EINVAL.
+    // These functions implement softverbs_fail_call(), softverbs_fail_packet(),
+    // softverbs_set_faults() and softverbs_slow_down(). They return 0 or EINVAL.
+
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-    int set(std::string_view text);
+    /// Returns also ENODEV, if the text has a fault of a device or port that does not
+    /// exist.
+    int set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices);
     int slow_down(unsigned delay_ms);
+    /// Returns the planned faults of ports and devices, and removes them from this object. The
+    /// caller plans them with control::plan().
+    [[nodiscard]] std::vector<DeviceFault> take_device_faults() {
+        return std::exchange(device_faults_, {});
+    }
     [[nodiscard]] unsigned pending() const;
     void clear();
 
@@ -57,6 +71,7 @@ class Faults {
 
     std::vector<Call> calls_;
     std::vector<Packet> packets_;
+    std::vector<DeviceFault> device_faults_;
     PacketFault current_{};
     bool dm_exhausted_ = false;
     bool dmabufs_unmappable_ = false;

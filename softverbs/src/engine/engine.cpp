@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -56,6 +57,11 @@ int Engine::start() {
         engine.slot = engine.node->slot();
         engine.thread = start_thread(engine);
         control::start();
+        if (const int error = control::plan(process().faults.take_device_faults()); error != 0) {
+            std::fprintf(stderr,
+                         "softverbs: the faults of ports and devices cannot be planned: %s\n",
+                         std::strerror(error));
+        }
         return 0;
     } catch (const std::system_error& error) {
         engine.node.reset();

@@ -57,9 +57,11 @@ Process* new_process() {
     made->network = settings.network;
     made->devices = describe_devices(settings);
     made->real_devices_hidden = settings.only;
-    if (made->faults.set(settings.faults) != 0) {
-        refuse_setting("SOFTVERBS_FAULTS", settings.faults,
-                       "a list such as reg_mr#3=ENOMEM,packet#5=drop,dm=exhausted");
+    if (made->faults.set(settings.faults, made->devices) != 0) {
+        refuse_setting(
+            "SOFTVERBS_FAULTS", settings.faults,
+            "a list such as reg_mr#3=ENOMEM,packet#5=drop,port=flap:100ms*5,dm=exhausted, with "
+            "devices and ports that exist");
     }
     if (made->disorder.set(settings.disorder) != 0) {
         refuse_setting("SOFTVERBS_DISORDER", settings.disorder,

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace softverbs {
+
+/// A state change of a port, or the reset of a device.
+struct DeviceFault {
+    enum class Kind : std::uint8_t { port_down, port_up, flap, reset };
+    Kind kind = Kind::reset;
+    unsigned device = 0;
+    std::uint8_t port = 1;
+    /// Time until the fault occurs.
+    unsigned delay_ms = 0;
+    /// Flaps only: duration of each state, and how often the port goes down.
+    unsigned period_ms = 0;
+    unsigned times = 0;
+};
+
+inline constexpr unsigned longest_delay_ms = 3'600'000;
+inline constexpr unsigned longest_period_ms = 60'000;
+inline constexpr unsigned most_flaps = 1'000'000;
+
+/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>". The device and the port in the
+/// result are those of a default DeviceFault. Returns nullopt if the text is another.
+[[nodiscard]] std::optional<DeviceFault> parse_port_state(std::string_view text);
+
+/// Parses "port[:<device>[/<port>]]=<state>[@<n>ms]" and "device[:<device>]=reset[@<n>ms]".
+/// @p what is the part before "=", @p value the part after it. Returns nullopt if the text is
+/// another.
+[[nodiscard]] std::optional<DeviceFault> parse_device_fault(std::string_view what,
+                                                            std::string_view value);
+
+} // namespace softverbs

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace softverbs {
+
+/// Removes the part of @p text up to the first @p separator, and returns this part without the
+/// separator. If there is no separator, removes and returns the whole text.
+inline std::string_view take_until(std::string_view& text, char separator) {
+    const std::size_t end = text.find(separator);
+    const std::string_view taken = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    return taken;
+}
+
+/// Returns the number that is the whole text; nullopt if the text is not a number.
+inline std::optional<unsigned> parse_number(std::string_view text) {
+    unsigned number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) {
+        return std::nullopt;
+    }
+    return number;
+}
+
+/// Returns the number in a text such as "20ms"; nullopt if the text is not one.
+inline std::optional<unsigned> parse_milliseconds(std::string_view text) {
+    constexpr std::string_view unit = "ms";
+    if (!text.ends_with(unit)) {
+        return std::nullopt;
+    }
+    text.remove_suffix(unit.size());
+    return parse_number(text);
+}
+
+} // namespace softverbs
