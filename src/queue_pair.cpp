@@ -8,6 +8,8 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
+#include "mlx5_queue_pair.hpp"
+
 namespace rdmabuf {
 
 int detail::DestroyQp::call(ibv_qp* qp) noexcept {
@@ -97,14 +99,26 @@ struct Created {
     bool extended;
 };
 
+/// Creates a queue pair with ibv_create_qp_ex(3), or with mlx5dv_create_qp(3) where a libmlx5 would
+/// otherwise copy small payloads by the CPU. Returns null and errno on failure.
+ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
+                      ibv_qp_init_attr_ex& attributes) {
+    ibv_context* const context = pd.context().native();
+    // libmlx5 does not have scatter-to-CQE for datagrams.
+    const bool is_connected = options.type != QueuePairType::unreliable_datagram;
+    errno = 0;
+    return is_connected && !options.scatter_to_cqe && detail::has_scatter_to_cqe(context->device)
+               ? detail::create_without_scatter_to_cqe(context, &attributes)
+               : ibv_create_qp_ex(context, &attributes);
+}
+
 Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
                const DeviceAttributes& device) {
     ibv_qp_init_attr_ex attributes = init_attributes(pd, options);
     if (options.extended != ExtendedInterface::off) {
         attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         attributes.send_ops_flags = extended_operations(options.type, device.atomics());
-        errno = 0;
-        ibv_qp* const qp = ibv_create_qp_ex(pd.context().native(), &attributes);
+        ibv_qp* const qp = create_native(pd, options, attributes);
         if (qp != nullptr) {
             return {qp, true};
         }
@@ -117,9 +131,8 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
     }
     // A failed attempt may have rounded the limits in place.
     attributes = init_attributes(pd, options);
-    errno = 0;
     ibv_qp* const qp = detail::check_pointer(
-        ibv_create_qp_ex(pd.context().native(), &attributes), "ibv_create_qp",
+        create_native(pd, options, attributes), "ibv_create_qp",
         [&](int) { return explain_create(device.native.orig_attr, options); });
     return {qp, false};
 }

@@ -38,19 +38,22 @@ VerbsExtensions find_extensions() {
     look_up(found.reg_mr_ex, RTLD_DEFAULT, "ibv_reg_mr_ex");
     look_up(found.alloc_dmah, RTLD_DEFAULT, "ibv_alloc_dmah");
     look_up(found.dealloc_dmah, RTLD_DEFAULT, "ibv_dealloc_dmah");
-    look_up(found.mlx5_reg_dmabuf_mr, RTLD_DEFAULT, "mlx5dv_reg_dmabuf_mr");
-    if (found.mlx5_reg_dmabuf_mr == nullptr) {
-        // libibverbs loads providers for itself alone. Never loaded from here: without a NIC that
-        // it drives it would be of no use. Never closed, since the function stays.
-        if (void* const provider = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
-            provider != nullptr) {
-            look_up(found.mlx5_reg_dmabuf_mr, provider, "mlx5dv_reg_dmabuf_mr");
-        }
-    }
+    found.mlx5_reg_dmabuf_mr = reinterpret_cast<decltype(found.mlx5_reg_dmabuf_mr)>(
+        find_mlx5_function("mlx5dv_reg_dmabuf_mr"));
     return found;
 }
 
 } // namespace
+
+void* find_mlx5_function(const char* name) noexcept {
+    if (void* const function = ::dlsym(RTLD_DEFAULT, name); function != nullptr) {
+        return function;
+    }
+    // libibverbs loads providers with RTLD_LOCAL. RTLD_NOLOAD: without a NIC of mlx5, libmlx5 is of
+    // no use. The library is not closed, because the function is used later.
+    void* const provider = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return provider != nullptr ? ::dlsym(provider, name) : nullptr;
+}
 
 const VerbsExtensions& verbs_extensions() {
     static const VerbsExtensions found = find_extensions();

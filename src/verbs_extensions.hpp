@@ -58,6 +58,10 @@ struct VerbsExtensions {
 };
 [[nodiscard]] const VerbsExtensions& verbs_extensions();
 
+/// Returns a function of the program or of libmlx5, if libibverbs has loaded libmlx5; null if there
+/// is none.
+[[nodiscard]] void* find_mlx5_function(const char* name) noexcept;
+
 /// Why mlx5dv_reg_dmabuf_mr cannot be called, and what to do.
 [[nodiscard]] Availability data_direct_function();
 

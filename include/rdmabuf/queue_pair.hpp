@@ -57,6 +57,13 @@ struct QueuePairOptions {
     /// Takes receives from here instead of a queue of its own.
     const SharedReceiveQueue* srq = nullptr;
     ExtendedInterface extended = ExtendedInterface::automatic;
+    /// Lets libmlx5 deliver small received data in the completion entry (scatter-to-CQE), which
+    /// saves the NIC a write. The CPU then copies up to 64 bytes to the address in the request
+    /// while the completion is polled: receives, and with signal_all also the results of reads and
+    /// atomics. Set it only if all these requests use host memory whose iova is its address. Other
+    /// memory, such as that of a GPU or of the NIC, would crash the program or corrupt memory.
+    /// Devices of other drivers ignore it. See mlx5dv_create_qp(3).
+    bool scatter_to_cqe = false;
 
     /// What peers may do through this queue pair, where the memory region allows it too. By default
     /// all that the device can.
