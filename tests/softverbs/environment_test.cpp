@@ -37,7 +37,8 @@ TEST_P(EnvironmentTest, EndsTheProgramWhenItSaysWhatCannotBe) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, EnvironmentTest,
-    testing::Values(Setting{"SOFTVERBS_PROFILE", "mlx6", "default, mlx5, efa, rxe, old-kernel"},
+    testing::Values(Setting{"SOFTVERBS_PROFILE", "mlx6",
+                            "default, mlx5, efa, bnxt, irdma, rxe, old-kernel"},
                     Setting{"SOFTVERBS_DEVICES", "0", "a number from 1 to 8"},
                     Setting{"SOFTVERBS_DEVICES", "9", "a number from 1 to 8"},
                     Setting{"SOFTVERBS_DEVICES", "2x", "a number from 1 to 8"},

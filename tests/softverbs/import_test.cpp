@@ -207,7 +207,8 @@ TEST(InAnotherProcess, DISABLED_ImportsADescriptor) {
 }
 
 TEST(VendorId, IsSetInEveryProfile) {
-    for (const char* const profile : {"default", "mlx5", "efa", "rxe", "old-kernel", "small-mr"}) {
+    for (const char* const profile :
+         {"default", "mlx5", "efa", "bnxt", "irdma", "rxe", "old-kernel", "small-mr"}) {
         ASSERT_EQ(softverbs_reset(profile, 0), 0);
         ibv_device_attr_ex attributes{};
         ASSERT_EQ(softverbs_get_device_attr(0, &attributes), 0);

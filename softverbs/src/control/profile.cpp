@@ -176,7 +176,30 @@ void without_on_demand(Device& device) {
     device.attributes.odp_caps = {};
 }
 
-// The functions of the profiles. mlx5, efa and rxe imitate the Linux drivers of these names.
+void without_tag_matching(Device& device) {
+    device.attributes.tm_caps = {};
+}
+
+void without_multicast(Device& device) {
+    ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.max_mcast_grp = basic.max_mcast_qp_attach = basic.max_total_mcast_qp_attach = 0;
+}
+
+void set_capabilities(Device& device, unsigned flags) {
+    device.attributes.orig_attr.device_cap_flags = flags;
+    device.attributes.device_cap_flags_ex = flags;
+}
+
+/// Sets the limits of RDMA reads and atomics in flight.
+void set_read_limits(Device& device, int responder, int requester) {
+    ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.max_qp_rd_atom = responder;
+    basic.max_qp_init_rd_atom = requester;
+    basic.max_res_rd_atom = basic.max_qp * responder;
+}
+
+// The functions of the profiles. mlx5, efa, bnxt, irdma and rxe imitate the Linux drivers of these
+// names (bnxt: bnxt_re) and the providers of rdma-core.
 
 void as_default(Device& device) {
     static_cast<void>(device);
@@ -202,7 +225,7 @@ void as_mlx5(Device& device) {
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
 void as_efa(Device& device) {
-    device.attributes.tm_caps = {};
+    without_tag_matching(device);
     // EFA pins registered memory. It supports RDMA reads and writes, but no atomics.
     without_on_demand(device);
     without_xrc(device);
@@ -216,8 +239,73 @@ void as_efa(Device& device) {
     device.attributes.orig_attr.vendor_id = 0x1d0f;
     device.attributes.orig_attr.vendor_part_id = 0xefa1;
 }
+void as_bnxt(Device& device) {
+    // A NetXtreme-E of generation P5 (BCM57508). The limits are those of bnxt_re_query_device() and
+    // bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re has no memory windows, no extended
+    // completion queues, and creates only RC and UD queue pairs (bnxt_re_check_qp_limits()).
+    without_tag_matching(device);
+    without_on_demand(device);
+    without_xrc(device);
+    without_multicast(device);
+    without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_MW | SOFTVERBS_FEATURE_CREATE_CQ_EX);
+    set_capabilities(device, IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_RC_RNR_NAK_GEN |
+                                 IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_SYS_IMAGE_GUID |
+                                 IBV_DEVICE_RESIZE_MAX_WR | IBV_DEVICE_PORT_ACTIVE_EVENT |
+                                 IBV_DEVICE_N_NOTIFY_CQ | IBV_DEVICE_MEM_WINDOW |
+                                 IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS);
+    set_read_limits(device, 126, 126);
+    device.attributes.packet_pacing_caps = {};
+    device.attributes.cq_mod_caps = {};
+    ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.max_sge = basic.max_sge_rd = basic.max_srq_sge = 6;
+    basic.max_mr_size = std::uint64_t{1} << 39U;
+    basic.max_cqe = 0xfffff;
+    basic.vendor_id = 0x14e4;
+    basic.vendor_part_id = 0x1750;
+    device.ports[0].attributes.max_msg_sz = 1U << 30U;
+    device.rules.atomic_write = false;
+    device.rules.max_inline = 96; // BNXT_RE_MAX_INLINE_SIZE
+    device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_UC};
+    device.rules.refused_qp_type_error = EINVAL;
+}
+void as_irdma(Device& device) {
+    // An Intel E810 (generation 2). The limits are those of irdma_query_device() and
+    // irdma_sc_dev_init() in the kernel driver. Shared receive queues and atomics exist since
+    // generation 3. libirdma creates only RC and UD queue pairs, and has no ibv_wr_*().
+    constexpr int quanta = 32768;
+    constexpr int reserved_quanta = 258;
+    constexpr int quanta_per_request = 8;
+    without_tag_matching(device);
+    without_on_demand(device);
+    without_xrc(device);
+    without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_CREATE_QP_EX);
+    set_capabilities(
+        device, IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_RC_RNR_NAK_GEN);
+    set_read_limits(device, 127, 255);
+    device.attributes.packet_pacing_caps = {};
+    device.attributes.cq_mod_caps = {};
+    ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.atomic_cap = IBV_ATOMIC_NONE;
+    basic.max_srq = basic.max_srq_wr = basic.max_srq_sge = 0;
+    basic.max_sge = basic.max_sge_rd = 13;
+    basic.max_qp_wr = (quanta - reserved_quanta) / quanta_per_request;
+    basic.max_cqe = 1'048'574;
+    basic.vendor_id = 0x8086;
+    basic.vendor_part_id = 0x1592;
+    device.ports[0].attributes.max_msg_sz = 0x7fffffff;
+    device.rules.atomic_write = false;
+    device.rules.max_inline = 101; // IRDMA_MAX_INLINE_DATA_SIZE
+    device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_UC};
+}
 void as_rxe(Device& device) {
-    device.attributes.tm_caps = {};
+    // The limits are those of rxe_param.h in the kernel driver.
+    without_tag_matching(device);
+    set_read_limits(device, 128, 128);
+    ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.max_cqe = 32767;
+    basic.max_mcast_qp_attach = 56;
+    basic.max_total_mcast_qp_attach = basic.max_mcast_grp * basic.max_mcast_qp_attach;
+    device.rules.max_inline = 512; // the size of RXE_MAX_SGE scatter/gather entries
     without_xrc(device);
     device.attributes.packet_pacing_caps = {};
     device.attributes.cq_mod_caps = {};
@@ -239,12 +327,16 @@ void as_small_mr(Device& device) {
 struct Profile {
     std::string_view name;
     void (*apply)(Device& device);
+    /// Whether the ports are always Ethernet (RoCE) ports.
+    bool only_ethernet = false;
 };
-constexpr std::array<Profile, 6> profiles{{
+constexpr std::array<Profile, 8> profiles{{
     {"default", as_default},
     {"mlx5", as_mlx5},
     {"efa", as_efa},
-    {"rxe", as_rxe},
+    {"bnxt", as_bnxt, true},
+    {"irdma", as_irdma, true},
+    {"rxe", as_rxe, true},
     {"old-kernel", as_old_kernel},
     {"small-mr", as_small_mr},
 }};
@@ -298,6 +390,7 @@ unsigned first_uverbs_number() {
 
 void describe(Device& device, unsigned index, std::string_view profile, bool ethernet,
               const fabric::HostAddress& address) {
+    const Profile& kind = *find(profile);
     const std::string number = std::to_string(index);
     std::snprintf(device.name, sizeof device.name, "soft%s", number.c_str());
     std::snprintf(device.dev_name, sizeof device.dev_name, "uverbs%u",
@@ -316,7 +409,7 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
         device.attributes.orig_attr.sys_image_guid = guid_of(address);
     }
     device.guid = device.attributes.orig_attr.node_guid;
-    device.ports = {make_port(index, device.guid, ethernet)};
+    device.ports = {make_port(index, device.guid, ethernet || kind.only_ethernet)};
     if (address) {
         // All GIDs of the device contain the host address, so that a program can use any GID to
         // reach other hosts.
@@ -326,7 +419,7 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     device.features = ~unsigned{SOFTVERBS_FEATURE_DM_COPY_GARBAGE};
     device.rules = {};
     device.dm_used = 0;
-    find(profile)->apply(device);
+    kind.apply(device);
 }
 
 } // namespace softverbs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
 
@@ -40,6 +41,12 @@ struct Rules {
     bool scatter_to_cqe = false;
     /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.
     bool atomic_write = true;
+    /// Types of queue pairs that the device does not have, as bits 1 << ibv_qp_type, and the errno
+    /// for creating one.
+    unsigned refused_qp_types = 0;
+    int refused_qp_type_error = EOPNOTSUPP;
+    /// Maximum ibv_qp_cap::max_inline_data of a queue pair.
+    std::uint32_t max_inline = 1024;
     /// The size of device memory is rounded up to a multiple of this number of bytes.
     std::size_t dm_granule = 64;
     /// An allocation of device memory uses a multiple of this number of bytes of max_dm_size.

@@ -59,7 +59,7 @@ int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes
     const int entries = std::min(limits.max_sge, static_cast<int>(max_sge));
     const bool receives = attributes.srq == nullptr;
     if (!within(cap.max_send_wr, limits.max_qp_wr) || !within(cap.max_send_sge, entries) ||
-        cap.max_inline_data > max_inline ||
+        cap.max_inline_data > device.rules.max_inline ||
         (receives &&
          (!within(cap.max_recv_wr, limits.max_qp_wr) || !within(cap.max_recv_sge, entries)))) {
         return EINVAL;
@@ -87,6 +87,10 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     }
     if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
         return EOPNOTSUPP;
+    }
+    if (static_cast<unsigned>(type) < 32 &&
+        (context.device->rules.refused_qp_types & 1U << static_cast<unsigned>(type)) != 0) {
+        return context.device->rules.refused_qp_type_error;
     }
     // As drivers do, return EOPNOTSUPP for types that are not supported, such as raw packet queue
     // pairs.

@@ -29,6 +29,9 @@ int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
     if ((attributes.comp_mask & ~known_comp_mask) != 0) {
         return EINVAL;
     }
+    if (device.max_srq == 0) {
+        return EOPNOTSUPP; // the provider has no create_srq
+    }
     const ibv_srq_type type = type_of(attributes);
     const bool has_xrc = (device.device_cap_flags & IBV_DEVICE_XRC) != 0;
     const bool has_tm = context.device->attributes.tm_caps.flags != 0;
