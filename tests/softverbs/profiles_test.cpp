@@ -114,6 +114,16 @@ TEST_F(ProfilesTest, BnxtRefusesWhatItsProviderDoesNotHave) {
     EXPECT_EQ(ibv_attach_mcast(datagrams.get(), &group, 0), EOPNOTSUPP);
 }
 
+TEST_F(ProfilesTest, EfaHasNoConnectedQueuePairs) {
+    use("efa");
+    const UniqueCq cq = make_cq(16);
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_DRIVER}) {
+        EXPECT_EQ(create(qp_attributes(type, cq.get())), EOPNOTSUPP);
+    }
+    EXPECT_EQ(create(qp_attributes(IBV_QPT_UD, cq.get())), 0);
+    EXPECT_EQ(create_srq(), EOPNOTSUPP);
+}
+
 TEST_F(ProfilesTest, IrdmaHasTheLimitsOfItsDriver) {
     use("irdma");
     const ibv_device_attr device = attributes();

@@ -236,6 +236,11 @@ void as_efa(Device& device) {
     device.attributes.cq_mod_caps = {};
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
     device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
+    // libefa has no shared receive queues. It creates UD queue pairs, and SRD queue pairs with
+    // efadv_create_qp_ex(), which softverbs does not have.
+    ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.max_srq = basic.max_srq_wr = basic.max_srq_sge = 0;
+    device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_RC} | 1U << unsigned{IBV_QPT_UC};
     device.attributes.orig_attr.vendor_id = 0x1d0f;
     device.attributes.orig_attr.vendor_part_id = 0xefa1;
 }
