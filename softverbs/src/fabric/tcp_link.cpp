@@ -176,7 +176,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // If output_ is not empty, a credit frame would have to wait, too.
+    // If output_ is not empty, a credit frame could not be sent now.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }

@@ -202,9 +202,9 @@ struct Shareable {
     std::uint32_t id;
     /// The descriptor of the memory. The mapping owns it.
     int fd;
-    /// Length of the whole memory in bytes.
+    /// Length of the mapping in bytes.
     std::size_t length;
-    /// Offset of the range in the memory in bytes.
+    /// Offset of the range in the mapping in bytes.
     std::uint64_t offset;
 };
 /// Stores in @p out how other processes can map the memory. Returns false if it is private memory,

@@ -321,7 +321,8 @@ int dereg_mr(Mr& mr) {
     Mapping* const mapping = mr.mapping;
     DeviceMemory* const device_memory = mr.device_memory;
     delete &mr;
-    // Both functions release Process::lock temporarily, so the region is freed before.
+    // The region is freed first, because release() and end_region() release Process::lock
+    // temporarily.
     release(mapping);
     if (device_memory != nullptr) {
         end_region(*device_memory);
