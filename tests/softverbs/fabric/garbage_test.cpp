@@ -206,7 +206,7 @@ TEST_F(GarbageTest, MemoryThatCouldRaiseSigbusIsRefused) {
         ASSERT_EQ(each.allocated ? ::fallocate(file.get(), 0, 0, each.size)
                                  : ::ftruncate(file.get(), each.size),
                   0);
-        // F_SEAL_SEAL prevents that further seals are added.
+        // With F_SEAL_SEAL, no further seals can be added.
         ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, each.seals), 0);
         const RawSocket socket(*peer.node);
         socket.say(impostor.hello, std::array{file.get(), impostor.doorbell.get()});
