@@ -61,7 +61,7 @@ void NetworkLink::shake_hands() {
 }
 
 void NetworkLink::send(std::span<const std::byte> bytes) {
-    output_.insert(output_.end(), bytes.begin(), bytes.end());
+    output_.append(bytes);
     if (state_ == State::open) {
         flush();
         watch();
@@ -69,9 +69,10 @@ void NetworkLink::send(std::span<const std::byte> bytes) {
 }
 
 void NetworkLink::flush() noexcept {
-    while (waiting() > 0) {
+    while (!output_.empty()) {
+        const auto bytes = output_.bytes();
         const ssize_t sent =
-            ::send(socket_.get(), output_.data() + sent_, waiting(), MSG_DONTWAIT | MSG_NOSIGNAL);
+            ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) {
             continue;
         }
@@ -80,10 +81,8 @@ void NetworkLink::flush() noexcept {
             // failure, so it is not handled here.
             return;
         }
-        sent_ += static_cast<std::size_t>(sent);
+        output_.remove(static_cast<std::size_t>(sent));
     }
-    output_.clear();
-    sent_ = 0;
 }
 
 void NetworkLink::receive() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/output_buffer.hpp"
 #include "fabric/tcp_handshake.hpp"
 #include "fabric/unique_fd.hpp"
 
@@ -49,7 +50,7 @@ class NetworkLink {
     /// Sends bytes, or queues them if the socket is full.
     void send(std::span<const std::byte> bytes);
     /// Returns the number of queued bytes.
-    [[nodiscard]] std::size_t waiting() const noexcept { return output_.size() - sent_; }
+    [[nodiscard]] std::size_t waiting() const noexcept { return output_.size(); }
     /// Continues the handshake, sends queued bytes, and receives bytes until the buffer is full.
     void service();
     /// Copies the next bytes.size() bytes of the receive buffer to @p bytes. Returns false if fewer
@@ -70,8 +71,7 @@ class NetworkLink {
     std::unique_ptr<fabric::TcpHandshake> handshake_;
     State state_ = State::handshake;
     bool connected_ = false;
-    std::vector<std::byte> output_;
-    std::size_t sent_ = 0;
+    fabric::OutputBuffer output_;
     std::vector<std::byte> input_;
     std::size_t taken_ = 0;
     bool end_of_input_ = false;

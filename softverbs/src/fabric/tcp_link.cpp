@@ -123,27 +123,27 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
     if (sent == total) {
         return true;
     }
-    // Store the rest of the frame. The size of output_ is limited by the flow-control windows.
+    // Store the rest of the frame. The flow-control windows limit the size of output_.
     try {
-        output_.reserve(output_.size() + total - sent);
+        for (const iovec& vector : std::span(vectors).first(count)) {
+            const std::size_t skipped = std::min(sent, vector.iov_len);
+            const auto* const bytes = static_cast<const std::byte*>(vector.iov_base);
+            output_.append({bytes + skipped, vector.iov_len - skipped});
+            sent -= skipped;
+        }
     } catch (const std::bad_alloc&) {
         hang_up();
         return false;
-    }
-    for (const iovec& vector : std::span(vectors).first(count)) {
-        const std::size_t skipped = std::min(sent, vector.iov_len);
-        const auto* const bytes = static_cast<const std::byte*>(vector.iov_base);
-        output_.insert(output_.end(), bytes + skipped, bytes + vector.iov_len);
-        sent -= skipped;
     }
     watch_room(true);
     return true;
 }
 
 void TcpLink::flush() noexcept {
-    while (output_sent_ < output_.size()) {
-        const ssize_t sent = ::send(socket_.get(), output_.data() + output_sent_,
-                                    output_.size() - output_sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    while (!output_.empty()) {
+        const auto bytes = output_.bytes();
+        const ssize_t sent =
+            ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) {
             continue;
         }
@@ -155,10 +155,8 @@ void TcpLink::flush() noexcept {
             hang_up();
             return;
         }
-        output_sent_ += static_cast<std::size_t>(sent);
+        output_.remove(static_cast<std::size_t>(sent));
     }
-    output_.clear();
-    output_sent_ = 0;
     watch_room(false);
 }
 
@@ -271,7 +269,14 @@ bool TcpLink::account(const FrameHeader& header) noexcept {
         outstanding_[lane] -= bytes;
         bytes_taken_[lane] = header.bytes_consumed[lane];
     }
-    return true;
+    if (header.kind == FrameKind::credit) {
+        return true;
+    }
+    // A sender that ignores the flow-control window would make held_ grow without limit.
+    const std::size_t at =
+        index(header.kind == FrameKind::request ? Lane::requests : Lane::responses);
+    bytes_received_[at] += frame_bytes(header.length);
+    return bytes_received_[at] - consumed_.bytes_consumed[at] <= window_bytes;
 }
 
 void TcpLink::consumed(Lane lane, std::size_t length) noexcept {
@@ -325,10 +330,13 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         report_room(handler);
     }
     unsigned done = deliver_held(handler, budget);
+    // Frames that are not delivered count, too. Otherwise a peer that sends only such frames could
+    // keep this function running.
+    unsigned frames = done;
     FrameHeader header;
     std::span<const std::byte> record;
     bool drained = false;
-    while (done < budget && state_ != State::over) {
+    while (frames < budget && state_ != State::over) {
         if (!next_frame(header, record)) {
             // After a failed send, the socket may still contain bytes that the other process sent
             // earlier.
@@ -338,6 +346,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
             }
             continue;
         }
+        ++frames;
         switch (header.kind) {
             case FrameKind::request:
                 done += deliver_request(handler, record) ? 1 : 0;
@@ -452,8 +461,12 @@ void TcpLink::shut_down() noexcept {
     ::shutdown(socket_.get(), SHUT_WR);
     // If close(2) is called while unread bytes exist, TCP sends a reset. The other host would then
     // discard data that its process has not read yet.
+    // The limit is needed because the other host may continue to send.
     std::array<std::byte, 4096> unread{};
-    while (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) > 0) {
+    for (std::size_t left = input_bytes; left > 0; left -= unread.size()) {
+        if (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) <= 0) {
+            return;
+        }
     }
 }
 

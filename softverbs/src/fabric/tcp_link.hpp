@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fabric/node.hpp"
+#include "fabric/output_buffer.hpp"
 #include "fabric/tcp_frame.hpp"
 #include "fabric/tcp_handshake.hpp"
 #include "fabric/unique_fd.hpp"
@@ -106,6 +107,8 @@ class TcpLink final : public Connection {
     [[nodiscard]] bool receive() noexcept;
     /// Parses the next frame in input_. Returns false if it is incomplete or invalid.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
+    /// Applies the counters of a frame header to the flow control. Returns false if the other
+    /// process has violated the flow control.
     [[nodiscard]] bool account(const FrameHeader& header) noexcept;
     /// Delivers a request to the handler. If the handler rejects it, or has rejected an earlier
     /// one, stores a copy in held_ and returns false.
@@ -121,9 +124,8 @@ class TcpLink final : public Connection {
     std::unique_ptr<TcpHandshake> handshake_;
     std::string failure_;
 
-    // Frames that the socket has not accepted yet.
-    std::vector<std::byte> output_;
-    std::size_t output_sent_ = 0;
+    /// Frames that the socket has not accepted yet.
+    OutputBuffer output_;
     bool watches_room_ = false;
     std::uint64_t requests_sent_ = 0;
     std::uint64_t requests_taken_ = 0;
@@ -145,6 +147,8 @@ class TcpLink final : public Connection {
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;
+    /// Per lane: number of frame bytes that were received, modulo 2^32.
+    std::array<std::uint32_t, lanes> bytes_received_{};
     FrameHeader consumed_;
     FrameHeader announced_;
 };

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace softverbs::fabric {
+
+/// Bytes that a stream socket has not accepted yet. Its memory is limited to about four times the
+/// maximum number of bytes that it has contained, even if it is never empty.
+class OutputBuffer {
+  public:
+    [[nodiscard]] bool empty() const noexcept { return begin_ == storage_.size(); }
+    [[nodiscard]] std::size_t size() const noexcept { return storage_.size() - begin_; }
+    /// Returns all bytes of the buffer. The next call of append() or remove() invalidates the span.
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+        return std::span(storage_).subspan(begin_);
+    }
+    /// Returns the size in bytes of the allocated memory.
+    [[nodiscard]] std::size_t capacity() const noexcept { return storage_.capacity(); }
+
+    /// Adds bytes at the end.
+    /// @throws std::bad_alloc
+    void append(std::span<const std::byte> bytes) {
+        storage_.insert(storage_.end(), bytes.begin(), bytes.end());
+    }
+    /// Removes the first @p count bytes, which the socket has accepted.
+    void remove(std::size_t count) noexcept {
+        begin_ += std::min(count, size());
+        // Each byte is moved at most once on average, because the removed part is the larger one.
+        if (begin_ > storage_.size() / 2) {
+            storage_.erase(storage_.begin(),
+                           storage_.begin() + static_cast<std::ptrdiff_t>(begin_));
+            begin_ = 0;
+        }
+    }
+
+  private:
+    std::vector<std::byte> storage_;
+    /// Number of bytes at the start of storage_ that were removed.
+    std::size_t begin_ = 0;
+};
+
+} // namespace softverbs::fabric
