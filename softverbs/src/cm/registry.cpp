@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cm/registry.hpp"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -13,8 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <string>
 #include <system_error>
+#include <utility>
 
 namespace softverbs::cm {
 
@@ -22,6 +22,9 @@ namespace {
 
 constexpr std::uint32_t max_records = 16384;
 constexpr std::uint64_t file_magic = 0x3176'7267'7262'6473;
+/// The name of the file. It contains the version of struct File, because processes with different
+/// versions of softverbs may use the same directory.
+constexpr const char* file_name = "ports-1";
 /// The default range of ephemeral ports in Linux (ip_local_port_range).
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t last_ephemeral = 60999;
@@ -83,8 +86,10 @@ class Registry::Lock {
             ::flock(fd_, LOCK_UN);
         }
     }
+    Lock(Lock&& other) noexcept : fd_(other.fd_), held_(std::exchange(other.held_, false)) {}
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
+    Lock& operator=(Lock&&) = delete;
     explicit operator bool() const noexcept { return held_; }
 
   private:
@@ -92,36 +97,54 @@ class Registry::Lock {
     bool held_ = false;
 };
 
-Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
-    const auto check = [](bool ok) {
-        if (!ok) {
-            throw std::system_error(
-                errno, std::system_category(),
-                "the file \"ports\" in the rendezvous directory of rdma_cm cannot be "
-                "opened, locked or mapped; set SOFTVERBS_DIR to another directory");
+Registry::Lock Registry::open() {
+    const fabric::Rendezvous& directory = exchange_.rendezvous();
+    const auto check = [&directory](int error) {
+        const bool full = error == ENOSPC || error == EDQUOT;
+        if (error != 0) {
+            throw std::system_error(error, std::system_category(),
+                                    "the file " + directory.path() + "/" + file_name +
+                                        " of rdma_cm " +
+                                        (full ? "needs " + std::to_string(sizeof(File) / 1024 + 1) +
+                                                    " KiB; free space there, or set"
+                                              : "cannot be opened, locked or mapped; set") +
+                                        " SOFTVERBS_DIR to another directory");
         }
     };
-    std::optional<Lock> lock;
-    struct stat status {};
-    do {
-        // Another process may remove the file at its end, before this process has locked it. If so,
-        // try again.
-        lock.reset();
-        fd_.reset(::openat(exchange.rendezvous().fd(), "ports",
-                           O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, S_IRUSR | S_IWUSR));
-        check(static_cast<bool>(fd_));
-        lock.emplace(fd_.get());
-        errno = EAGAIN;
-        check(static_cast<bool>(*lock));
-        check(::fstat(fd_.get(), &status) == 0);
-    } while (status.st_nlink == 0);
-    if (static_cast<std::size_t>(status.st_size) != sizeof(File)) {
-        check(::ftruncate(fd_.get(), 0) == 0 && ::ftruncate(fd_.get(), sizeof(File)) == 0);
+    const auto result = [](bool ok) { return ok ? 0 : errno; };
+    // Another process may remove the file before this process has locked it. If so, try again.
+    while (true) {
+        fd_.reset(::openat(directory.fd(), file_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                           S_IRUSR | S_IWUSR));
+        check(result(static_cast<bool>(fd_)));
+        Lock lock(fd_.get());
+        check(lock ? 0 : EAGAIN);
+        struct stat status {};
+        check(result(::fstat(fd_.get(), &status) == 0));
+        if (status.st_nlink == 0) {
+            continue;
+        }
+        if (status.st_size != 0 && static_cast<std::size_t>(status.st_size) != sizeof(File)) {
+            // Never truncate this file. Another process may have mapped it, and would get SIGBUS.
+            check(result(::unlinkat(directory.fd(), file_name, 0) == 0));
+            continue;
+        }
+        // Without allocated disk space, a write to the mapping of the file could raise SIGBUS.
+        if (const int error = ::posix_fallocate(fd_.get(), 0, sizeof(File)); error != 0) {
+            if (status.st_size == 0) {
+                ::unlinkat(directory.fd(), file_name, 0);
+            }
+            check(error);
+        }
+        mapping_ = fabric::Mapping(fd_.get(), sizeof(File), PROT_READ | PROT_WRITE);
+        check(result(static_cast<bool>(mapping_)));
+        return lock;
     }
-    void* const mapped =
-        ::mmap(nullptr, sizeof(File), PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-    check(mapped != MAP_FAILED);
-    file_ = static_cast<File*>(mapped);
+}
+
+Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
+    const Lock lock = open();
+    file_ = reinterpret_cast<File*>(mapping_.bytes());
     if (file_->magic != file_magic) {
         std::memset(static_cast<void*>(file_), 0, sizeof *file_);
         file_->magic = file_magic;
@@ -137,12 +160,6 @@ Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
     while (file_->used > 0 && file_->used <= max_records &&
            file_->records[file_->used - 1].owner == 0) {
         --file_->used;
-    }
-}
-
-Registry::~Registry() {
-    if (file_ != nullptr) {
-        ::munmap(file_, sizeof(File));
     }
 }
 
@@ -165,16 +182,9 @@ void Registry::remove_unused() const noexcept {
         return;
     }
     const fabric::Rendezvous& rendezvous = exchange_.rendezvous();
-    bool used = false;
-    if (DIR* const directory = ::opendir(rendezvous.path().c_str()); directory != nullptr) {
-        while (const dirent* const entry = ::readdir(directory)) {
-            used = used || std::string_view(entry->d_name).ends_with(".lock");
-        }
-        ::closedir(directory);
-    }
-    if (!used) {
-        ::unlinkat(rendezvous.fd(), "ports", 0);
-        ::rmdir(rendezvous.path().c_str());
+    if (!rendezvous.used()) {
+        ::unlinkat(rendezvous.fd(), file_name, 0);
+        rendezvous.remove_directory();
     }
     ::flock(fd_.get(), LOCK_UN);
 }

@@ -7,6 +7,7 @@
 
 #include "cm/address.hpp"
 #include "cm/local_exchange.hpp"
+#include "fabric/mapping.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::cm {
@@ -28,9 +29,9 @@ class Registry {
     using Index = std::uint32_t;
 
     /// @param exchange  the exchange, which must outlive this object
-    /// @throws std::system_error  if open(2) or mmap(2) fails
+    /// @throws std::system_error  if open(2), posix_fallocate(3) or mmap(2) fails
     explicit Registry(const LocalExchange& exchange);
-    ~Registry();
+    ~Registry() = default;
     Registry(const Registry&) = delete;
     Registry& operator=(const Registry&) = delete;
 
@@ -62,6 +63,8 @@ class Registry {
     struct File;
     class Lock;
 
+    /// Opens and locks the file. Allocates its disk space if it is new.
+    [[nodiscard]] Lock open();
     [[nodiscard]] bool valid(const Record& record) const;
     [[nodiscard]] int conflict(const Record& wanted, bool reuse) const;
     [[nodiscard]] bool port_used(std::uint16_t port_space, std::uint16_t port) const;
@@ -69,7 +72,8 @@ class Registry {
 
     const LocalExchange& exchange_;
     fabric::UniqueFd fd_;
-    File* file_ = nullptr;
+    fabric::Mapping mapping_;
+    File* file_ = nullptr; // in mapping_
 };
 
 /// Returns whether an id that is bound to @p bound receives connection requests to @p destination.

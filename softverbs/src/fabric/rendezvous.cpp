@@ -160,10 +160,39 @@ void Rendezvous::remove(unsigned slot) const noexcept {
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
+UniqueFd Rendezvous::reopen() const noexcept {
+    // A descriptor made by dup(2) would share the file offset of fd_.
+    return UniqueFd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+bool Rendezvous::used() const noexcept {
+    UniqueFd fd = reopen();
+    const std::unique_ptr<DIR, DirectoryCloser> directory(fd ? ::fdopendir(fd.get()) : nullptr);
+    if (!directory) {
+        return true;
+    }
+    static_cast<void>(fd.release());
+    errno = 0;
+    while (const dirent* const entry = ::readdir(directory.get())) {
+        if (std::string_view(entry->d_name).ends_with(".lock")) {
+            return true;
+        }
+    }
+    return errno != 0;
+}
+
+void Rendezvous::remove_directory() const noexcept {
+    struct stat named {};
+    struct stat opened {};
+    if (::stat(path_.c_str(), &named) == 0 && ::fstat(fd_.get(), &opened) == 0 &&
+        named.st_ino == opened.st_ino && named.st_dev == opened.st_dev) {
+        ::rmdir(path_.c_str());
+    }
+}
+
 void Rendezvous::sweep() const {
-    // Open the directory again, because a descriptor made by dup(2) would share its file offset.
-    UniqueFd fd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    const std::unique_ptr<DIR, DirectoryCloser> directory(::fdopendir(fd.get()));
+    UniqueFd fd = reopen();
+    const std::unique_ptr<DIR, DirectoryCloser> directory(fd ? ::fdopendir(fd.get()) : nullptr);
     if (!directory) {
         return;
     }

@@ -41,6 +41,13 @@ class Rendezvous {
     /// Removes the files of a slot. The caller must hold the lock of the slot.
     void remove(unsigned slot) const noexcept;
 
+    /// Returns whether a process may use the directory: it contains a lock file, or it cannot be
+    /// read.
+    [[nodiscard]] bool used() const noexcept;
+    /// Removes the directory if it is empty. Does nothing if the path no longer refers to this
+    /// directory, which is possible for a relative path after chdir(2).
+    void remove_directory() const noexcept;
+
     /// Closes the descriptor of the directory.
     void close() noexcept { fd_.reset(); }
 
@@ -48,6 +55,9 @@ class Rendezvous {
     void sweep() const;
 
   private:
+    /// A descriptor of the directory with a file offset of its own, for readdir(3).
+    [[nodiscard]] UniqueFd reopen() const noexcept;
+
     std::string path_;
     UniqueFd fd_;
 };

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The file in which processes of one machine register the ports that they have bound.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+
+#include "cm_fixture.hpp"
+
+namespace softverbs_test {
+namespace {
+
+constexpr std::uint16_t port = 7190;
+
+/// Runs @p body in a child process and returns its exit status, or -1 if a signal ended it.
+int run_in_child(const std::function<int()>& body) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        std::exit(body()); // NOLINT(concurrency-mt-unsafe): softverbs removes its files in exit(3)
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// Returns 0 if a new process can bind the port; otherwise, the errno.
+int error_of_bind_in_child() {
+    return run_in_child([] {
+        const Channel channel;
+        const UniqueId id = channel.make_id();
+        return bind_error(id.get(), "127.0.0.1", port);
+    });
+}
+
+/// A process that has bound the port, until the object is destroyed.
+class Owner {
+  public:
+    Owner() {
+        EXPECT_EQ(::pipe2(ready_.data(), O_CLOEXEC), 0);
+        EXPECT_EQ(::pipe2(end_.data(), O_CLOEXEC), 0);
+        process_ = ::fork();
+        if (process_ == 0) {
+            ::close(end_[1]);
+            int error = 0;
+            {
+                const Channel channel;
+                const UniqueId id = channel.make_id();
+                error = bind_error(id.get(), "127.0.0.1", port);
+                char byte = error == 0 ? 'y' : 'n';
+                static_cast<void>(::write(ready_[1], &byte, 1));
+                static_cast<void>(::read(end_[0], &byte, 1));
+            }
+            std::exit(error); // NOLINT(concurrency-mt-unsafe)
+        }
+        char byte = 0;
+        EXPECT_EQ(::read(ready_[0], &byte, 1), 1);
+        EXPECT_EQ(byte, 'y') << "the port cannot be bound";
+    }
+    ~Owner() {
+        for (const int fd : {end_[1], end_[0], ready_[0], ready_[1]}) {
+            ::close(fd);
+        }
+        int status = -1;
+        EXPECT_EQ(::waitpid(process_, &status, 0), process_);
+        EXPECT_EQ(status, 0);
+    }
+    Owner(const Owner&) = delete;
+    Owner& operator=(const Owner&) = delete;
+
+  private:
+    std::array<int, 2> ready_{};
+    std::array<int, 2> end_{};
+    pid_t process_ = 0;
+};
+
+class CmRegistry : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::string path = testing::TempDir() + "softverbs-registry-XXXXXX";
+        ASSERT_NE(::mkdtemp(path.data()), nullptr);
+        directory_ = path;
+        ::setenv("SOFTVERBS_DIR", path.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
+    }
+    void TearDown() override { std::filesystem::remove_all(directory_); }
+
+    std::filesystem::path directory_;
+};
+
+TEST_F(CmRegistry, SurvivesAProcessThatExitsAtItsLimitOfDescriptors) {
+    const Owner owner;
+    ASSERT_EQ(run_in_child([] {
+                  static const Channel* const channel = new Channel;
+                  const rlimit few{64, 64};
+                  if (channel->native() == nullptr || ::setrlimit(RLIMIT_NOFILE, &few) != 0) {
+                      return 1;
+                  }
+                  while (::open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0) {
+                  }
+                  return 0;
+              }),
+              0);
+    EXPECT_EQ(error_of_bind_in_child(), EADDRINUSE);
+}
+
+TEST_F(CmRegistry, SurvivesAProcessThatHasChangedItsDirectory) {
+    ASSERT_EQ(::chdir(directory_.c_str()), 0);
+    ::setenv("SOFTVERBS_DIR", "relative", 1); // NOLINT(concurrency-mt-unsafe)
+    {
+        const Owner owner;
+        ASSERT_EQ(run_in_child([] {
+                      static const Channel* const channel = new Channel;
+                      return channel->native() != nullptr && ::chdir("/") == 0 ? 0 : 1;
+                  }),
+                  0);
+        EXPECT_EQ(error_of_bind_in_child(), EADDRINUSE);
+    }
+    ASSERT_EQ(::chdir("/"), 0);
+}
+
+TEST_F(CmRegistry, InAFullDirectoryIsRefusedWithALine) {
+    const std::filesystem::path errors = directory_ / "errors";
+    std::ofstream{errors};
+    const std::filesystem::path full = directory_ / "full";
+    ASSERT_TRUE(std::filesystem::create_directory(full));
+    constexpr int no_mount = 77;
+    const int status = run_in_child([&] {
+        const int log = ::open(errors.c_str(), O_WRONLY | O_CLOEXEC);
+        if (::unshare(CLONE_NEWNS) != 0 ||
+            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+            ::mount("none", full.c_str(), "tmpfs", 0, "size=64k,mode=700") != 0) {
+            return no_mount;
+        }
+        ::dup2(log, STDERR_FILENO);
+        ::setenv("SOFTVERBS_DIR", full.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
+        errno = 0;
+        return rdma_create_event_channel() == nullptr ? errno : 0;
+    });
+    if (status == no_mount) {
+        GTEST_SKIP() << "this user cannot mount a small tmpfs";
+    }
+    EXPECT_EQ(status, ENOSPC);
+    std::ifstream file(errors);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_NE(text.find("KiB; free space there, or set SOFTVERBS_DIR"), std::string::npos) << text;
+}
+
+TEST_F(CmRegistry, OfAnotherSizeIsReplacedAndNotTruncated) {
+    // The name of the file contains the version of its format.
+    std::string name;
+    {
+        const Owner owner;
+        for (const auto& entry : std::filesystem::directory_iterator(directory_ / "cm")) {
+            const std::string found = entry.path().filename();
+            name = found.starts_with("ports") ? found : name;
+        }
+    }
+    ASSERT_FALSE(name.empty());
+    std::filesystem::create_directories(directory_ / "cm");
+    std::filesystem::permissions(directory_ / "cm", std::filesystem::perms::owner_all);
+    const std::string path = directory_ / "cm" / name;
+    constexpr off_t other_size = 12288;
+    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_GE(file, 0);
+    ASSERT_EQ(::ftruncate(file, other_size), 0);
+    {
+        const Owner owner;
+        EXPECT_EQ(error_of_bind_in_child(), EADDRINUSE);
+        struct stat status {};
+        ASSERT_EQ(::fstat(file, &status), 0);
+        EXPECT_EQ(status.st_size, other_size);
+        EXPECT_EQ(status.st_nlink, 0U);
+    }
+    EXPECT_EQ(::close(file), 0);
+}
+
+} // namespace
+} // namespace softverbs_test
