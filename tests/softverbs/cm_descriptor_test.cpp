@@ -65,6 +65,20 @@ int get_event(int fd, rdma_ucm_event_resp& response) {
     return command(fd, RDMA_USER_CM_CMD_GET_EVENT, body, sizeof response);
 }
 
+/// Starts a child by vfork(2) that calls @p action with the descriptor, and waits for its end. The
+/// child runs in the memory of this process, but has descriptors of its own.
+void run_in_vfork_child(void (*action)(int), int fd) {
+    // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork): posix_spawn(3) cannot call dup2(2)
+    const pid_t child = ::vfork();
+    if (child == 0) {
+        action(fd);
+        ::_exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+}
+
 bool readable(int fd) {
     pollfd poll{fd, POLLIN, 0};
     return ::poll(&poll, 1, 0) == 1;
@@ -231,6 +245,21 @@ TEST_F(CmDescriptor, OfAParentIsOfNoUseToAChild) {
     int status = -1;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
+    EXPECT_EQ(resolve(fd_, id), 0);
+    EXPECT_TRUE(readable(fd_));
+}
+
+TEST_F(CmDescriptor, StaysOpenIfAChildByVforkClosesItsOwn) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    static int null;
+    null = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    run_in_vfork_child([](int fd) { ::close(fd); }, fd_);
+    run_in_vfork_child([](int fd) { ::close_range(static_cast<unsigned>(fd), ~0U, 0); }, fd_);
+    run_in_vfork_child([](int fd) { ::dup2(null, fd); }, fd_);
+    run_in_vfork_child([](int fd) { ::dup2(fd, null); }, fd_);
+    EXPECT_EQ(::write(null, "x", 1), 1) << "a copy of the child is a device in its parent";
+    EXPECT_EQ(::close(null), 0);
     EXPECT_EQ(resolve(fd_, id), 0);
     EXPECT_TRUE(readable(fd_));
 }

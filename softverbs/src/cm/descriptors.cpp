@@ -70,8 +70,8 @@ bool is_device(int descriptor) {
         return false;
     }
     Manager* const there = existing_manager();
-    if (there == nullptr) {
-        return true; // a child by fork(2) with a descriptor of its parent
+    if (there == nullptr || !there->mine()) {
+        return true; // a child by fork(2) or vfork(2) with a descriptor of its parent
     }
     const std::scoped_lock guard(there->lock);
     ChannelFile* const file = entry(descriptor).load();
@@ -175,7 +175,13 @@ void describe_device(struct stat& status) noexcept {
 
 void closing(int descriptor) noexcept {
     const int saved_errno = errno;
-    if (Manager* const there = existing_manager(); there != nullptr && is_device(descriptor)) {
+    Manager* const there = existing_manager();
+    if (there != nullptr && !there->mine()) {
+        // A child by vfork(2) closes its own descriptor. The table and the file belong to its
+        // parent, in whose memory it runs.
+        return;
+    }
+    if (there != nullptr && is_device(descriptor)) {
         const std::scoped_lock guard(there->lock);
         if (ChannelFile* const unused = remove(descriptor); unused != nullptr) {
             there->close_file(*unused);
@@ -189,7 +195,7 @@ void closing(int descriptor) noexcept {
 void duplicated(int descriptor, int copy) noexcept {
     const int saved_errno = errno;
     Manager* const there = existing_manager();
-    if (there != nullptr && copy <= max_descriptor) {
+    if (there != nullptr && there->mine() && copy <= max_descriptor) {
         const std::scoped_lock guard(there->lock);
         if (ChannelFile* const file = file_of(descriptor); file != nullptr) {
             file->descriptors.push_back(copy);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <map>
@@ -36,6 +37,10 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     ~Manager() = delete; // Threads may use it until the process has ended.
 
     std::mutex lock;
+
+    /// Returns whether this process has created the object. Returns false in a child process by
+    /// vfork(2), which runs in the memory of its parent.
+    [[nodiscard]] bool mine() const noexcept { return owner_ == ::getpid(); }
 
     /// Opens a file with one descriptor, and stores it in @p file. Returns 0 or an errno.
     [[nodiscard]] int open_file(int flags, ChannelFile*& file);
@@ -140,6 +145,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::uint32_t next_communication_id_ = 1;
     /// Timeout exponent for a reply to a message: 4.096 µs * 2^response_timeout_.
     unsigned response_timeout_;
+    pid_t owner_ = ::getpid();
     std::thread thread_;
 };
 
