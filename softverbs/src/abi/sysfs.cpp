@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,7 @@ std::atomic<const std::string*> current_root{nullptr};
 /// not exist. Throws std::filesystem::filesystem_error or std::system_error.
 const std::string& root_of(const Tree& tree) {
     static std::mutex mutex;
+    static auto& roots = *new std::set<std::string>;
     const std::scoped_lock lock(mutex);
     const std::string name = hash_of(tree);
     const std::string* const known = current_root.load();
@@ -117,9 +119,9 @@ const std::string& root_of(const Tree& tree) {
             std::filesystem::remove_all(made);
         }
     }
-    auto* const made = new std::string(root);
-    current_root.store(made);
-    return *made;
+    const std::string& kept = *roots.insert(root).first;
+    current_root.store(&kept);
+    return kept;
 }
 
 /// Returns whether the path is in the generated tree. Otherwise, the kernel's file is used.
