@@ -201,14 +201,27 @@ std::optional<sockaddr_un> address_of(const std::string& path) {
     return address;
 }
 
+/// Returns whether the process that the name of a socket file contains exists. A process of another
+/// PID namespace is not found.
+bool owner_exists(const std::filesystem::path& socket) {
+    const std::string number = socket.stem();
+    pid_t pid = 0;
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), pid);
+    return error == std::errc() && pid > 0 && (::kill(pid, 0) == 0 || errno != ESRCH);
+}
+
 /// Removes the socket files in the rendezvous directory on which no process listens. They belonged
-/// to processes that were killed.
+/// to processes that were killed. A connection wakes the process that listens, so none is made to a
+/// process that exists.
 void remove_unused_sockets(const std::string& directory) {
     std::error_code error;
     for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
          entry.increment(error)) {
         const std::string path = entry->path();
-        const auto address = path.ends_with(".control") ? address_of(path) : std::nullopt;
+        if (!path.ends_with(".control") || owner_exists(path)) {
+            continue;
+        }
+        const auto address = address_of(path);
         const UniqueFd socket(
             address ? ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1);
         if (socket &&
