@@ -4,6 +4,11 @@
 if(RDMABUF_SANITIZE)
     add_compile_options(-fsanitize=${RDMABUF_SANITIZE} -fno-sanitize-recover=all
                         -fno-omit-frame-pointer)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        # The library declares the handles of vendors' drivers as types of its own, so the type of a
+        # driver's function and that of the pointer through which it is called differ in their names.
+        add_compile_options(-fno-sanitize=function)
+    endif()
     add_link_options(-fsanitize=${RDMABUF_SANITIZE})
 endif()
 

@@ -9,6 +9,8 @@ build_preset() {
     shift
     if command -v ccache >/dev/null; then
         export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+        # Without these, ccache keeps no result of a file that uses a precompiled header.
+        export CCACHE_SLOPPINESS=pch_defines,time_macros
         launchers=(-D CMAKE_C_COMPILER_LAUNCHER=ccache -D CMAKE_CXX_COMPILER_LAUNCHER=ccache)
     fi
     if (($# > 0)); then

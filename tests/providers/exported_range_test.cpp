@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,8 +9,6 @@
 #include <gmock/gmock.h>
 
 #include <rdmabuf/exported_range.hpp>
-
-#include "out_of_memory.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -84,37 +81,6 @@ TEST(ExportedRange, ReleasesTheOldRangeWhenAssigned) {
         EXPECT_EQ(range.length(), 2U);
     }
     EXPECT_THAT(released, ElementsAre(5, 6));
-}
-
-TEST(ExportedRange, ReleasesTheDescriptorWhenThereIsNoMemoryToHoldIt) {
-    std::vector<int> released;
-    released.reserve(1);
-    auto hook = note_in(released);
-    std::string name;
-    bool thrown = false;
-    try {
-        const OutOfMemory nothing_left;
-        const ExportedRange range(std::move(name), 5, std::move(hook), 0, 1, 0);
-    } catch (const std::bad_alloc&) {
-        thrown = true;
-    }
-    EXPECT_TRUE(thrown);
-    EXPECT_THAT(released, ElementsAre(5));
-}
-
-TEST(ExportedRange, ClosesTheDescriptorWhenThereIsNoMemoryToHoldIt) {
-    UniqueFd fd = some_descriptor();
-    const int number = fd.get();
-    std::string name;
-    bool thrown = false;
-    try {
-        const OutOfMemory nothing_left;
-        const ExportedRange range(std::move(name), std::move(fd), 0, 1, 0);
-    } catch (const std::bad_alloc&) {
-        thrown = true;
-    }
-    EXPECT_TRUE(thrown);
-    EXPECT_FALSE(is_open(number));
 }
 
 } // namespace

@@ -3,13 +3,11 @@
 // answers, and not what AMD's answers.
 #include <cerrno>
 #include <limits>
-#include <new>
 #include <tuple>
 #include <utility>
 
 #include <rdmabuf/resolver.hpp>
 
-#include "out_of_memory.hpp"
 #include "rocm_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -263,20 +261,6 @@ TEST_F(RocmRanges, GoBackToTheDriverWhateverFailsBehindTheExport) {
         EXPECT_EQ(error->error(), ERANGE) << far;
     }
     gone_back(6);
-}
-
-TEST_F(RocmRanges, GoBackToTheDriverWhereMemoryIsShort) {
-    const std::uint64_t address = make(FakeRocmKind::device);
-    const ExportedRange first = exporter_->export_range(address, 1);
-    bool refused = false;
-    try {
-        const OutOfMemory now;
-        (void)exporter_->export_range(address, 1);
-    } catch (const std::bad_alloc&) {
-        refused = true;
-    }
-    EXPECT_TRUE(refused);
-    EXPECT_EQ(fake_rocm_open_exports(), 1U);
 }
 
 TEST_F(RocmRanges, KeepHsaUntilTheyHaveGoneBack) {

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdarg>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -22,37 +21,7 @@
 #include <rdmabuf/resolver.hpp>
 
 #include "softverbs_fixture.hpp"
-
-namespace {
-
-/// What the library finds in the place of ibv_dm_export_dmabuf_fd; without a value the real one.
-std::optional<void*> instead;
-/// What the library's own calls of these fail with; otherwise 0.
-int mmap_error = 0;
-int fcntl_error = 0;
-
-} // namespace
-
-extern "C" {
-void* __real_dlvsym(void* handle, const char* name, const char* version);
-void* __wrap_dlvsym(void* handle, const char* name, const char* version) {
-    return instead ? *instead : __real_dlvsym(handle, name, version);
-}
-void* __real_mmap(void* hint, std::size_t size, int protection, int flags, int fd, off_t offset);
-void* __wrap_mmap(void* hint, std::size_t size, int protection, int flags, int fd, off_t offset) {
-    errno = mmap_error;
-    return mmap_error != 0 ? MAP_FAILED : __real_mmap(hint, size, protection, flags, fd, offset);
-}
-int __real_fcntl(int fd, int command, ...);
-int __wrap_fcntl(int fd, int command, ...) {
-    va_list arguments;
-    va_start(arguments, command);
-    void* const argument = va_arg(arguments, void*);
-    va_end(arguments);
-    errno = fcntl_error;
-    return fcntl_error != 0 ? -1 : __real_fcntl(fd, command, argument);
-}
-}
+#include "verbs_dm_calls.hpp"
 
 namespace rdmabuf::testing {
 namespace {
@@ -78,10 +47,7 @@ int export_too_much(ibv_dm* /*dm*/) {
 
 class VerbsDm : public SoftverbsTest {
   protected:
-    void TearDown() override {
-        instead.reset();
-        mmap_error = fcntl_error = 0;
-    }
+    void TearDown() override { calls = {}; }
     VerbsDm() {
         change_device([](ibv_device_attr_ex& device) { device.max_dm_size = 16 * page_size(); });
     }
@@ -263,7 +229,7 @@ TEST_F(VerbsDm, ABufferSurvivesItsExporterAndItsContext) {
 }
 
 TEST_F(VerbsDm, NeedsANewerLibibverbsWhereItHasNoExport) {
-    instead = nullptr;
+    calls.replaced = true;
     const Availability found = exporter().availability();
     EXPECT_FALSE(found);
     EXPECT_THAT(found.reason, HasSubstr("libibverbs has no ibv_dm_export_dmabuf_fd"));
@@ -314,7 +280,8 @@ TEST_F(VerbsDm, TellsWhyTheKernelDoesNotExport) {
 }
 
 TEST_F(VerbsDm, RefusesADmaBufInWhichItsPlaceIsNotKnown) {
-    instead = reinterpret_cast<void*>(&export_too_much);
+    calls.replaced = true;
+    calls.found = reinterpret_cast<void*>(&export_too_much);
     const std::string text = "a dma-buf of " + std::to_string(2 * page_size()) +
                              " bytes came for " + std::to_string(page_size()) + " bytes";
     EXPECT_THAT(refusal(1), fails_with(export_call, ENOTSUP, text));
@@ -347,20 +314,20 @@ TEST_F(VerbsDm, LeaksNothingWhicheverCallFails) {
         EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
     }
     const auto before = open_descriptors();
-    mmap_error = ENOMEM;
+    calls.mmap_error = ENOMEM;
     EXPECT_THAT(refusal(1),
                 fails_with("mmap", ENOMEM, "addresses for " + std::to_string(page_size())));
     const Availability found = exporter().availability();
     EXPECT_FALSE(found);
     EXPECT_THAT(found.reason, HasSubstr("could not be reserved"));
-    mmap_error = 0;
+    calls.mmap_error = 0;
     EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
     {
         const Buffer buffer = exporter().allocate(1);
-        fcntl_error = EMFILE;
+        calls.fcntl_error = EMFILE;
         EXPECT_THAT(error_of([&] { (void)exporter().export_range(buffer.address(), 1); }),
                     fails_with("fcntl", EMFILE, ""));
-        fcntl_error = 0;
+        calls.fcntl_error = 0;
     }
     EXPECT_EQ(softverbs_live(SOFTVERBS_DM), 0U);
     EXPECT_EQ(open_descriptors(), before);
