@@ -189,7 +189,7 @@ void Manager::abandon() noexcept {
         orphan(*file);
         file->signal_end.reset();
     }
-    thread_.detach(); // It does not exist in the child.
+    new (&thread_) std::thread; // The old one does not exist in the child, and cannot be detached.
 }
 
 // The thread of the manager
