@@ -16,6 +16,8 @@
 
 #include <gtest/gtest.h>
 
+#include "thread_sanitizer.hpp"
+
 namespace softverbs_test {
 namespace {
 
@@ -231,6 +233,9 @@ TEST_F(CmDescriptor, NumberOfAnotherFileIsNoDevice) {
 }
 
 TEST_F(CmDescriptor, OfAParentIsOfNoUseToAChild) {
+    if (thread_sanitizer) {
+        GTEST_SKIP() << "ThreadSanitizer does not permit a forked child to start threads";
+    }
     std::uint32_t id = 0;
     ASSERT_EQ(create_id(fd_, id), 0);
     const pid_t child = ::fork();

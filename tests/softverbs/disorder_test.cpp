@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "pair_test.hpp"
+#include "thread_sanitizer.hpp"
 #include "two_processes.hpp"
 
 namespace {
@@ -106,6 +107,10 @@ TEST_F(Disorder, ofQueuePairsKeepsTheOrderOfEach) {
 }
 
 TEST_F(Disorder, ofWritesHidesThemFromTheTargetForAWhile) {
+    if (softverbs_test::thread_sanitizer) {
+        GTEST_SKIP()
+            << "it reads memory while a write is in progress, which ThreadSanitizer reports";
+    }
     start_with("writes:3");
     unsigned hidden = 0;
     for (std::uint64_t i = 1; i <= rounds; ++i) {
