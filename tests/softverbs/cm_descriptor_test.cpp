@@ -9,7 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <thread>
@@ -204,6 +206,36 @@ TEST_F(CmDescriptor, CanBeCancelledWhileItWaits) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(::pthread_cancel(waiting.native_handle()), 0);
     waiting.join();
+}
+
+TEST_F(CmDescriptor, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNextOne) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    std::atomic<bool> received = false;
+    std::atomic<int> error = -1;
+    std::thread receiver([&] {
+        rdma_ucm_event_resp event{};
+        error = get_event(fd_, event);
+        received = true;
+        // This thread has work to do before it waits for the next event.
+        const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
+        while (std::chrono::steady_clock::now() < end) {
+        }
+        error = get_event(fd_, event); // no event arrives, and no error is due
+        received = false;
+    });
+    ASSERT_EQ(resolve(fd_, id), 0);
+    while (!received) {
+        std::this_thread::yield();
+    }
+    const int closed = fd_;
+    ASSERT_EQ(::close(closed), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(received) << std::strerror(error);
+    EXPECT_EQ(error, 0);
+    EXPECT_EQ(::pthread_cancel(receiver.native_handle()), 0);
+    receiver.join();
+    fd_ = ::open(device, O_RDWR | O_CLOEXEC);
 }
 
 TEST_F(CmDescriptor, WorksByACopyAndEndsItsIdsWithTheLastOne) {

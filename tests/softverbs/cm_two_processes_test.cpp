@@ -96,6 +96,7 @@ TEST_F(CmTwoProcesses, DeathOfThePeerEndsAConnection) {
     ASSERT_EQ(rdma_establish(id.get()), 0);
     server.kill();
     EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_DISCONNECTED);
+    ASSERT_EQ(rdma_disconnect(id.get()), 0);
     EXPECT_EQ(channel.next().type, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 }
 

@@ -22,6 +22,8 @@ struct ChannelFile {
     fabric::UniqueFd signal_end;
     /// The descriptors of the program for this file. dup(2) creates further ones.
     std::vector<int> descriptors;
+    /// The thread to which GET_EVENT has reported the latest event; 0: none.
+    pid_t event_thread = 0;
     dev_t device = 0;
     ino_t inode = 0;
     /// Number of queued events without a byte in the socket, because the socket was full.

@@ -3,6 +3,7 @@
 #include "cm/commands.hpp"
 
 #include <rdma/rdma_user_cm.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -354,6 +355,7 @@ int get_event(const Call& call) {
         call.file.push_front(event);
         return EFAULT;
     }
+    call.file.event_thread = ::gettid();
     ++event.owner->events_reported;
     if (event.multicast != nullptr) {
         ++event.multicast->events_reported;

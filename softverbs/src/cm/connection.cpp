@@ -14,6 +14,7 @@
 #include "cm/queue_pair_attributes.hpp"
 #include "cm/routes.hpp"
 #include "objects/process.hpp"
+#include "objects/unpolled_completions.hpp"
 
 namespace softverbs::cm {
 
@@ -35,6 +36,9 @@ constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
+/// Limit and interval of the wait in Manager::report_disconnect().
+constexpr std::uint64_t longest_disconnect_wait_ns = 200'000'000;
+constexpr std::uint64_t disconnect_check_interval_ns = 500'000;
 
 /// Converts a timeout exponent to nanoseconds: 4.096 µs * 2^exponent.
 constexpr std::uint64_t timeout_ns(unsigned exponent) noexcept {
@@ -95,14 +99,6 @@ Event rejected(std::uint8_t reason, const Message* message) {
         get_private_data(event.response.param.conn, *message, private_data::rej);
     }
     return event;
-}
-
-/// Processes packets that have arrived. On a network, acknowledgements arrive long before the
-/// messages of the connection manager. Without this call, the program could flush a request whose
-/// acknowledgement has arrived.
-void handle_arrived_packets() {
-    const Guard guard;
-    process().engine.progress();
 }
 
 } // namespace
@@ -170,6 +166,7 @@ int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_u
         return EINVAL;
     }
     id.state = State::connecting;
+    id.qp_num = parameters.qp_num;
     id.receive_psn = random_psn();
     id.responder_resources = parameters.responder_resources;
     id.initiator_depth = parameters.initiator_depth;
@@ -315,6 +312,7 @@ int Manager::accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parame
         return EINVAL;
     }
     id.uid = uid;
+    id.qp_num = parameters.qp_num;
     id.responder_resources = parameters.responder_resources;
     id.initiator_depth = parameters.initiator_depth;
     Message made = message(id, MessageType::rep);
@@ -374,6 +372,11 @@ int Manager::disconnect(Id& id) {
         set_deadline(id, attempts * timeout_ns(response_timeout_));
         send(id, message(id, MessageType::dreq));
     } else if (id.exchanged == Exchanged::dreq_received) {
+        if (id.disconnect_waits_until != 0) {
+            id.disconnect_waits_until = 0;
+            id.state = State::disconnected;
+            raise(id, EventType::disconnected);
+        }
         id.exchanged = Exchanged::timewait;
         set_deadline(id, timeout_ns(timewait_timeout));
         send(id, message(id, MessageType::drep));
@@ -540,9 +543,9 @@ void Manager::received_reject(Id& id, const Message& message) {
 
 void Manager::end_connection(Id& id, int status) {
     id.exchanged = Exchanged::timewait;
+    id.disconnect_waits_until = 0;
     set_deadline(id, timeout_ns(timewait_timeout));
     if (id.state == State::connecting) {
-        handle_arrived_packets();
         id.state = State::disconnected;
         raise(id, EventType::disconnected, status);
     }
@@ -554,9 +557,29 @@ void Manager::received_disconnect(Id& id) {
         end_connection(id, 0);
         return;
     }
-    handle_arrived_packets();
     clear_deadline(id);
     id.exchanged = Exchanged::dreq_received;
+    id.disconnect_waits_until = now_ns() + longest_disconnect_wait_ns;
+    report_disconnect(id);
+}
+
+/// Raises the event for a DREQ. On a NIC, the completions of all messages before the DREQ are in
+/// the completion queue long before the event. A thread that polls sees them first. Here, the
+/// threads of the program may not have run since then. Therefore the event waits until the program
+/// has polled these completions, but only for a limited time, because a program may wait for the
+/// event before it polls.
+void Manager::report_disconnect(Id& id) {
+    bool has_completions = false;
+    {
+        const Guard guard;
+        process().engine.handle_arrived();
+        has_completions = has_unpolled_completions(id.qp_num);
+    }
+    if (has_completions && now_ns() < id.disconnect_waits_until) {
+        set_deadline(id, disconnect_check_interval_ns);
+        return;
+    }
+    id.disconnect_waits_until = 0;
     id.state = State::disconnected;
     raise(id, EventType::disconnected);
 }
@@ -663,8 +686,10 @@ void Manager::lost(const Peer& peer) {
                 break;
             }
             case Exchanged::established:
+                // The host of the process disconnects when the process ends.
+                received_disconnect(id);
+                break;
             case Exchanged::dreq_sent:
-            case Exchanged::dreq_received:
                 end_connection(id, 0);
                 break;
             case Exchanged::sidr_req_sent:
@@ -698,6 +723,9 @@ void Manager::expired(Id& id) {
             break;
         case Exchanged::dreq_sent:
             end_connection(id, -ETIMEDOUT);
+            break;
+        case Exchanged::dreq_received:
+            report_disconnect(id);
             break;
         case Exchanged::timewait:
             id.exchanged = Exchanged::nothing;

@@ -9,12 +9,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
 #include <mutex>
 #include <new>
 
 #include "cm/commands.hpp"
 #include "cm/manager.hpp"
+#include "fabric/no_cancellation.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs::cm {
@@ -53,6 +58,41 @@ ChannelFile* remove(int descriptor) noexcept {
     }
     std::erase(file->descriptors, descriptor);
     return file->descriptors.empty() ? file : nullptr;
+}
+
+/// Returns whether a thread of this process is running or waits for a processor.
+bool is_running(pid_t thread) noexcept {
+    std::array<char, 48> path{};
+    std::snprintf(path.data(), path.size(), "/proc/self/task/%d/stat", static_cast<int>(thread));
+    const fabric::UniqueFd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+    std::array<char, 64> text{}; // "<pid> (<name of at most 15 characters>) <state>"
+    if (!file || ::read(file.get(), text.data(), text.size() - 1) <= 0) {
+        return false; // the thread has ended
+    }
+    const char* const end_of_name = std::strrchr(text.data(), ')');
+    return end_of_name != nullptr && end_of_name[1] == ' ' && end_of_name[2] == 'R';
+}
+
+/// Called before the last descriptor of a file is closed. A program may close its event channel
+/// when an event has arrived, although the thread that received the event is about to wait for the
+/// next one. With a NIC, the program first destroys a queue pair and memory regions, which takes
+/// milliseconds, and in this time that thread begins to wait. Here, these calls take microseconds.
+/// Therefore close(2) waits until that thread sleeps, but only for a limited time.
+void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>& lock) noexcept {
+    const fabric::NoCancellation here;
+    constexpr int attempts = 500;
+    constexpr timespec interval{0, 200'000};
+    const pid_t thread = file.event_thread;
+    const int descriptor = file.descriptors.front();
+    if (thread == 0 || thread == ::gettid() || file.descriptors.size() != 1 ||
+        (::fcntl(descriptor, F_GETFL) & O_NONBLOCK) != 0) {
+        return;
+    }
+    lock.unlock();
+    for (int attempt = 0; attempt < attempts && is_running(thread); ++attempt) {
+        ::nanosleep(&interval, nullptr);
+    }
+    lock.lock();
 }
 
 } // namespace
@@ -182,7 +222,10 @@ void closing(int descriptor) noexcept {
         return;
     }
     if (there != nullptr && is_device(descriptor)) {
-        const std::scoped_lock guard(there->lock);
+        std::unique_lock guard(there->lock);
+        if (const ChannelFile* const file = file_of(descriptor); file != nullptr) {
+            wait_for_event_thread(*file, guard);
+        }
         if (ChannelFile* const unused = remove(descriptor); unused != nullptr) {
             there->close_file(*unused);
         }

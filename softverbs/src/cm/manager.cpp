@@ -21,6 +21,7 @@
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
+#include "objects/exit_handler.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs::cm {
@@ -35,13 +36,6 @@ constexpr unsigned max_response_timeout = 31;
 constexpr std::uint64_t exchange_ready = 1;
 constexpr std::uint64_t network_ready = 2;
 constexpr std::uint64_t woken = 3; // larger values: a ChannelFile's address
-
-std::uint64_t now_ns() noexcept {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 unsigned response_timeout_from_environment() {
     const char* const text = ::secure_getenv("SOFTVERBS_CM_TIMEOUT");
@@ -88,6 +82,13 @@ void at_process_exit() {
 
 } // namespace
 
+std::uint64_t now_ns() noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 Manager* existing_manager() noexcept {
     return the_manager.load(std::memory_order_acquire);
 }
@@ -107,7 +108,7 @@ Manager* manager() {
             if (!registered) {
                 registered = true;
                 ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-                std::atexit(at_process_exit);
+                register_exit_handler<at_process_exit>();
             }
             return made;
         } catch (const std::system_error& error) {

@@ -82,7 +82,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for all ids that use the device.
     void device_removed(unsigned device);
 
-    /// Removes the files of this process. Called at process exit. Does not wait for a lock.
+    /// Removes the files of this process. Called at process exit. Waits at most 0.2 s for another
+    /// process that ends at the same time.
     void at_exit() noexcept;
     /// Closes the descriptors in a child process after fork(2). The child does not use the object
     /// afterwards.
@@ -124,6 +125,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void received_reply(Id& id, const Message& message);
     void received_reject(Id& id, const Message& message);
     void received_disconnect(Id& id);
+    void report_disconnect(Id& id);
     void received_sidr_reply(Id& id, const Message& message);
     void end_connection(Id& id, int status);
     void expired(Id& id);
@@ -148,6 +150,9 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     pid_t owner_ = ::getpid();
     std::thread thread_;
 };
+
+/// The current time of CLOCK_MONOTONIC, in nanoseconds.
+[[nodiscard]] std::uint64_t now_ns() noexcept;
 
 /// Returns the manager of this process. Creates it in the first call. On failure, returns null and
 /// sets errno.

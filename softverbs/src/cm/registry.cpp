@@ -177,9 +177,14 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // No other process can begin to use the file while it is locked.
-    if (::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0) {
-        return;
+    // No other process can begin to use the file while it is locked. Two processes
+    // that end at the same time must not both fail here, because then the file would remain.
+    constexpr int attempts = 200;
+    for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
+        if (attempt == attempts) {
+            return;
+        }
+        ::poll(nullptr, 0, 1);
     }
     const fabric::Rendezvous& rendezvous = exchange_.rendezvous();
     if (!rendezvous.used()) {

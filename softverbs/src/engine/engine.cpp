@@ -164,6 +164,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
 
 void Engine::flushed(Qp& qp) {
     withdraw_writes();
+    implementation_->acknowledge(qp);
     implementation_->forget(qp);
     qp.requester.next = qp.sends.end();
     qp.requester.reads_in_flight = qp.requester.fetches_in_flight = 0;
@@ -187,6 +188,9 @@ void Engine::Implementation::forget(Qp& qp) {
     }
     if (std::exchange(requester.waiting_for_receiver, false)) {
         --waiting_for_receivers;
+    }
+    if (std::exchange(qp.responder.ack_listed, false)) {
+        std::erase(ack_pending, &qp);
     }
     requester.deadline = 0;
     withdraw_requests(qp);
@@ -254,11 +258,13 @@ void Engine::abandon() {
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             qp->requester.connection = nullptr;
+            qp->responder.ack_listed = qp->responder.ack_pending = false;
         }
     }
     engine.peers.clear();
     engine.granted.clear();
     engine.delayed.clear();
+    engine.ack_pending.clear();
     engine.last_peer = nullptr;
     engine.agent_state = Implementation::Agent::awake;
 }
@@ -268,8 +274,10 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     if (engine.node == nullptr) {
         return;
     }
+    engine.acknowledge_all();
     engine.send_late_packets(0);
     engine.release_writes();
+    engine.wait_until_consumed(lock);
     engine.stopping = true;
     engine.node->wake();
     lock.unlock();
@@ -279,11 +287,13 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             qp->requester.connection = nullptr;
+            qp->responder.ack_listed = qp->responder.ack_pending = false;
         }
     }
     withdraw_writes();
     engine.peers.clear();
     engine.delayed.clear();
+    engine.ack_pending.clear();
     engine.stalled.clear();
     engine.last_peer = nullptr;
     engine.node.reset();

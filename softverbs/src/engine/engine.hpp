@@ -46,6 +46,13 @@ class Engine {
     /// Delays the event of a completion queue with moderation.
     /// @param period_ns  delay in nanoseconds; 0: cancels a delayed event
     void moderated(Cq& cq, std::uint64_t period_ns);
+    /// Processes the packets that have already arrived, so that a later event does not overtake
+    /// them.
+    void handle_arrived();
+    /// Must be called before the program moves a queue pair to RESET or ERR, or destroys it. A NIC
+    /// executes and acknowledges requests when they arrive. Therefore this function handles the
+    /// packets that have arrived, and acknowledges all executed requests.
+    void leaving(Qp& qp);
     /// Must be called after modify_qp() has changed the state from @p from.
     void state_changed(Qp& qp, ibv_qp_state from);
     /// Must be called after the send queue was flushed. Stops the timer of the queue pair.

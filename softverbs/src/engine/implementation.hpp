@@ -170,6 +170,28 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,
                                                   std::span<const std::byte> data);
 
+    // acknowledge.cpp: acknowledges executed requests that did not request an ACK.
+
+    /// Notes that the latest request of a reliable queue pair was executed and not acknowledged.
+    void defer_ack(Qp& qp, fabric::Connection* from) noexcept {
+        qp.responder.ack_pending = true;
+        qp.responder.ack_connection = from;
+        if (!qp.responder.ack_listed) [[unlikely]] {
+            list_ack(qp);
+        }
+    }
+    void list_ack(Qp& qp) noexcept;
+    /// Acknowledges the executed requests of a queue pair, unless this was done before.
+    void acknowledge(Qp& qp);
+    /// Acknowledges the executed requests of all queue pairs.
+    void acknowledge_all();
+    /// Called when the process exits. Waits until the other processes have consumed the packets of
+    /// this process, at most one second. A datagram that a NIC has sent has left the host. But
+    /// another process can accept a connection of this process, and read its packets, only while
+    /// this process exists.
+    /// @param lock  holds Process::lock; released during the wait
+    void wait_until_consumed(std::unique_lock<Lock>& lock);
+
     // disorder.cpp: implementation of SOFTVERBS_DISORDER
 
     /// Returns the time until which a packet from the queue pair @p source is delayed, by
@@ -229,6 +251,9 @@ struct Engine::Implementation : fabric::Handler {
 
     std::vector<Qp*> timed;
     std::vector<Qp*> stalled;
+    /// Queue pairs that may have executed a request without an ACK. The agent thread sends the ACK
+    /// in its next cycle.
+    std::vector<Qp*> ack_pending;
     unsigned waiting_for_receivers = 0;
 
     /// A packet from this process to this process. The buffers are reused.

@@ -72,6 +72,10 @@ void Engine::Implementation::on_closed(fabric::Connection& connection) {
     }
     std::erase_if(delayed, [&](const Delayed& late) { return late.to == &connection; });
     for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr && qp->responder.ack_connection == &connection) {
+            qp->responder.ack_pending = false;
+            qp->responder.ack_connection = nullptr;
+        }
         if (qp != nullptr && qp->requester.connection == &connection) {
             disconnect(*qp);
             if (std::exchange(qp->requester.stalled, false)) {

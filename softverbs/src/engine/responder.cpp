@@ -281,6 +281,11 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
 void InboundRequest::done() {
     responder_.in_message = false;
     responder_.expected_psn = (header_.psn + 1) & psn_mask;
+    if (reliable() && (header_.flags & PacketHeader::ack_request) == 0) {
+        engine_.defer_ack(qp_, from_);
+        return;
+    }
+    responder_.ack_pending = false;
     send_ack();
 }
 

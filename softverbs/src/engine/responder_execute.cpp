@@ -171,7 +171,7 @@ void InboundRequest::end_send(const Scatter* data) {
         // A class J error of the InfiniBand specification: the message is acknowledged, and only
         // the responder reports an error. The rxe driver of the kernel uses this completion status,
         // too.
-        send_ack();
+        done();
         complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
         return;

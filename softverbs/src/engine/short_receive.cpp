@@ -78,7 +78,10 @@ bool Engine::Implementation::execute_short(fabric::Connection* from, const Short
         grant_writes(*qp, *from, header);
     }
     if ((header.flags & PacketHeader::ack_request) != 0) {
+        responder.ack_pending = false;
         send_ack(*qp, from, header.psn);
+    } else if (qp->type() == IBV_QPT_RC) {
+        defer_ack(*qp, from);
     }
     return true;
 }

@@ -140,7 +140,7 @@ void InboundRequest::tagged_send() {
     }
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
-        send_ack();
+        done();
         complete(responder_.tag_opcode, IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
         return;

@@ -165,8 +165,12 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
         qp.current_state = qp.target->state();
         return error;
     }
-    const ibv_qp_state from = qp.state();
     const bool changes_state = (mask & IBV_QP_STATE) != 0;
+    if (changes_state &&
+        (attributes.qp_state == IBV_QPS_RESET || attributes.qp_state == IBV_QPS_ERR)) {
+        process().engine.leaving(qp);
+    }
+    const ibv_qp_state from = qp.state();
     const ibv_qp_state to = changes_state ? attributes.qp_state : from;
     const Transition rule = transition(qp.type(), from, to);
     int given = mask & ~static_cast<int>(IBV_QP_STATE);

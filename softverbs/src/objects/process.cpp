@@ -14,6 +14,7 @@
 
 #include "control/control_socket.hpp"
 #include "control/settings.hpp"
+#include "objects/exit_handler.hpp"
 
 namespace softverbs {
 
@@ -76,7 +77,7 @@ Process& make_process() {
     static Process* const the_one = [] {
         Process* const made = new_process();
         ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-        std::atexit(at_exit);
+        register_exit_handler<at_exit>();
         return made;
     }();
     made_process.store(the_one, std::memory_order_release);

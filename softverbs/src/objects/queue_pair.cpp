@@ -281,6 +281,7 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     Qp& target = *handle.target;
     std::erase(target.handles, &handle);
     if (target.handles.empty()) {
+        process().engine.leaving(target);
         process().engine.destroyed(target);
         invalidate_all(target);
         process().qps.erase(target.number());
@@ -307,6 +308,7 @@ int destroy_qp(Qp& qp) {
     if (qp.target != nullptr) {
         return destroy_handle(qp, lock);
     }
+    process().engine.leaving(qp);
     process().engine.destroyed(qp);
     detach_multicast(qp);
     invalidate_all(qp);

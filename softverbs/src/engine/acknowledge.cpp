@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <time.h>
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "engine/implementation.hpp"
+#include "objects/process.hpp"
+
+// A requester does not request an ACK for every unsignaled request. The responder does not
+// acknowledge such a request at once. But a NIC acknowledges every request soon after it has
+// executed it, whatever the programs do next. Therefore the responder sends the ACK when the agent
+// thread runs next, and at the latest before its queue pair enters RESET or ERR or is destroyed.
+
+namespace softverbs {
+
+void Engine::Implementation::list_ack(Qp& qp) noexcept {
+    try {
+        ack_pending.push_back(&qp);
+        qp.responder.ack_listed = true;
+    } catch (const std::bad_alloc&) {
+        // leaving() sends the ACK, or a timeout of the requester requests it.
+    }
+}
+
+void Engine::Implementation::acknowledge(Qp& qp) {
+    if (!std::exchange(qp.responder.ack_pending, false)) {
+        return;
+    }
+    const std::uint32_t psn = (qp.responder.expected_psn - 1) & psn_mask;
+    if (qp.type() == IBV_QPT_RC) {
+        send_ack(qp, qp.responder.ack_connection, psn);
+        return;
+    }
+    Outgoing packet;
+    packet.header.kind = PacketHeader::Kind::ack;
+    packet.header.service = IBV_QPT_XRC_SEND; // the type of the requester's queue pair
+    packet.header.destination = qp.attributes.dest_qp_num;
+    packet.header.source = qp.number();
+    packet.header.psn = psn;
+    packet.header.device = static_cast<std::uint8_t>(qp.requester.device);
+    static_cast<void>(transmit(qp.responder.ack_connection, fabric::Lane::responses, packet));
+}
+
+void Engine::Implementation::acknowledge_all() {
+    std::vector<Qp*> executed;
+    std::swap(executed, ack_pending);
+    for (Qp* const qp : executed) {
+        qp->responder.ack_listed = false;
+    }
+    for (Qp* const qp : executed) {
+        acknowledge(*qp);
+    }
+    drain();
+    if (ack_pending.empty()) {
+        executed.clear();
+        std::swap(executed, ack_pending); // keeps the allocated memory
+    }
+}
+
+void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
+    constexpr std::uint64_t longest_wait_ns = 1'000'000'000;
+    constexpr timespec interval{0, 200'000};
+    const std::uint64_t end = now_ns() + longest_wait_ns;
+    const auto is_consumed = [](const auto& peer) {
+        return peer.first->taken() >= peer.first->sent();
+    };
+    // The agent thread removes the peers that have ended.
+    while (!std::ranges::all_of(peers, is_consumed) && now_ns() < end) {
+        lock.unlock();
+        ::nanosleep(&interval, nullptr);
+        lock.lock();
+    }
+}
+
+void Engine::handle_arrived() {
+    Implementation& engine = *implementation_;
+    if (engine.node != nullptr) {
+        engine.node->service(engine); // accepts new connections, on which packets may have arrived
+    }
+    // A ring contains fewer packets than this, so all that had arrived before the call are handled,
+    // even if peers send all the time.
+    constexpr unsigned most_rounds = 256;
+    for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
+    }
+}
+
+void Engine::leaving(Qp& qp) {
+    handle_arrived();
+    implementation_->acknowledge(qp);
+    // A responder in the same process has executed all requests that this queue pair has sent.
+    const std::uint32_t number = qp.attributes.dest_qp_num;
+    Qp* const peer = qp.requester.route.remote ? nullptr : process().qps.find(number);
+    if (peer != nullptr && peer->number() == number &&
+        peer->attributes.dest_qp_num == qp.number()) {
+        implementation_->acknowledge(*peer);
+    }
+    implementation_->drain();
+}
+
+} // namespace softverbs
