@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Direct writes: RDMA writes whose data the process of the initiator writes directly to memory of the
-// target process. They need no activity of the target, and obey the same rules as other RDMA writes.
+// Direct writes: RDMA writes whose data the process of the initiator writes directly to memory of
+// the target process. They need no activity of the target, and obey the same rules as other RDMA
+// writes.
 #include <sys/uio.h>
 
 #include <cstring>

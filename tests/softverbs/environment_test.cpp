@@ -77,7 +77,8 @@ int next_event(ibv_context* context, int timeout_ms) {
     return event.event_type;
 }
 
-/// Ends the process with status 7 if the faults occur after the first queue pair is created.
+/// Ends the process with status 7 if the faults occur, and only after the first queue pair was
+/// created. Otherwise, ends it with status 1.
 [[noreturn]] void exit_after_faults() {
     ::setenv("SOFTVERBS_FAULTS", "port=flap:20ms*1,device:0=reset@200ms,slow:1ms", 1);
     ibv_device** const list = ibv_get_device_list(nullptr);

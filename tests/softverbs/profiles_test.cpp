@@ -35,7 +35,7 @@ class ProfilesTest : public VerbsTest {
         EXPECT_EQ(ibv_query_port(context.get(), 1, &result), 0);
         return result;
     }
-    /// Returns the errno of creating a queue pair; 0: it was created.
+    /// Creates a queue pair. Returns 0 or the errno.
     int create(const ibv_qp_init_attr_ex& attributes) const {
         ibv_qp_init_attr_ex init = attributes;
         errno = 0;
@@ -49,7 +49,7 @@ class ProfilesTest : public VerbsTest {
         const UniqueSrq srq(ibv_create_srq(pd.get(), &init));
         return srq != nullptr ? 0 : errno;
     }
-    /// Brings a queue pair to RTS, connected to itself.
+    /// Connects a queue pair to itself, and moves it to the state RTS.
     void connect(ibv_qp* qp) const {
         ibv_qp_attr attr = good_attributes(qp->qp_num);
         attr.ah_attr = {};

@@ -155,7 +155,7 @@ TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     // The request at position 0 always requests an ACK, so the next one is the unsignaled one.
     ASSERT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 1)), 0);
     expect(a, 1, IBV_WC_SUCCESS);
-    // A request that is too long for the fast path within a process.
+    // This request is too long for the fast path within a process.
     Request silent = request(IBV_WR_RDMA_WRITE, 2, 4096);
     silent.wr.send_flags = 0;
     ASSERT_EQ(post(a, silent), 0);

@@ -93,15 +93,16 @@ int softverbs_fail_packet(enum softverbs_packet_fault fault, unsigned nth, unsig
  *   <verb>[#<n>]=<errno's name>        reg_mr#3=ENOMEM
  *   packet#<n>=drop|duplicate|corrupt|delay:<ms>
  *   slow:<ms>ms                        every packet is delayed
- *   port[:<d>[/<p>]]=down|up|flap:<ms>ms*<n>   port <p> of device <d> (1 and 0 if not given) goes
- *                                      down, up, or down and up <n> times, with its events
+ *   port[:<d>[/<p>]]=down|up|flap:<ms>ms*<n>   port <p> (default: 1) of device <d> (default: 0)
+ *                                      goes down, goes up, or goes down and up <n> times, and
+ *                                      raises the events
  *   device[:<d>]=reset                 as softverbs_reset_device()
  *   dm=exhausted                       no device memory is left
  *   dmabuf=unmappable                  dma-bufs do not support mmap(2), like those of GPUs
- * Behind the faults of ports and devices, @<ms>ms delays them: port=down@500ms. The time begins
- * with this call; for SOFTVERBS_FAULTS, when the process creates its first queue pair. Returns 0,
- * or an errno: EINVAL (@text has another format; the faults do not change), ENODEV (no such device
- * or port), ENOMEM, EAGAIN (the thread that changes the states cannot be created). */
+ * A fault of a port or a device can end with a delay: port=down@500ms. The delay begins with this
+ * call. For SOFTVERBS_FAULTS, it begins when the process creates its first queue pair. Returns 0 or
+ * an errno: EINVAL (@text has another format; the faults do not change), ENODEV (there is no such
+ * device or port), ENOMEM, EAGAIN (the thread that changes the states cannot be created). */
 int softverbs_set_faults(const char* text);
 /* Replaces the ordering that the device removes. @text has the format of SOFTVERBS_DISORDER, see
  * README.md; an empty text restores all ordering. Returns 0, or EINVAL (@text has another format;

@@ -37,13 +37,13 @@ using fabric::UniqueFd;
 
 constexpr int command_timeout_ms = 1000;
 
-/// A fault of a port or a device. It changes the state @p changes_left more times; the next change
-/// is at the time @p due.
+/// A planned fault of a port or a device. @p changes_left is the number of state changes that have
+/// not occurred. The next one occurs at the time @p due.
 struct Planned {
     DeviceFault fault;
     unsigned changes_left;
     Clock::time_point due;
-    /// Whether plan() has planned it, not flap_port().
+    /// True if plan() has planned the fault, and false if flap_port() has planned it.
     bool from_list;
 };
 
@@ -97,8 +97,8 @@ std::string execute_port(std::string_view arguments) {
         softverbs_set_port_state(*device, number, up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN), "port");
 }
 
-/// Makes the next state change of a fault. The devices may have been removed since the fault was
-/// planned; then nothing changes.
+/// Executes the next state change of a fault. Does nothing if the device was removed after the
+/// fault was planned.
 void change_state(const Planned& planned) {
     const DeviceFault& fault = planned.fault;
     ibv_port_state state = IBV_PORT_DOWN;
@@ -137,8 +137,7 @@ void serve_planned(Control& here) {
     std::ranges::for_each(due, change_state);
 }
 
-/// Returns the number of milliseconds until the next planned state change; a negative number if
-/// none is planned.
+/// Returns the time in milliseconds until the next planned state change, or -1 if none is planned.
 int time_to_next_change(Control& here) {
     const std::scoped_lock lock(here.lock);
     if (here.planned.empty()) {
@@ -306,7 +305,8 @@ void abandon() noexcept {
 
 namespace {
 
-/// Starts the control thread and adds faults to its plan. Returns 0, ENOMEM or EAGAIN.
+/// Starts the control thread if it does not exist, and adds faults to those that it executes.
+/// Returns 0, ENOMEM, or EAGAIN if the thread cannot be created.
 int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
     start();
     try {

@@ -27,13 +27,14 @@ void abandon() noexcept;
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
 
-/// Plans the faults of ports and devices of a list (SOFTVERBS_FAULTS, softverbs_set_faults()).
-/// Their delays begin now. Does not wait. Returns 0, ENOMEM, or EAGAIN if the thread cannot be
-/// created.
+/// Plans the faults of ports and devices from SOFTVERBS_FAULTS or softverbs_set_faults(). Their
+/// delays begin now. Does not wait until they occur. Returns 0, ENOMEM, or EAGAIN if the thread
+/// cannot be created.
 [[nodiscard]] int plan(std::span<const DeviceFault> faults) noexcept;
-/// Cancels the faults of plan() that have not occurred. A port that is flapping keeps its state.
+/// Cancels the faults of plan() that have not occurred. A port that is flapping keeps its current
+/// state.
 void cancel_plan() noexcept;
-/// Cancels the faults of plan() and of flap_port().
+/// Cancels the faults of plan() and of flap_port() that have not occurred.
 void cancel_all() noexcept;
 
 /// Executes a command and returns "ok" or an error text. The commands are "fault <list>", "port

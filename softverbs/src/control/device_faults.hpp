@@ -13,9 +13,10 @@ struct DeviceFault {
     Kind kind = Kind::reset;
     unsigned device = 0;
     std::uint8_t port = 1;
-    /// Time until the fault occurs.
+    /// Time in milliseconds from control::plan() until the fault occurs.
     unsigned delay_ms = 0;
-    /// Flaps only: duration of each state, and how often the port goes down.
+    /// Only for a flap: the duration of each state in milliseconds, and the number of times that
+    /// the port goes down.
     unsigned period_ms = 0;
     unsigned times = 0;
 };
@@ -24,13 +25,13 @@ inline constexpr unsigned longest_delay_ms = 3'600'000;
 inline constexpr unsigned longest_period_ms = 60'000;
 inline constexpr unsigned most_flaps = 1'000'000;
 
-/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>". The device and the port in the
-/// result are those of a default DeviceFault. Returns nullopt if the text is another.
+/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>". The result contains the
+/// default numbers of the device and the port. Returns nullopt if the text is invalid.
 [[nodiscard]] std::optional<DeviceFault> parse_port_state(std::string_view text);
 
 /// Parses "port[:<device>[/<port>]]=<state>[@<n>ms]" and "device[:<device>]=reset[@<n>ms]".
-/// @p what is the part before "=", @p value the part after it. Returns nullopt if the text is
-/// another.
+/// @p what is the part before "=", and @p value is the part after it. Returns nullopt if the text
+///     is invalid or contains a fault of another kind.
 [[nodiscard]] std::optional<DeviceFault> parse_device_fault(std::string_view what,
                                                             std::string_view value);
 

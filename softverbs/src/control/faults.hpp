@@ -24,12 +24,11 @@ class Faults {
 
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-    /// Returns also ENODEV, if the text has a fault of a device or port that does not
-    /// exist.
+    /// Also returns ENODEV if the text contains a fault of a device or port that does not exist.
     int set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices);
     int slow_down(unsigned delay_ms);
-    /// Returns the planned faults of ports and devices, and removes them from this object. The
-    /// caller plans them with control::plan().
+    /// Returns the faults of ports and devices that set() has parsed, and removes them from this
+    /// object. The caller passes them to control::plan().
     [[nodiscard]] std::vector<DeviceFault> take_device_faults() {
         return std::exchange(device_faults_, {});
     }

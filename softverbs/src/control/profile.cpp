@@ -199,7 +199,7 @@ void set_read_limits(Device& device, int responder, int requester) {
 }
 
 // The functions of the profiles. mlx5, efa, bnxt, irdma and rxe imitate the Linux drivers of these
-// names (bnxt: bnxt_re) and the providers of rdma-core.
+// names (bnxt_re for bnxt) and their providers in rdma-core.
 
 void as_default(Device& device) {
     static_cast<void>(device);
@@ -246,8 +246,9 @@ void as_efa(Device& device) {
 }
 void as_bnxt(Device& device) {
     // A NetXtreme-E of generation P5 (BCM57508). The limits are those of bnxt_re_query_device() and
-    // bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re has no memory windows, no extended
-    // completion queues, and creates only RC and UD queue pairs (bnxt_re_check_qp_limits()).
+    // bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re supports no memory windows and no
+    // extended completion queues, and creates only RC and UD queue pairs
+    // (bnxt_re_check_qp_limits()).
     without_tag_matching(device);
     without_on_demand(device);
     without_xrc(device);
@@ -275,8 +276,9 @@ void as_bnxt(Device& device) {
 }
 void as_irdma(Device& device) {
     // An Intel E810 (generation 2). The limits are those of irdma_query_device() and
-    // irdma_sc_dev_init() in the kernel driver. Shared receive queues and atomics exist since
-    // generation 3. libirdma creates only RC and UD queue pairs, and has no ibv_wr_*().
+    // irdma_sc_dev_init() in the kernel driver. This generation does not support shared receive
+    // queues and atomics. libirdma creates only RC and UD queue pairs, and does not support the
+    // ibv_wr_*() functions.
     constexpr int quanta = 32768;
     constexpr int reserved_quanta = 258;
     constexpr int quanta_per_request = 8;

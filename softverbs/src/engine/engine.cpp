@@ -59,7 +59,9 @@ int Engine::start() {
         control::start();
         if (const int error = control::plan(process().faults.take_device_faults()); error != 0) {
             std::fprintf(stderr,
-                         "softverbs: the faults of ports and devices cannot be planned: %s\n",
+                         "softverbs: the faults of ports and devices in SOFTVERBS_FAULTS will not "
+                         "occur, because the control thread cannot be created: %s; raise the "
+                         "limits of processes and memory\n",
                          std::strerror(error));
         }
         return 0;

@@ -145,8 +145,8 @@ struct Engine::Implementation : fabric::Handler {
     /// Delivers a request to a queue pair of this process.
     void deliver_short(Qp& qp, std::uint64_t position, ShortHeader& header,
                        std::span<const std::byte> data);
-    /// Completes all requests up to this position. The responder has executed them, and no read or
-    /// atomic is in flight.
+    /// Completes all requests up to and including the one at @p position, which the responder has
+    /// executed. Must not be called while a read or an atomic is in flight.
     static void acknowledged(Qp& qp, std::uint64_t position);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
     /// Executes an RDMA write by writing directly to memory that the other process has granted.

@@ -330,8 +330,8 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         report_room(handler);
     }
     unsigned done = deliver_held(handler, budget);
-    // Frames that are not delivered count, too. Otherwise a peer that sends only such frames could
-    // keep this function running.
+    // Also count frames that are not delivered. Otherwise a peer that sends only such frames could
+    // prevent this function from returning.
     unsigned frames = done;
     FrameHeader header;
     std::span<const std::byte> record;

@@ -72,7 +72,7 @@ struct Cq : ibv_cq_ex {
     /// not polled yet. The size is a power of two; the ring grows until it can contain cqe
     /// completions.
     std::vector<Completion> ring;
-    /// ring.size() - 1
+    /// ring.size() - 1. A completion at a position has the index (position & mask) in the ring.
     std::uint64_t mask = 0;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;

@@ -41,8 +41,8 @@ struct Rules {
     bool scatter_to_cqe = false;
     /// Whether the device supports IBV_WR_ATOMIC_WRITE. Only ibv_wr_atomic_write() can post it.
     bool atomic_write = true;
-    /// Types of queue pairs that the device does not have, as bits 1 << ibv_qp_type, and the errno
-    /// for creating one.
+    /// The types of queue pairs that the device does not support (bits 1 << ibv_qp_type), and the
+    /// errno with which their creation fails.
     unsigned refused_qp_types = 0;
     int refused_qp_type_error = EOPNOTSUPP;
     /// Maximum ibv_qp_cap::max_inline_data of a queue pair.

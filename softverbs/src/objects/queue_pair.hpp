@@ -241,13 +241,14 @@ struct Requester {
     std::uint64_t ack_requested_until = 0;
     /// For a connected queue pair: index of the device that has the destination address, or -1.
     int device = -1;
-    // The port of the queue pair's device, or null if it is not set. ibv_modify_qp() sets port,
-    // own_device, short_path and to_this_process, so that sending a small message does not need to
-    // find them.
+    /// The port of the queue pair's device, or null if it is not set. ibv_modify_qp() sets port,
+    /// own_device, short_path and to_this_process, so that sending a small message does not need to
+    /// find them.
     const Port* port = nullptr;
     /// Index of the device of the queue pair.
     unsigned own_device = 0;
-    /// Whether the queue pair is RC or UC, its peer is on this host, and port is not null.
+    /// Whether requests of this queue pair can use the fast path: it is RC or UC, its peer is on
+    /// this host, and its port exists and permits messages of small_message bytes.
     bool short_path = false;
     /// Whether short_path is set and the peer is a queue pair of this process.
     bool to_this_process = false;
