@@ -31,6 +31,10 @@ inline constexpr std::size_t small_message = 8192 + 256;
 /// Maximum number of data bytes in a packet. The ring of a connection has space for several such
 /// packets.
 inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
+/// A read whose data is sent in packets is requested in parts of record_payload bytes. This is the
+/// maximum number of bytes that are requested and have not arrived. It covers the round trips of a
+/// connection between hosts.
+inline constexpr std::size_t read_window = 32 * record_payload;
 
 /// A packet to be sent: a header, and buffers with the payload.
 struct Outgoing {

@@ -147,7 +147,6 @@ void Engine::Implementation::resend(Qp& qp) {
         if (in_flight(request)) {
             discount(qp, request);
             request.state = SendRequest::State::waiting;
-            request.awaiting = false;
             oldest = i;
             requester.next_psn = request.psn;
         }

@@ -75,7 +75,6 @@ ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* f
     if ((header.flags & PacketHeader::to_fetch) == 0) {
         if (packet.bytes.size() == request.length && keep_response(qp, position, packet.bytes)) {
             request.offset = request.length;
-            request.awaiting = false;
             return ScatterResult::stored;
         }
         // parse_packet() has checked the length. If there are fewer bytes than requested, the
@@ -89,7 +88,6 @@ ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* f
             return ScatterResult::ignored;
         }
         request.offset += packet.bytes.size();
-        request.awaiting = false;
         return ScatterResult::stored;
     }
     if (header.payload != 1 || header.offset != 0 ||

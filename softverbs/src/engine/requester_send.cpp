@@ -242,8 +242,7 @@ Step OutboundRequest::connected() {
         request_.psn = requester_.next_psn;
         request_.state = State::sending;
         request_.offset = 0;
-    } else if (request_.awaiting) {
-        return Step::wait;
+        request_.requested = 0;
     }
     fabric::Connection* connection = requester_.connection;
     const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
@@ -347,35 +346,41 @@ Step OutboundRequest::send_data(const EntryList& entries) {
 }
 
 Step OutboundRequest::send_read() {
-    Outgoing packet;
-    fill_header(packet);
-    PacketHeader& header = packet.header;
-    header.flags |= PacketHeader::ack_request;
-    header.offset = request_.offset;
-    std::uint64_t length = request_.length - request_.offset;
     const bool can_fetch = to_ == nullptr || !to_->between_hosts();
-    if (can_fetch && length > small_message && position_ >= requester_.records_until) {
-        header.flags |= PacketHeader::to_fetch;
-    } else {
-        length = std::min<std::uint64_t>(length, record_payload);
-    }
-    header.payload = static_cast<std::uint32_t>(length);
-    const fabric::Sent sent = engine_.transmit(to_, fabric::Lane::requests, packet);
-    if (sent == fabric::Sent::sent) {
-        requester_.ack_requested_until = position_ + 1;
-        if ((header.flags & PacketHeader::to_fetch) != 0) {
-            request_.fetches = true;
-            ++requester_.fetches_in_flight;
+    const bool fetches =
+        can_fetch && request_.length > small_message && position_ >= requester_.records_until;
+    // Responses to an earlier transmission of the request may have arrived.
+    request_.requested = std::max(request_.requested, request_.offset);
+    do {
+        if (request_.requested - request_.offset >= read_window) {
+            // The rest is requested when data has arrived. Later requests wait until then.
+            request_.record = to_ == nullptr ? 0 : to_->sent();
+            return Step::wait;
         }
+        Outgoing packet;
+        fill_header(packet);
+        PacketHeader& header = packet.header;
+        header.flags |= PacketHeader::ack_request;
+        header.offset = request_.requested;
+        std::uint64_t length = request_.length - request_.requested;
+        if (fetches) {
+            header.flags |= PacketHeader::to_fetch;
+        } else {
+            length = std::min<std::uint64_t>(length, record_payload);
+        }
+        header.payload = static_cast<std::uint32_t>(length);
+        const fabric::Sent sent = engine_.transmit(to_, fabric::Lane::requests, packet);
+        if (sent != fabric::Sent::sent) {
+            return after(sent);
+        }
+        request_.requested += length;
+        requester_.ack_requested_until = position_ + 1;
+    } while (request_.requested < request_.length);
+    if (fetches) {
+        request_.fetches = true;
+        ++requester_.fetches_in_flight;
     }
-    if (sent == fabric::Sent::sent && request_.offset + length < request_.length) {
-        // The next part is requested when the data of this part has arrived. Later requests must
-        // wait.
-        request_.record = to_ == nullptr ? 0 : to_->sent();
-        request_.awaiting = true;
-        return Step::wait;
-    }
-    return after(sent);
+    return after(fabric::Sent::sent);
 }
 
 Step OutboundRequest::after(fabric::Sent sent) {

@@ -75,8 +75,6 @@ struct SendRequest {
     // The following members belong to the engine.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    /// For a read that is executed in parts: a part was requested and has not arrived yet.
-    bool awaiting = false;
     /// Whether the data of this read is copied from the memory of the responder, instead of being
     /// received in packets. It is copied when the response has arrived.
     bool fetches = false;
@@ -84,6 +82,8 @@ struct SendRequest {
     std::uint32_t psn = 0;
     /// Number of bytes that were sent; for a read, that were received.
     std::uint64_t offset = 0;
+    /// Reads only: number of bytes that were requested.
+    std::uint64_t requested = 0;
     /// The value of Connection::sent() when the last packet of the request was sent. As long as
     /// Connection::taken() is smaller, the responder cannot have responded.
     std::uint64_t record = 0;
@@ -100,9 +100,10 @@ struct SendRequest {
         is_inline = false;
         length = 0;
         state = State::waiting;
-        awaiting = fetches = false;
+        fetches = false;
         psn = 0;
         offset = 0;
+        requested = 0;
         record = 0;
     }
 };
