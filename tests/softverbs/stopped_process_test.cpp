@@ -152,5 +152,32 @@ TEST_F(TwoProcesses, DatagramsToAStoppedProcessGetLostAndStopNobody) {
         });
 }
 
+TEST_F(TwoProcesses, SeveralPartsOfALongReadAreRequestedAtOnce) {
+    pull = "none";
+    run(
+        [](End& end) {
+            const auto target = end.hear<pid_t>();
+            // The first read fails to copy the data directly. After that, the data is sent in
+            // packets.
+            end.post(IBV_WR_RDMA_READ, 1, 0, one_mib, half);
+            end.expect(1);
+            end.put(0, one_mib, 9);
+            stop(target);
+            softverbs_counters before{};
+            softverbs_get_counters(&before);
+            end.post(IBV_WR_RDMA_READ, 2, 0, one_mib, half);
+            softverbs_counters after{};
+            softverbs_get_counters(&after);
+            EXPECT_EQ(after.sent - before.sent, 32U) << "parts of 16 KiB";
+            go_on(target);
+            end.expect(2);
+            EXPECT_TRUE(end.has(0, one_mib, 3));
+        },
+        [](End& end) {
+            end.put(half, one_mib, 3);
+            end.tell(::getpid());
+        });
+}
+
 } // namespace
 } // namespace softverbs_test

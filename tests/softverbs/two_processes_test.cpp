@@ -323,5 +323,44 @@ TEST_F(TwoProcesses, BulkInBothDirectionsAtOnce) {
     }
 }
 
+TEST_F(TwoProcesses, LongMessagesAreCopiedInSteps) {
+    constexpr std::uint32_t length = 4 * one_mib;
+    const auto direct_copies = [] {
+        softverbs_counters counters{};
+        softverbs_get_counters(&counters);
+        return counters.direct_copies;
+    };
+    for (const Memory kind : {Memory::host, Memory::memfd}) {
+        memory = kind;
+        run(
+            [&](End& end) {
+                end.put(0, length, 1);
+                // Whether memory can be copied directly is not known at first.
+                std::uint64_t id = 0;
+                for (std::uint64_t before = direct_copies(); direct_copies() == before; ++id) {
+                    end.post(IBV_WR_RDMA_READ, id, half, one_mib, half);
+                    end.expect(id);
+                }
+                end.meet();
+                end.post(IBV_WR_RDMA_WRITE, id, 0, length, half);
+                end.expect(id);
+                end.meet();
+                end.put(half, length, 9);
+                const std::uint64_t before = direct_copies();
+                end.post(IBV_WR_RDMA_READ, ++id, half, length, half);
+                end.expect(id);
+                EXPECT_EQ(direct_copies() - before, 4U);
+                EXPECT_TRUE(end.has(half, length, 1));
+            },
+            [&](End& end) {
+                const std::uint64_t before = direct_copies();
+                end.meet();
+                end.meet();
+                EXPECT_GE(direct_copies() - before, 4U);
+                EXPECT_TRUE(end.has(half, length, 1));
+            });
+    }
+}
+
 } // namespace
 } // namespace softverbs_test

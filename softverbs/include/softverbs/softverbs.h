@@ -176,6 +176,9 @@ const char* softverbs_pull_method(void);
  * an RNR NAK or a sequence error NAK. */
 struct softverbs_counters {
     uint64_t sent, received, corrupt, retried;
+    /* Steps in which data was copied directly, at most 1 MiB each. Other threads can call verbs
+     * between two steps. */
+    uint64_t direct_copies;
 };
 void softverbs_get_counters(struct softverbs_counters* counters);
 

@@ -22,9 +22,12 @@ constexpr std::uint64_t longest_nap_ns = 1'000'000;
 
 unsigned Engine::Implementation::work() {
     unsigned done = 0;
+    copying = false;
+    copy_budget = copy_step_bytes;
     if (node != nullptr) {
         done = node->progress(*this, budget);
     }
+    continue_copies();
     drain();
     return done;
 }
@@ -57,6 +60,11 @@ void Engine::Implementation::agent() {
         const bool program_polls = polls != polls_seen && !program_sleeps;
         polls_seen = polls;
         program_sleeps = false;
+        if (!program_polls && copying) {
+            idle_since = now;
+            process().lock.pass();
+            continue;
+        }
         if (!program_polls && now - idle_since < spin_ns) {
             lock.unlock();
             std::this_thread::yield();

@@ -50,7 +50,7 @@ void Engine::Implementation::send_late_packets(std::uint32_t source) {
         if (late.to != nullptr) {
             static_cast<void>(late.to->send(late.lane, {&whole, 1}));
         } else {
-            receive(nullptr, late.lane, late.record);
+            deliver_local(late.lane, late.record);
         }
     }
 }

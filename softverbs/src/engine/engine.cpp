@@ -80,12 +80,17 @@ unsigned Engine::slot() const noexcept {
 }
 
 void Engine::posted(Qp& qp) {
+    implementation_->copy_budget = copy_step_bytes;
     implementation_->run(qp);
 }
 
 void Engine::progress() {
     Implementation& engine = *implementation_;
     ++engine.polls;
+    if (engine.copying) [[unlikely]] {
+        // A program that polls in a loop must not keep the lock from its other threads.
+        process().lock.pass();
+    }
     engine.work();
     if (engine.waiting_for_receivers != 0 || !engine.delayed.empty() ||
         !engine.held_writes.empty()) {
@@ -267,6 +272,7 @@ void Engine::abandon() {
     engine.granted.clear();
     engine.delayed.clear();
     engine.ack_pending.clear();
+    std::erase_if(engine.set_asides, [](const auto& packet) { return packet.from != nullptr; });
     engine.last_peer = nullptr;
     engine.agent_state = Implementation::Agent::awake;
 }
@@ -296,6 +302,7 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     engine.peers.clear();
     engine.delayed.clear();
     engine.ack_pending.clear();
+    std::erase_if(engine.set_asides, [](const auto& packet) { return packet.from != nullptr; });
     engine.stalled.clear();
     engine.last_peer = nullptr;
     engine.node.reset();

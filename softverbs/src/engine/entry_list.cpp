@@ -120,26 +120,38 @@ bool EntryList::put(std::uint64_t offset, std::span<const std::byte> bytes) cons
 }
 
 int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
-                     std::span<const fabric::Segment> segments) const {
+                     std::span<const fabric::Segment> segments, std::uint64_t& done,
+                     std::uint64_t limit) const {
     int error = 0;
+    std::uint64_t position = 0; // of the segment, in the data
+    const std::uint64_t end = done + limit;
     for (const fabric::Segment& in_record : segments) {
         // Copy the segment, because the sender could change it in shared memory after the check.
         const fabric::Segment segment = in_record;
-        const auto stands = [&] { return from == nullptr || from->stands(lane, segment.offer); };
-        error = error == 0 && !stands() ? ESTALE : error;
-        std::uint64_t done = 0;
-        for_each(
-            offset, segment.length, [&](const Window& to, std::uint64_t at, std::size_t length) {
-                if (to.data != nullptr && error == 0) {
-                    error =
-                        fetch_piece(from, segment.address + done, segment.share, to, at, length);
-                }
-                done += length;
-            });
-        offset += segment.length;
-        error = error == 0 && !stands() ? ESTALE : error;
+        const std::uint64_t first = std::max(position, done);
+        const std::uint64_t last = std::min(position + segment.length, end);
+        if (first < last) {
+            const auto stands = [&] {
+                return from == nullptr || from->stands(lane, segment.offer);
+            };
+            error = stands() ? 0 : ESTALE;
+            std::uint64_t address = segment.address + (first - position);
+            for_each(offset + first, last - first,
+                     [&](const Window& to, std::uint64_t at, std::size_t length) {
+                         if (to.data != nullptr && error == 0) {
+                             error = fetch_piece(from, address, segment.share, to, at, length);
+                         }
+                         address += length;
+                     });
+            error = error == 0 && !stands() ? ESTALE : error;
+            if (error != 0) {
+                return error;
+            }
+            done = last;
+        }
+        position += segment.length;
     }
-    return error;
+    return 0;
 }
 
 std::optional<std::size_t> EntryList::parts(std::uint64_t offset, std::uint64_t length,

@@ -64,13 +64,16 @@ class EntryList {
     /// Writes @p bytes at @p offset. The caller has checked that the range is long enough. Returns
     /// false if the memory was revoked.
     [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
-    /// Copies the bytes of all @p segments, which are in memory of the sending process, to @p
-    /// offset. Returns 0 or an errno: ESTALE (the sender has withdrawn a segment), EFAULT (the
-    /// memory of this process was revoked), or the error of Connection::pull().
+    /// Copies bytes of @p segments, which are in memory of the sending process, to @p offset.
+    /// Returns 0 or an errno: ESTALE (the sender has withdrawn a segment), EFAULT (the memory of
+    /// this process was revoked), or the error of Connection::pull().
     /// @param from  the sending process; null: this process
     /// @param lane  the lane in which the segments arrived
+    /// @param done  the number of bytes that earlier calls have copied; this call increases it
+    /// @param limit  the maximum number of bytes that this call copies
     [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
-                            std::span<const fabric::Segment> segments) const;
+                            std::span<const fabric::Segment> segments, std::uint64_t& done,
+                            std::uint64_t limit) const;
     /// Stores in @p out the buffers that contain the @p length bytes at @p offset. Returns their
     /// number, or no value if the memory was revoked. The buffers are valid until the next call. @p
     /// length must not exceed record_payload, because memory that the CPU cannot access is copied

@@ -35,6 +35,8 @@ inline constexpr std::size_t record_payload = std::size_t{16} * 1024;
 /// maximum number of bytes that are requested and have not arrived. It covers the round trips of a
 /// connection between hosts.
 inline constexpr std::size_t read_window = 32 * record_payload;
+/// Maximum number of bytes that are copied directly in one step.
+inline constexpr std::size_t copy_step_bytes = std::size_t{1} << 20U;
 
 /// A packet to be sent: a header, and buffers with the payload.
 struct Outgoing {
@@ -104,7 +106,10 @@ struct Engine::Implementation : fabric::Handler {
         }
     }
     void drain_local();
-    void receive(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
+    /// Returns false if the direct copy of the packet's data is incomplete. The caller must pass
+    /// the packet again.
+    [[nodiscard]] bool receive(fabric::Connection* from, fabric::Lane lane,
+                               std::span<const std::byte> record);
 
     // multicast.cpp: delivers a datagram to all queue pairs that are attached to the destination
     // GID.
@@ -112,11 +117,13 @@ struct Engine::Implementation : fabric::Handler {
 
     // responder.cpp: processes a request packet.
 
-    void handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
+    /// Returns false as receive() does.
+    [[nodiscard]] bool handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
     // requester_ack.cpp: processes a response packet.
 
-    void handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
+    /// Returns false as receive() does.
+    [[nodiscard]] bool handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// Processes a NAK. Returns true if the queue pair cannot send requests now.
     [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
 
@@ -269,6 +276,42 @@ struct Engine::Implementation : fabric::Handler {
     std::size_t local_first = 0;
     std::size_t local_end = 0; // index after the last packet; local_first is that of the first
     bool draining = false;
+
+    // copying.cpp: direct copies in steps, so that other threads can call verbs between them.
+
+    enum class Copy : std::uint8_t { complete, incomplete, withdrawn, failed };
+    /// Copies the next bytes of a packet that offers memory for a direct copy.
+    /// @param done  the number of bytes that were copied before; it is increased
+    [[nodiscard]] Copy copy_step(const EntryList& to, fabric::Connection* from, fabric::Lane lane,
+                                 const Packet& packet, std::uint64_t& done);
+    /// Returns whether the memory of this process that a packet to this process offers for a direct
+    /// copy still belongs to a request in flight, or to a region that may be read.
+    [[nodiscard]] static bool is_still_offered(const Packet& packet);
+    /// Adds a packet whose direct copy is incomplete, or a packet that must wait for such a packet.
+    void set_aside(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
+    /// Receives a packet from this process. If its direct copy is incomplete, or if an earlier
+    /// packet to the same queue pair was set aside, sets it aside.
+    void deliver_local(fabric::Lane lane, std::span<const std::byte> record);
+    /// Returns whether a packet within this process must wait for a packet that was set aside.
+    [[nodiscard]] bool must_wait(fabric::Lane lane, std::span<const std::byte> record) const;
+    /// Continues with the packets that were set aside.
+    void continue_copies();
+    /// Returns whether a packet from or to this queue pair was set aside.
+    [[nodiscard]] bool is_copying(const Qp& qp) const;
+
+    /// A packet that was set aside.
+    struct SetAside {
+        fabric::Connection* from;
+        fabric::Lane lane;
+        std::vector<std::byte> record;
+        std::uint32_t source;
+        std::uint32_t destination;
+    };
+    std::deque<SetAside> set_asides;
+    /// Whether a direct copy was incomplete after the last work().
+    bool copying = false;
+    /// Number of bytes that may be copied directly before the lock is released.
+    std::uint64_t copy_budget = 0;
 
     struct Delayed {
         std::uint64_t due;

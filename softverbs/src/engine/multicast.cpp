@@ -58,7 +58,7 @@ void Engine::Implementation::receive_multicast(fabric::Connection* from, const P
         const Port* const port = device_of(member->qp_base).port(member->attributes.port_num);
         if (port != nullptr && port->attributes.state == IBV_PORT_ACTIVE) {
             ++process().counters.received;
-            handle_request(*member, from, packet);
+            static_cast<void>(handle_request(*member, from, packet));
         }
     }
 }

@@ -34,16 +34,13 @@ bool Engine::Implementation::on_request(fabric::Connection& from,
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
-    if (!receive_short(&from, record)) {
-        receive(&from, fabric::Lane::requests, record);
-    }
-    return true;
+    return receive_short(&from, record) || receive(&from, fabric::Lane::requests, record);
 }
 
 void Engine::Implementation::on_response(fabric::Connection& from,
                                          std::span<const std::byte> record) {
-    if (!receive_short_ack(&from, record)) {
-        receive(&from, fabric::Lane::responses, record);
+    if (!receive_short_ack(&from, record) && !receive(&from, fabric::Lane::responses, record)) {
+        set_aside(&from, fabric::Lane::responses, record);
     }
 }
 
@@ -71,10 +68,15 @@ void Engine::Implementation::on_closed(fabric::Connection& connection) {
         last_peer = nullptr;
     }
     std::erase_if(delayed, [&](const Delayed& late) { return late.to == &connection; });
+    std::erase_if(set_asides, [&](const SetAside& one) { return one.from == &connection; });
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr && qp->responder.ack_connection == &connection) {
             qp->responder.ack_pending = false;
             qp->responder.ack_connection = nullptr;
+        }
+        if (qp != nullptr && qp->responder.copied_from == &connection) {
+            qp->responder.copied = 0;
+            qp->responder.copied_from = nullptr;
         }
         if (qp != nullptr && qp->requester.connection == &connection) {
             disconnect(*qp);
@@ -102,7 +104,7 @@ void Engine::Implementation::drain_local() {
         Local current = std::move(local[index]);
         if (current.lane != fabric::Lane::responses ||
             !receive_short_ack(nullptr, current.record)) {
-            receive(nullptr, current.lane, current.record);
+            deliver_local(current.lane, current.record);
         }
         local[index] = std::move(current);
         if (local_first == local_end) {
@@ -112,22 +114,22 @@ void Engine::Implementation::drain_local() {
     draining = false;
 }
 
-void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane,
+bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane,
                                      std::span<const std::byte> record) {
     Packet packet{};
     if (!parse_packet(record, packet) ||
         is_request(packet.header.kind) != (lane == fabric::Lane::requests)) {
-        return;
+        return true;
     }
     const PacketHeader& header = packet.header;
     if (header.length > longest_message) {
-        return;
+        return true;
     }
     if ((header.flags & PacketHeader::has_checksum) != 0) {
         Packet checked = packet;
         if (checksum(checked) != header.checksum) {
             ++process().counters.corrupt;
-            return;
+            return true;
         }
     }
     // The queue pair number of the source must belong to the process that has sent the packet.
@@ -136,24 +138,24 @@ void Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
         if (slot_of(header.source) == sender) {
             receive_multicast(from, packet);
         }
-        return;
+        return true;
     }
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
         header.service != qp->type() || !is_addressed_to(*qp, from, header.device) ||
         !port_is_up(*qp)) {
-        return;
+        return true;
     }
     if (from != nullptr && from->between_hosts() && (header.flags & PacketHeader::has_grh) != 0 &&
         std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
-        return;
+        return true;
     }
-    ++process().counters.received;
-    if (lane == fabric::Lane::requests) {
-        handle_request(*qp, from, packet);
-    } else {
-        handle_response(*qp, from, packet);
+    const bool complete = lane == fabric::Lane::requests ? handle_request(*qp, from, packet)
+                                                         : handle_response(*qp, from, packet);
+    if (complete) {
+        ++process().counters.received;
     }
+    return complete;
 }
 
 } // namespace softverbs

@@ -56,15 +56,18 @@ enum class ScatterResult : std::uint8_t {
     denied,       // the entries of the request do not permit it: IBV_WC_LOC_PROT_ERR
     fetch_failed, // the data could not be fetched from the other process
     withdrawn,    // the other process withdrew the data before it was fetched
+    incomplete,   // the direct copy is incomplete: handle the response again
 };
 
 /// Stores the data of a read response in the memory of the request. If the response contains a
 /// segment, copies the data from memory of the other process.
-ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* from,
-                           const Packet& packet) {
+ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t position,
+                           fabric::Connection* from, const Packet& packet) {
     SendRequest& request = qp.sends[position];
     const PacketHeader& header = packet.header;
-    if (header.length != request.length || header.offset != request.offset) {
+    const bool fetches = (header.flags & PacketHeader::to_fetch) != 0;
+    if (header.length != request.length || (fetches && !request.fetches) ||
+        header.offset != (fetches ? 0 : request.offset)) {
         return ScatterResult::ignored;
     }
     EntryList entries;
@@ -72,13 +75,13 @@ ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* f
     if (entries.open(domain, qp.entries(position), request.length, true) != Denied::no) {
         return ScatterResult::denied;
     }
-    if ((header.flags & PacketHeader::to_fetch) == 0) {
+    if (!fetches) {
         if (packet.bytes.size() == request.length && keep_response(qp, position, packet.bytes)) {
             request.offset = request.length;
             return ScatterResult::stored;
         }
-        // parse_packet() has checked the length. If there are fewer bytes than requested, the
-        // others are requested later.
+        // parse_packet() has checked the length. If there are fewer bytes than requested, the next
+        // response is ignored, and the timer sends the request again.
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }
@@ -90,17 +93,21 @@ ScatterResult scatter_read(Qp& qp, std::uint64_t position, fabric::Connection* f
         request.offset += packet.bytes.size();
         return ScatterResult::stored;
     }
-    if (header.payload != 1 || header.offset != 0 ||
-        packet.segments.front().length != request.length) {
+    if (header.payload != 1 || packet.segments.front().length != request.length) {
         return ScatterResult::ignored;
     }
-    const int error = entries.fetch(0, from, fabric::Lane::responses, packet.segments);
-    request.offset = request.length;
-    if (error == 0) {
-        qp.requester.failed_fetches = 0;
-        return ScatterResult::stored;
+    // For a direct copy, offset is the number of bytes that the earlier steps have copied.
+    switch (engine.copy_step(entries, from, fabric::Lane::responses, packet, request.offset)) {
+        case Engine::Implementation::Copy::complete:
+            qp.requester.failed_fetches = 0;
+            return ScatterResult::stored;
+        case Engine::Implementation::Copy::incomplete:
+            return ScatterResult::incomplete;
+        case Engine::Implementation::Copy::withdrawn:
+            return ScatterResult::withdrawn;
+        default:
+            return ScatterResult::fetch_failed;
     }
-    return error == ESTALE ? ScatterResult::withdrawn : ScatterResult::fetch_failed;
 }
 
 ScatterResult scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value) {
@@ -154,17 +161,17 @@ bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
     }
 }
 
-void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
+bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                                              const Packet& packet) {
     const PacketHeader& header = packet.header;
     Requester& requester = qp.requester;
     if (header.source != qp.attributes.dest_qp_num || qp.type() == IBV_QPT_UD ||
         (qp.state() != IBV_QPS_RTS && qp.state() != IBV_QPS_SQD)) {
-        return;
+        return true;
     }
     const std::uint64_t position = find_request(qp, header.psn);
     if (position == qp.sends.end()) {
-        return; // a duplicate response
+        return true; // a duplicate response
     }
     SendRequest& request = qp.sends[position];
     if (qp.type() == IBV_QPT_UC) {
@@ -175,7 +182,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             retire(qp);
             run(qp);
         }
-        return;
+        return true;
     }
     requester.progressed = true;
     const bool all_before = finish_before(qp, position);
@@ -191,7 +198,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
             break;
         case Kind::read_data:
             if (request.opcode == IBV_WR_RDMA_READ && in_flight(request)) {
-                scattered = scatter_read(qp, position, from, packet);
+                scattered = scatter_read(*this, qp, position, from, packet);
             }
             break;
         case Kind::atomic_result:
@@ -208,11 +215,14 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                 break;
             }
             if (handle_nak(qp, header)) {
-                return;
+                return true;
             }
             break;
         default:
             break;
+    }
+    if (scattered == ScatterResult::incomplete) {
+        return false;
     }
     if (scattered == ScatterResult::denied) {
         // If responses to earlier requests are missing, this request will be retransmitted, and its
@@ -220,7 +230,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         if (all_before) {
             retire(qp);
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);
-            return;
+            return true;
         }
     } else if (scattered == ScatterResult::fetch_failed || scattered == ScatterResult::withdrawn) {
         resend_as_records(qp, scattered == ScatterResult::withdrawn);
@@ -234,6 +244,7 @@ void Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     retire(qp);
     run(qp);
+    return true;
 }
 
 } // namespace softverbs

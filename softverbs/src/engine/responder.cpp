@@ -8,21 +8,21 @@
 
 namespace softverbs {
 
-void InboundRequest::operator()() {
+bool InboundRequest::operator()() {
     const ibv_qp_state state = qp_.state();
     if (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_ERR) {
-        return;
+        return true;
     }
     if (qp_.type() == IBV_QPT_UD) {
         datagram();
-        return;
+        return true;
     }
     if (header_.source != qp_.attributes.dest_qp_num) {
-        return;
+        return true;
     }
     if (qp_.type() == IBV_QPT_XRC_RECV && !select_srq(qp_, header_.qkey)) {
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
-        return;
+        return true;
     }
     if (in_sequence()) {
         if (state == IBV_QPS_RTR && !std::exchange(responder_.established, true)) {
@@ -30,6 +30,7 @@ void InboundRequest::operator()() {
         }
         execute();
     }
+    return !incomplete_;
 }
 
 bool InboundRequest::in_sequence() {
@@ -226,11 +227,24 @@ bool InboundRequest::store(const EntryList& entries) {
         }
         return true;
     }
-    if (entries.fetch(before, from_, fabric::Lane::requests, packet_.segments) != 0) {
-        send_nak(NakCode::resend_as_records);
-        return false;
+    // Datagrams are always sent in packets.
+    if (responder_.copied_from != from_ || responder_.copied_psn != header_.psn) {
+        responder_.copied = 0;
+        responder_.copied_from = from_;
+        responder_.copied_psn = header_.psn;
     }
-    return true;
+    switch (engine_.copy_step(entries, from_, fabric::Lane::requests, packet_, responder_.copied)) {
+        case Engine::Implementation::Copy::complete:
+            responder_.copied = 0;
+            return true;
+        case Engine::Implementation::Copy::incomplete:
+            incomplete_ = true;
+            return false;
+        default:
+            responder_.copied = 0;
+            send_nak(NakCode::resend_as_records);
+            return false;
+    }
 }
 
 bool InboundRequest::have_receive() {
@@ -289,9 +303,9 @@ void InboundRequest::done() {
     send_ack();
 }
 
-void Engine::Implementation::handle_request(Qp& qp, fabric::Connection* from,
+bool Engine::Implementation::handle_request(Qp& qp, fabric::Connection* from,
                                             const Packet& packet) {
-    InboundRequest(*this, qp, from, packet)();
+    return InboundRequest(*this, qp, from, packet)();
 }
 
 } // namespace softverbs

@@ -27,7 +27,9 @@ class InboundRequest {
           packet_(packet),
           header_(packet.header) {}
 
-    void operator()();
+    /// Returns false if the direct copy of the data is incomplete. The request must then be handled
+    /// again.
+    [[nodiscard]] bool operator()();
 
   private:
     using Kind = PacketHeader::Kind;
@@ -105,6 +107,7 @@ class InboundRequest {
     /// Whether the message was received in a tagged buffer. Its completion then has
     /// IBV_WC_TM_DATA_VALID.
     bool tag_data_valid_ = false;
+    bool incomplete_ = false;
 };
 
 } // namespace softverbs

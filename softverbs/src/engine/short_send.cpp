@@ -104,7 +104,7 @@ bool Engine::Implementation::send_short(Qp& qp) {
             return false;
         }
     } else if (!requester.to_this_process || draining || local_first != local_end ||
-               requester.reads_in_flight != 0 || size > longest_local) {
+               !set_asides.empty() || requester.reads_in_flight != 0 || size > longest_local) {
         return false;
     }
     header.form_and_service =
@@ -158,7 +158,7 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
                 qp.requester.ack_requested_until = position + 1;
             }
             write_short_header(record.data(), header);
-            receive(nullptr, fabric::Lane::requests, whole);
+            static_cast<void>(receive(nullptr, fabric::Lane::requests, whole));
         }
     }
     draining = false;

@@ -141,7 +141,7 @@ void Engine::Implementation::expired(Qp& qp) {
         !requester.route.remote && slot_of(qp.attributes.dest_qp_num) == slot;
     const bool for_ever = qp.is_reliable() && qp.attributes.timeout == 0 &&
                           (requester.connection != nullptr || to_this_process);
-    if (requester.progressed || unread || for_ever) {
+    if (requester.progressed || unread || for_ever || is_copying(qp)) {
         start_timer(qp);
         return;
     }
@@ -208,7 +208,7 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
     std::vector<Delayed> again;
     for (Delayed& late : due) {
         if (late.to == nullptr) {
-            receive(nullptr, late.lane, late.record);
+            deliver_local(late.lane, late.record);
             continue;
         }
         const std::span<const std::byte> whole(late.record);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -30,6 +31,22 @@ class Lock {
         }
     }
 
+    /// Whether threads wait for the lock. The result may be outdated at once.
+    [[nodiscard]] bool awaited() const noexcept {
+        return waiters_.load(std::memory_order_relaxed) != 0;
+    }
+    /// Unlocks, lets a waiting thread have the lock, and locks again. Without this, a thread that
+    /// unlocks and locks again in a loop can keep a waiting thread from the lock for a long time.
+    /// The caller holds the lock.
+    void pass() noexcept {
+        unlock();
+        constexpr unsigned attempts = 1000;
+        for (unsigned attempt = 0; attempt < attempts && awaited(); ++attempt) {
+            ::sched_yield();
+        }
+        lock();
+    }
+
   private:
     using State = std::uint32_t;
     static constexpr State unlocked = 0;
@@ -38,9 +55,11 @@ class Lock {
     static constexpr State contended = 2;
 
     [[gnu::noinline, gnu::cold]] void wait() noexcept {
+        waiters_.fetch_add(1, std::memory_order_relaxed);
         while (state_.exchange(contended, std::memory_order_acquire) != unlocked) {
             futex(FUTEX_WAIT_PRIVATE, contended);
         }
+        waiters_.fetch_sub(1, std::memory_order_relaxed);
     }
     void futex(int operation, State value) noexcept {
         static_assert(sizeof state_ == sizeof(State) && decltype(state_)::is_always_lock_free);
@@ -48,6 +67,7 @@ class Lock {
     }
 
     std::atomic<State> state_{unlocked};
+    std::atomic<std::uint32_t> waiters_{0};
 };
 
 } // namespace softverbs

@@ -277,6 +277,11 @@ struct Responder {
     std::uint32_t expected_psn = 0;
     /// Whether the first packet of a message has arrived, but not the last one.
     bool in_message = false;
+    /// The direct copy of the data of a request, which is made in steps: the number of bytes copied
+    /// so far, and the connection and packet sequence number of the request.
+    std::uint64_t copied = 0;
+    const fabric::Connection* copied_from = nullptr;
+    std::uint32_t copied_psn = 0;
     /// Number of bytes of the current message that have arrived.
     std::uint64_t received = 0;
     /// The receive request of the current message. Valid if current_taken is set.

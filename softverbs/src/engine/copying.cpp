@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <errno.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/implementation.hpp"
+#include "engine/requester.hpp"
+#include "objects/process.hpp"
+
+// Direct copies are made in steps of copy_step_bytes, because Process::lock is held during a step.
+// Between the steps, the packet that offers the memory is kept: a request of another process stays
+// in the ring, and other packets are set aside. Each step handles the whole packet again, so all
+// checks are repeated, because another thread may have changed the queue pair or the memory.
+
+namespace softverbs {
+
+Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& to,
+                                                               fabric::Connection* from,
+                                                               fabric::Lane lane,
+                                                               const Packet& packet,
+                                                               std::uint64_t& done) {
+    const auto incomplete = [this] {
+        copying = true;
+        // The program may not poll again, so the agent thread has to continue.
+        if (agent_state == Agent::asleep) {
+            wake_agent_before(now_ns());
+        }
+        return Copy::incomplete;
+    };
+    if (copy_budget == 0) {
+        return incomplete();
+    }
+    if (from == nullptr && !is_still_offered(packet)) {
+        return Copy::withdrawn;
+    }
+    const std::uint64_t before = done;
+    const int error = to.fetch(0, from, lane, packet.segments, done, copy_step_bytes);
+    ++process().counters.direct_copies;
+    if (error != 0) {
+        return error == ESTALE ? Copy::withdrawn : Copy::failed;
+    }
+    copy_budget -= std::min(copy_budget, done - before);
+    if (done >= packet.header.length) {
+        return Copy::complete;
+    }
+    // Another process can change its segments, so that they are shorter than the message.
+    return done == before ? Copy::failed : incomplete();
+}
+
+bool Engine::Implementation::is_still_offered(const Packet& packet) {
+    const PacketHeader& header = packet.header;
+    Qp* const source = process().qps.find(header.source);
+    if (source == nullptr || source->number() != header.source ||
+        source->state() == IBV_QPS_RESET || source->state() == IBV_QPS_INIT ||
+        source->state() == IBV_QPS_ERR) {
+        return false;
+    }
+    const auto is_offered = [](const Window& window, const fabric::Segment& segment) {
+        return reinterpret_cast<std::uint64_t>(window.data) == segment.address &&
+               window.length == segment.length;
+    };
+    if (header.kind == PacketHeader::Kind::read_data) {
+        Window window{};
+        return packet.segments.size() == 1 &&
+               open_remote(*source, header.rkey, header.remote_address, header.length,
+                           IBV_ACCESS_REMOTE_READ, window) == Denied::no &&
+               is_offered(window, packet.segments.front());
+    }
+    const std::uint64_t position = find_request(*source, header.psn);
+    if (position == source->sends.end() || !in_flight(source->sends[position])) {
+        return false;
+    }
+    EntryList entries;
+    return entries.open(source->pd(), source->entries(position), header.length, false) ==
+               Denied::no &&
+           std::ranges::equal(entries.windows(), packet.segments, is_offered);
+}
+
+void Engine::Implementation::set_aside(fabric::Connection* from, fabric::Lane lane,
+                                       std::span<const std::byte> record) {
+    Packet packet{};
+    if (parse_packet(record, packet)) {
+        set_asides.push_back({from,
+                              lane,
+                              {record.begin(), record.end()},
+                              packet.header.source,
+                              packet.header.destination});
+    }
+}
+
+void Engine::Implementation::deliver_local(fabric::Lane lane, std::span<const std::byte> record) {
+    if (must_wait(lane, record) || !receive(nullptr, lane, record)) {
+        set_aside(nullptr, lane, record);
+    }
+}
+
+bool Engine::Implementation::must_wait(fabric::Lane lane, std::span<const std::byte> record) const {
+    Packet packet{};
+    return !set_asides.empty() && parse_packet(record, packet) &&
+           std::ranges::any_of(set_asides, [&](const SetAside& earlier) {
+               return earlier.from == nullptr && earlier.lane == lane &&
+                      earlier.destination == packet.header.destination;
+           });
+}
+
+void Engine::Implementation::continue_copies() {
+    if (set_asides.empty() || draining) {
+        return;
+    }
+    copy_budget = copy_step_bytes;
+    draining = true;
+    while (!set_asides.empty()) {
+        SetAside current = std::move(set_asides.front());
+        set_asides.pop_front();
+        if (!receive(current.from, current.lane, current.record)) {
+            set_asides.push_front(std::move(current));
+            break;
+        }
+    }
+    draining = false;
+}
+
+bool Engine::Implementation::is_copying(const Qp& qp) const {
+    return std::ranges::any_of(set_asides, [&](const SetAside& packet) {
+        return (packet.from == nullptr && packet.source == qp.number()) ||
+               packet.destination == qp.number();
+    });
+}
+
+} // namespace softverbs
