@@ -135,7 +135,7 @@ class RingProducer {
     /// Beyond this offset, the producer writes the next record at the start of the ring if the ring
     /// is empty. If the consumer is fast, only the first pages of the ring are used. This needs
     /// less memory, and the pages stay in the CPU cache.
-    static constexpr std::uint64_t first_return = std::uint64_t{32} * 1024;
+    static constexpr std::uint64_t first_return = std::uint64_t{8} * 1024;
     static constexpr std::uint64_t return_step = std::uint64_t{4} * 1024;
 
     [[nodiscard]] std::uint64_t offset() const noexcept { return tail_ & (ring_.size - 1); }

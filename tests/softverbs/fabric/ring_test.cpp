@@ -250,7 +250,7 @@ TEST_F(RingTest, FindsGarbageThatWasWrittenBeforeTheEnd) {
 
 TEST(RingReturnTest, UsesTheFirstPartOnlyWhileTheConsumerKeepsUp) {
     constexpr std::size_t size = std::size_t{256} * 1024;
-    constexpr std::size_t part = std::size_t{64} * 1024;
+    constexpr std::size_t part = std::size_t{16} * 1024;
     std::vector<std::uint64_t> words(size / sizeof(std::uint64_t));
     std::atomic<std::uint64_t> head{0};
     const RingMemory memory{reinterpret_cast<std::byte*>(words.data()), size, &head};
