@@ -80,6 +80,8 @@ bool Engine::Implementation::execute_short(fabric::Connection* from, const Short
     if ((header.flags & PacketHeader::ack_request) != 0) {
         responder.ack_pending = false;
         send_ack(*qp, from, header.psn);
+    } else if (from == nullptr) {
+        responder.ack_pending = false; // deliver_short() completes the request
     } else if (qp->type() == IBV_QPT_RC) {
         defer_ack(*qp, from);
     }
