@@ -101,8 +101,9 @@ TEST_F(LauncherTest, PassesOptionsBehindTheCommandOn) {
 
 TEST_F(LauncherTest, NamesTheProfilesWhenOneIsUnknown) {
     const CommandResult result = run("--profile mlx6 -- true");
-    EXPECT_THAT(result.output, AllOf(HasSubstr("there is no profile \"mlx6\""),
-                                     HasSubstr("default, mlx5, efa, bnxt, irdma, rxe, old-kernel, small-mr")));
+    EXPECT_THAT(result.output,
+                AllOf(HasSubstr("there is no profile \"mlx6\""),
+                      HasSubstr("default, mlx5, efa, bnxt, irdma, rxe, old-kernel, small-mr")));
     EXPECT_EQ(result.exit_status, 2);
 }
 
