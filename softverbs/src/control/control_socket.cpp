@@ -200,8 +200,8 @@ std::optional<sockaddr_un> address_of(const std::string& path) {
     return address;
 }
 
-/// Returns whether the process that the name of a socket file contains exists. A process of another
-/// PID namespace is not found.
+/// Returns whether there is a process with the PID in the name of a socket file. Searches only the
+/// PID namespace of this process.
 bool owner_exists(const std::filesystem::path& socket) {
     const std::string number = socket.stem();
     pid_t pid = 0;
@@ -210,8 +210,8 @@ bool owner_exists(const std::filesystem::path& socket) {
 }
 
 /// Removes the socket files in the rendezvous directory on which no process listens. They belonged
-/// to processes that were killed. A connection wakes the process that listens, so none is made to a
-/// process that exists.
+/// to processes that were killed. Does not connect to the sockets of processes that exist, because
+/// this would wake these processes.
 void remove_unused_sockets(const std::string& directory) {
     std::error_code error;
     for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;

@@ -135,8 +135,9 @@ struct Pd : ibv_pd {
     Pd& operator=(const Pd&) = delete;
     ~Pd() = default;
     unsigned users = 0;
-    /// The protection domain for access checks. For a parent domain, the protection domain of which
-    /// it was made. For an imported protection domain, the original. Otherwise, this object.
+    /// The protection domain for access checks. For a parent domain, the protection domain with
+    /// which it was created. For an imported protection domain, the original. Otherwise, this
+    /// object.
     Pd* protection = this;
     /// Whether the object was created by ibv_import_pd().
     bool imported = false;

@@ -144,8 +144,8 @@ void invalidate_all(const Qp& qp);
 /// owns it. On failure, returns -1 and sets errno.
 [[nodiscard]] int export_dm(Dm& dm);
 /// Creates an ibv_dm for an existing allocation with this handle. Only allocations of this process
-/// can be imported, because their memory is a descriptor of this process. On failure, returns null
-/// and sets errno: ENOENT (there is no such allocation on the device), ENOMEM.
+/// can be imported, because their memory belongs to a descriptor of this process. On failure,
+/// returns null and sets errno: ENOENT (there is no such allocation on the device), ENOMEM.
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
