@@ -217,7 +217,7 @@ TEST_F(CmDescriptor, IsClosedWhenTheThreadThatReceivedAnEventWaitsForTheNextOne)
         rdma_ucm_event_resp event{};
         error = get_event(fd_, event);
         received = true;
-        // This thread has work to do before it waits for the next event.
+        // The thread is busy before it waits for the next event.
         const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(30);
         while (std::chrono::steady_clock::now() < end) {
         }

@@ -9,7 +9,7 @@
 namespace softverbs_test {
 namespace {
 
-/// One end of a connection, with a queue pair of librdmacm's.
+/// One end of a connection, with a queue pair that librdmacm has created.
 struct QueuePairEnd {
     Channel channel;
     UniqueId id;

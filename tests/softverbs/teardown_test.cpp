@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// A NIC executes and acknowledges messages when they arrive, whatever the programs do next. So what
-// has arrived is complete before a queue pair leaves, or a process exits.
+// SPDX-License-Identifier: BSD-3-Clause A NIC executes and acknowledges messages when they arrive.
+// Therefore messages that have arrived must be executed and acknowledged before a queue pair is
+// destroyed or enters the error state, and before a process exits.
 #include <chrono>
 #include <thread>
 
@@ -26,7 +26,7 @@ void post_unsignaled(const End& end, std::uint64_t id) {
     done(ibv_post_send(end.qp, &wr, &bad), "ibv_post_send");
 }
 
-/// Uses up the positions at which an unsignaled request requests an ACK.
+/// Posts three unsignaled requests. Only the first one requests an ACK; see ack_request_interval.
 void post_three_unsignaled(const End& end) {
     for (std::uint64_t id = 1; id <= 3; ++id) {
         post_unsignaled(end, id);
@@ -45,8 +45,8 @@ class Teardown : public TwoProcesses {
         timeout = 22; // 17 s: no timeout requests an ACK during a test
     }
 
-    /// The receiver gets three unsignaled messages and then leaves as @p leave says. The sender
-    /// must have no request to flush.
+    /// The receiver gets three unsignaled messages and then calls @p leave. Checks that the sender
+    /// has no request that is flushed in the error state.
     void run_with(const std::function<void(End&)>& leave) {
         run(
             [](End& sender) {

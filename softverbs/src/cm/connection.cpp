@@ -36,7 +36,7 @@ constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
-/// Limit and interval of the wait in Manager::report_disconnect().
+/// Maximum duration and interval of the checks in Manager::report_disconnect().
 constexpr std::uint64_t longest_disconnect_wait_ns = 200'000'000;
 constexpr std::uint64_t disconnect_check_interval_ns = 500'000;
 
@@ -563,11 +563,11 @@ void Manager::received_disconnect(Id& id) {
     report_disconnect(id);
 }
 
-/// Raises the event for a DREQ. On a NIC, the completions of all messages before the DREQ are in
-/// the completion queue long before the event. A thread that polls sees them first. Here, the
-/// threads of the program may not have run since then. Therefore the event waits until the program
-/// has polled these completions, but only for a limited time, because a program may wait for the
-/// event before it polls.
+/// Raises RDMA_CM_EVENT_DISCONNECTED after a DREQ has arrived. With a NIC, the completions of
+/// earlier messages are in the completion queue long before the event, so a thread that polls gets
+/// them first. Here, that thread may not have run between the messages and the DREQ. Therefore the
+/// event is delayed until the program has polled these completions. The delay is limited, because a
+/// program may wait for the event before it polls.
 void Manager::report_disconnect(Id& id) {
     bool has_completions = false;
     {
@@ -686,7 +686,7 @@ void Manager::lost(const Peer& peer) {
                 break;
             }
             case Exchanged::established:
-                // The host of the process disconnects when the process ends.
+                // With a NIC, the kernel sends a DREQ when the process ends.
                 received_disconnect(id);
                 break;
             case Exchanged::dreq_sent:

@@ -73,11 +73,11 @@ bool is_running(pid_t thread) noexcept {
     return end_of_name != nullptr && end_of_name[1] == ' ' && end_of_name[2] == 'R';
 }
 
-/// Called before the last descriptor of a file is closed. A program may close its event channel
-/// when an event has arrived, although the thread that received the event is about to wait for the
-/// next one. With a NIC, the program first destroys a queue pair and memory regions, which takes
-/// milliseconds, and in this time that thread begins to wait. Here, these calls take microseconds.
-/// Therefore close(2) waits until that thread sleeps, but only for a limited time.
+/// Called before the last descriptor of a file is closed. Waits until the thread that received the
+/// last event sleeps, for at most 0.1 seconds. Programs such as rping close the event channel
+/// shortly before that thread waits for the next event, which then fails. With a NIC, this is rare:
+/// the program first destroys a queue pair and memory regions, which takes milliseconds, so the
+/// thread already waits. Here, these calls take microseconds.
 void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>& lock) noexcept {
     const fabric::NoCancellation here;
     constexpr int attempts = 500;

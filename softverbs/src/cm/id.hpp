@@ -156,8 +156,8 @@ struct Id {
     std::uint32_t send_psn = 0;
     std::uint32_t qp_num = 0; // of the program's queue pair
     std::uint32_t peer_qp_num = 0;
-    /// Time until which RDMA_CM_EVENT_DISCONNECTED waits at most; 0: it does not wait. See
-    /// Manager::report_disconnect().
+    /// Time at which RDMA_CM_EVENT_DISCONNECTED is raised at the latest, by CLOCK_MONOTONIC in
+    /// nanoseconds. 0: no such event is delayed. See Manager::report_disconnect().
     std::uint64_t disconnect_waits_until = 0;
     std::uint8_t responder_resources = 0;
     std::uint8_t initiator_depth = 0;

@@ -82,8 +82,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for all ids that use the device.
     void device_removed(unsigned device);
 
-    /// Removes the files of this process. Called at process exit. Waits at most 0.2 s for another
-    /// process that ends at the same time.
+    /// Removes the files of this process. Called at process exit. Waits for at most 0.2 seconds for
+    /// another process that ends at the same time.
     void at_exit() noexcept;
     /// Closes the descriptors in a child process after fork(2). The child does not use the object
     /// afterwards.
@@ -151,7 +151,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::thread thread_;
 };
 
-/// The current time of CLOCK_MONOTONIC, in nanoseconds.
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
 [[nodiscard]] std::uint64_t now_ns() noexcept;
 
 /// Returns the manager of this process. Creates it in the first call. On failure, returns null and

@@ -177,8 +177,9 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // No other process can begin to use the file while it is locked. Two processes
-    // that end at the same time must not both fail here, because then the file would remain.
+    // No other process can begin to use the file while it is locked. If the file is locked by a
+    // process that ends at the same time, try again: if both processes gave up, the file would
+    // remain.
     constexpr int attempts = 200;
     for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
         if (attempt == attempts) {

@@ -9,10 +9,11 @@
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
-// A requester does not request an ACK for every unsignaled request. The responder does not
-// acknowledge such a request at once. But a NIC acknowledges every request soon after it has
-// executed it, whatever the programs do next. Therefore the responder sends the ACK when the agent
-// thread runs next, and at the latest before its queue pair enters RESET or ERR or is destroyed.
+// Delayed ACKs. A requester requests no ACK for most unsignaled requests, and the responder does
+// not acknowledge these requests at once. But a NIC acknowledges each request soon after it has
+// executed it, even if the program then resets or destroys the queue pair. Therefore the responder
+// sends the delayed ACK in the next cycle of the agent thread, and at the latest before its queue
+// pair enters RESET or ERR or is destroyed.
 
 namespace softverbs {
 
@@ -67,7 +68,7 @@ void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
     };
-    // The agent thread removes the peers that have ended.
+    // If a process ends, the agent thread removes it from peers.
     while (!std::ranges::all_of(peers, is_consumed) && now_ns() < end) {
         lock.unlock();
         ::nanosleep(&interval, nullptr);
@@ -80,8 +81,8 @@ void Engine::handle_arrived() {
     if (engine.node != nullptr) {
         engine.node->service(engine); // accepts new connections, on which packets may have arrived
     }
-    // A ring contains fewer packets than this, so all that had arrived before the call are handled,
-    // even if peers send all the time.
+    // All packets that arrived before the call are processed in fewer rounds than this. The limit
+    // is needed because peers may continue to send.
     constexpr unsigned most_rounds = 256;
     for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
     }

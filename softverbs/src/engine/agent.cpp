@@ -50,7 +50,8 @@ void Engine::Implementation::agent() {
         node->service(*this);
         const unsigned done = work();
         run_timers(now);
-        // A planned packet fault counts packets, so extra ACKs would change its effect.
+        // Planned packet faults count packets. Delayed ACKs would change the packets that the
+        // faults affect.
         if (!ack_pending.empty() && !process().faults.affects_packets()) {
             acknowledge_all();
         }

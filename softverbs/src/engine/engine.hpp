@@ -46,8 +46,8 @@ class Engine {
     /// Delays the event of a completion queue with moderation.
     /// @param period_ns  delay in nanoseconds; 0: cancels a delayed event
     void moderated(Cq& cq, std::uint64_t period_ns);
-    /// Processes the packets that have already arrived, so that a later event does not overtake
-    /// them.
+    /// Processes all packets that have arrived. Called before an event is raised that must not
+    /// overtake these packets.
     void handle_arrived();
     /// Must be called before the program moves a queue pair to RESET or ERR, or destroys it. A NIC
     /// executes and acknowledges requests when they arrive. Therefore this function handles the

@@ -181,9 +181,10 @@ struct Engine::Implementation : fabric::Handler {
     [[nodiscard]] static bool receive_short_write(Qp& qp, const ShortHeader& header,
                                                   std::span<const std::byte> data);
 
-    // acknowledge.cpp: acknowledges executed requests that did not request an ACK.
+    // acknowledge.cpp: delayed ACKs of requests that did not request an ACK
 
-    /// Notes that the latest request of a reliable queue pair was executed and not acknowledged.
+    /// Called after a reliable queue pair has executed a request that did not request an ACK.
+    /// acknowledge() later sends the ACK.
     void defer_ack(Qp& qp, fabric::Connection* from) noexcept {
         qp.responder.ack_pending = true;
         qp.responder.ack_connection = from;
@@ -192,14 +193,14 @@ struct Engine::Implementation : fabric::Handler {
         }
     }
     void list_ack(Qp& qp) noexcept;
-    /// Acknowledges the executed requests of a queue pair, unless this was done before.
+    /// Sends the delayed ACK of a queue pair, if there is one.
     void acknowledge(Qp& qp);
-    /// Acknowledges the executed requests of all queue pairs.
+    /// Sends the delayed ACKs of all queue pairs.
     void acknowledge_all();
-    /// Called when the process exits. Waits until the other processes have consumed the packets of
-    /// this process, at most one second. A datagram that a NIC has sent has left the host. But
-    /// another process can accept a connection of this process, and read its packets, only while
-    /// this process exists.
+    /// Called when the process exits. Waits for at most 1 second until the other processes have
+    /// consumed the packets of this process. With a NIC, packets that were sent arrive even if the
+    /// sender exits. Here, another process can accept a connection and receive the packets only
+    /// while this process exists.
     /// @param lock  holds Process::lock; released during the wait
     void wait_until_consumed(std::unique_lock<Lock>& lock);
 
@@ -262,8 +263,8 @@ struct Engine::Implementation : fabric::Handler {
 
     std::vector<Qp*> timed;
     std::vector<Qp*> stalled;
-    /// Queue pairs that may have executed a request without an ACK. The agent thread sends the ACK
-    /// in its next cycle.
+    /// Queue pairs that may have a delayed ACK. The agent thread sends these ACKs in its next
+    /// cycle.
     std::vector<Qp*> ack_pending;
     unsigned waiting_for_receivers = 0;
 

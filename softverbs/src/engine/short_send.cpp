@@ -142,8 +142,9 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
                                            std::span<const std::byte> data) {
     SendRequest& request = qp.sends[position];
     draining = true;
-    // Copy the data to a buffer first, unless it cannot overlap the memory of the receiver or is
-    // copied in a way that permits an overlap.
+    // Copy the data to a buffer first, because it may overlap the memory of the receiver. This is
+    // not necessary for inline data, and for lengths that copy_bytes() loads completely before it
+    // stores.
     const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
     bool executed = is_copied_once && execute_short(nullptr, header, data);
     if (!executed) [[unlikely]] {

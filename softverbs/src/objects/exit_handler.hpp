@@ -8,11 +8,11 @@
 
 namespace softverbs {
 
-/// Registers @p function to run once at process exit. If two threads call exit(3), glibc
-/// before 2.41 runs each handler in one of them, and the thread that finds no more handlers ends
-/// the process. Therefore the handler is registered twice: the second thread runs it too, and waits
-/// until
-/// @p function has returned in the first one.
+/// Registers @p function, which is called once when the process exits. If two threads call exit(3),
+/// glibc before 2.41 distributes the handlers among them. A thread that finds no more handlers ends
+/// the process, although the other thread may still execute one. Therefore the handler is
+/// registered twice: the second thread waits in it until @p function has returned, for at most 2
+/// seconds.
 template <void (*function)()>
 void register_exit_handler() {
     constexpr auto handler = [] {

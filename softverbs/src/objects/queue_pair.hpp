@@ -300,11 +300,11 @@ struct Responder {
     bool gap_reported = false;
     /// Whether IBV_EVENT_COMM_EST was raised.
     bool established = false;
-    /// Whether the latest request was executed, but not acknowledged, because it did not request an
-    /// ACK.
+    /// Whether there is a delayed ACK: the latest request was executed and did not request an ACK.
     bool ack_pending = false;
     bool ack_listed = false; // in Engine::Implementation::ack_pending
-    /// The connection on which the latest such request arrived; null: it came from this process.
+    /// The connection on which the request for the delayed ACK arrived. Null: the request came from
+    /// this process.
     fabric::Connection* ack_connection = nullptr;
     /// The result of an atomic. If the request is retransmitted, the result is sent again.
     struct Atomic {

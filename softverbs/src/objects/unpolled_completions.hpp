@@ -5,9 +5,9 @@
 
 namespace softverbs {
 
-/// Returns whether a completion queue contains completions of this queue pair that the program has
-/// not polled. Returns false if no queue pair has the number, or if it is not in a state in which
-/// it receives messages. The caller holds Process::lock.
+/// Returns whether there are completions of the queue pair with this number that the program has
+/// not polled. Returns false if there is no such queue pair, or if its state is not RTR, RTS or
+/// SQD. The caller holds Process::lock.
 [[nodiscard]] bool has_unpolled_completions(std::uint32_t qp_number);
 
 } // namespace softverbs
