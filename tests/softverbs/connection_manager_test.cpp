@@ -177,6 +177,20 @@ TEST_F(ConnectionManager, SharesAPortOfIdsThatReuseAddresses) {
     EXPECT_EQ(errno, EADDRINUSE);
 }
 
+TEST_F(ConnectionManager, DoesNotShareThePortOfAListener) {
+    const UniqueId listener = server_.make_id();
+    const UniqueId other = server_.make_id();
+    int on = 1;
+    for (rdma_cm_id* const id : {listener.get(), other.get()}) {
+        ASSERT_EQ(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on), 0);
+    }
+    ASSERT_EQ(bind_error(listener.get(), "127.0.0.1", 0), 0);
+    ASSERT_EQ(rdma_listen(listener.get(), 1), 0);
+    const std::uint16_t port = ntohs(rdma_get_src_port(listener.get()));
+    EXPECT_EQ(bind_error(other.get(), "127.0.0.1", port), EADDRINUSE);
+    EXPECT_EQ(bind_error(other.get(), "0.0.0.0", port), EADDRNOTAVAIL);
+}
+
 TEST_F(ConnectionManager, GivesAListenerAtAllAddressesTheDeviceOfTheRequest) {
     const UniqueId listener = server_.listen(RDMA_PS_TCP, 8, "0.0.0.0");
     EXPECT_EQ(listener->verbs, nullptr);

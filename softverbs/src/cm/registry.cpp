@@ -291,6 +291,8 @@ int Registry::listen(Index index) {
         if (const int error = conflict(record, false); error != 0) {
             return error;
         }
+        // As in the kernel, the address of a listener cannot be reused.
+        record.reuse_address = 0;
     }
     record.listening = 1;
     return 0;
