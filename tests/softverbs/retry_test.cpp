@@ -158,13 +158,13 @@ TEST_F(Retry, RequestsThatNobodyWasAskedToAnswerUseUpNoRetry) {
     // This request is too long for the fast path within a process.
     Request silent = request(IBV_WR_RDMA_WRITE, 2, 4096);
     silent.wr.send_flags = 0;
-    ASSERT_EQ(post(a, silent), 0);
     const std::uint64_t sent = counters().sent;
+    ASSERT_EQ(post(a, silent), 0);
     const auto end = steady_clock::now() + patience;
     while (counters().sent < sent + 2 && steady_clock::now() < end) {
         EXPECT_TRUE(is_empty(a.cq.get()));
     }
-    EXPECT_GE(counters().sent, sent + 2) << "asked, and answered";
+    EXPECT_GE(counters().sent, sent + 2) << "the request and its ACK";
     EXPECT_EQ(a.state(), IBV_QPS_RTS);
     ASSERT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 3)), 0);
     expect(a, 3, IBV_WC_SUCCESS);
