@@ -91,6 +91,7 @@ void LocalExchange::abandon() noexcept {
         link->socket.reset();
     }
     epoll_.reset();
+    spare_.close();
     slot_.abandon();
     rendezvous_.close();
 }
@@ -179,10 +180,14 @@ void LocalExchange::flush(Link& link) noexcept {
 }
 
 void LocalExchange::accept_all() {
-    while (true) {
+    constexpr int most_accepted = 64;
+    for (int count = 0; count < most_accepted; ++count) {
         fabric::UniqueFd socket(
             ::accept4(slot_.listener(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
+            if (spare_.reject(slot_.listener())) {
+                continue;
+            }
             return;
         }
         // The permissions of the directory exclude other users. But a process of another user may

@@ -8,6 +8,7 @@
 
 #include "cm/exchange.hpp"
 #include "fabric/rendezvous.hpp"
+#include "fabric/spare_descriptor.hpp"
 
 namespace softverbs::cm {
 
@@ -63,6 +64,7 @@ class LocalExchange final : public Exchange {
     fabric::Rendezvous rendezvous_;
     fabric::Slot slot_;
     fabric::UniqueFd epoll_;
+    fabric::SpareDescriptor spare_;
     Peer self_;
     std::map<int, std::unique_ptr<Link>> links_; // by descriptor
 };

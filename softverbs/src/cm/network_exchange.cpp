@@ -103,6 +103,7 @@ NetworkExchange::NetworkExchange(fabric::NetworkSettings settings, Requests& req
 void NetworkExchange::abandon() noexcept {
     links_.clear();
     listeners_.clear();
+    spare_.close();
     timer_.reset();
     epoll_.reset();
 }
@@ -201,12 +202,17 @@ void NetworkExchange::accept_all(const Listener& listener) {
         return link->connection->state() == NetworkLink::State::handshake && link->deadline != 0 &&
                link->purpose != Purpose::query;
     };
-    while (true) {
+    // The epoll reports the remaining connections again.
+    constexpr int most_accepted = 64;
+    for (int count = 0; count < most_accepted; ++count) {
         sockaddr_storage name{};
         socklen_t length = sizeof name;
         fabric::UniqueFd socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&name),
                                           &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
+            if (spare_.reject(listener.socket.get())) {
+                continue;
+            }
             return;
         }
         const auto peer = fabric::host_of(reinterpret_cast<const sockaddr&>(name));
@@ -385,7 +391,9 @@ void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
             }
             const bool connector = link.peer.process != 0;
             if (hello.magic != Message::current_magic || hello.message_size != sizeof(Message) ||
-                hello.process == 0 || (connector && hello.process != link.peer.process)) {
+                hello.process == 0 || (connector && hello.process != link.peer.process) ||
+                fabric::first_cm_slot + (hello.process & slot_mask) !=
+                    link.connection->peer_slot()) {
                 link.connection->close();
                 return;
             }

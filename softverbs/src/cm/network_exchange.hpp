@@ -10,6 +10,7 @@
 #include "cm/exchange.hpp"
 #include "cm/network_link.hpp"
 #include "fabric/network_settings.hpp"
+#include "fabric/spare_descriptor.hpp"
 
 namespace softverbs::cm {
 
@@ -121,6 +122,7 @@ class NetworkExchange final : public Exchange {
     std::uint64_t process_ = 0;
     fabric::UniqueFd epoll_;
     fabric::UniqueFd timer_;
+    fabric::SpareDescriptor spare_;
     std::vector<Listener> listeners_;
     bool serves_directory_ = false;
     std::vector<std::unique_ptr<Link>> links_;

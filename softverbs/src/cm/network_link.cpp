@@ -34,6 +34,8 @@ NetworkLink::NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route
 void NetworkLink::close() noexcept {
     state_ = State::lost;
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    // The object may exist until all events were handled. Do not keep the descriptor until then.
+    socket_.reset();
 }
 
 void NetworkLink::shake_hands() {

@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/acceptor.hpp"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
-#include <system_error>
 
 #include "fabric/event_source.hpp"
 #include "fabric/rendezvous.hpp"
-#include "fabric/report.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -24,29 +20,20 @@ constexpr unsigned most_accepted = 64;
 /// one is closed.
 constexpr std::size_t most_clients = 64;
 
-UniqueFd open_spare() noexcept {
-    return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-}
-
 } // namespace
 
-Acceptor::Acceptor(int listener, int epoll)
-    : listener_(listener), epoll_(epoll), spare_(open_spare()) {
-    if (!spare_) {
-        throw std::system_error(errno, std::system_category(), "softverbs cannot open /dev/null");
-    }
-}
+Acceptor::Acceptor(int listener, int epoll) : listener_(listener), epoll_(epoll) {}
 
 void Acceptor::abandon() noexcept {
     clients_.clear();
-    spare_.reset();
+    spare_.close();
 }
 
 void Acceptor::accept(const OnHello& on_hello) {
     for (unsigned count = 0; count < most_accepted; ++count) {
         UniqueFd socket(::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
-            if ((errno == EMFILE || errno == ENFILE) && reject()) {
+            if (spare_.reject(listener_)) {
                 continue;
             }
             return;
@@ -66,26 +53,6 @@ void Acceptor::accept(const OnHello& on_hello) {
             clients_.push_back(std::move(client));
         }
     }
-}
-
-bool Acceptor::reject() noexcept {
-    // A connection that stays in the listen queue would make every wait() return at once, and its
-    // process would wait forever. Close the spare descriptor, so that the connection can be
-    // accepted and closed.
-    if (!spare_) {
-        return false;
-    }
-    spare_.reset();
-    UniqueFd refused(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
-    const bool done = static_cast<bool>(refused);
-    refused.reset();
-    spare_ = open_spare();
-    if (done) {
-        report(
-            "another process cannot connect to this process, which has reached its limit of "
-            "open files; raise ulimit -n");
-    }
-    return done;
 }
 
 void Acceptor::read(int socket, const OnHello& on_hello) {

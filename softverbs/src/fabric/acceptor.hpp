@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "fabric/message.hpp"
+#include "fabric/spare_descriptor.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::fabric {
@@ -38,9 +39,6 @@ class Acceptor {
         pid_t pid;
     };
 
-    /// Accepts one pending connection and closes it at once, when the process has reached its limit
-    /// of descriptors. Returns false if no connection is pending.
-    [[nodiscard]] bool reject() noexcept;
     /// Receives the first message of a client, if it has arrived. Returns true if the client must
     /// be removed from clients_.
     [[nodiscard]] bool receive_hello(Client& client, const OnHello& on_hello);
@@ -48,9 +46,7 @@ class Acceptor {
 
     int listener_;
     int epoll_;
-    /// An unused descriptor. reject() closes it, so that one connection can be accepted although
-    /// the process has reached its limit of descriptors.
-    UniqueFd spare_;
+    SpareDescriptor spare_;
     std::vector<Client> clients_;
 };
 

@@ -246,12 +246,19 @@ bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
     // return.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
+    if (!socket && errno == EMFILE) {
+        report_descriptor_limit();
+    }
     return socket && owner == pid;
 }
 
 void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received,
                              Handler& handler) {
     const Message& hello = received.message;
+    if (received.truncated) {
+        report_descriptor_limit();
+        return;
+    }
     if (hello.kind != MessageKind::hello || hello.number >= slots_ ||
         !can_be_doorbell(received.descriptors[1]) || !owns_slot(pid, hello.number)) {
         return;

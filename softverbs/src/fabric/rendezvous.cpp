@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -105,18 +106,24 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
 }
 
 sockaddr_un Rendezvous::address(unsigned slot, socklen_t& length) const noexcept {
+    std::array<char, 32> name{};
+    std::snprintf(name.data(), name.size(), "%u.sock", slot);
+    return address(name.data(), length);
+}
+
+sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexcept {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    const std::string_view end = "/4294967295.sock";
+    constexpr std::size_t longest_name = 32;
     int size = 0;
     // Use a path in /proc/self/fd if the path is too long for a socket address, or if it is
     // relative. A relative path would depend on chdir(2).
-    if (path_.front() == '/' && path_.size() + end.size() < sizeof address.sun_path) {
-        size = std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%u.sock", path_.c_str(),
-                             slot);
+    if (path_.front() == '/' && path_.size() + 1 + longest_name < sizeof address.sun_path) {
+        size =
+            std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path_.c_str(), name);
     } else {
-        size = std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%u.sock",
-                             fd_.get(), slot);
+        size = std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s",
+                             fd_.get(), name);
     }
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
                                     static_cast<std::size_t>(size) + 1);

@@ -33,6 +33,10 @@ class Rendezvous {
     /// Returns the address of the socket of a slot. Stores the length of the address in @p length.
     [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
 
+    /// Returns the address of a socket with this name in the directory. The name has at most 32
+    /// characters.
+    [[nodiscard]] sockaddr_un address(const char* name, socklen_t& length) const noexcept;
+
     /// Locks a slot. Returns an empty descriptor if another process holds the lock.
     /// @param create  whether to create the lock file if it does not exist
     /// @throws std::system_error  the error of openat(2) or flock(2)

@@ -22,7 +22,7 @@ struct Printed {
 
 } // namespace
 
-void report(const std::string& line) noexcept {
+void report(std::string_view line) noexcept {
     static std::mutex mutex;
     static std::array<Printed, 16> latest{};
     static std::size_t next = 0;
@@ -36,7 +36,7 @@ void report(const std::string& line) noexcept {
         }
     }
     latest[next++ % latest.size()] = {hash, now.tv_sec};
-    std::fprintf(stderr, "softverbs: %s\n", line.c_str());
+    std::fprintf(stderr, "softverbs: %.*s\n", static_cast<int>(line.size()), line.data());
 }
 
 } // namespace softverbs::fabric

@@ -71,6 +71,7 @@ void TcpNetwork::abandon() noexcept {
     links_.clear();
     unproven_.clear();
     listeners_.clear();
+    spare_.close();
     timer_.reset();
     epoll_.reset();
 }
@@ -126,6 +127,12 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
     UniqueFd socket = tcp_socket(route.remote);
     if (!socket) {
         errno = errno == EMFILE || errno == ENFILE ? EMFILE : ENOMEM;
+        if (errno == EMFILE) {
+            report(
+                "this process cannot connect to another host, because it has reached its limit of "
+                "open files; raise ulimit -n");
+            errno = EMFILE;
+        }
         return nullptr;
     }
     set_connection_options(socket.get());
@@ -203,18 +210,12 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         UniqueFd socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&address),
                                   &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
-            if (errno == ECONNABORTED || errno == EINTR) {
-                continue;
-            }
-            if (errno == EMFILE || errno == ENFILE) {
-                report(to_string(listener.address) +
-                       ": a connection was not accepted, because this process has reached its "
-                       "limit of open files; raise ulimit -n");
+            if (spare_.reject(listener.socket.get())) {
                 // Drop the oldest peer that has not proven the secret. This frees a descriptor.
                 if (!unproven_.empty()) {
                     drop_peer(0, "");
-                    continue;
                 }
+                continue;
             }
             return;
         }
@@ -249,6 +250,12 @@ void TcpNetwork::continue_handshake(std::size_t position) {
             return;
         case TcpHandshake::Progress::done:
             break;
+    }
+    if (peer.handshake->peer_slot() >= service_directory_slot) {
+        drop_peer(position,
+                  "the process at the other end has an invalid slot; install the same softverbs on "
+                  "all hosts");
+        return;
     }
     links_.reserve(links_.size() + 1);
     links_.push_back(std::make_unique<TcpLink>(context_, std::move(peer.socket), peer.route,

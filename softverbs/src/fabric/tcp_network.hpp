@@ -8,6 +8,7 @@
 
 #include "fabric/network_settings.hpp"
 #include "fabric/node.hpp"
+#include "fabric/spare_descriptor.hpp"
 #include "fabric/tcp_handshake.hpp"
 #include "fabric/tcp_link.hpp"
 #include "fabric/unique_fd.hpp"
@@ -75,6 +76,7 @@ class TcpNetwork {
     TcpContext context_;
     UniqueFd epoll_;
     UniqueFd timer_;
+    SpareDescriptor spare_;
     std::vector<Listener> listeners_;
     std::vector<UnprovenPeer> unproven_;
     std::vector<Attempt> attempts_;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ namespace softverbs::fabric::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 using Side = LinkMemory::Side;
@@ -54,6 +56,22 @@ class GarbageTest : public ::testing::Test {
     Peer peer{directory.options()};
     std::size_t descriptors_before;
 };
+
+TEST_F(GarbageTest, AHelloWhoseDescriptorsDoNotFitIsRefusedWithALine) {
+    const Impostor impostor(*peer.node, 7);
+    peer.turn(); // accepts the connection
+    impostor.greet();
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{0, before.rlim_max};
+    ::testing::internal::CaptureStderr();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+    peer.turn();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("raise ulimit -n"));
+    expect_refused(impostor.socket);
+    expect_useful();
+}
 
 TEST_F(GarbageTest, AProperHelloIsWelcome) {
     const Impostor impostor(*peer.node, 7);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -278,6 +279,31 @@ TEST_F(TcpTest, RefusesAPeerThatClaimsTheAddressOfAnother) {
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
                 HasSubstr("softverbs: 127.0.0.1: the process at the other end claims the "
                           "address 127.0.0.9"));
+}
+
+TEST_F(TcpTest, RefusesAPeerWithASlotThatDoesNotExist) {
+    ProvenPeer peer({one.address(), other.address()}, other.options().network.secret,
+                    raw_connection(), service_directory_slot, b.node->slot());
+    ::testing::internal::CaptureStderr();
+    ASSERT_TRUE(until([&] { return peer.advance() == TcpHandshake::Progress::done; }));
+    EXPECT_TRUE(is_closed_by_peer(peer.socket()));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("has an invalid slot"));
+}
+
+TEST_F(TcpTest, RefusesAConnectionAtTheLimitOfDescriptors) {
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const SocketAddress to(other.address(),
+                           static_cast<std::uint16_t>(some_first_port() + b.node->slot()));
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit few{static_cast<rlim_t>(socket.get()) + 1, before.rlim_max};
+    ::testing::internal::CaptureStderr();
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    static_cast<void>(::connect(socket.get(), to.get(), to.length));
+    const bool closed = is_closed_by_peer(socket);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_TRUE(closed);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("raise ulimit -n"));
 }
 
 TEST_F(TcpTest, ClosesAConnectionWithAFrameThatIsNone) {

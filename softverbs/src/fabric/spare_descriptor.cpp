@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "fabric/spare_descriptor.hpp"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "fabric/report.hpp"
+
+namespace softverbs::fabric {
+namespace {
+
+UniqueFd open_spare() noexcept {
+    return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+} // namespace
+
+void report_descriptor_limit() noexcept {
+    report(
+        "another process cannot connect to this process, which has reached its limit of open "
+        "files; raise ulimit -n");
+}
+
+SpareDescriptor::SpareDescriptor() : fd_(open_spare()) {
+    if (!fd_) {
+        throw std::system_error(errno, std::system_category(), "softverbs cannot open /dev/null");
+    }
+}
+
+bool SpareDescriptor::reject(int listener) noexcept {
+    if (errno == ECONNABORTED || errno == EINTR) {
+        return true;
+    }
+    if (errno != EMFILE && errno != ENFILE) {
+        return false;
+    }
+    if (!fd_) {
+        // After an earlier call, another thread may have used the freed number.
+        fd_ = open_spare();
+        return false;
+    }
+    fd_.reset();
+    UniqueFd refused(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const bool done = static_cast<bool>(refused);
+    refused.reset();
+    fd_ = open_spare();
+    if (done) {
+        report_descriptor_limit();
+    }
+    return done;
+}
+
+} // namespace softverbs::fabric
