@@ -6,9 +6,11 @@
 #include <softverbs/softverbs.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -67,6 +69,18 @@ int get_event(int fd, rdma_ucm_event_resp& response) {
     rdma_ucm_get_event body{};
     body.response = reinterpret_cast<std::uintptr_t>(&response);
     return command(fd, RDMA_USER_CM_CMD_GET_EVENT, body, sizeof response);
+}
+
+/// Creates an id that listens on a free port of all addresses.
+int listen_anywhere(int fd, std::uint32_t& id) {
+    if (const int error = create_id(fd, id); error != 0) {
+        return error;
+    }
+    rdma_ucm_bind_ip body{};
+    body.addr.sin6_family = AF_INET;
+    body.id = id;
+    const int error = command(fd, RDMA_USER_CM_CMD_BIND_IP, body);
+    return error != 0 ? error : command(fd, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 1});
 }
 
 /// Starts a child by vfork(2) that calls @p action with the descriptor, and waits for its end. The
@@ -284,6 +298,76 @@ TEST_F(CmDescriptor, OfAParentIsOfNoUseToAChild) {
     EXPECT_EQ(status, 0);
     EXPECT_EQ(resolve(fd_, id), 0);
     EXPECT_TRUE(readable(fd_));
+}
+
+TEST_F(CmDescriptor, IsNotInterruptedByACancellationInACommand) {
+    std::uint32_t id = 0;
+    std::uint32_t handle = 0;
+    int opened = -1;
+    bool done = false;
+    std::thread thread([&] {
+        ::pthread_cancel(::pthread_self());
+        opened = ::open(device, O_RDWR | O_CLOEXEC);
+        EXPECT_EQ(create_id(opened, id), 0);
+        EXPECT_EQ(resolve(opened, id), 0); // wakes the thread that runs the timers
+        EXPECT_EQ(listen_anywhere(opened, handle), 0);
+        done = true;
+        ::close(opened); // a cancellation point; the file is closed before the thread ends
+    });
+    thread.join();
+    EXPECT_TRUE(done);
+    EXPECT_EQ(create_id(fd_, id), 0) << "the lock of the connection manager is still held";
+    EXPECT_EQ(resolve(fd_, id), 0);
+    EXPECT_TRUE(readable(fd_));
+}
+
+/// Joins a multicast group. Stores the handle of the group in @p response.
+int join(int fd, std::uint32_t id, rdma_ucm_create_id_resp* response) {
+    rdma_ucm_join_ip_mcast body{};
+    body.response = reinterpret_cast<std::uintptr_t>(response);
+    body.addr.sin6_family = AF_INET;
+    const std::uint8_t group[4] = {239, 1, 2, 3};
+    std::memcpy(reinterpret_cast<char*>(&body.addr) + 4, group, sizeof group);
+    body.id = id;
+    return command(fd, RDMA_USER_CM_CMD_JOIN_IP_MCAST, body, sizeof *response);
+}
+
+int leave(int fd, std::uint32_t handle) {
+    rdma_ucm_destroy_id_resp response{};
+    rdma_ucm_destroy_id body{};
+    body.response = reinterpret_cast<std::uintptr_t>(&response);
+    body.id = handle;
+    return command(fd, RDMA_USER_CM_CMD_LEAVE_MCAST, body, sizeof response);
+}
+
+TEST_F(CmDescriptor, LeavesAGroupWhoseHandleCannotBeReturned) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id, RDMA_PS_UDP), 0);
+    ASSERT_EQ(resolve(fd_, id), 0);
+    rdma_ucm_create_id_resp first{};
+    ASSERT_EQ(join(fd_, id, &first), 0);
+    ASSERT_EQ(leave(fd_, first.id), 0);
+    ASSERT_EQ(join(fd_, id, nullptr), EFAULT);
+    // Handles are assigned in order.
+    EXPECT_EQ(leave(fd_, first.id + 1), ENOENT);
+}
+
+TEST_F(CmDescriptor, LeavesTheBytesOfAFileThatHasReplacedIt) {
+    std::uint32_t id = 0;
+    ASSERT_EQ(create_id(fd_, id), 0);
+    ASSERT_EQ(resolve(fd_, id), 0);
+    ASSERT_TRUE(readable(fd_)); // an event, which softverbs removes with the file
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    ASSERT_EQ(::write(ends[1], "hello", 5), 5);
+    // softverbs does not intercept this call. Its thread detects that the file is closed.
+    ASSERT_EQ(::syscall(SYS_dup3, ends[0], fd_, O_CLOEXEC), fd_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::array<char, 8> bytes{};
+    EXPECT_EQ(::recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT), 5);
+    EXPECT_STREQ(bytes.data(), "hello");
+    EXPECT_EQ(::close(ends[0]), 0);
+    EXPECT_EQ(::close(ends[1]), 0);
 }
 
 TEST_F(CmDescriptor, StaysOpenIfAChildByVforkClosesItsOwn) {

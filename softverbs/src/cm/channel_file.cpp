@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -26,7 +27,8 @@ int ChannelFile::open(int flags) {
     }
     device = status.st_dev;
     inode = status.st_ino;
-    descriptors.push_back(programs_end.release());
+    descriptors.push_back(programs_end.get());
+    static_cast<void>(programs_end.release());
     return 0;
 }
 
@@ -61,6 +63,17 @@ bool ChannelFile::pop(Event& event) {
     return true;
 }
 
+int ChannelFile::valid_descriptor() const noexcept {
+    for (const int descriptor : descriptors) {
+        struct stat status {};
+        if (::syscall(SYS_fstat, descriptor, &status) == 0 && status.st_ino == inode &&
+            status.st_dev == device) {
+            return descriptor;
+        }
+    }
+    return -1;
+}
+
 void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     std::size_t removed = std::erase_if(events, chosen);
     for (; removed > 0 && unsignalled > 0; --removed) {
@@ -68,8 +81,9 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     }
     // Remove the bytes of the removed events from the socket. If another thread has already read
     // such a byte in GET_EVENT, it finds no event and waits again.
-    for (char byte = 0; removed > 0 && !descriptors.empty(); --removed) {
-        if (::recv(descriptors.front(), &byte, 1, MSG_DONTWAIT) != 1) {
+    const int descriptor = removed > 0 ? valid_descriptor() : -1;
+    for (char byte = 0; removed > 0 && descriptor >= 0; --removed) {
+        if (::recv(descriptor, &byte, 1, MSG_DONTWAIT) != 1) {
             return;
         }
     }

@@ -42,6 +42,9 @@ struct ChannelFile {
 
   private:
     [[nodiscard]] bool signal() const noexcept;
+    /// Returns a descriptor that still refers to this file, or -1 if there is none. The program may
+    /// have closed a descriptor with a call that softverbs does not intercept.
+    [[nodiscard]] int valid_descriptor() const noexcept;
 };
 
 } // namespace softverbs::cm

@@ -302,7 +302,16 @@ int join(const Call& call, std::uint32_t handle, const std::optional<Address>& g
     if (const int error = call.manager.join(*id, *group, uid, joined); error != 0) {
         return error;
     }
-    return write_response(response, rdma_ucm_create_id_resp{joined});
+    const int error = write_response(response, rdma_ucm_create_id_resp{joined});
+    if (error != 0) {
+        // The program does not know the handle, so it could never leave the group.
+        Id* owner = nullptr;
+        if (Multicast* const made = call.manager.find_group(call.file, joined, owner);
+            made != nullptr) {
+            call.manager.leave(*owner, *made);
+        }
+    }
+    return error;
 }
 
 int join_ip_mcast(const Call& call) {

@@ -131,6 +131,7 @@ bool is_device(int descriptor) {
 
 int open_device(std::string_view path, int flags) {
     static_cast<void>(path);
+    const fabric::NoCancellation not_cancelled;
     {
         const Guard guard;
         if (const int error = process().faults.enter("rdma_create_event_channel"); error != 0) {
@@ -166,9 +167,13 @@ int open_device(std::string_view path, int flags) {
 
 ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
     Command command;
-    int error = parse_command(buffer, size, command);
-    if (error == 0) {
-        error = planned_failure(command);
+    int error = 0;
+    {
+        const fabric::NoCancellation not_cancelled;
+        error = parse_command(buffer, size, command);
+        if (error == 0) {
+            error = planned_failure(command);
+        }
     }
     if (file_of(descriptor) == nullptr) {
         error = EBADF; // a child by fork(2) with a descriptor of its parent
@@ -192,9 +197,11 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             if (taken != 1) {
                 return -1;
             }
+            const fabric::NoCancellation not_cancelled;
             error = execute(descriptor, command);
         } while (error == EAGAIN);
     } else if (error == 0) {
+        const fabric::NoCancellation not_cancelled;
         error = execute(descriptor, command);
     }
     if (error != 0) {
@@ -214,6 +221,7 @@ void describe_device(struct stat& status) noexcept {
 }
 
 void closing(int descriptor) noexcept {
+    const fabric::NoCancellation not_cancelled;
     const int saved_errno = errno;
     Manager* const there = existing_manager();
     if (there != nullptr && !there->mine()) {
@@ -246,6 +254,14 @@ void duplicated(int descriptor, int copy) noexcept {
         }
     }
     errno = saved_errno;
+}
+
+void forget(ChannelFile& file) noexcept {
+    for (const int descriptor : file.descriptors) {
+        ChannelFile* expected = &file;
+        entry(descriptor).compare_exchange_strong(expected, nullptr);
+    }
+    file.descriptors.clear();
 }
 
 void orphan(const ChannelFile& file) noexcept {

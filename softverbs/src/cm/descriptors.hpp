@@ -54,6 +54,9 @@ void describe_device(struct stat& status) noexcept;
 void closing(int descriptor) noexcept;
 /// Must be called after dup(2) or a similar function has duplicated a descriptor.
 void duplicated(int descriptor, int copy) noexcept;
+/// Removes all descriptors of the file. Called when the program has closed them with calls that
+/// softverbs does not intercept; their numbers may now refer to other files.
+void forget(ChannelFile& file) noexcept;
 /// Must be called in a child process after fork(2). Commands on descriptors of @p file then fail.
 void orphan(const ChannelFile& file) noexcept;
 

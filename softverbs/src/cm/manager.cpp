@@ -11,8 +11,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <new>
 #include <string>
@@ -21,6 +23,7 @@
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
+#include "fabric/report.hpp"
 #include "objects/exit_handler.hpp"
 #include "objects/process.hpp"
 
@@ -42,12 +45,27 @@ unsigned response_timeout_from_environment() {
     if (text == nullptr || *text == '\0') {
         return default_response_timeout;
     }
-    char* end = nullptr;
-    const unsigned long value = std::strtoul(text, &end, 10);
-    if (*end != '\0' || *text == '-' || value > max_response_timeout) {
+    unsigned value = 0;
+    const char* const end_of_text = text + std::strlen(text);
+    const auto [end, error] = std::from_chars(text, end_of_text, value);
+    if (error != std::errc() || end != end_of_text || value > max_response_timeout) {
         refuse_setting("SOFTVERBS_CM_TIMEOUT", text, "a number from 0 to 31");
     }
-    return static_cast<unsigned>(value);
+    return value;
+}
+
+/// Calls a function of the manager's thread. An exception, which means that memory or descriptors
+/// are exhausted, must not end the process. The message that the function handled is then lost, as
+/// a packet is lost on a wire.
+template <class Function>
+void without_exceptions(const Function& function) noexcept {
+    try {
+        function();
+    } catch (const std::exception&) {
+        fabric::report(
+            "a message of rdma_cm is lost, because memory or descriptors are exhausted; raise "
+            "ulimit -v, ulimit -n or the memory limit");
+    }
 }
 
 std::atomic<Manager*> the_manager{nullptr};
@@ -220,25 +238,30 @@ void Manager::run() {
         guard.lock();
         for (int i = 0; i < count; ++i) {
             const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
-            if (what == exchange_ready) {
-                exchange_->progress(*this);
-            } else if (what == network_ready) {
-                network_->progress(*this);
-            } else if (what == woken) {
-                std::uint64_t value = 0;
-                static_cast<void>(::read(wake_.get(), &value, sizeof value));
-            } else {
-                // The program has closed the last descriptor of this file with a call that
-                // softverbs does not intercept.
-                const auto file = std::ranges::find_if(files_, [what](const auto& each) {
-                    return reinterpret_cast<std::uint64_t>(each.get()) == what;
-                });
-                if (file != files_.end()) {
-                    close_file(**file);
-                }
-            }
+            without_exceptions([&] { handle(what); });
         }
-        run_timers(now_ns());
+        without_exceptions([&] { run_timers(now_ns()); });
+    }
+}
+
+void Manager::handle(std::uint64_t what) {
+    if (what == exchange_ready) {
+        exchange_->progress(*this);
+    } else if (what == network_ready) {
+        network_->progress(*this);
+    } else if (what == woken) {
+        std::uint64_t value = 0;
+        static_cast<void>(::read(wake_.get(), &value, sizeof value));
+    } else {
+        // The program has closed the last descriptor of this file with a call that softverbs does
+        // not intercept.
+        const auto file = std::ranges::find_if(files_, [what](const auto& each) {
+            return reinterpret_cast<std::uint64_t>(each.get()) == what;
+        });
+        if (file != files_.end()) {
+            forget(**file);
+            close_file(**file);
+        }
     }
 }
 
@@ -273,6 +296,7 @@ void Manager::clear_deadline(Id& id) {
 
 int Manager::open_file(int flags, ChannelFile*& file) {
     auto made = std::make_unique<ChannelFile>();
+    files_.reserve(files_.size() + 1);
     if (const int error = made->open(flags); error != 0) {
         return error;
     }

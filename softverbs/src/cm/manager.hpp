@@ -99,6 +99,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void request_refused(std::uint32_t communication_id) override;
 
     void run();
+    /// Handles an event of epoll_.
+    void handle(std::uint64_t what);
     void wake() noexcept;
     void run_timers(std::uint64_t now);
     void set_deadline(Id& id, std::uint64_t after_ns);

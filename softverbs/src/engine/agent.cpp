@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <exception>
 #include <mutex>
 
 #include "engine/implementation.hpp"
+#include "fabric/report.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -47,13 +49,21 @@ void Engine::Implementation::agent() {
     std::uint64_t idle_since = now_ns();
     while (!stopping) {
         const std::uint64_t now = now_ns();
-        node->service(*this);
-        const unsigned done = work();
-        run_timers(now);
-        // Planned packet faults count packets. Delayed ACKs would change the packets that the
-        // faults affect.
-        if (!ack_pending.empty() && !process().faults.affects_packets()) {
-            acknowledge_all();
+        unsigned done = 0;
+        try {
+            node->service(*this);
+            done = work();
+            run_timers(now);
+            // Planned packet faults count packets. Delayed ACKs would change the packets that the
+            // faults affect.
+            if (!ack_pending.empty() && !process().faults.affects_packets()) {
+                acknowledge_all();
+            }
+        } catch (const std::exception&) {
+            // The packet that was handled is lost, as on a wire. Its sender sends it again.
+            fabric::report(
+                "a packet is lost, because memory is exhausted; raise ulimit -v or the memory "
+                "limit");
         }
         if (done > 0) {
             idle_since = now;

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Failures of operator new in a thread of softverbs or of the program.
+#include <pthread.h>
+#include <softverbs/softverbs.h>
+#include <sys/prctl.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <new>
+#include <string_view>
+#include <thread>
+
+#include "cm_fixture.hpp"
+
+namespace {
+
+/// The name of the thread in which operator new fails. Null: it does not fail.
+std::atomic<const char*> failing_thread{nullptr};
+std::atomic<unsigned> failures{0};
+
+bool fails_here() noexcept {
+    const char* const name = failing_thread.load();
+    if (name == nullptr) {
+        return false;
+    }
+    std::array<char, 16> own{};
+    ::prctl(PR_GET_NAME, own.data());
+    return std::string_view(own.data()) == name;
+}
+
+} // namespace
+
+// These functions replace the ones of libstdc++, also in libsoftverbs.so.
+void* operator new(std::size_t size) {
+    void* const memory = fails_here() ? nullptr : std::malloc(size);
+    if (memory == nullptr) {
+        ++failures;
+        throw std::bad_alloc();
+    }
+    return memory;
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+
+namespace softverbs_test {
+namespace {
+
+TEST(AllocationFailure, InTheThreadOfTheConnectionManagerLosesAMessage) {
+    const Channel server;
+    const Channel client;
+    const UniqueId listener = server.listen();
+    const UniqueId first = client.route(ntohs(rdma_get_src_port(listener.get())));
+    const UniqueId second = client.route(ntohs(rdma_get_src_port(listener.get())));
+    rdma_conn_param sent = parameters("first");
+    failing_thread = "softverbs-cm";
+    EXPECT_EQ(rdma_connect(first.get(), &sent), 0);
+    for (int tenth = 0; tenth < 200 && failures == 0; ++tenth) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    failing_thread = nullptr;
+    ASSERT_GT(failures, 0U);
+    sent = parameters("second");
+    ASSERT_EQ(rdma_connect(second.get(), &sent), 0);
+    const SeenEvent request = server.next();
+    EXPECT_EQ(request.type, RDMA_CM_EVENT_CONNECT_REQUEST);
+    const UniqueId accepted(request.id);
+}
+
+TEST(AllocationFailure, IsReturnedByTheFunctionsThatPlanFaults) {
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_mr", 1, EIO), 0);
+    softverbs_clear_faults();
+    ::pthread_setname_np(::pthread_self(), "failing");
+    failing_thread = "failing";
+    const int call = softverbs_fail_call("ibv_create_comp_channel", 1, EIO);
+    const int packet = softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0);
+    const int faults = softverbs_set_faults("create_comp_channel=ENOMEM");
+    failing_thread = nullptr;
+    EXPECT_EQ(call, ENOMEM);
+    EXPECT_EQ(packet, ENOMEM);
+    EXPECT_EQ(faults, ENOMEM);
+    EXPECT_EQ(softverbs_pending_faults(), 0U);
+}
+
+} // namespace
+} // namespace softverbs_test
