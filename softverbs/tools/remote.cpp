@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "remote.hpp"
 
+#include <fcntl.h>
 #include <softverbs/softverbs.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -19,9 +21,10 @@ namespace {
 constexpr int failed = 1;
 
 /// Sends a command and returns the reply. Returns an empty string and sets errno if the process
-/// cannot be reached or does not reply within 10 seconds.
+/// cannot be reached, or does not accept the connection or reply within 5 seconds: EAGAIN.
 std::string exchange(int socket, const sockaddr_un& address, const std::string& command) {
-    const timeval limit{10, 0};
+    const timeval limit{5, 0};
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); // also of connect(2)
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     std::array<char, 4096> reply{};
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
@@ -42,18 +45,25 @@ int send_command(int process, const std::string& command) {
     if (directory == nullptr) {
         return failed; // the error is already printed
     }
-    const std::string path = std::string(directory) + "/" + std::to_string(process) + ".control";
+    const std::string name = std::to_string(process) + ".control";
+    const std::string path = std::string(directory) + "/" + name;
+    // The path may be too long for a socket address.
+    const int opened = ::open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    const std::string short_path = "/proc/self/fd/" + std::to_string(opened) + "/" + name;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) {
-        std::cerr << "softverbs: " << path << " is too long for a socket; use a shorter --dir\n";
-        return failed;
-    }
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    std::memcpy(address.sun_path, short_path.c_str(),
+                std::min(short_path.size() + 1, sizeof address.sun_path - 1));
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     const std::string reply = exchange(socket, address, command);
     const int error = errno;
     ::close(socket);
+    ::close(opened);
+    if (reply.empty() && error == EAGAIN) {
+        std::cerr << "softverbs: process " << process << " does not reply at " << path
+                  << ": the process is stopped, or does not read its commands\n";
+        return failed;
+    }
     if (reply.empty()) {
         std::cerr
             << "softverbs: process " << process << " does not answer at " << path << ": "

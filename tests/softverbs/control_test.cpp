@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -132,6 +136,37 @@ TEST_F(ControlTest, SaysWhatIsWrongWithACommand) {
     EXPECT_THAT(softverbs("port", "--device 7 down").output, HasSubstr("No such device"));
     EXPECT_THAT(softverbs("reset-device", "--device 9").output, HasSubstr("No such device"));
     EXPECT_EQ(softverbs("port", "--port 9 down").exit_status, 1);
+}
+
+/// A socket whose listen queue is full simulates a process that is stopped.
+TEST(ControlCommand, SaysThatAProcessIsStopped) {
+    const std::string path = std::string(softverbs_directory()) + "/4194303.control";
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    ASSERT_LT(path.size(), sizeof address.sun_path);
+    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+    ::unlink(path.c_str());
+    std::vector<int> sockets;
+    const auto open = [&sockets] {
+        sockets.push_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        return sockets.back();
+    };
+    const int listener = open();
+    ASSERT_EQ(::bind(listener, name, sizeof address), 0);
+    ASSERT_EQ(::listen(listener, 1), 0);
+    while (::connect(open(), name, sizeof address) == 0) {
+    }
+    ASSERT_EQ(errno, EAGAIN);
+    const CommandResult result =
+        run_command("timeout 20 " + std::string(SOFTVERBS_COMMAND) + " fault --dir " +
+                    softverbs_directory() + " --pid 4194303 reg_mr=ENOMEM");
+    EXPECT_EQ(result.exit_status, 1);
+    EXPECT_THAT(result.output, HasSubstr("the process is stopped, or does not read its commands"));
+    for (const int socket : sockets) {
+        ::close(socket);
+    }
+    ::unlink(path.c_str());
 }
 
 TEST_F(ControlTest, SaysThatAProcessIsNotThere) {

@@ -26,6 +26,8 @@
 
 #include "control/text.hpp"
 #include "fabric/rendezvous.hpp"
+#include "fabric/report.hpp"
+#include "fabric/spare_descriptor.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::control {
@@ -55,7 +57,10 @@ struct Control {
     pid_t owner = 0;
     UniqueFd listener;
     UniqueFd wake;
-    std::string path;
+    /// The rendezvous directory, and the name of the socket in it.
+    std::unique_ptr<fabric::Rendezvous> directory;
+    std::string name;
+    std::unique_ptr<fabric::SpareDescriptor> spare;
     std::vector<Planned> planned;
 };
 
@@ -148,9 +153,13 @@ int time_to_next_change(Control& here) {
     return static_cast<int>(std::max<std::int64_t>(0, left.count()));
 }
 
-void serve_client(int listener) {
+void serve_client(int listener, fabric::SpareDescriptor& spare) {
     const UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
-    if (!client || !fabric::peer_process(client.get())) {
+    if (!client) {
+        static_cast<void>(spare.reject(listener));
+        return;
+    }
+    if (!fabric::peer_process(client.get())) {
         return; // the client belongs to another user
     }
     // A command is one message. poll() has a time limit, so that a client that sends nothing cannot
@@ -181,23 +190,13 @@ void run(int listener, int wake) noexcept {
                 static_cast<void>(::read(wake, &count, sizeof count));
             }
             if (ready > 0 && descriptors[1].revents != 0) {
-                serve_client(listener);
+                serve_client(listener, *here.spare);
             }
         } catch (const std::exception&) {
             // Without memory, the command is not executed. The client then receives an empty reply,
             // because the connection is closed.
         }
     }
-}
-
-std::optional<sockaddr_un> address_of(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) {
-        return std::nullopt;
-    }
-    std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-    return address;
 }
 
 /// Returns whether there is a process with the PID in the name of a socket file. Searches only the
@@ -212,36 +211,40 @@ bool owner_exists(const std::filesystem::path& socket) {
 /// Removes the socket files in the rendezvous directory on which no process listens. They belonged
 /// to processes that were killed. Does not connect to the sockets of processes that exist, because
 /// this would wake these processes.
-void remove_unused_sockets(const std::string& directory) {
+void remove_unused_sockets(const fabric::Rendezvous& directory) {
     std::error_code error;
-    for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+    const std::string path = "/proc/self/fd/" + std::to_string(directory.fd());
+    for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
          entry.increment(error)) {
-        const std::string path = entry->path();
-        if (!path.ends_with(".control") || owner_exists(path)) {
+        const std::string name = entry->path().filename();
+        constexpr std::size_t longest_name = 32;
+        if (!name.ends_with(".control") || name.size() > longest_name || owner_exists(name)) {
             continue;
         }
-        const auto address = address_of(path);
-        const UniqueFd socket(
-            address ? ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1);
+        socklen_t length = 0;
+        const sockaddr_un address = directory.address(name.c_str(), length);
+        const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
         if (socket &&
-            ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address),
-                      sizeof *address) != 0 &&
+            ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
             errno == ECONNREFUSED) {
-            ::unlink(path.c_str());
+            ::unlinkat(directory.fd(), name.c_str(), 0);
         }
     }
 }
 
-UniqueFd listen_at(const std::string& path) {
+UniqueFd listen_at(const fabric::Rendezvous& directory, const std::string& name) {
     // Listen under a temporary name, and then rename the file. Otherwise remove_unused_sockets() in
     // another process could remove the file between bind() and listen().
-    const std::string unfinished = path + ".new";
-    const auto address = address_of(unfinished);
+    const std::string unfinished = name + ".new";
+    socklen_t length = 0;
+    const sockaddr_un address = directory.address(unfinished.c_str(), length);
     UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    ::unlink(unfinished.c_str());
-    if (!address || !socket ||
-        ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
-        ::listen(socket.get(), 8) != 0 || ::rename(unfinished.c_str(), path.c_str()) != 0) {
+    ::unlinkat(directory.fd(), unfinished.c_str(), 0);
+    if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        ::listen(socket.get(), 8) != 0 ||
+        ::renameat(directory.fd(), unfinished.c_str(), directory.fd(), name.c_str()) != 0) {
+        fabric::report("this process accepts no commands of softverbs fault and softverbs port: " +
+                       directory.path() + "/" + name + ": " + std::strerror(errno));
         return {};
     }
     return socket;
@@ -251,11 +254,11 @@ UniqueFd listen_at(const std::string& path) {
 /// signals, because they must be handled by threads of the program.
 void start_thread(Control& here) {
     here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    const std::string directory = fabric::default_directory();
-    const fabric::Rendezvous checked(directory);
-    here.path = directory + "/" + std::to_string(::getpid()) + ".control";
-    remove_unused_sockets(directory);
-    here.listener = listen_at(here.path);
+    here.directory = std::make_unique<fabric::Rendezvous>(fabric::default_directory());
+    here.name = std::to_string(::getpid()) + ".control";
+    remove_unused_sockets(*here.directory);
+    here.spare = std::make_unique<fabric::SpareDescriptor>();
+    here.listener = listen_at(*here.directory, here.name);
     here.owner = ::getpid();
     sigset_t all{};
     sigset_t before{};
@@ -267,7 +270,7 @@ void start_thread(Control& here) {
         thread.detach();
         here.started = true;
     } catch (const std::system_error&) {
-        ::unlink(here.path.c_str());
+        ::unlinkat(here.directory->fd(), here.name.c_str(), 0);
         here.listener.reset();
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -290,7 +293,7 @@ void start() noexcept {
 void stop() noexcept {
     const Control& here = control();
     if (here.started && here.owner == ::getpid()) {
-        ::unlink(here.path.c_str());
+        ::unlinkat(here.directory->fd(), here.name.c_str(), 0);
     }
 }
 
@@ -299,6 +302,8 @@ void abandon() noexcept {
     here.started = false;
     here.listener.reset();
     here.wake.reset();
+    here.directory.reset();
+    here.spare.reset();
     here.planned.clear();
     new (&here.lock) std::mutex; // a thread of the parent may have held it
 }

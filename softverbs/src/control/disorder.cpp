@@ -10,6 +10,8 @@ namespace softverbs {
 
 int Disorder::set(std::string_view text) {
     Disorder parsed;
+    // An empty text means no disorder. An empty element of the list is an error.
+    bool more = !text.empty();
     const std::size_t colon = text.find(':');
     if (colon != std::string_view::npos) {
         const std::string_view seed = text.substr(colon + 1);
@@ -23,9 +25,10 @@ int Disorder::set(std::string_view text) {
         // xorshift generator must not start at 0.
         parsed.random_ = parsed.random_ * 0x9e3779b97f4a7c15U | 1U;
     }
-    while (!text.empty()) {
+    while (more) {
         const std::size_t comma = text.find(',');
         const std::string_view kind = text.substr(0, comma);
+        more = comma != std::string_view::npos;
         text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
         const bool all = kind == "all";
         if (!all && kind != "acks" && kind != "qps" && kind != "writes") {

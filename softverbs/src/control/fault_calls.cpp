@@ -58,6 +58,16 @@ void report_removal(unsigned device) {
     }
 }
 
+/// Calls a function that returns 0 or an errno. Returns ENOMEM if an allocation fails in it.
+template <class Function>
+int without_bad_alloc(const Function& function) noexcept {
+    try {
+        return function();
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
 Completion completion_of(const ibv_wc& native) {
     Completion completion;
     completion.wc = native;
@@ -71,21 +81,28 @@ Completion completion_of(const ibv_wc& native) {
 using namespace softverbs;
 
 SOFTVERBS_ENTRY int softverbs_fail_call(const char* verb, unsigned nth, int error) {
-    const Guard guard;
-    return process().faults.fail_call(verb != nullptr ? verb : std::string_view(), nth, error);
+    return without_bad_alloc([&] {
+        const Guard guard;
+        return process().faults.fail_call(verb != nullptr ? verb : std::string_view(), nth, error);
+    });
 }
 
 SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned nth,
                                           unsigned delay_ms) {
-    const Guard guard;
-    process().engine.withdraw_writes(); // packet faults do not count direct writes
-    return process().faults.fail_packet(fault, nth, delay_ms);
+    return without_bad_alloc([&] {
+        const Guard guard;
+        process().engine.withdraw_writes(); // packet faults do not count direct writes
+        return process().faults.fail_packet(fault, nth, delay_ms);
+    });
 }
 
 SOFTVERBS_ENTRY int softverbs_set_disorder(const char* text) {
-    const Guard guard;
-    process().engine.withdraw_responses(); // also withdraws the direct writes of peers
-    return process().disorder.set(text == nullptr ? std::string_view() : std::string_view(text));
+    return without_bad_alloc([&] {
+        const Guard guard;
+        process().engine.withdraw_responses(); // also withdraws the direct writes of peers
+        return process().disorder.set(text == nullptr ? std::string_view()
+                                                      : std::string_view(text));
+    });
 }
 
 SOFTVERBS_ENTRY int softverbs_set_faults(const char* text) {

@@ -28,6 +28,20 @@ std::optional<int> parse_errno(std::string_view name) {
     return std::nullopt;
 }
 
+/// Returns whether a list of faults has an empty element, or an element with a separator and
+/// nothing after it, such as "packet#1=drop:".
+bool has_empty_part(std::string_view text) {
+    bool empty = true;
+    for (const char character : text) {
+        const bool separates = std::string_view(",=#:").find(character) != std::string_view::npos;
+        if (separates && empty) {
+            return true;
+        }
+        empty = separates;
+    }
+    return !text.empty() && empty;
+}
+
 std::optional<Faults::PacketFault> parse_packet_fault(std::string_view text) {
     const std::string_view what = take_until(text, ':');
     if (what == "delay") {
@@ -81,6 +95,9 @@ int Faults::slow_down(unsigned delay_ms) {
 
 int Faults::set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices) {
     Faults parsed;
+    if (has_empty_part(text)) {
+        return EINVAL;
+    }
     while (!text.empty()) {
         std::string_view value = take_until(text, ',');
         std::string_view what = take_until(value, '=');

@@ -46,7 +46,7 @@ std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
     const auto there_are = fabric::addresses_of_this_host();
     const auto list = environment_variable("SOFTVERBS_ADDRESS");
     std::vector<fabric::HostAddress> addresses = list.empty() ? there_are : decltype(there_are){};
-    for (std::size_t at = 0; at < list.size();) {
+    for (std::size_t at = 0; !list.empty() && at <= list.size();) {
         const std::size_t end = std::min(list.find(',', at), list.size());
         const auto address = fabric::parse_host_address(std::string(list.substr(at, end - at)));
         if (!address || std::ranges::find(there_are, *address) == there_are.end() ||
@@ -133,6 +133,13 @@ Settings settings_from_environment() {
         }
         settings.ethernet = true;
         settings.network = network_from_environment(settings.devices);
+    } else {
+        for (const char* const variable :
+             {"SOFTVERBS_ADDRESS", "SOFTVERBS_PORT", "SOFTVERBS_SECRET_FILE"}) {
+            if (const auto value = environment_variable(variable); !value.empty()) {
+                refuse_setting(variable, value, "unset, or used with SOFTVERBS_NETWORK=tcp");
+            }
+        }
     }
     if (const auto only = environment_variable("SOFTVERBS_ONLY"); !only.empty()) {
         if (only != "0" && only != "1") {
