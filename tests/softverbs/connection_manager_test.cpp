@@ -191,6 +191,18 @@ TEST_F(ConnectionManager, DoesNotShareThePortOfAListener) {
     EXPECT_EQ(bind_error(other.get(), "0.0.0.0", port), EADDRNOTAVAIL);
 }
 
+TEST_F(ConnectionManager, SharesAPortOfAnIdThatPermitsItAfterItsBind) {
+    const UniqueId first = server_.make_id();
+    ASSERT_EQ(bind_error(first.get(), "127.0.0.1", 0), 0);
+    const std::uint16_t port = ntohs(rdma_get_src_port(first.get()));
+    const UniqueId second = server_.make_id();
+    int on = 1;
+    ASSERT_EQ(rdma_set_option(second.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, 4), 0);
+    EXPECT_EQ(bind_error(second.get(), "127.0.0.1", port), EADDRINUSE);
+    ASSERT_EQ(rdma_set_option(first.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, 4), 0);
+    EXPECT_EQ(bind_error(second.get(), "127.0.0.1", port), 0);
+}
+
 TEST_F(ConnectionManager, GivesAListenerAtAllAddressesTheDeviceOfTheRequest) {
     const UniqueId listener = server_.listen(RDMA_PS_TCP, 8, "0.0.0.0");
     EXPECT_EQ(listener->verbs, nullptr);

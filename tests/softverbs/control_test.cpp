@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <softverbs/softverbs.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -136,6 +141,60 @@ TEST_F(ControlTest, SaysWhatIsWrongWithACommand) {
     EXPECT_THAT(softverbs("port", "--device 7 down").output, HasSubstr("No such device"));
     EXPECT_THAT(softverbs("reset-device", "--device 9").output, HasSubstr("No such device"));
     EXPECT_EQ(softverbs("port", "--port 9 down").exit_status, 1);
+}
+
+/// Starts a process with this SOFTVERBS_DIR, which then changes to another directory. Returns the
+/// result of a command that is sent to it by the absolute path of the directory.
+CommandResult command_result(const std::string& directory, const std::string& absolute) {
+    std::array<int, 2> ready{};
+    std::array<int, 2> end{};
+    EXPECT_EQ(::pipe2(ready.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(end.data(), O_CLOEXEC), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::close(end[1]);
+        ::setenv("SOFTVERBS_DIR", directory.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
+        const bool started = softverbs_flap_port(0, 1, 60'000, 1) == 0 && ::chdir("/") == 0;
+        char byte = started ? 'y' : 'n';
+        static_cast<void>(::write(ready[1], &byte, 1));
+        static_cast<void>(::read(end[0], &byte, 1));
+        std::exit(started ? 0 : 1); // NOLINT(concurrency-mt-unsafe)
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    EXPECT_EQ(byte, 'y');
+    CommandResult result = run_command(std::string(SOFTVERBS_COMMAND) + " fault --dir " + absolute +
+                                       " --pid " + std::to_string(child) + " reg_mr=ENOMEM");
+    for (const int fd : {ready[0], ready[1], end[0], end[1]}) {
+        ::close(fd);
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    return result;
+}
+
+TEST(ControlCommand, ReachesAProcessWhoseDirectoryHasARelativePath) {
+    const TemporaryDirectory directory;
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path(directory.path());
+    const CommandResult result = command_result("relative", directory.path() + "/relative");
+    std::filesystem::current_path(before);
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(result.exit_status, 0);
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(directory.path() + "/relative", error)) {
+        EXPECT_NE(entry.path().extension(), ".control") << "the socket was not removed";
+    }
+}
+
+TEST(ControlCommand, ReachesAProcessWhoseDirectoryHasALongPath) {
+    const TemporaryDirectory directory;
+    const std::string path = directory.path() + "/" + std::string(120, 'd');
+    const CommandResult result = command_result(path, path);
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(result.exit_status, 0);
 }
 
 /// A socket whose listen queue is full simulates a process that is stopped.

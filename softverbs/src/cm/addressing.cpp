@@ -77,6 +77,12 @@ int Manager::bind(Id& id, const Address& address) {
     return 0;
 }
 
+void Manager::update_binding(const Id& id) noexcept {
+    if (id.binding) {
+        registry_->set_options(*id.binding, id.reuse_address, id.family_only.value_or(false));
+    }
+}
+
 int Manager::listen(Id& id, int backlog) {
     if (id.state == State::idle) {
         if (const int error = bind(id, Address::unspecified(AF_INET)); error != 0) {

@@ -60,6 +60,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     // Binding, resolving, listening and multicast: see addressing.cpp.
     [[nodiscard]] int bind(Id& id, const Address& address);
+    /// Stores the options of a bound id in the registry. They can be set after rdma_bind_addr().
+    void update_binding(const Id& id) noexcept;
     [[nodiscard]] int listen(Id& id, int backlog);
     [[nodiscard]] int resolve_address(Id& id, const Address& source, const Address& destination);
     [[nodiscard]] int resolve_route(Id& id);

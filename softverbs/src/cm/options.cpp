@@ -81,7 +81,11 @@ int set_ib_path(Manager& manager, Id& id, std::span<const std::byte> value) {
 int set_option(Manager& manager, Id& id, std::uint32_t level, std::uint32_t option,
                std::span<const std::byte> value) {
     if (level == RDMA_OPTION_ID) {
-        return set_id_option(id, option, value);
+        const int error = set_id_option(id, option, value);
+        if (error == 0) {
+            manager.update_binding(id);
+        }
+        return error;
     }
     return level == RDMA_OPTION_IB && option == RDMA_OPTION_IB_PATH
                ? set_ib_path(manager, id, value)

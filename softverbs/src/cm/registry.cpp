@@ -298,6 +298,12 @@ int Registry::listen(Index index) {
     return 0;
 }
 
+void Registry::set_options(Index index, bool reuse_address, bool family_only) noexcept {
+    Record& record = file_->records[index];
+    record.reuse_address = reuse_address ? 1 : 0;
+    record.family_only = family_only ? 1 : 0;
+}
+
 void Registry::release(Index index) noexcept {
     Record& record = file_->records[index];
     if (record.owner == exchange_.self().process) {

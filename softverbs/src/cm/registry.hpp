@@ -45,6 +45,8 @@ class Registry {
     /// EADDRNOTAVAIL (another id has bound the port, too, with RDMA_OPTION_ID_REUSEADDR), EAGAIN
     /// (the file stays locked by another process).
     [[nodiscard]] int listen(Index index);
+    /// Changes the options of a binding, which conflict() compares when another id binds the port.
+    void set_options(Index index, bool reuse_address, bool family_only) noexcept;
     void release(Index index) noexcept;
     /// Returns the process that listens at an address. Returns no value if there is none.
     [[nodiscard]] std::optional<Peer> find(std::uint16_t port_space,

@@ -297,6 +297,14 @@ void stop() noexcept {
     }
 }
 
+void before_fork() noexcept {
+    control().lock.lock();
+}
+
+void after_fork_in_parent() noexcept {
+    control().lock.unlock();
+}
+
 void abandon() noexcept {
     Control& here = control();
     here.started = false;
@@ -305,7 +313,7 @@ void abandon() noexcept {
     here.directory.reset();
     here.spare.reset();
     here.planned.clear();
-    new (&here.lock) std::mutex; // a thread of the parent may have held it
+    here.lock.unlock(); // before_fork() has locked it
 }
 
 namespace {

@@ -17,8 +17,11 @@ namespace softverbs::control {
 void start() noexcept;
 /// Removes the socket file. Called when the process exits.
 void stop() noexcept;
-/// Resets the state in a child process after fork(2). The control thread and the socket file belong
-/// to the parent process.
+/// Locks the state during fork(2), so that its copy in the child is consistent.
+void before_fork() noexcept;
+void after_fork_in_parent() noexcept;
+/// Unlocks and resets the state in a child process after fork(2). The control thread and the socket
+/// file belong to the parent process.
 void abandon() noexcept;
 
 /// Takes a port down and up again, @p times times. The port stays in each state for @p period_ms

@@ -24,8 +24,10 @@ namespace {
 // connections are closed because they belong to the parent process.
 void before_fork() {
     process().lock.lock();
+    control::before_fork();
 }
 void after_fork_in_parent() {
+    control::after_fork_in_parent();
     process().lock.unlock();
 }
 void after_fork_in_child() {
