@@ -130,7 +130,7 @@ TEST_F(CmRegistry, SurvivesAProcessThatHasChangedItsDirectory) {
 
 TEST_F(CmRegistry, InAFullDirectoryIsRefusedWithALine) {
     const std::filesystem::path errors = directory_ / "errors";
-    std::ofstream{errors};
+    const std::ofstream created(errors);
     const std::filesystem::path full = directory_ / "full";
     ASSERT_TRUE(std::filesystem::create_directory(full));
     constexpr int no_mount = 77;

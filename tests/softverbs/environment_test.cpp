@@ -101,9 +101,12 @@ int next_event(ibv_context* context, int timeout_ms) {
     init.qp_type = IBV_QPT_RC;
     init.cap = {1, 1, 1, 1, 0};
     const ibv_qp* const qp = ibv_create_qp(pd, &init);
-    const bool occurred = next_event(context, 5000) == IBV_EVENT_PORT_ERR &&
-                          next_event(context, 5000) == IBV_EVENT_PORT_ACTIVE &&
-                          next_event(context, 5000) == IBV_EVENT_DEVICE_FATAL;
+    std::array<int, 3> events{};
+    for (int& event : events) {
+        event = next_event(context, 5000);
+    }
+    const bool occurred = events == std::array<int, 3>{IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE,
+                                                       IBV_EVENT_DEVICE_FATAL};
     ::_Exit(!early && qp != nullptr && occurred ? 7 : 1);
 }
 

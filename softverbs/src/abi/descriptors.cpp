@@ -134,12 +134,11 @@ SOFTVERBS_FILE int fstat64(int descriptor, struct stat64* status) noexcept {
 
 // Programs that were built with glibc before 2.33 call these functions instead of fstat(2). The
 // first argument is the version of the structure.
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstat(int, int descriptor, struct stat* status) noexcept {
     return status_of(descriptor, status);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstat64(int, int descriptor, struct stat64* status) noexcept {
     return status_of(descriptor, reinterpret_cast<struct stat*>(status));
 }
-// End of the functions with names of glibc.
-// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)

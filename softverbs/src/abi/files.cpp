@@ -200,17 +200,19 @@ SOFTVERBS_FILE int openat64(int directory, const char* path, int flags, ...) {
 
 // With _FORTIFY_SOURCE, the compiler calls these functions instead of open(2) and openat(2) if the
 // call has no mode argument.
-// The names of these and some later functions are those of glibc.
-// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming)
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __open_2(const char* path, int flags) {
     return ::open(path, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __open64_2(const char* path, int flags) {
     return ::open64(path, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __openat_2(int directory, const char* path, int flags) {
     return ::openat(directory, path, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __openat64_2(int directory, const char* path, int flags) {
     return ::openat64(directory, path, flags);
 }
@@ -247,10 +249,12 @@ SOFTVERBS_FILE ssize_t readlinkat(int directory, const char* path, char* target,
 
 // With _FORTIFY_SOURCE, the compiler calls these functions instead of readlink(2) and similar
 // functions. They must end the program if the buffer is too small.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE ssize_t __readlink_chk(const char* path, char* target, std::size_t size,
                                       std::size_t buffer) noexcept {
     return size <= buffer ? ::readlink(path, target, size) : (::abort(), -1);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE ssize_t __readlinkat_chk(int directory, const char* path, char* target,
                                         std::size_t size, std::size_t buffer) noexcept {
     return size <= buffer ? ::readlinkat(directory, path, target, size) : (::abort(), -1);
@@ -265,6 +269,7 @@ SOFTVERBS_FILE char* realpath(const char* path, char* resolved) noexcept {
         return result;
     });
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE char* __realpath_chk(const char* path, char* resolved, std::size_t buffer) noexcept {
     return buffer >= PATH_MAX ? ::realpath(path, resolved) : (::abort(), nullptr);
 }
@@ -322,29 +327,33 @@ SOFTVERBS_FILE int fstatat64(int directory, const char* path, struct stat64* sta
 
 // Programs that were built with glibc before 2.33 call these functions instead of stat(2) and
 // similar functions. The first argument is the version of the structure.
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __xstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, 0);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __lxstat(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __xstat64(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, 0);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __lxstat64(int, const char* path, struct stat* status) noexcept {
     return status_of(AT_FDCWD, path, status, AT_SYMLINK_NOFOLLOW);
 }
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstatat(int, int directory, const char* path, struct stat* status,
                               int flags) noexcept {
     return status_of(directory, path, status, flags);
 }
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming)
 SOFTVERBS_FILE int __fxstatat64(int, int directory, const char* path, struct stat* status,
                                 int flags) noexcept {
     return status_of(directory, path, status, flags);
 }
-// End of the functions with names of glibc.
-// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 SOFTVERBS_FILE int statx(int directory, const char* path, int flags, unsigned mask,
                          struct statx* status) noexcept {

@@ -144,7 +144,8 @@ Registry::Lock Registry::open() {
 
 Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
     const Lock lock = open();
-    file_ = reinterpret_cast<File*>(mapping_.bytes());
+    auto* const mapped = reinterpret_cast<File*>(mapping_.bytes());
+    file_ = mapped;
     if (file_->magic != file_magic) {
         std::memset(static_cast<void*>(file_), 0, sizeof *file_);
         file_->magic = file_magic;
