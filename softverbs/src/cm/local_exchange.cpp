@@ -190,8 +190,8 @@ void LocalExchange::accept_all() {
             }
             return;
         }
-        // The permissions of the directory exclude other users. But a process of another user may
-        // have received a descriptor of the directory. Close such connections.
+        // The permissions of the directory exclude other users, unless a process of another user
+        // has received a descriptor of the directory. Close a connection of another user.
         if (fabric::peer_process(socket.get())) {
             static_cast<void>(add(std::move(socket), Peer{}));
         }

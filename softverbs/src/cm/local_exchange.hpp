@@ -20,9 +20,10 @@ inline constexpr unsigned max_processes = 1024;
 /// socket. When a process ends, its connections are closed.
 class LocalExchange final : public Exchange {
   public:
-    /// Takes a slot in the subdirectory "cm" of the rendezvous directory.
-    /// @param is_usable  as in fabric::Slot
-    /// @throws std::system_error  as fabric::Rendezvous and fabric::Slot do
+    /// Takes a slot in the subdirectory "cm" of the rendezvous directory: a lock file with a number
+    /// that identifies this process.
+    /// @param is_usable  whether this process can use the slot with a given number
+    /// @throws std::system_error  the directory cannot be used, or no slot is free
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
         return true;
     });

@@ -178,9 +178,9 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // No other process can begin to use the file while it is locked. If the file is locked by a
-    // process that ends at the same time, try again: if both processes gave up, the file would
-    // remain.
+    // The last process removes the file. No process can begin to use the file while it is locked.
+    // If another process holds the lock, try again: that process may end too, and if neither of the
+    // two processes removed the file, it would remain.
     constexpr int attempts = 200;
     for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
         if (attempt == attempts) {

@@ -213,8 +213,8 @@ void as_mlx5(Device& device) {
     // The mlx5 driver supports rate limits only for raw packet queue pairs.
     device.attributes.packet_pacing_caps.supported_qpts = 1U << IBV_QPT_RAW_PACKET;
     device.rules.atomic_write = false;
-    // Atomics of these NICs are atomic with respect to each other, but not with respect to accesses
-    // of the CPU.
+    // The atomic operations of one NIC are atomic with respect to each other, but not with respect
+    // to atomic operations of another NIC or of the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
     // The maximum message size of these NICs is 1 GiB (log_max_msg is 30).
     device.ports[0].attributes.max_msg_sz = 1U << 30U;

@@ -117,12 +117,12 @@ struct Engine::Implementation : fabric::Handler {
 
     // responder.cpp: processes a request packet.
 
-    /// Returns false as receive() does.
+    /// Returns false if the direct copy of the packet's data is incomplete.
     [[nodiscard]] bool handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
     // requester_ack.cpp: processes a response packet.
 
-    /// Returns false as receive() does.
+    /// Returns false if the direct copy of the packet's data is incomplete.
     [[nodiscard]] bool handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
     /// Processes a NAK. Returns true if the queue pair cannot send requests now.
     [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
@@ -288,19 +288,22 @@ struct Engine::Implementation : fabric::Handler {
     /// Returns whether the memory of this process that a packet to this process offers for a direct
     /// copy still belongs to a request in flight, or to a region that may be read.
     [[nodiscard]] static bool is_still_offered(const Packet& packet);
-    /// Adds a packet whose direct copy is incomplete, or a packet that must wait for such a packet.
+    /// Queues a packet whose direct copy is incomplete, or a packet that must wait for such a
+    /// packet.
     void set_aside(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
-    /// Receives a packet from this process. If its direct copy is incomplete, or if an earlier
-    /// packet to the same queue pair was set aside, sets it aside.
+    /// Receives a packet from this process. Queues it with set_aside() if its direct copy is
+    /// incomplete, or if an earlier packet to the same queue pair is queued.
     void deliver_local(fabric::Lane lane, std::span<const std::byte> record);
-    /// Returns whether a packet within this process must wait for a packet that was set aside.
+    /// Returns whether a packet within this process must wait for a packet that set_aside() has
+    /// queued.
     [[nodiscard]] bool must_wait(fabric::Lane lane, std::span<const std::byte> record) const;
-    /// Continues with the packets that were set aside.
+    /// Copies the next part of the data of each packet that set_aside() has queued, and receives
+    /// the packets that have waited for it.
     void continue_copies();
-    /// Returns whether a packet from or to this queue pair was set aside.
+    /// Returns whether set_aside() has queued a packet from or to this queue pair.
     [[nodiscard]] bool is_copying(const Qp& qp) const;
 
-    /// A packet that was set aside.
+    /// A packet that set_aside() has queued.
     struct SetAside {
         fabric::Connection* from;
         fabric::Lane lane;

@@ -48,7 +48,8 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     std::vector<Qp*> waiting;
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
-        // run() below may have flushed this queue pair in an earlier iteration.
+        // An earlier iteration of this loop may have completed the requests of this queue pair with
+        // an error. The queue pair is then no longer stalled.
         if (!qp->requester.stalled) {
             continue;
         }

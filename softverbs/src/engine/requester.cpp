@@ -13,7 +13,8 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // The PSN gives the position, unless the queue contains local requests, which have no PSN.
+        // If each request uses one PSN, the difference of the PSNs is the distance in the queue.
+        // The guess is wrong if a request uses several PSNs, or none because it is local.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&

@@ -105,7 +105,8 @@ class OutboundRequest {
     std::uint64_t position_;
     SendRequest& request_;
     fabric::Connection* to_ = nullptr;
-    /// Whether the request is sent for the first time, or is retransmitted from its start.
+    /// True if this is the first transmission of the request, or a retransmission from its start.
+    /// False if the transmission continues behind packets that were sent before.
     bool begins_ = false;
 };
 

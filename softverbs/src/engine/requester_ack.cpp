@@ -225,8 +225,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         return false;
     }
     if (scattered == ScatterResult::denied) {
-        // If responses to earlier requests are missing, this request will be retransmitted, and its
-        // next response causes the same error.
+        // If responses to earlier requests are missing, the request does not fail now. It is
+        // retransmitted with the earlier requests, and the next response to it is denied again.
         if (all_before) {
             retire(qp);
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);

@@ -48,8 +48,8 @@ class InboundRequest {
     /// Executes a send to a shared receive queue with tags (tagged_send.cpp).
     void tagged_send();
     /// Takes a tagged buffer or a receive request for the message. Returns false if the packet
-    /// needs no further processing: there was none and an RNR NAK was sent, or the message has
-    /// started a rendezvous.
+    /// needs no further processing: there is no receive request, so an RNR NAK was sent, or the
+    /// message has started a rendezvous.
     bool have_tagged_receive();
     void match_rendezvous(const ibv_tmh& message, const ibv_rvh& rendezvous);
     void write();

@@ -90,9 +90,9 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
 } // namespace
 
 std::uint8_t InboundRequest::received_service_level() const {
-    // As in completions of a ConnectX, bit 3 is set for a packet with a UDP header, and the lower
-    // bits are 0 for a GRH, 1 for an IPv6 header and 2 for an IPv4 header. UCX needs this to find
-    // the destination GID.
+    // A ConnectX reports the type of a RoCE packet in ibv_wc::sl: bit 3 is set for a packet with a
+    // UDP header, and the lower bits are 0 for a GRH, 1 for an IPv6 header and 2 for an IPv4
+    // header. UCX needs this to find the destination GID.
     constexpr std::uint8_t has_udp = 8;
     constexpr std::uint8_t ipv6 = 1;
     constexpr std::uint8_t ipv4 = 2;

@@ -12,8 +12,8 @@ namespace softverbs {
 
 namespace {
 
-/// Time for which a UC requester waits until the responder has copied data from memory of the
-/// requester.
+/// A responder copies long messages from memory of the requester. A UC requester waits at most this
+/// long for the copy. Then the message is lost.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
 /// Timeout 0 means that the requester waits without limit. It checks in this interval whether the
 /// process of the responder still exists.

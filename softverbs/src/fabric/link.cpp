@@ -139,7 +139,8 @@ void Link::withdraw(Lane lane) noexcept {
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The number must be loaded after the reads from the memory of the segment.
+    // The caller has read memory that the other process had offered. Load the number of withdrawals
+    // after these reads: if it is still the number in the offer, the memory was valid.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }

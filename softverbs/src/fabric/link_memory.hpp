@@ -17,9 +17,9 @@ namespace softverbs::fabric {
 inline constexpr std::size_t line_bytes = 128;
 
 /// Flags and counters for one direction of a connection, in shared memory. The initial values are
-/// 0. The producer sends records in this direction, and the consumer receives them. Only one of
-/// them writes to each aligned group of members, with one exception: the process that rings a
-/// doorbell clears the flag by which the other one requested it.
+/// 0. The producer sends records in this direction, and the consumer receives them. The members
+/// from one alignas to the next are written by one of the two processes. The only exception is a
+/// flag that requests a doorbell: the process that rings the doorbell clears the flag.
 struct Direction {
     // Written by the producer. 1: a record did not fit into the lane, so the consumer must ring the
     // doorbell of the producer when it has consumed records.

@@ -12,9 +12,10 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum lengths of the queue. The limit of share messages is lower, because share() can return
-/// EAGAIN. Replies and unshare messages must not be lost.
+/// If the queue has this length, share() returns EAGAIN instead of adding a message.
 constexpr std::size_t most_offers_waiting = 256;
+/// The maximum length of the queue. It is higher than the limit of share(), because the other
+/// messages must not be lost.
 constexpr std::size_t most_waiting = std::size_t{64} * 1024;
 
 int post_one(int socket, const Message& message, const int& descriptor) noexcept {

@@ -10,10 +10,11 @@
 
 namespace softverbs::fabric {
 
-/// TCP ports of a host. The process in slot N receives packets on port first_port + N, so no daemon
-/// is needed. The ports from first_port + 1024 on are for rdma_cm. The first of them belongs to the
-/// service directory of the host. Connection manager messages for the process in slot N of the
-/// directory "cm" are received on port first_port + first_cm_slot + N.
+/// TCP ports of a host. Each process that creates a queue pair owns a number below 1024, its slot.
+/// The process in slot N receives packets on port first_port + N, so no daemon is needed. The ports
+/// from first_port + 1024 on are for rdma_cm. On the first of them, one process of the host tells
+/// other hosts which process listens to which rdma_cm port. The process in slot N of rdma_cm
+/// receives connection manager messages on port first_port + first_cm_slot + N.
 inline constexpr unsigned service_directory_slot = 1024;
 inline constexpr unsigned first_cm_slot = service_directory_slot + 1;
 inline constexpr unsigned network_ports = first_cm_slot + 1024;

@@ -54,7 +54,8 @@ struct Segment {
 };
 static_assert(sizeof(Segment) == 24);
 
-/// Permission for another process to write to memory of this process directly, without a record.
+/// Permission for another process to write to memory of this process directly, without a record in
+/// the ring.
 struct WriteGrant {
     /// Identifies the writer: its queue pair number and the number of the target queue pair. The
     /// fabric only compares this value with the argument of write_granted().
@@ -85,8 +86,8 @@ class Handler {
     /// Called when a connection is closed, because the other process has ended or sent invalid
     /// data. The connection is destroyed after this call.
     virtual void on_closed(Connection& connection) = 0;
-    /// Called when the other process has mapped shared memory. @p share is the id of the memory. @p
-    /// error is 0, or an errno if the other process could not map it.
+    /// Called when the other process has mapped shared memory, or has failed to do so. @p share is
+    /// the id of the memory. @p error is 0, or an errno if the other process could not map it.
     virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;
 };
 

@@ -33,7 +33,8 @@ void Cookie::store_in(Message& message) const noexcept {
 }
 
 bool finds_cookie(pid_t pid, const Message& message) noexcept {
-    // The PID is 0 if the other process is in a PID namespace that this process cannot see.
+    // The kernel reports the PID 0 for a process in a PID namespace that this process cannot see.
+    // The memory of such a process cannot be read.
     std::array<std::byte, cookie_bytes> found{};
     return pid > 0 && read_process(pid, message.address, found) == 0 && found == message.cookie;
 }

@@ -145,7 +145,7 @@ class RingProducer {
     }
     [[nodiscard]] std::uint64_t needed_for(std::size_t length) const noexcept {
         const std::uint64_t size = record_bytes(length);
-        // Add the space of the next header, which the producer sets to 0.
+        // Behind the record, the producer sets the next header to 0. Add the space for this header.
         return size + skipped(size) + record_header_bytes;
     }
     /// Loads the head, which the consumer changes. Returns false if its value is invalid.

@@ -76,8 +76,8 @@ struct Cq : ibv_cq_ex {
     std::uint64_t mask = 0;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
-    /// The data to be copied for completions in the ring with has_scatter, in the order of the
-    /// completions.
+    /// The data that polling copies to the addresses in the requests (scatter-to-CQE). There is one
+    /// element for each completion with has_scatter, in the order of the completions.
     std::list<Scatter> scatters;
     /// Whether the queue has overrun. Polling it then fails.
     bool broken = false;

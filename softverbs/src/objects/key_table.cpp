@@ -69,8 +69,8 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // Close the gap: move each following entry to the gap, if the search for this entry would end
-    // at the gap.
+    // A search ends at an empty place. Fill the hole with the next entry whose search would pass
+    // the hole. This leaves a new hole, which is filled in the same way.
     for (std::size_t next = (hole + 1) & mask_; entries_[next].name != 0;
          next = (next + 1) & mask_) {
         const std::size_t home = entries_[next].name & mask_;

@@ -248,8 +248,8 @@ struct Requester {
     const Port* port = nullptr;
     /// Index of the device of the queue pair.
     unsigned own_device = 0;
-    /// Whether requests of this queue pair can use the fast path: it is RC or UC, its peer is on
-    /// this host, and its port exists and permits messages of small_message bytes.
+    /// Whether small requests of this queue pair can use the short path: the queue pair is RC or
+    /// UC, its peer is on this host, and max_msg_sz of its port is at least small_message.
     bool short_path = false;
     /// Whether short_path is set and the peer is a queue pair of this process.
     bool to_this_process = false;
