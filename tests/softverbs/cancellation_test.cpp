@@ -13,10 +13,12 @@
 #include <array>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "thread_sanitizer.hpp"
+#include "two_processes.hpp"
 
 namespace {
 
@@ -99,6 +101,50 @@ void* create_and_destroy(void* argument) {
     done = true;
     ::pthread_testcancel();
     return nullptr;
+}
+
+/// Posts and polls with a cancellation that is pending, to a queue pair of another process that
+/// sleeps.
+void* post_and_poll(void* argument) {
+    auto& [end, done] = *static_cast<std::pair<softverbs_test::End&, bool>*>(argument);
+    ::pthread_cancel(::pthread_self());
+    for (std::uint64_t id = 0; id < 4; ++id) {
+        end.post(id % 2 == 0 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, id, 0, 8,
+                 id % 2 == 0 ? 0 : softverbs_test::half);
+        end.expect(id);
+    }
+    end.post(IBV_WR_RDMA_READ, 4, 0, softverbs_test::one_mib, 0);
+    end.expect(4);
+    end.receive(5, 0, 8);
+    done = true;
+    ::pthread_testcancel();
+    return nullptr;
+}
+
+using softverbs_test::End;
+using CancellationInTwoProcesses = softverbs_test::TwoProcesses;
+
+TEST_F(CancellationInTwoProcesses, DoesNotInterruptPostAndPoll) {
+    for (const softverbs_test::Memory kind :
+         {softverbs_test::Memory::host, softverbs_test::Memory::memfd}) {
+        memory = kind;
+        run(
+            [](End& end) {
+                std::pair<End&, bool> argument(end, false);
+                // The agent threads of both processes sleep by then.
+                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                pthread_t thread{};
+                ASSERT_EQ(::pthread_create(&thread, nullptr, post_and_poll, &argument), 0);
+                void* result = nullptr;
+                ASSERT_EQ(::pthread_join(thread, &result), 0);
+                EXPECT_EQ(result, PTHREAD_CANCELED);
+                EXPECT_TRUE(argument.second);
+            },
+            [](End& end) {
+                end.receive(0, softverbs_test::half, 8);
+                end.receive(2, softverbs_test::half, 8);
+            });
+    }
 }
 
 TEST(Cancellation, DoesNotInterruptOtherVerbs) {

@@ -2,6 +2,7 @@
 // Direct writes: RDMA writes whose data the process of the initiator writes directly to memory of
 // the target process. They need no activity of the target, and obey the same rules as other RDMA
 // writes.
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <cstring>
@@ -13,16 +14,23 @@ namespace {
 
 constexpr std::uint32_t size = 64;
 
+/// Called before process_vm_writev(2), once.
+std::function<void()>& before_write() {
+    static std::function<void()> function;
+    return function;
+}
+
+/// Executes some writes, so that the target grants direct writes to the initiator.
+void warm_up(End& end) {
+    end.put(0, size, 1);
+    for (std::uint64_t id = 0; id < 4; ++id) {
+        end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
+        end.expect(id);
+    }
+}
+
 class DirectWrite : public TwoProcesses {
   protected:
-    /// Executes some writes, so that the target grants direct writes to the initiator.
-    static void warm_up(End& end) {
-        end.put(0, size, 1);
-        for (std::uint64_t id = 0; id < 4; ++id) {
-            end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
-            end.expect(id);
-        }
-    }
     /// Returns whether the memory of the target is equal to that of the initiator at offset 0.
     static bool target_has(const End& end, pid_t target) {
         std::array<std::byte, size> there{};
@@ -226,5 +234,108 @@ TEST_F(DirectWrite, DoesNotChangeMemoryAfterItsDeregistration) {
     }
 }
 
+/// The initiator is interrupted in a direct write for 1.5 seconds while the target calls @p
+/// withdraw, which then must wait for the write.
+void run_interrupted_write(const std::function<void(End&)>& withdraw,
+                           const std::function<void(const std::function<void(End&)>&,
+                                                    const std::function<void(End&)>&)>& run) {
+    run(
+        [](End& end) {
+            static_cast<void>(end.hear<pid_t>());
+            warm_up(end);
+            bool called = false;
+            before_write() = [&] {
+                called = true;
+                end.tell('w');
+                std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+            };
+            end.put(0, size, 9);
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            EXPECT_TRUE(called);
+            end.expect(9);
+            end.tell('d');
+        },
+        [&](End& end) {
+            end.tell(::getpid());
+            static_cast<void>(end.hear<char>());
+            const auto begin = std::chrono::steady_clock::now();
+            std::atomic<bool> returned = false;
+            std::thread other([&] {
+                // Process::lock is free during the wait.
+                std::this_thread::sleep_for(std::chrono::milliseconds(200));
+                ibv_device_attr attributes{};
+                EXPECT_EQ(ibv_query_device(end.context, &attributes), 0);
+                EXPECT_FALSE(returned);
+                EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900));
+            });
+            withdraw(end);
+            returned = true;
+            EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1200));
+            EXPECT_TRUE(end.has(half, size, 9));
+            end.put(half, size, 1);
+            other.join();
+            static_cast<void>(end.hear<char>());
+            EXPECT_TRUE(end.has(half, size, 1));
+        });
+}
+
+TEST_F(DirectWrite, IsFinishedBeforeADeregistrationReturns) {
+    run_interrupted_write([](End& end) { done(ibv_dereg_mr(end.mr), "ibv_dereg_mr"); },
+                          [this](const auto& one, const auto& other) { run(one, other); });
+}
+
+TEST_F(DirectWrite, IsFinishedBeforeTheDestructionOfItsQueuePairReturns) {
+    run_interrupted_write([](End& end) { done(ibv_destroy_qp(end.qp), "ibv_destroy_qp"); },
+                          [this](const auto& one, const auto& other) { run(one, other); });
+}
+
+TEST_F(DirectWrite, DoesNotDelayADeregistrationForeverWhenTheWriterIsKilled) {
+    start(
+        [](End& end) {
+            static_cast<void>(end.hear<pid_t>());
+            warm_up(end);
+            before_write() = [&] {
+                end.tell(::getpid());
+                ::raise(SIGSTOP);
+            };
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+        },
+        [](End& end) {
+            end.tell(::getpid());
+            const auto writer = end.hear<pid_t>();
+            std::thread killer([writer] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                ::kill(writer, SIGKILL);
+            });
+            const auto begin = std::chrono::steady_clock::now();
+            done(ibv_dereg_mr(end.mr), "ibv_dereg_mr");
+            EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(250));
+            killer.join();
+            std::exit(HasFailure() ? 1 : 0); // the other end is gone
+        });
+    int status = 0;
+    ASSERT_EQ(::waitpid(children_[0], &status, 0), children_[0]);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    ASSERT_EQ(::waitpid(children_[1], &status, 0), children_[1]);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 } // namespace
+
+void call_before_write() {
+    if (const auto function = std::exchange(before_write(), nullptr)) {
+        function();
+    }
+}
+
 } // namespace softverbs_test
+
+// This stands before libc's for all libraries of this program.
+extern "C" ssize_t process_vm_writev(pid_t process, const iovec* local, unsigned long local_count,
+                                     const iovec* remote, unsigned long remote_count,
+                                     unsigned long flags) noexcept {
+    softverbs_test::call_before_write();
+    return ::syscall(SYS_process_vm_writev, process, local, local_count, remote, remote_count,
+                     flags);
+}

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -213,10 +214,23 @@ void Engine::ports_changed() {
 }
 
 void Engine::withdraw_writes() noexcept {
-    for (fabric::Connection* const connection : implementation_->granted) {
+    std::erase_if(implementation_->granted, [](fabric::Connection* connection) {
         connection->withdraw_grants();
+        return !connection->write_in_progress();
+    });
+}
+
+void Engine::wait_for_writes() noexcept {
+    constexpr long shortest_ns = 20'000;
+    constexpr long longest_ns = 1'000'000;
+    timespec pause{0, shortest_ns};
+    while (std::ranges::any_of(implementation_->granted, [](fabric::Connection* connection) {
+        return connection->write_in_progress();
+    })) {
+        const Unlocked unlocked;
+        ::nanosleep(&pause, nullptr);
+        pause.tv_nsec = std::min(2 * pause.tv_nsec, longest_ns);
     }
-    implementation_->granted.clear();
 }
 
 void Engine::withdraw_responses() noexcept {

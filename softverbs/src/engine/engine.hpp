@@ -65,10 +65,16 @@ class Engine {
     /// may have permitted the peer to copy data directly from this memory. After this call, such a
     /// copy fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
-    /// Withdraws the permission of other processes to write to memory of this process directly. No
-    /// direct write is in progress when it returns. Later RDMA writes arrive as packets; then the
-    /// permission is granted again.
+    /// Withdraws the permission of other processes to write to memory of this process directly.
+    /// Later RDMA writes arrive as packets; then the permission is granted again. A write that is in
+    /// progress continues.
     void withdraw_writes() noexcept;
+    /// Waits for the end of the direct writes that were in progress when their permission was
+    /// withdrawn. Verbs call this before they return, so that no such write changes the memory
+    /// afterwards. There is no time limit, because a process that is stopped during its write
+    /// finishes the write when it continues. The wait ends when the writing process ends. Releases
+    /// Process::lock during the wait.
+    void wait_for_writes() noexcept;
     /// Must be called before a mapping is freed. Requests that other processes unmap its memory.
     void unshare(std::uint32_t id);
 

@@ -347,7 +347,8 @@ struct Engine::Implementation : fabric::Handler {
 
     std::unordered_map<fabric::Connection*, Peer> peers;
     fabric::Connection* last_peer = nullptr;
-    /// The connections to processes that may write directly to memory of this process.
+    /// The connections to processes that may write directly to memory of this process, or whose
+    /// last direct write is still in progress.
     std::vector<fabric::Connection*> granted;
 
     /// Prints a line if no process owns this queue pair number, and no process has owned its slot

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "engine/requester.hpp"
+#include "fabric/no_cancellation.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -16,13 +17,16 @@ namespace {
 /// Returns the slots of all other processes in the rendezvous directory, which have a socket file
 /// there.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
+    const fabric::NoCancellation not_cancelled;
     std::vector<unsigned> slots;
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(node.directory(), error)) {
-        const std::string name = entry.path().filename().string();
+    // increment() reports errors in its argument; operator++ would throw them.
+    for (std::filesystem::directory_iterator entry(node.directory(), error), end;
+         !error && entry != end; entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
         unsigned slot = 0;
-        const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), slot);
-        if (failed == std::errc() && std::string_view(end) == ".sock" && slot != node.slot()) {
+        const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), slot);
+        if (failed == std::errc() && std::string_view(rest) == ".sock" && slot != node.slot()) {
             slots.push_back(slot);
         }
     }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/implementation.hpp"
+#include "fabric/no_cancellation.hpp"
 #include "fabric/rendezvous.hpp"
 #include "objects/mapping.hpp"
 #include "objects/process.hpp"
@@ -47,6 +48,7 @@ void Engine::Implementation::report_missing_process(std::uint32_t number) {
         return;
     }
     missing_process_reported = true;
+    const fabric::NoCancellation not_cancelled;
     std::fprintf(stderr,
                  "softverbs: queue pair 0x%06x belongs to no process in the rendezvous directory "
                  "%s; if its process runs, start both with the same SOFTVERBS_DIR\n",

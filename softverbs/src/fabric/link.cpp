@@ -2,14 +2,15 @@
 #include "fabric/link.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
+
+#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -62,7 +63,7 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
         // records.
         arm();
         if (pending()) {
-            ::eventfd_write(context_.doorbell, 1);
+            signal_eventfd(context_.doorbell);
         }
     }
 }
@@ -299,12 +300,12 @@ void Link::ring_doorbell() noexcept {
     if (doorbell_) {
         // The other process could make its eventfd blocking. Therefore call poll(2) before the
         // write. If the eventfd is full, a wakeup is pending already.
-        pollfd room{.fd = doorbell_.get(), .events = POLLOUT, .revents = 0};
-        if (::poll(&room, 1, 0) > 0 && (room.revents & POLLOUT) != 0) {
-            ::eventfd_write(doorbell_.get(), 1);
+        if ((poll_now(doorbell_.get(), POLLOUT) & POLLOUT) != 0) {
+            signal_eventfd(doorbell_.get());
         }
         return;
     }
+    const NoCancellation not_cancelled;
     Message poke;
     poke.kind = MessageKind::poke;
     // Errors are ignored. If the socket is full, the messages in it will wake the other process.

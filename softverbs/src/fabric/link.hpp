@@ -66,6 +66,7 @@ class Link final : public Connection {
     void unshare(std::uint32_t id) noexcept override;
     bool grant(const WriteGrant& grant) noexcept override;
     void withdraw_grants() noexcept override;
+    [[nodiscard]] bool write_in_progress() noexcept override;
     [[nodiscard]] bool write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t address,
                                      std::span<const std::byte> bytes) noexcept override;
 
@@ -151,9 +152,11 @@ class Link final : public Connection {
     GrantTable& grants_;    // for memory of this process
     GrantTable& grants_to_; // for memory of the other process
     bool has_granted_ = false;
-    /// False after withdraw_grants() has waited in vain for the end of a direct write. Then the
-    /// other process gets no more grants.
-    bool trusts_writer_ = true;
+    /// Direction::writing of the direct write that was in progress during withdraw_grants(), an odd
+    /// number. An even number: no write was in progress, or it has ended.
+    std::uint32_t ending_write_ = 0;
+    /// The last value that this process has stored in Direction::writing.
+    std::uint32_t direct_writes_ = 0;
 
     Side side_;
     unsigned slot_;

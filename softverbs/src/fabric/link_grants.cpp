@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <sched.h>
-#include <time.h>
-
 #include <cstdint>
 
 #include "fabric/link.hpp"
@@ -9,34 +6,31 @@
 // Direct writes: one process writes to memory of another process with process_vm_writev(2), without
 // a record. The other process is the owner of the memory. It must have granted the access.
 //
-// The writer sets Direction::writing, checks that the grant is usable, writes, and clears
-// Direction::writing. The owner sets the grant to unusable, and then waits until Direction::writing
-// is clear. These accesses are sequentially consistent. So either the writer finds the grant
-// unusable, or the owner finds Direction::writing set and waits for the end of the write.
+// The writer increments Direction::writing to an odd number, checks that the grant is usable, writes,
+// and increments Direction::writing again. The owner sets the grant to unusable, and then waits
+// until Direction::writing is even or has another value. These accesses are sequentially
+// consistent. So either the writer finds the grant unusable, or the owner finds an odd number and
+// waits for the end of the write.
 
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum time for which withdraw_grants() waits for the end of a write. The writer may be a
-/// stopped process.
-constexpr std::int64_t longest_wait_ns = 1'000'000'000;
-constexpr unsigned spins = 100;
+/// How often withdraw_grants() checks for the end of a write. Writes usually end within this time.
+constexpr unsigned spins = 1000;
+
+constexpr bool is_writing(std::uint32_t number) noexcept {
+    return number % 2 != 0;
+}
 
 std::size_t slot_for(std::uint64_t writer, std::uint64_t key) noexcept {
     const std::uint64_t mixed = (writer ^ key * 0x9e3779b97f4a7c15U) * 0xff51afd7ed558ccdU;
     return static_cast<std::size_t>(mixed >> 32U) % grant_slots;
 }
 
-std::int64_t now_ns() noexcept {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
 } // namespace
 
 bool Link::grant(const WriteGrant& grant) noexcept {
-    if (!trusts_writer_ || state_ != State::open) {
+    if (state_ != State::open) {
         return false;
     }
     constexpr auto relaxed = std::memory_order_relaxed;
@@ -47,7 +41,7 @@ bool Link::grant(const WriteGrant& grant) noexcept {
         return true;
     }
     slot.usable.store(0, std::memory_order_seq_cst);
-    if (incoming_.writing.load(std::memory_order_seq_cst) != 0) {
+    if (is_writing(incoming_.writing.load(std::memory_order_seq_cst))) {
         return false; // the other process may still be writing with the old grant
     }
     slot.writer.store(grant.writer, relaxed);
@@ -68,20 +62,24 @@ void Link::withdraw_grants() noexcept {
     for (GrantSlot& slot : grants_) {
         slot.usable.store(0, std::memory_order_seq_cst);
     }
-    const std::int64_t limit = now_ns() + longest_wait_ns;
-    for (unsigned count = 1; incoming_.writing.load(std::memory_order_seq_cst) != 0; ++count) {
-        if (count % spins != 0) {
-            continue;
+    for (unsigned count = 0; count < spins; ++count) {
+        ending_write_ = incoming_.writing.load(std::memory_order_seq_cst);
+        if (!is_writing(ending_write_)) {
+            break;
         }
-        if (state_ != State::open || mailbox_.hung_up()) {
-            return;
-        }
-        if (now_ns() > limit) {
-            trusts_writer_ = false;
-            return;
-        }
-        ::sched_yield();
     }
+}
+
+bool Link::write_in_progress() noexcept {
+    if (!is_writing(ending_write_)) {
+        return false;
+    }
+    if (incoming_.writing.load(std::memory_order_seq_cst) == ending_write_ &&
+        state_ == State::open && !mailbox_.hung_up()) {
+        return true;
+    }
+    ending_write_ = 0;
+    return false;
 }
 
 bool Link::write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t address,
@@ -94,7 +92,7 @@ bool Link::write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t 
         return false;
     }
     constexpr auto relaxed = std::memory_order_relaxed;
-    outgoing_.writing.store(1, std::memory_order_seq_cst);
+    outgoing_.writing.store(++direct_writes_, std::memory_order_seq_cst);
     bool written = false;
     if (slot.usable.load(std::memory_order_seq_cst) == 1 && slot.writer.load(relaxed) == writer &&
         slot.key.load(relaxed) == key) {
@@ -104,7 +102,7 @@ bool Link::write_granted(std::uint64_t writer, std::uint64_t key, std::uint64_t 
             written = write_process(pid_, slot.address.load(relaxed) + offset, bytes);
         }
     }
-    outgoing_.writing.store(0, std::memory_order_seq_cst);
+    outgoing_.writing.store(++direct_writes_, std::memory_order_seq_cst);
     return written;
 }
 

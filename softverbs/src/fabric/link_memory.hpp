@@ -26,7 +26,8 @@ struct Direction {
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
     /// Per lane: number of calls of Connection::withdraw() by the producer.
     std::atomic<std::uint32_t> withdrawn[lanes];
-    /// 1 while the producer executes a direct write to memory of the consumer.
+    /// Incremented before and after each direct write of the producer to memory of the consumer. An
+    /// odd number means that a write is in progress.
     std::atomic<std::uint32_t> writing;
 
     // Written by the consumer. Per lane: number of bytes that it has consumed.
@@ -46,7 +47,7 @@ static_assert(sizeof(Direction) == 3 * line_bytes);
 
 /// A WriteGrant in shared memory. The consumer of the direction owns the granted memory, and the
 /// producer writes to it. Before the consumer changes the other members, it sets usable to 0 and
-/// waits until Direction::writing is 0.
+/// waits until Direction::writing is even or changes.
 struct GrantSlot {
     std::atomic<std::uint64_t> usable; // 1, otherwise 0
     std::atomic<std::uint64_t> writer;

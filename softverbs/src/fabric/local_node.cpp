@@ -14,6 +14,7 @@
 #include "fabric/event_source.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "fabric/report.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -128,6 +129,7 @@ Connection* LocalNode::connect(unsigned slot) noexcept {
 }
 
 Connection* LocalNode::connect(const Route& route, unsigned slot) noexcept {
+    const NoCancellation not_cancelled;
     if (!network_ || slot >= slots_) {
         errno = network_ ? ENOENT : ENETUNREACH;
         return nullptr;
@@ -332,18 +334,16 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     // Only the sleeping thread reads this eventfd. If another thread read it, the sleeping thread
     // could miss the wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
-        eventfd_t count = 0;
-        ::eventfd_read(wake_.get(), &count);
+        clear_eventfd(wake_.get());
     }
 }
 
 void LocalNode::wake() noexcept {
-    ::eventfd_write(wake_.get(), 1);
+    signal_eventfd(wake_.get());
 }
 
 void LocalNode::drain_doorbell() noexcept {
-    eventfd_t count = 0;
-    if (::eventfd_read(doorbell_.get(), &count) != 0 || !context_.armed) {
+    if (!clear_eventfd(doorbell_.get()) || !context_.armed) {
         return;
     }
     // If another thread still sleeps, this read may have taken its wakeup. Therefore request that

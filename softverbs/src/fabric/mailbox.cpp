@@ -2,12 +2,14 @@
 #include "fabric/mailbox.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 
 #include <cerrno>
 #include <new>
 #include <span>
+
+#include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -25,6 +27,7 @@ int post_one(int socket, const Message& message, const int& descriptor) noexcept
 } // namespace
 
 int Mailbox::send(const Message& message, int descriptor) noexcept {
+    const NoCancellation not_cancelled;
     if (waiting_.empty()) {
         const int error = post_one(socket_.get(), message, descriptor);
         if (error != EAGAIN) {
@@ -80,8 +83,7 @@ void Mailbox::watch_room(bool wanted) noexcept {
 }
 
 bool Mailbox::hung_up() const noexcept {
-    pollfd descriptor{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
-    return ::poll(&descriptor, 1, 0) > 0 && (descriptor.revents & (POLLRDHUP | POLLHUP)) != 0;
+    return (poll_now(socket_.get(), POLLRDHUP) & (POLLRDHUP | POLLHUP)) != 0;
 }
 
 void Mailbox::detach() noexcept {

@@ -163,9 +163,12 @@ class Connection {
         static_cast<void>(grant);
         return false;
     }
-    /// Withdraws all permissions that the other process has from grant(). If the other process is
-    /// writing, waits for the end of the write, for at most 1 second.
+    /// Withdraws all permissions that the other process has from grant(). The other process may
+    /// still be executing a write that it began before; see write_in_progress().
     virtual void withdraw_grants() noexcept {}
+    /// Returns whether the other process may still be executing a write that it began before
+    /// withdraw_grants(). Returns false when the other process has ended.
+    [[nodiscard]] virtual bool write_in_progress() noexcept { return false; }
     /// Writes @p bytes to memory that the other process has granted. This write must not overtake
     /// requests, so all requests that were sent must have been consumed. Returns false if nothing
     /// was written; the caller then sends a record.

@@ -14,6 +14,8 @@
 #include <new>
 #include <utility>
 
+#include "fabric/no_cancellation.hpp"
+
 namespace softverbs::fabric {
 namespace {
 
@@ -67,6 +69,7 @@ Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts)
     if (!open()) [[unlikely]] {
         return Sent::closed;
     }
+    const NoCancellation not_cancelled;
     std::size_t length = 0;
     for (const auto part : parts) {
         length += part.size();

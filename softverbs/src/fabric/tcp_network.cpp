@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "fabric/no_cancellation.hpp"
 #include "fabric/report.hpp"
 #include "fabric/tcp_socket.hpp"
 
@@ -159,6 +160,7 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
 }
 
 unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
+    const NoCancellation not_cancelled;
     constexpr int most_events = 32;
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;

@@ -306,6 +306,7 @@ int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int a
                             : reinterpret_cast<std::uintptr_t>(address);
     }
     mr.grant.access = flags_after;
+    process().engine.wait_for_writes();
     return 0;
 }
 
@@ -316,6 +317,7 @@ int dereg_mr(Mr& mr) {
     process().keys.erase(mr.grant.key);
     process().engine.withdraw_responses();
     alive().erase(&mr);
+    process().engine.wait_for_writes();
     --mr.grant.pd->users;
     --process().live[SOFTVERBS_MR];
     Mapping* const mapping = mr.mapping;
@@ -371,6 +373,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
 void revoke(Mr& mr) {
     mr.grant.revoked = true;
     process().engine.withdraw_responses();
+    process().engine.wait_for_writes();
 }
 
 } // namespace softverbs

@@ -198,6 +198,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
     }
     process().engine.state_changed(qp, from);
     end_draining(qp);
+    process().engine.wait_for_writes();
     return 0;
 }
 

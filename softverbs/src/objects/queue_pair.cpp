@@ -276,8 +276,6 @@ namespace {
 /// Implements ibv_destroy_qp() for a handle of an XRC target. Waits until all events of the handle
 /// have been acknowledged. Destroys the target with its last handle.
 int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
-    forget_events(context_of(handle.qp_base), handle.native());
-    wait_for_acknowledgements(handle, lock);
     Qp& target = *handle.target;
     std::erase(target.handles, &handle);
     if (target.handles.empty()) {
@@ -291,6 +289,10 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     } else if (target.qp_base.context == handle.qp_base.context) {
         target.qp_base.context = target.handles.front()->qp_base.context;
     }
+    // From now on, no event is raised for this handle. So no event can be queued during the wait.
+    forget_events(context_of(handle.qp_base), handle.native());
+    process().engine.wait_for_writes();
+    wait_for_acknowledgements(handle, lock);
     --handle.xrcd->users;
     --context_of(handle.qp_base).users;
     --process().live[SOFTVERBS_QP];
@@ -320,6 +322,7 @@ int destroy_qp(Qp& qp) {
         forget(*qp.recv_queue, qp.number());
     }
     forget_events(context_of(qp.qp_base), qp.native());
+    process().engine.wait_for_writes();
     wait_for_acknowledgements(qp, lock);
     count(qp, -1);
     pthread_cond_destroy(&qp.qp_base.cond);

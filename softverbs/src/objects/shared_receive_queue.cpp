@@ -175,11 +175,13 @@ int destroy_srq(Srq& srq) {
     if (srq.users != 0) {
         return busy();
     }
-    forget_events(context_of(srq), static_cast<ibv_srq*>(&srq));
-    wait_for_acknowledgements(srq, lock);
+    // XRC targets find the queue by its number. Remove it before the wait, so that no target consumes
+    // its receives and raises an event for it.
     if (srq.xrcd != nullptr) {
         remove(srq);
     }
+    forget_events(context_of(srq), static_cast<ibv_srq*>(&srq));
+    wait_for_acknowledgements(srq, lock);
     if (srq.tags != nullptr) {
         forget_operations(srq);
     }
