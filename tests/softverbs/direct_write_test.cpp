@@ -250,9 +250,13 @@ void run_interrupted_write(const std::function<void(End&)>& withdraw,
                 std::this_thread::sleep_for(std::chrono::milliseconds(1500));
             };
             end.put(0, size, 9);
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            // A write is sent as a packet if the target has not consumed all earlier packets.
+            for (std::uint64_t id = 9; id < 100 && !called; ++id) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
+                end.expect(id);
+            }
             EXPECT_TRUE(called);
-            end.expect(9);
             end.tell('d');
         },
         [&](End& end) {
@@ -289,6 +293,29 @@ TEST_F(DirectWrite, IsFinishedBeforeTheDestructionOfItsQueuePairReturns) {
                           [this](const auto& one, const auto& other) { run(one, other); });
 }
 
+TEST_F(DirectWrite, IsDelayedLikeAPacketWhenTheTargetIsSlowedDown) {
+    timeout = 20; // 4 s
+    run(
+        [](End& end) {
+            static_cast<void>(end.hear<pid_t>());
+            warm_up(end);
+            end.tell('w');
+            static_cast<void>(end.hear<char>());
+            const auto begin = std::chrono::steady_clock::now();
+            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            end.expect(9);
+            EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(99));
+            end.tell('d');
+        },
+        [](End& end) {
+            end.tell(::getpid());
+            static_cast<void>(end.hear<char>());
+            EXPECT_EQ(softverbs_slow_down(100), 0);
+            end.tell('s');
+            static_cast<void>(end.hear<char>());
+        });
+}
+
 TEST_F(DirectWrite, DoesNotDelayADeregistrationForeverWhenTheWriterIsKilled) {
     start(
         [](End& end) {
@@ -298,7 +325,11 @@ TEST_F(DirectWrite, DoesNotDelayADeregistrationForeverWhenTheWriterIsKilled) {
                 end.tell(::getpid());
                 ::raise(SIGSTOP);
             };
-            end.post(IBV_WR_RDMA_WRITE, 9, 0, size, half);
+            for (std::uint64_t id = 9; id < 100; ++id) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                end.post(IBV_WR_RDMA_WRITE, id, 0, size, half);
+                end.expect(id);
+            }
         },
         [](End& end) {
             end.tell(::getpid());

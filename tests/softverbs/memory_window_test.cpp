@@ -415,5 +415,47 @@ TEST_F(MemoryWindowTest, IsNotBoundToWhatHasGoneSince) {
     expect_unbound(bind_2(mw.get(), rkey, info));
 }
 
+TEST_F(MemoryWindowTest, TheMlx5ProviderPostsNoBindOfMoreThan2GiB) {
+    requester_.reset();
+    responder_.reset();
+    mr_.reset();
+    local_mr_.reset();
+    cq_.reset();
+    pd.reset();
+    context.reset();
+    ASSERT_EQ(softverbs_reset("mlx5", 1), 0);
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    context.reset(ibv_open_device(list[0]));
+    ibv_free_device_list(list);
+    pd.reset(ibv_alloc_pd(context.get()));
+    ASSERT_NE(pd, nullptr);
+    cq_ = make_cq(16);
+    responder_ = make_qp(IBV_QPT_RC, cq_.get());
+    connect(responder_.get(), responder_->qp_num);
+    const UniqueMr whole(
+        ibv_reg_mr(pd.get(), nullptr, SIZE_MAX,
+                   static_cast<int>(full_access | IBV_ACCESS_MW_BIND | IBV_ACCESS_ON_DEMAND)));
+    ASSERT_NE(whole, nullptr);
+    constexpr std::uint64_t most = std::uint64_t{1} << 31U;
+    const UniqueMw two = window(IBV_MW_TYPE_2);
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.bind_mw.mw = two.get();
+    wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
+    wr.bind_mw.bind_info = {whole.get(), memory_.address(), most + 1, remote_all};
+    ibv_send_wr* bad = nullptr;
+    const std::uint32_t key = two->rkey;
+    EXPECT_EQ(ibv_post_send(responder_.get(), &wr, &bad), EOPNOTSUPP);
+    EXPECT_EQ(bad, &wr);
+    EXPECT_EQ(two->rkey, key);
+    const UniqueMw one = window(IBV_MW_TYPE_1);
+    ibv_mw_bind bind{1, IBV_SEND_SIGNALED, wr.bind_mw.bind_info};
+    EXPECT_EQ(ibv_bind_mw(responder_.get(), one.get(), &bind), EOPNOTSUPP);
+    wr.bind_mw.bind_info.length = most;
+    EXPECT_EQ(ibv_post_send(responder_.get(), &wr, &bad), 0);
+    EXPECT_EQ(completion(), IBV_WC_SUCCESS);
+}
+
 } // namespace
 } // namespace softverbs_test

@@ -69,17 +69,25 @@ TEST_F(Multicast, reachesEveryQueuePairThatIsAttached) {
     expect(a, 1, IBV_WC_SUCCESS);
     EXPECT_EQ(ibv_detach_mcast(a.qp.get(), &gid, lid), 0);
     EXPECT_EQ(ibv_detach_mcast(a.qp.get(), &gid, lid), EINVAL);
+    EXPECT_EQ(ibv_detach_mcast(b.qp.get(), &gid, lid), 0);
 }
 
-TEST_F(Multicast, endsWithTheQueuePair) {
+TEST_F(Multicast, keepsTheQueuePairBusyUntilItIsDetached) {
     start(IBV_QPT_UD);
     const ibv_gid gid = group(2);
     ASSERT_EQ(ibv_attach_mcast(b.qp.get(), &gid, lid), 0);
-    b.qp.reset();
+    errno = 0;
+    EXPECT_EQ(ibv_destroy_qp(b.qp.get()), EBUSY);
+    EXPECT_EQ(errno, EBUSY);
+    expected_violations = 1;
     ibv_ah_attr attr = address_of(gid);
     const UniqueAh ah(ibv_create_ah(pd.get(), &attr));
     ASSERT_NE(ah, nullptr);
+    receive(b, 2, 140);
     send(a, ah.get(), 1);
+    expect(b, 2, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_detach_mcast(b.qp.get(), &gid, lid), 0);
+    EXPECT_EQ(ibv_destroy_qp(b.qp.release()), 0);
 }
 
 TEST_F(Multicast, refusesWhatIsNoMulticast) {

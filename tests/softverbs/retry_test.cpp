@@ -528,5 +528,50 @@ TEST_F(Teardown, TenThousandQueuePairs) {
     EXPECT_EQ(b.number(0), count);
 }
 
+TEST_F(Retry, RetransmissionsAfterANakCountAsRetries) {
+    for (const std::uint8_t retries : {std::uint8_t{0}, std::uint8_t{1}}) {
+        SCOPED_TRACE(retries);
+        restart([&](ibv_qp_attr& attr) {
+            attr.retry_cnt = retries;
+            attr.timeout = 20; // 4 s: only a NAK can request a retransmission
+        });
+        receive(b, 11, 8, 4096);
+        receive(b, 12, 8, 4096);
+        ASSERT_EQ(softverbs_fail_packet(SOFTVERBS_PACKET_DROP, 1, 0), 0);
+        std::vector<Request> requests{request(IBV_WR_SEND, 1), request(IBV_WR_SEND, 2)};
+        ASSERT_EQ(post(a, requests), 0);
+        expect(a, 1, retries == 0 ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
+        expect(a, 2, retries == 0 ? IBV_WC_WR_FLUSH_ERR : IBV_WC_SUCCESS);
+        if (retries != 0) {
+            expect(b, 11, IBV_WC_SUCCESS);
+            expect(b, 12, IBV_WC_SUCCESS);
+        }
+    }
+}
+
+TEST_F(Retry, AnInfiniBandPacketGoesToThePortOfItsDlid) {
+    ibv_gid own{};
+    ASSERT_EQ(ibv_query_gid(context.get(), 1, 0, &own), 0);
+    ibv_gid other = own;
+    other.raw[15] ^= 1;
+    const std::uint16_t lid = own_address().dlid;
+    const auto status_for = [&](std::uint16_t dlid, const ibv_gid& dgid) {
+        restart([&](ibv_qp_attr& attr) {
+            attr.retry_cnt = 0;
+            attr.ah_attr.is_global = 1;
+            attr.ah_attr.grh.dgid = dgid;
+            attr.ah_attr.grh.hop_limit = 1;
+            attr.ah_attr.dlid = dlid;
+        });
+        EXPECT_EQ(post(a, request(IBV_WR_RDMA_WRITE, 1)), 0);
+        const std::vector<ibv_wc> found = poll(a.cq.get(), 1);
+        return found.empty() ? IBV_WC_GENERAL_ERR : found[0].status;
+    };
+    EXPECT_EQ(status_for(lid, own), IBV_WC_SUCCESS);
+    EXPECT_EQ(status_for(4711, own), IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(status_for(0, own), IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(status_for(lid, other), IBV_WC_RETRY_EXC_ERR);
+}
+
 } // namespace
 } // namespace softverbs_test

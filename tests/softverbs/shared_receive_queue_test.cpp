@@ -237,4 +237,28 @@ TEST_F(SharedReceiveQueue, survivesTheErrorsOfItsQueuePairs) {
     EXPECT_EQ(received[0].wr_id, 77U);
 }
 
+TEST_F(SharedReceiveQueue, isNotResizedByTheMlx5Driver) {
+    cq.reset();
+    pd.reset();
+    context.reset();
+    ASSERT_EQ(softverbs_reset("mlx5", 1), 0);
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    context.reset(ibv_open_device(list[0]));
+    ibv_free_device_list(list);
+    pd.reset(ibv_alloc_pd(context.get()));
+    ASSERT_NE(pd, nullptr);
+    EXPECT_EQ(attributes().device_cap_flags & IBV_DEVICE_SRQ_RESIZE, 0U);
+    const UniqueSrq srq = make_srq(16);
+    ASSERT_NE(srq, nullptr);
+    ibv_srq_attr attr{};
+    attr.max_wr = 32;
+    attr.srq_limit = 8;
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_MAX_WR), EINVAL);
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT), EINVAL);
+    EXPECT_EQ(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_LIMIT), 0);
+    ASSERT_EQ(ibv_query_srq(srq.get(), &attr), 0);
+    EXPECT_EQ(attr.max_wr, 16U);
+    EXPECT_EQ(attr.srq_limit, 8U);
+}
+
 } // namespace

@@ -61,7 +61,7 @@ enum class Memory { host, memfd, device };
 /// One end of the connection. It exists in a child process.
 class End {
   public:
-    End(int socket, ibv_qp_type type, Memory kind, std::uint8_t timeout)
+    End(int socket, ibv_qp_type type, Memory kind, std::uint8_t timeout, std::uint8_t retries)
         : context(open_first_device()),
           pd(made(ibv_alloc_pd(context), "ibv_alloc_pd")),
           cq(made(ibv_create_cq(context, 1024, nullptr, nullptr, 0), "ibv_create_cq")),
@@ -76,7 +76,7 @@ class End {
         done(ibv_query_port(context, 1, &port), "ibv_query_port");
         tell(Address{port.lid, qp->qp_num, mr->rkey, base});
         peer = hear<Address>();
-        connect(type, timeout);
+        connect(type, timeout, retries);
         meet();
     }
 
@@ -219,7 +219,7 @@ class End {
                            "ibv_reg_dmabuf_mr");
     }
 
-    void connect(ibv_qp_type type, std::uint8_t timeout) {
+    void connect(ibv_qp_type type, std::uint8_t timeout, std::uint8_t retries) {
         const bool rc = type == IBV_QPT_RC;
         const bool ud = type == IBV_QPT_UD;
         ibv_qp_attr attr{};
@@ -234,7 +234,7 @@ class End {
         attr.ah_attr.dlid = peer.lid;
         attr.ah_attr.port_num = 1;
         attr.timeout = timeout;
-        attr.retry_cnt = 1;
+        attr.retry_cnt = retries;
         attr.rnr_retry = 7;
         attr.qp_state = IBV_QPS_INIT;
         done(ibv_modify_qp(qp, &attr,
@@ -302,6 +302,7 @@ class TwoProcesses : public testing::Test {
     ibv_qp_type type = IBV_QPT_RC;
     Memory memory = Memory::host;
     std::uint8_t timeout = 18; // a second
+    std::uint8_t retries = 1;
     std::string pull = "process_vm";
     std::string faults;
     std::array<pid_t, 2> children_{};
@@ -319,7 +320,7 @@ class TwoProcesses : public testing::Test {
         ::setenv("SOFTVERBS_PULL", pull.c_str(), 1);
         ::setenv("SOFTVERBS_FAULTS", faults.c_str(), 1);
         try {
-            End end(socket, type, memory, timeout);
+            End end(socket, type, memory, timeout, retries);
             role(end);
             end.meet();
         } catch (const std::exception& error) {

@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "pair_test.hpp"
 
@@ -129,6 +131,11 @@ TEST_F(Xrc, domainIsNamedByAFile) {
     EXPECT_NE(same, nullptr);
     const UniqueXrcd unnamed(open(-1, O_CREAT));
     EXPECT_NE(unnamed, nullptr);
+    // The kernel checks the flags only for a file (ib_uverbs_open_xrcd()).
+    const UniqueXrcd without_flags(open(-1, 0));
+    EXPECT_NE(without_flags, nullptr);
+    const UniqueXrcd exclusive(open(-1, O_EXCL));
+    EXPECT_NE(exclusive, nullptr);
     EXPECT_EQ(open(12345, O_CREAT), nullptr);
     EXPECT_EQ(errno, EBADF);
     EXPECT_EQ(open(file_, O_RDWR), nullptr);
@@ -168,6 +175,25 @@ TEST_F(Xrc, protectionDomainIsThatOfTheSharedReceiveQueue) {
     ASSERT_TRUE(event);
     EXPECT_EQ(event->event_type, IBV_EVENT_QP_ACCESS_ERR);
     EXPECT_EQ(event->element.qp, target.get());
+}
+
+TEST_F(Xrc, noEventIsQueuedForATargetWhileItsDestructionWaitsForAnAcknowledgement) {
+    start_xrc();
+    ibv_async_event established{};
+    established.event_type = IBV_EVENT_COMM_EST;
+    established.element.qp = target.get();
+    ASSERT_EQ(softverbs_raise_event(context.get(), &established), 0);
+    ASSERT_EQ(ibv_get_async_event(context.get(), &established), 0);
+    std::thread destroyer([this] { EXPECT_EQ(ibv_destroy_qp(target.release()), 0); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // The target has been taken out of service, so this request gets no response and no event.
+    Request request(a, b, IBV_WR_RDMA_WRITE, 2, 64);
+    request.wr.wr.rdma.rkey ^= 0x100;
+    ASSERT_EQ(post_to(number(srq.get()), request), 0);
+    EXPECT_EQ(poll(a.cq.get(), 1).at(0).status, IBV_WC_RETRY_EXC_ERR);
+    ibv_ack_async_event(&established);
+    destroyer.join();
+    EXPECT_FALSE(is_readable(context->async_fd));
 }
 
 TEST_F(Xrc, unknownSharedReceiveQueueIsAnInvalidRequest) {

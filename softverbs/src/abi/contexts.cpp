@@ -78,6 +78,9 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
     context.async_fd = made->async.fd();
     context.num_comp_vectors = device.completion_vectors;
     context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+    // close_device() adds the context to orphaned_contexts, and must not fail.
+    process().orphaned_contexts.reserve(process().orphaned_contexts.size() +
+                                        process().contexts.size() + 1);
     process().contexts.push_back(made.get());
     pthread_mutex_init(&context.mutex, nullptr);
     ++device.holders;

@@ -96,16 +96,24 @@ template <class Function>
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;
-    const Guard guard;
-    const int planned = process().faults.enter(verb);
-    return with_errno<int>(planned != 0 ? planned : function());
+    try {
+        const Guard guard;
+        const int planned = process().faults.enter(verb);
+        return with_errno<int>(planned != 0 ? planned : function());
+    } catch (const std::bad_alloc&) {
+        return failure<int>(ENOMEM);
+    }
 }
 /// Like destroy(), for a function that locks Process::lock itself.
 template <class Function>
 [[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;
-    const int planned = destroy(verb, [] { return 0; });
-    return planned != 0 ? planned : with_errno<int>(function());
+    try {
+        const int planned = destroy(verb, [] { return 0; });
+        return planned != 0 ? planned : with_errno<int>(function());
+    } catch (const std::bad_alloc&) {
+        return failure<int>(ENOMEM);
+    }
 }
 
 /// Returns the verbs structure that is a member of @p object; null if @p object is null.

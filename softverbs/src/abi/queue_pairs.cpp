@@ -102,9 +102,9 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
 
 SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
                                                std::uint32_t flags) {
-    // 1 means that received data is written in order. softverbs copies data with the CPU, from the
-    // first byte to the last.
-    return ours(qp->context) != nullptr ? 1
+    // 0 means that the order in which received data is written is unknown. softverbs copies data
+    // with memcpy(3), which guarantees no order.
+    return ours(qp->context) != nullptr ? 0
                                         : forward<ibv_query_qp_data_in_order>(
                                               "ibv_query_qp_data_in_order", qp, opcode, flags);
 }

@@ -30,6 +30,19 @@ int with(Native* native, const Function& function) {
     }
 }
 
+/// Calls @p function with the planned faults, and returns its result. Direct writes of peers are
+/// withdrawn before, because packet faults do not affect them.
+template <class Function>
+int change_packet_faults(const Function& function) {
+    try {
+        const Guard guard;
+        process().engine.withdraw_writes();
+        return function(process().faults);
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
 int fail_device(Context& context) {
     if (context.dead) {
         return 0;
@@ -89,11 +102,8 @@ SOFTVERBS_ENTRY int softverbs_fail_call(const char* verb, unsigned nth, int erro
 
 SOFTVERBS_ENTRY int softverbs_fail_packet(softverbs_packet_fault fault, unsigned nth,
                                           unsigned delay_ms) {
-    return without_bad_alloc([&] {
-        const Guard guard;
-        process().engine.withdraw_writes(); // packet faults do not count direct writes
-        return process().faults.fail_packet(fault, nth, delay_ms);
-    });
+    return change_packet_faults(
+        [&](Faults& faults) { return faults.fail_packet(fault, nth, delay_ms); });
 }
 
 SOFTVERBS_ENTRY int softverbs_set_disorder(const char* text) {
@@ -195,8 +205,7 @@ SOFTVERBS_ENTRY int softverbs_flap_port(unsigned device, std::uint8_t port, unsi
 }
 
 SOFTVERBS_ENTRY int softverbs_slow_down(unsigned delay_ms) {
-    const Guard guard;
-    return process().faults.slow_down(delay_ms);
+    return change_packet_faults([&](Faults& faults) { return faults.slow_down(delay_ms); });
 }
 
 SOFTVERBS_ENTRY int softverbs_raise_event(ibv_context* native, const ibv_async_event* event) {

@@ -219,6 +219,8 @@ void as_mlx5(Device& device) {
     // The maximum message size of these NICs is 1 GiB (log_max_msg is 30).
     device.ports[0].attributes.max_msg_sz = 1U << 30U;
     device.rules.is_mlx5 = true;
+    device.attributes.orig_attr.device_cap_flags &= ~unsigned{IBV_DEVICE_SRQ_RESIZE};
+    device.attributes.device_cap_flags_ex &= ~std::uint64_t{IBV_DEVICE_SRQ_RESIZE};
     device.rules.scatter_to_cqe = true;
     // The IDs of a ConnectX-5. Some programs select features by these IDs.
     device.attributes.orig_attr.vendor_id = 0x02c9;

@@ -10,15 +10,22 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the index of the device of this host with this GID or LID, or -1.
-int device_of_this_host(const ibv_ah_attr& address) {
+/// Returns the index of the device of this host to which the address leads; -1 if there is none. On
+/// InfiniBand, the DLID selects the port, and the port accepts only its own GIDs. On Ethernet, the
+/// GID selects the port.
+int device_of_this_host(const Device& from, const ibv_ah_attr& address) {
+    const auto layer_of = [](const Port& port) { return port.attributes.link_layer; };
+    const bool by_lid = layer_of(from.ports.front()) == IBV_LINK_LAYER_INFINIBAND;
     for (const auto& device : process().devices) {
         for (const Port& port : device->ports) {
             const auto has_gid = [&](const ibv_gid_entry& entry) {
                 return std::memcmp(&entry.gid, &address.grh.dgid, sizeof(ibv_gid)) == 0;
             };
-            if (address.is_global != 0 ? std::ranges::any_of(port.gids, has_gid)
-                                       : port.attributes.lid == address.dlid) {
+            const bool has_lid =
+                layer_of(port) == IBV_LINK_LAYER_INFINIBAND && port.attributes.lid == address.dlid;
+            const bool right_gid =
+                address.is_global != 0 ? std::ranges::any_of(port.gids, has_gid) : by_lid;
+            if ((has_lid || !by_lid) && right_gid) {
                 return static_cast<int>(device->index);
             }
         }
@@ -29,7 +36,7 @@ int device_of_this_host(const ibv_ah_attr& address) {
 } // namespace
 
 Destination destination_of(const Device& from, const ibv_ah_attr& address) {
-    Destination destination{device_of_this_host(address), {}};
+    Destination destination{device_of_this_host(from, address), {}};
     if (destination.device >= 0 || address.is_global == 0 || !from.address) {
         return destination;
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <mutex>
+#include <utility>
 
 #include "engine/implementation.hpp"
 #include "fabric/report.hpp"
@@ -34,6 +36,13 @@ unsigned Engine::Implementation::work() {
     return done;
 }
 
+void Engine::Implementation::run_later() noexcept {
+    runs_all = true;
+    if (agent_state != Agent::awake && node != nullptr) {
+        node->wake();
+    }
+}
+
 void Engine::Implementation::wake_agent_before(std::uint64_t deadline) {
     if (agent_state != Agent::awake && (agent_wakes_at == 0 || deadline < agent_wakes_at) &&
         node != nullptr) {
@@ -47,23 +56,31 @@ void Engine::Implementation::agent() {
     std::uint64_t polls_seen = polls;
     std::uint64_t nap_ns = shortest_nap_ns;
     std::uint64_t idle_since = now_ns();
+    bool reported = false;
     while (!stopping) {
         const std::uint64_t now = now_ns();
         unsigned done = 0;
         try {
+            if (std::exchange(runs_all, false)) {
+                run_all();
+            }
             node->service(*this);
             done = work();
             run_timers(now);
-            // Planned packet faults count packets. Delayed ACKs would change the packets that the
-            // faults affect.
+            // A planned packet fault counts packets, so extra ACKs would change its effect.
             if (!ack_pending.empty() && !process().faults.affects_packets()) {
                 acknowledge_all();
             }
         } catch (const std::exception&) {
-            // The packet that was handled is lost, as on a wire. Its sender sends it again.
-            fabric::report(
-                "a packet is lost, because memory is exhausted; raise ulimit -v or the memory "
-                "limit");
+            // A packet that was being handled may be lost, as on a wire. Its sender sends it again.
+            if (!std::exchange(reported, true)) {
+                fabric::report("memory is exhausted; raise ulimit -v or the memory limit");
+            }
+            runs_all = true;
+            lock.unlock();
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            lock.lock();
+            continue;
         }
         if (done > 0) {
             idle_since = now;

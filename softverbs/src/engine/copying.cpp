@@ -109,7 +109,7 @@ void Engine::Implementation::continue_copies() {
         return;
     }
     copy_budget = copy_step_bytes;
-    draining = true;
+    const DrainScope scope(draining);
     while (!set_asides.empty()) {
         SetAside current = std::move(set_asides.front());
         set_asides.pop_front();
@@ -118,7 +118,6 @@ void Engine::Implementation::continue_copies() {
             break;
         }
     }
-    draining = false;
 }
 
 bool Engine::Implementation::is_copying(const Qp& qp) const {

@@ -80,22 +80,30 @@ unsigned Engine::slot() const noexcept {
     return implementation_->slot;
 }
 
-void Engine::posted(Qp& qp) {
-    implementation_->copy_budget = copy_step_bytes;
-    implementation_->run(qp);
+void Engine::posted(Qp& qp) noexcept {
+    try {
+        implementation_->copy_budget = copy_step_bytes;
+        implementation_->run(qp);
+    } catch (const std::bad_alloc&) {
+        implementation_->run_later();
+    }
 }
 
-void Engine::progress() {
+void Engine::progress() noexcept {
     Implementation& engine = *implementation_;
     ++engine.polls;
     if (engine.copying) [[unlikely]] {
         // A program that polls in a loop must not keep the lock from its other threads.
         process().lock.pass();
     }
-    engine.work();
-    if (engine.waiting_for_receivers != 0 || !engine.delayed.empty() ||
-        !engine.held_writes.empty()) {
-        engine.run_timers(now_ns());
+    try {
+        engine.work();
+        if (engine.waiting_for_receivers != 0 || !engine.delayed.empty() ||
+            !engine.held_writes.empty()) {
+            engine.run_timers(now_ns());
+        }
+    } catch (const std::bad_alloc&) {
+        engine.run_later();
     }
 }
 
@@ -206,11 +214,7 @@ void Engine::Implementation::forget(Qp& qp) {
 
 void Engine::ports_changed() {
     withdraw_writes();
-    for (Qp* const qp : process().qps.all()) {
-        if (qp != nullptr) {
-            implementation_->run(*qp);
-        }
-    }
+    implementation_->run_all();
 }
 
 void Engine::withdraw_writes() noexcept {

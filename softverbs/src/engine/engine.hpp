@@ -35,10 +35,10 @@ class Engine {
     [[nodiscard]] unsigned slot() const noexcept;
 
     /// Sends the posted requests of a queue pair in state RTS.
-    void posted(Qp& qp);
+    void posted(Qp& qp) noexcept;
     /// Processes received packets, continues requests that waited for room in a connection, and
     /// runs expired timers. Called when the program polls a completion queue.
-    void progress();
+    void progress() noexcept;
     /// Must be called before the program waits for an event. The agent thread then starts at once,
     /// because the program no longer polls.
     void program_sleeps();
@@ -66,8 +66,8 @@ class Engine {
     /// copy fails, and the peer requests the data again.
     void withdraw_responses() noexcept;
     /// Withdraws the permission of other processes to write to memory of this process directly.
-    /// Later RDMA writes arrive as packets; then the permission is granted again. A write that is in
-    /// progress continues.
+    /// Later RDMA writes arrive as packets; then the permission is granted again. A write that is
+    /// in progress continues.
     void withdraw_writes() noexcept;
     /// Waits for the end of the direct writes that were in progress when their permission was
     /// withdrawn. Verbs call this before they return, so that no such write changes the memory

@@ -64,6 +64,18 @@ struct Peer {
     bool may_fetch_responses = false;
 };
 
+/// Sets Engine::Implementation::draining while the object exists.
+class DrainScope {
+  public:
+    explicit DrainScope(bool& draining) noexcept : draining_(draining) { draining_ = true; }
+    ~DrainScope() { draining_ = false; }
+    DrainScope(const DrainScope&) = delete;
+    DrainScope& operator=(const DrainScope&) = delete;
+
+  private:
+    bool& draining_;
+};
+
 struct Engine::Implementation : fabric::Handler {
     // transmit.cpp: sending of packets
 
@@ -77,7 +89,9 @@ struct Engine::Implementation : fabric::Handler {
     fabric::Sent transmit(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     fabric::Sent put(fabric::Connection* to, fabric::Lane lane, Outgoing& packet);
     /// Adds a packet to the list of packets within this process.
-    void append_local(fabric::Lane lane, std::span<const std::byte> record);
+    /// If memory is exhausted, the packet is lost.
+    void append_local(fabric::Lane lane,
+                      std::span<const std::span<const std::byte>> parts) noexcept;
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
                std::uint32_t source = 0);
     /// For a delayed packet: returns whether the memory to which its segments refer is still valid.
@@ -131,8 +145,17 @@ struct Engine::Implementation : fabric::Handler {
 
     /// Sends requests until the send queue is empty or a request must wait.
     void run(Qp& qp);
+    /// Calls run() for all queue pairs.
+    void run_all();
+    /// Makes the agent thread call run_all() soon, because memory was exhausted in run() or during
+    /// the processing of packets.
+    void run_later() noexcept;
     /// Prepares the retransmission of all requests in flight. run() then sends them.
     void resend(Qp& qp);
+    /// Like resend(), for a NAK that requests a retransmission. retry_cnt limits these
+    /// retransmissions and those after a timeout. Returns false if the limit is reached; the oldest
+    /// request has then failed with IBV_WC_RETRY_EXC_ERR.
+    [[nodiscard]] bool retry(Qp& qp);
     /// Like resend(), after the receiver could not copy data from memory of the sender. The
     /// retransmitted requests contain their data.
     /// @param withdrawn  whether the copy failed because the memory was withdrawn, for example by
@@ -253,6 +276,8 @@ struct Engine::Implementation : fabric::Handler {
     unsigned slot = 0;
     std::unique_ptr<std::thread> thread;
     bool stopping = false;
+    /// Set by run_later().
+    bool runs_all = false;
     /// State of the agent thread: running, sleeping for a short time because the program polls, or
     /// sleeping until an event.
     enum class Agent : std::uint8_t { awake, napping, asleep };

@@ -46,6 +46,7 @@ void Engine::Implementation::on_response(fabric::Connection& from,
 
 void Engine::Implementation::on_room(fabric::Connection& to) {
     std::vector<Qp*> waiting;
+    waiting.reserve(stalled.size()); // so that push_back() below does not throw
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
         // An earlier iteration of this loop may have completed the requests of this queue pair with
@@ -97,7 +98,7 @@ void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t sha
 }
 
 void Engine::Implementation::drain_local() {
-    draining = true;
+    const DrainScope scope(draining);
     while (local_first != local_end) {
         // receive() may add packets to the list, so move this packet out during the call. Move it
         // back afterwards, so that its buffer is reused.
@@ -112,7 +113,6 @@ void Engine::Implementation::drain_local() {
             local_first = local_end = 0;
         }
     }
-    draining = false;
 }
 
 bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane,

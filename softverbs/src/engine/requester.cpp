@@ -119,6 +119,14 @@ void Engine::Implementation::run(Qp& qp) {
     drain();
 }
 
+void Engine::Implementation::run_all() {
+    for (Qp* const qp : process().qps.all()) {
+        if (qp != nullptr) {
+            run(*qp);
+        }
+    }
+}
+
 void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;

@@ -124,6 +124,18 @@ ScatterResult scatter_atomic(Qp& qp, std::uint64_t position, std::uint64_t value
 
 } // namespace
 
+bool Engine::Implementation::retry(Qp& qp) {
+    if (qp.requester.retries_left == 0) {
+        retire(qp);
+        fail_oldest(qp, IBV_WC_RETRY_EXC_ERR);
+        return false;
+    }
+    --qp.requester.retries_left;
+    ++process().counters.retried;
+    resend(qp);
+    return true;
+}
+
 bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
     Requester& requester = qp.requester;
     switch (header.nak_code) {
@@ -148,9 +160,7 @@ bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
             set_timer(qp, std::uint64_t{rnr_delays[header.rnr_timer & 31U]} * 10'000);
             return true;
         case NakCode::sequence_error:
-            ++process().counters.retried;
-            resend(qp);
-            return false;
+            return !retry(qp);
         case NakCode::resend_as_records:
             resend_as_records(qp, false);
             return false;
@@ -185,7 +195,11 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         return true;
     }
     requester.progressed = true;
+    const std::uint64_t first = qp.sends.first();
     const bool all_before = finish_before(qp, position);
+    if (qp.sends[first].state == SendRequest::State::done) {
+        requester.retries_left = qp.attributes.retry_cnt; // this response acknowledges a request
+    }
     ScatterResult scattered = ScatterResult::ignored;
     switch (header.kind) {
         case Kind::ack:
@@ -211,7 +225,10 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                 break; // a response has arrived since
             }
             if (!all_before && header.nak_code != NakCode::sequence_error) {
-                resend(qp);
+                // The response of an earlier read or atomic is lost (an implied NAK).
+                if (!retry(qp)) {
+                    return true;
+                }
                 break;
             }
             if (handle_nak(qp, header)) {

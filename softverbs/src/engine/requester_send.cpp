@@ -387,8 +387,8 @@ Step OutboundRequest::after(fabric::Sent sent) {
     switch (sent) {
         case fabric::Sent::full:
             if (!requester_.stalled) {
-                requester_.stalled = true;
                 engine_.stalled.push_back(&qp_);
+                requester_.stalled = true;
             }
             return Step::wait;
         case fabric::Sent::closed:

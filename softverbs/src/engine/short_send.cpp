@@ -141,28 +141,31 @@ bool Engine::Implementation::send_short(Qp& qp) {
 void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, ShortHeader& header,
                                            std::span<const std::byte> data) {
     SendRequest& request = qp.sends[position];
-    draining = true;
-    // Copy the data to a buffer first, because it may overlap the memory of the receiver. This is
-    // not necessary for inline data, and for lengths that copy_bytes() loads completely before it
-    // stores.
-    const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
-    bool executed = is_copied_once && execute_short(nullptr, header, data);
-    if (!executed) [[unlikely]] {
-        std::array<std::byte, longest_local> record; // NOLINT: written before it is read
-        const std::size_t header_size = ShortHeader::size(header.kind);
-        copy_bytes(record.data() + header_size, data.data(), data.size());
-        const std::span<const std::byte> whole(record.data(), header_size + data.size());
-        executed = !is_copied_once && execute_short(nullptr, header, whole.subspan(header_size));
-        if (!executed) {
-            if (qp.type() == IBV_QPT_RC && needs_ack_request(qp, position, request)) {
-                header.flags |= PacketHeader::ack_request;
-                qp.requester.ack_requested_until = position + 1;
+    bool executed = false;
+    {
+        const DrainScope scope(draining);
+        // Copy the data to a buffer first, because it may overlap the memory of the receiver. This
+        // is not necessary for inline data, and for lengths that copy_bytes() loads completely
+        // before it stores.
+        const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
+        executed = is_copied_once && execute_short(nullptr, header, data);
+        if (!executed) [[unlikely]] {
+            std::array<std::byte, longest_local> record; // NOLINT: written before it is read
+            const std::size_t header_size = ShortHeader::size(header.kind);
+            copy_bytes(record.data() + header_size, data.data(), data.size());
+            const std::span<const std::byte> whole(record.data(), header_size + data.size());
+            executed =
+                !is_copied_once && execute_short(nullptr, header, whole.subspan(header_size));
+            if (!executed) {
+                if (qp.type() == IBV_QPT_RC && needs_ack_request(qp, position, request)) {
+                    header.flags |= PacketHeader::ack_request;
+                    qp.requester.ack_requested_until = position + 1;
+                }
+                write_short_header(record.data(), header);
+                static_cast<void>(receive(nullptr, fabric::Lane::requests, whole));
             }
-            write_short_header(record.data(), header);
-            static_cast<void>(receive(nullptr, fabric::Lane::requests, whole));
         }
     }
-    draining = false;
     // If the receive completion queue has overrun, the queue pair may be in the error state and its
     // requests may be flushed.
     if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
@@ -199,7 +202,9 @@ void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint3
     constexpr std::size_t size = ShortHeader::size(Kind::ack);
     if (!process().disturbs_packets()) [[likely]] {
         if (to == nullptr) {
-            append_local(fabric::Lane::responses, std::as_bytes(std::span(&header, 1)).first(size));
+            const std::span<const std::byte> record =
+                std::as_bytes(std::span(&header, 1)).first(size);
+            append_local(fabric::Lane::responses, {&record, 1});
             ++process().counters.sent;
             return;
         }

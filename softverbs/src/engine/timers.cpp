@@ -40,8 +40,9 @@ std::uint64_t now_ns() noexcept {
 
 void Engine::Implementation::set_timer(Qp& qp, std::uint64_t after_ns) {
     qp.requester.deadline = now_ns() + after_ns;
-    if (!std::exchange(qp.requester.timed, true)) {
+    if (!qp.requester.timed) {
         timed.push_back(&qp);
+        qp.requester.timed = true;
     }
     wake_agent_before(qp.requester.deadline);
 }
@@ -92,6 +93,7 @@ void Engine::Implementation::run_timers(std::uint64_t now) {
     // expired() may add queue pairs to this list. Therefore first remove those whose timer has
     // expired.
     std::vector<Qp*> due;
+    due.reserve(timed.size());
     std::erase_if(timed, [&](Qp* qp) {
         if (qp->requester.deadline > now) {
             return false;
@@ -198,6 +200,7 @@ void Engine::Implementation::raise_moderated(std::uint64_t now) {
 
 void Engine::Implementation::deliver_delayed(std::uint64_t now) {
     std::vector<Delayed> due;
+    due.reserve(delayed.size());
     std::erase_if(delayed, [&](Delayed& late) {
         if (late.due > now) {
             return false;

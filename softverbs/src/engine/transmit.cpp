@@ -101,25 +101,32 @@ fabric::Sent Engine::Implementation::put(fabric::Connection* to, fabric::Lane la
     if (to != nullptr) {
         return to->send(lane, packet.all());
     }
-    append_local(lane, {});
-    std::vector<std::byte>& record = local[local_end - 1].record;
-    for (const auto& part : packet.all()) {
-        record.insert(record.end(), part.begin(), part.end());
-    }
+    append_local(lane, packet.all());
     return fabric::Sent::sent;
 }
 
-void Engine::Implementation::append_local(fabric::Lane lane, std::span<const std::byte> record) {
-    if (local_end == local.size()) {
-        local.emplace_back();
+void Engine::Implementation::append_local(
+    fabric::Lane lane, std::span<const std::span<const std::byte>> parts) noexcept {
+    try {
+        if (local_end == local.size()) {
+            local.emplace_back();
+        }
+        Local& place = local[local_end];
+        place.lane = lane;
+        place.record.clear();
+        for (const auto& part : parts) {
+            place.record.insert(place.record.end(), part.begin(), part.end());
+        }
+        ++local_end;
+    } catch (const std::bad_alloc&) {
+        run_later();
     }
-    Local& place = local[local_end++];
-    place.lane = lane;
-    place.record.assign(record.begin(), record.end());
 }
 
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
                                    std::uint64_t due, std::uint32_t source) {
+    // If memory is exhausted in this function, the exception leaves before the packet is queued.
+    // The request is then sent again by run_later().
     Delayed late{due, to, lane, {}, source};
     std::vector<std::byte>& record = late.record;
     const auto add = [&record](std::span<const std::byte> bytes) {

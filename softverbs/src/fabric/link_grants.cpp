@@ -6,9 +6,9 @@
 // Direct writes: one process writes to memory of another process with process_vm_writev(2), without
 // a record. The other process is the owner of the memory. It must have granted the access.
 //
-// The writer increments Direction::writing to an odd number, checks that the grant is usable, writes,
-// and increments Direction::writing again. The owner sets the grant to unusable, and then waits
-// until Direction::writing is even or has another value. These accesses are sequentially
+// The writer increments Direction::writing to an odd number, checks that the grant is usable,
+// writes, and increments Direction::writing again. The owner sets the grant to unusable, and then
+// waits until Direction::writing is even or has another value. These accesses are sequentially
 // consistent. So either the writer finds the grant unusable, or the owner finds an odd number and
 // waits for the end of the write.
 

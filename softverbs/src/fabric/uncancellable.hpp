@@ -11,8 +11,8 @@
 namespace softverbs::fabric {
 
 // System calls of the data path. ibv_post_send() and ibv_poll_cq() are not cancellation points, but
-// the functions eventfd_write(3), eventfd_read(3) and poll(2) are. Calls through syscall(2) are not.
-// NoCancellation would be too slow here.
+// the functions eventfd_write(3), eventfd_read(3) and poll(2) are. Calls through syscall(2) are
+// not. NoCancellation would be too slow here.
 
 /// Increments the counter of a non-blocking eventfd, which wakes the threads that wait for it. The
 /// only possible error is EAGAIN; then the counter is not 0 already.

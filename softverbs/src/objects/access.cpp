@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "objects/copy_bytes.hpp"
 #include "objects/cuda_memory.hpp"
 #include "objects/mapping.hpp"
 #include "objects/memory_region.hpp"
@@ -39,7 +40,7 @@ namespace {
     const bool on_demand = (grant.mr->grant.access & IBV_ACCESS_ON_DEMAND) != 0;
     constexpr unsigned writing =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-    if (on_demand && !populate(window.data, length, (access & writing) != 0)) {
+    if (on_demand && !populate(window.data, length, (access & writing) != 0, true)) {
         window = {};
         return Denied::access;
     }
@@ -108,7 +109,7 @@ bool copy_to(const Window& window, std::uint64_t offset,
         return true;
     }
     if (!is_unmapped(window)) {
-        std::memcpy(window.data + offset, bytes.data(), bytes.size());
+        copy_bytes(window.data + offset, bytes.data(), bytes.size());
     } else if (!write_cuda_memory(*window.mr->cuda, window.data + offset, bytes)) {
         window.mr->grant.revoked = true;
         return false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,11 +17,17 @@
 namespace softverbs {
 namespace {
 
+/// Calls madvise(2) through syscall(2), because Process::lock may be held, and a program may
+/// intercept madvise(3) and call verbs there.
+long call_madvise(std::uintptr_t first, std::size_t length, int advice) noexcept {
+    return ::syscall(SYS_madvise, first, length, advice);
+}
+
 bool can_populate() noexcept {
     static const bool answer = [] {
         alignas(64) static std::byte byte{};
         const auto page = reinterpret_cast<std::uintptr_t>(&byte) & ~(page_size() - 1);
-        return ::madvise(reinterpret_cast<void*>(page), page_size(), MADV_POPULATE_READ) == 0;
+        return call_madvise(page, page_size(), MADV_POPULATE_READ) == 0;
     }();
     return answer;
 }
@@ -47,7 +54,7 @@ std::uint64_t page_size() noexcept {
     return size;
 }
 
-bool populate(const void* address, std::size_t length, bool write) noexcept {
+bool populate(const void* address, std::size_t length, bool write, bool locked) noexcept {
     const auto start = reinterpret_cast<std::uintptr_t>(address);
     const std::uintptr_t first = start & ~(page_size() - 1);
     const std::uintptr_t end = (start + length + page_size() - 1) & ~(page_size() - 1);
@@ -61,10 +68,11 @@ bool populate(const void* address, std::size_t length, bool write) noexcept {
     if (!can_populate()) {
         return is_mapped(first, end);
     }
-    int result = 0;
+    long result = 0;
     do {
-        result = ::madvise(reinterpret_cast<void*>(first), end - first,
-                           write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+        const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+        result = locked ? call_madvise(first, end - first, advice)
+                        : ::madvise(reinterpret_cast<void*>(first), end - first, advice);
     } while (result != 0 && (errno == EINTR || errno == EAGAIN));
     return result == 0;
 }

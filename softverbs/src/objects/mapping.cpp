@@ -6,6 +6,7 @@
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -127,16 +128,20 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
 /// Maps entry->fd and adds the mapping to the registry. On failure, returns null and sets errno.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    void* const data = ::mmap(nullptr, entry->length, protection, MAP_SHARED, entry->fd, 0);
-    if (data == MAP_FAILED) {
+    // Process::lock is held here, and a program may intercept mmap(3) and call verbs there.
+    const long data =
+        ::syscall(SYS_mmap, nullptr, entry->length, protection, MAP_SHARED, entry->fd, off_t{0});
+    if (data == -1) {
         return nullptr;
     }
-    entry->data = static_cast<std::byte*>(data);
+    entry->data = reinterpret_cast<std::byte*>(data);
     entry->id = next_id();
     entry->users = 1;
     try {
         return registry().emplace(entry->identity, std::move(entry))->second.get();
     } catch (const std::bad_alloc&) {
+        const Unlocked unlocked; // a program may intercept munmap(3) and call verbs there
+        entry.reset();
         return fail(ENOMEM);
     }
 }

@@ -124,6 +124,9 @@ void revoke(Mr& mr);
 /// EINVAL (the window or the region is zero-based), or ENOTSUP (the kind of region does not permit
 /// windows).
 [[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
+/// Returns whether the provider can post a bind request for this length. The mlx5 provider returns
+/// EOPNOTSUPP for windows of more than 2 GiB (set_bind_wr()).
+[[nodiscard]] bool can_bind(const Qp& qp, const ibv_mw_bind_info& info);
 /// Returns the key that a type 1 window gets when it is bound the next time.
 [[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
 /// Returns the key that a type 2 window gets if the program requests @p rkey. Its low 8 bits come

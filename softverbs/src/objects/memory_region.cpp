@@ -62,7 +62,7 @@ bool has_no_page(std::uint64_t start, std::size_t length) {
 /// intercept madvise(2) and call verbs there.
 bool populate_unlocked(const void* address, std::size_t length, bool write) {
     const Unlocked unlocked;
-    return populate(address, length, write);
+    return populate(address, length, write, false);
 }
 
 /// Checks that the memory of a region exists, and faults in its pages. Returns 0 or an errno.

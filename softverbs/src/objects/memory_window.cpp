@@ -143,6 +143,11 @@ int check_type_1_bind(const ibv_mw_bind_info& info) {
     return (mr.grant.access & IBV_ACCESS_ZERO_BASED) != 0 ? EINVAL : 0;
 }
 
+bool can_bind(const Qp& qp, const ibv_mw_bind_info& info) {
+    constexpr std::uint64_t most = std::uint64_t{1} << 31U;
+    return info.length <= most || !device_of(qp.qp_base).rules.is_mlx5;
+}
+
 std::uint32_t next_window_key(const Mw& mw) {
     return ibv_inc_rkey(mw.last_key);
 }

@@ -76,8 +76,9 @@ int detach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid) {
     return 0;
 }
 
-void detach_multicast(const Qp& qp) {
-    std::erase_if(attachments(), [&qp](const Attachment& one) { return one.qp == &qp; });
+bool is_attached(const Qp& qp) {
+    return std::ranges::any_of(attachments(),
+                               [&qp](const Attachment& one) { return one.qp == &qp; });
 }
 
 std::vector<Qp*> multicast_members(const ibv_gid& gid) {

@@ -26,8 +26,8 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
 [[nodiscard]] int attach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid);
 /// Implements ibv_detach_mcast(). Returns 0, or EINVAL if the queue pair is not attached.
 [[nodiscard]] int detach_multicast(Qp& qp, const ibv_gid& gid, std::uint16_t lid);
-/// Detaches a queue pair from all multicast groups. Must be called before the queue pair is freed.
-void detach_multicast(const Qp& qp);
+/// Returns whether the queue pair is attached to a multicast group. It cannot be destroyed then.
+[[nodiscard]] bool is_attached(const Qp& qp);
 
 /// Returns the queue pairs of this process that are attached to a multicast GID.
 [[nodiscard]] std::vector<Qp*> multicast_members(const ibv_gid& gid);

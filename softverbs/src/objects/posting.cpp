@@ -66,6 +66,9 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
             if (wanted.bind_mw.mw == nullptr || wanted.bind_mw.mw->type != IBV_MW_TYPE_2) {
                 return EINVAL;
             }
+            if (!can_bind(qp, wanted.bind_mw.bind_info)) {
+                return EOPNOTSUPP;
+            }
             request.window = static_cast<Mw*>(wanted.bind_mw.mw);
             request.rkey = chosen_window_key(*request.window, wanted.bind_mw.rkey);
             set_window_key(*request.window, request.rkey);
@@ -297,8 +300,12 @@ int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_
 }
 
 void added(Qp& qp) {
-    if (qp.state() == IBV_QPS_ERR || qp.state() == IBV_QPS_SQE) {
-        flush_sends(qp);
+    if (qp.state() == IBV_QPS_ERR || qp.state() == IBV_QPS_SQE) [[unlikely]] {
+        try {
+            flush_sends(qp);
+        } catch (const std::bad_alloc&) {
+            // The completions in the queue are valid. The next post flushes the other requests.
+        }
     } else if (qp.state() == IBV_QPS_RTS) {
         process().engine.posted(qp);
     }
@@ -351,8 +358,12 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
     if (error == 0) {
         error = append_list(qp.receives, qp.memory, qp.init.cap.max_recv_sge, request);
     }
-    if (qp.state() == IBV_QPS_ERR) {
-        flush_receives(qp);
+    if (qp.state() == IBV_QPS_ERR) [[unlikely]] {
+        try {
+            flush_receives(qp);
+        } catch (const std::bad_alloc&) {
+            // The next call flushes the other requests.
+        }
     }
     if (error != 0) {
         *bad = request;
@@ -390,6 +401,9 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
     }
     if (error == 0) {
         error = check_type_1_bind(bind->bind_info);
+    }
+    if (error == 0 && !can_bind(qp, bind->bind_info)) {
+        error = EOPNOTSUPP;
     }
     if (error == 0) {
         error = allocate_sends(qp);
@@ -434,7 +448,12 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
     if (context_of(*native).dead) {
         return EIO;
     }
-    const int error = request_notification(Cq::of(native), solicited_only != 0);
+    int error = 0;
+    try {
+        error = request_notification(Cq::of(native), solicited_only != 0);
+    } catch (const std::bad_alloc&) {
+        error = ENOMEM;
+    }
     // After this call, the program usually blocks in ibv_get_cq_event() or poll(2). poll(2) cannot
     // be detected, so assume now that the program will sleep.
     process().engine.program_sleeps();

@@ -14,6 +14,7 @@
 
 #include "control/control_socket.hpp"
 #include "control/settings.hpp"
+#include "objects/acknowledgements.hpp"
 #include "objects/exit_handler.hpp"
 
 namespace softverbs {
@@ -31,6 +32,9 @@ void after_fork_in_parent() {
     process().lock.unlock();
 }
 void after_fork_in_child() {
+    // Another thread of the parent may have locked this mutex in wait_for_acknowledgements(). It
+    // does not exist in the child.
+    ::pthread_mutex_init(&acknowledgement_mutex, nullptr);
     control::abandon();
     process().engine.abandon();
     process().lock.unlock();

@@ -310,9 +310,11 @@ int destroy_qp(Qp& qp) {
     if (qp.target != nullptr) {
         return destroy_handle(qp, lock);
     }
+    if (is_attached(qp)) {
+        return busy(); // as in the kernel
+    }
     process().engine.leaving(qp);
     process().engine.destroyed(qp);
-    detach_multicast(qp);
     invalidate_all(qp);
     process().qps.erase(qp.number());
     qp.current_state = IBV_QPS_RESET;

@@ -141,6 +141,10 @@ int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask) {
     }
     auto max_wr = static_cast<std::uint32_t>(srq.requests.capacity());
     if ((mask & IBV_SRQ_MAX_WR) != 0) {
+        // The mlx5 driver cannot resize a shared receive queue (mlx5_ib_modify_srq()).
+        if ((device_of(srq).attributes.orig_attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0) {
+            return EINVAL;
+        }
         max_wr = attributes.max_wr;
         const auto max = device_of(srq).attributes.orig_attr.max_srq_wr;
         if (max_wr < 1 || max_wr > static_cast<std::uint32_t>(max) ||
@@ -175,8 +179,8 @@ int destroy_srq(Srq& srq) {
     if (srq.users != 0) {
         return busy();
     }
-    // XRC targets find the queue by its number. Remove it before the wait, so that no target consumes
-    // its receives and raises an event for it.
+    // XRC targets find the queue by its number. Remove it before the wait, so that no target
+    // consumes its receives and raises an event for it.
     if (srq.xrcd != nullptr) {
         remove(srq);
     }

@@ -158,6 +158,10 @@ void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind
         fail_batch(Qp::of(qp), EINVAL);
         return;
     }
+    if (!can_bind(Qp::of(qp), *info)) {
+        fail_batch(Qp::of(qp), EOPNOTSUPP);
+        return;
+    }
     request->window = static_cast<Mw*>(mw);
     request->rkey = chosen_window_key(*request->window, rkey);
     request->bind = *info;

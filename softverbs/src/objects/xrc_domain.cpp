@@ -54,7 +54,8 @@ Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes) {
         return nullptr;
     }
     XrcDomain* domain = has_file ? find_domain(*context.device, file) : nullptr;
-    if (domain == nullptr && (attributes.oflags & O_CREAT) == 0) {
+    // As in the kernel, the flags have no effect without a file.
+    if (has_file && domain == nullptr && (attributes.oflags & O_CREAT) == 0) {
         return fail(EAGAIN);
     }
     if (domain != nullptr && (attributes.oflags & O_EXCL) != 0) {
