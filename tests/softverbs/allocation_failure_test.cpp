@@ -33,7 +33,8 @@ bool fails_here() noexcept {
 } // namespace
 
 // These functions replace the ones of libstdc++, also in libsoftverbs.so.
-void* operator new(std::size_t size) {
+// Not inline: g++ reports free(3) of memory of operator new if it sees one of the two functions.
+[[gnu::noinline]] void* operator new(std::size_t size) {
     void* const memory = fails_here() ? nullptr : std::malloc(size);
     if (memory == nullptr) {
         ++failures;
@@ -41,10 +42,10 @@ void* operator new(std::size_t size) {
     }
     return memory;
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
     std::free(memory);
 }
 

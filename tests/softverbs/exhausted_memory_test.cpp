@@ -114,12 +114,13 @@ void* allocate(std::size_t size) {
 } // namespace softverbs_test
 
 // These replace the functions of the C++ library for all libraries of this program.
-void* operator new(std::size_t size) {
+// Not inline: g++ reports free(3) of memory of operator new if it sees one of the two functions.
+[[gnu::noinline]] void* operator new(std::size_t size) {
     return softverbs_test::allocate(size);
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
     std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
     std::free(memory);
 }
