@@ -67,7 +67,7 @@ struct Peer {
 /// Sets Engine::Implementation::draining while the object exists.
 class DrainScope {
   public:
-    explicit DrainScope(bool& draining) noexcept : draining_(draining) { draining_ = true; }
+    explicit DrainScope(bool& draining) noexcept : draining_(draining) { draining = true; }
     ~DrainScope() { draining_ = false; }
     DrainScope(const DrainScope&) = delete;
     DrainScope& operator=(const DrainScope&) = delete;
