@@ -363,10 +363,9 @@ void call_before_write() {
 } // namespace softverbs_test
 
 // This stands before libc's for all libraries of this program.
-extern "C" ssize_t process_vm_writev(pid_t process, const iovec* local, unsigned long local_count,
-                                     const iovec* remote, unsigned long remote_count,
+extern "C" ssize_t process_vm_writev(pid_t pid, const iovec* lvec, unsigned long liovcnt,
+                                     const iovec* rvec, unsigned long riovcnt,
                                      unsigned long flags) noexcept {
     softverbs_test::call_before_write();
-    return ::syscall(SYS_process_vm_writev, process, local, local_count, remote, remote_count,
-                     flags);
+    return ::syscall(SYS_process_vm_writev, pid, lvec, liovcnt, rvec, riovcnt, flags);
 }
