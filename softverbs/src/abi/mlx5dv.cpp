@@ -103,9 +103,9 @@ ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
 }
 
 void describe(mlx5dv_context& out) noexcept {
-    // The masks that libmlx5 accepts for every device. Their members are set to 0, because the
-    // device does not have these features. libmlx5 sets other members only for devices with the
-    // feature.
+    // The bits of comp_mask that libmlx5 keeps for every device. The members of mlx5dv_context that
+    // they select are set to 0, because the device does not have these features. libmlx5 clears
+    // each other bit if the device lacks the feature.
     constexpr std::uint64_t answered =
         MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
         MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |

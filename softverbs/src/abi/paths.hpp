@@ -18,10 +18,10 @@ struct ServedPath {
     /// The entry is used for all absolute paths that begin with this prefix.
     std::string_view prefix;
     /// Stores in @p target the path of the file to open instead of @p path. Returns false if
-    /// softverbs does not replace this file. If this pointer is null, path is not translated.
+    /// softverbs does not replace this file. If translate is null, @p path is opened unchanged.
     bool (*translate)(std::string_view path, PathBuffer& target);
-    /// Opens the file. Returns a descriptor, or -1 with errno set. If this pointer is null, the
-    /// translated path is opened with open(2).
+    /// Opens the file. Returns a descriptor, or -1 with errno set. If open is null, the translated
+    /// path is opened with open(2).
     int (*open)(std::string_view path, int flags);
 };
 

@@ -136,7 +136,7 @@ struct Id {
     std::optional<std::uint8_t> ack_timeout;
     Route route;
 
-    // Only for a listener: number of further connection requests that can be accepted.
+    // Only for a listener: number of further connection requests that can be queued.
     unsigned backlog = 0;
     /// For a connection request that the program has not received yet: the id that listens.
     /// Otherwise null.

@@ -117,8 +117,8 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
     return gids;
 }
 
-/// Returns a node GUID that is computed from the last 8 bytes of the host address. It is unique
-/// among hosts.
+/// Returns a node GUID that is computed from the last 8 bytes of the host address. Hosts of one
+/// IPv6 subnet, and hosts with IPv4 addresses, therefore have different GUIDs.
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);

@@ -7,7 +7,8 @@ namespace softverbs {
 
 /// Returns whether a planned fault can name this verb, such as "ibv_reg_mr".
 [[nodiscard]] bool is_verb(std::string_view name) noexcept;
-/// Returns whether the verb destroys an object. A fault for all verbs does not apply to it.
+/// Returns whether the verb destroys an object. A fault that was planned for any verb does not make
+/// such a verb fail.
 [[nodiscard]] bool destroys(std::string_view name) noexcept;
 
 } // namespace softverbs

@@ -202,8 +202,8 @@ unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
             break;
         }
         ++done;
-        // Count the request after the handler has processed it. If this process is slow or stopped,
-        // the requester must not find that the request was consumed.
+        // Count the request only now, after the handler has processed it. Otherwise, if this
+        // process were stopped in between, the requester would regard the request as processed.
         incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
         ring.pop();

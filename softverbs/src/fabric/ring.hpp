@@ -75,7 +75,8 @@ class RingProducer {
 
     explicit RingProducer(const RingMemory& ring) noexcept : ring_(ring) {}
 
-    /// Returns whether a record of @p length bytes fits into the ring now. If the record is longer
+    /// Returns whether a record of @p length bytes fits into the ring now, or Room::garbage if the
+    /// consumer has written an invalid head. If the record is longer
     /// than about half of the ring, it may never fit.
     [[nodiscard]] Room room(std::size_t length) noexcept {
         returns_ = false;

@@ -462,9 +462,9 @@ void TcpLink::shut_down() noexcept {
     }
     ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     ::shutdown(socket_.get(), SHUT_WR);
-    // If close(2) is called while unread bytes exist, TCP sends a reset. The other host would then
-    // discard data that its process has not read yet.
-    // The limit is needed because the other host may continue to send.
+    // Read the bytes that have arrived. If close(2) is called while unread bytes exist, TCP sends a
+    // reset, and the other host discards data that its process has not read yet. Read at most
+    // input_bytes, because the other host may continue to send.
     std::array<std::byte, 4096> unread{};
     for (std::size_t left = input_bytes; left > 0; left -= unread.size()) {
         if (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) <= 0) {

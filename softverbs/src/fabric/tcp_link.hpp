@@ -138,7 +138,8 @@ class TcpLink final : public Connection {
     /// Per lane: size in bytes of the smallest frame that did not fit into the window.
     std::array<std::uint32_t, lanes> wanted_{};
 
-    // Buffer for received frames. The element type aligns each record to 8 bytes.
+    // Buffer for received frames. The element type aligns the buffer to 8 bytes. The lengths of
+    // frames are multiples of 8, so each record is aligned, too.
     std::vector<std::uint64_t> input_;
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;

@@ -259,7 +259,7 @@ Mr* alloc_null_mr(Pd& pd) {
 }
 
 int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int access) {
-    // libibverbs checks these arguments itself, and returns IBV_REREG_MR_ERR_INPUT.
+    // In libibverbs, ibv_rereg_mr() makes these checks before it calls the provider.
     const bool new_translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
