@@ -20,7 +20,7 @@
 
 #include <gtest/gtest.h>
 
-#include "thread_sanitizer.hpp"
+#include "sanitizers.hpp"
 
 namespace softverbs_test {
 namespace {
