@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <mutex>
-#include <utility>
+#include <thread>
 
 namespace softverbs {
 
@@ -16,12 +16,15 @@ namespace softverbs {
 template <void (*function)()>
 void register_exit_handler() {
     constexpr auto handler = [] {
-        constexpr std::chrono::seconds longest_wait(2);
-        static auto* const mutex = new std::timed_mutex;
-        static bool done = false;
-        const std::unique_lock lock(*mutex, longest_wait);
-        if (lock.owns_lock() && !std::exchange(done, true)) {
+        static std::atomic<bool> started{false};
+        static std::atomic<bool> done{false};
+        if (!started.exchange(true)) {
             function();
+            done = true;
+        }
+        constexpr int longest_wait_ms = 2000;
+        for (int waited = 0; !done && waited < longest_wait_ms; ++waited) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
     };
     std::atexit(handler);
