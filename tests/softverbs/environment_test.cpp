@@ -4,6 +4,7 @@
 #include <softverbs/softverbs.h>
 #include <stdlib.h>
 
+#include <array>
 #include <string>
 
 #include <gtest/gtest.h>
