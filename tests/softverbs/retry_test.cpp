@@ -11,6 +11,7 @@
 
 #include "command.hpp"
 #include "pair_test.hpp"
+#include "sanitizers.hpp"
 
 namespace softverbs_test {
 namespace {
@@ -303,6 +304,10 @@ TEST_F(Exchange, WithSequenceNumbersThatWrapAround) {
 }
 
 TEST_F(Retry, DelayedBulkOfMemoryThatIsGoneIsNotTouched) {
+    if (thread_sanitizer) {
+        GTEST_SKIP()
+            << "it reads memory while a write is in progress, which ThreadSanitizer reports";
+    }
     join([](ibv_qp_attr& attr) { attr.retry_cnt = 0; });
     b.fill(std::byte{0xbb});
     constexpr std::uint32_t length = 1U << 20U;
@@ -318,9 +323,11 @@ TEST_F(Retry, DelayedBulkOfMemoryThatIsGoneIsNotTouched) {
     memory.reset();
     // The packet arrives later, with unchanged data.
     const auto end = steady_clock::now() + patience;
-    while (b.memory[0] == std::byte{0xbb} && steady_clock::now() < end) {
+    while ((b.memory[0] == std::byte{0xbb} || b.memory[length - 1] == std::byte{0xbb}) &&
+           steady_clock::now() < end) {
         EXPECT_TRUE(is_empty(b.cq.get()));
     }
+    EXPECT_EQ(b.memory[0], std::byte{0xcc});
     EXPECT_EQ(b.memory[length - 1], std::byte{0xcc});
     EXPECT_EQ(b.memory[length], std::byte{0xbb});
 }

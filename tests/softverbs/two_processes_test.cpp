@@ -274,9 +274,9 @@ TEST_F(TwoProcesses, ReadsAreFetchedAgainAfterRegionsWereDeregistered) {
                 end.post(IBV_WR_RDMA_READ, id, half, length, 0);
                 end.expect(id);
             }
-            // Each read has one response, which contains a segment. With data in packets, it would
-            // have 8.
-            EXPECT_LE(received() - before, std::uint64_t{2} * reads);
+            // Most reads have one response, which contains a segment. With data in packets, each
+            // read would have 8.
+            EXPECT_LE(received() - before, std::uint64_t{4} * reads);
             end.meet();
         },
         [](End& end) {
