@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cm/manager.hpp"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -189,11 +190,19 @@ Manager::Manager()
 }
 
 void Manager::at_exit() noexcept {
-    // Do not take the lock. Another thread may hold it, or a function that was interrupted by the
+    // Wait for the lock for at most 0.1 s. It is not released if its owner was interrupted by the
     // signal handler that called exit(3).
+    bool locked = lock.try_lock();
+    for (int waited_ms = 0; !locked && waited_ms < 100; ++waited_ms) {
+        ::poll(nullptr, 0, 1);
+        locked = lock.try_lock();
+    }
     registry_->release_all();
     exchange_->remove_files();
     registry_->remove_unused();
+    if (locked) {
+        lock.unlock();
+    }
 }
 
 void Manager::abandon() noexcept {
