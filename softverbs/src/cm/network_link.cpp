@@ -71,20 +71,8 @@ void NetworkLink::send(std::span<const std::byte> bytes) {
 }
 
 void NetworkLink::flush() noexcept {
-    while (!output_.empty()) {
-        const auto bytes = output_.bytes();
-        const ssize_t sent =
-            ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) {
-            continue;
-        }
-        if (sent < 0) {
-            // The socket buffer is full, or the connection has failed. receive() also detects a
-            // failure, so it is not handled here.
-            return;
-        }
-        output_.remove(static_cast<std::size_t>(sent));
-    }
+    // receive() also detects a failure of the connection, so it is not handled here.
+    static_cast<void>(output_.send_to(socket_.get()));
 }
 
 void NetworkLink::receive() {

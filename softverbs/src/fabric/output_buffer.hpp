@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -35,6 +38,22 @@ class OutputBuffer {
                            storage_.begin() + static_cast<std::ptrdiff_t>(begin_));
             begin_ = 0;
         }
+    }
+
+    /// Sends as many bytes as the socket accepts without blocking, and removes them. Returns 0 if
+    /// the buffer is then empty, or an errno: EAGAIN if the socket buffer is full, or another one
+    /// if the connection has failed.
+    [[nodiscard]] int send_to(int socket) noexcept {
+        while (!empty()) {
+            const ssize_t sent =
+                ::send(socket, bytes().data(), size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (sent >= 0) {
+                remove(static_cast<std::size_t>(sent));
+            } else if (errno != EINTR) {
+                return errno;
+            }
+        }
+        return 0;
     }
 
   private:

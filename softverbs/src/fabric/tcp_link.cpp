@@ -143,24 +143,12 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
 }
 
 void TcpLink::flush() noexcept {
-    while (!output_.empty()) {
-        const auto bytes = output_.bytes();
-        const ssize_t sent =
-            ::send(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR) {
-            continue;
-        }
-        if (sent < 0 && errno == EAGAIN) {
-            watch_room(true);
-            return;
-        }
-        if (sent < 0) {
-            hang_up();
-            return;
-        }
-        output_.remove(static_cast<std::size_t>(sent));
+    const int error = output_.send_to(socket_.get());
+    if (error != 0 && error != EAGAIN) {
+        hang_up();
+        return;
     }
-    watch_room(false);
+    watch_room(error == EAGAIN);
 }
 
 void TcpLink::watch_room(bool wanted) noexcept {
