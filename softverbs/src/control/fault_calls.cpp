@@ -15,6 +15,16 @@ namespace softverbs {
 
 namespace {
 
+/// Calls a function that returns 0 or an errno. Returns ENOMEM if an allocation fails in it.
+template <class Function>
+int without_bad_alloc(const Function& function) noexcept {
+    try {
+        return function();
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+}
+
 /// Calls @p function with Process::lock held, and returns its result. Returns EINVAL if @p native
 /// does not belong to softverbs.
 template <class Native, class Function>
@@ -22,25 +32,21 @@ int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {
         return EINVAL;
     }
-    try {
+    return without_bad_alloc([&] {
         const Guard guard;
         return function();
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
+    });
 }
 
 /// Calls @p function with the planned faults, and returns its result. Direct writes of peers are
 /// withdrawn before, because packet faults do not affect them.
 template <class Function>
 int change_packet_faults(const Function& function) {
-    try {
+    return without_bad_alloc([&] {
         const Guard guard;
         process().engine.withdraw_writes();
         return function(process().faults);
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
+    });
 }
 
 int fail_device(Context& context) {
@@ -68,16 +74,6 @@ void report_removal(unsigned device) {
     if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
         const std::scoped_lock guard(manager->lock);
         manager->device_removed(device);
-    }
-}
-
-/// Calls a function that returns 0 or an errno. Returns ENOMEM if an allocation fails in it.
-template <class Function>
-int without_bad_alloc(const Function& function) noexcept {
-    try {
-        return function();
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
     }
 }
 

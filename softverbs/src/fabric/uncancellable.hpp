@@ -14,8 +14,8 @@ namespace softverbs::fabric {
 // the functions eventfd_write(3), eventfd_read(3) and poll(2) are. Calls through syscall(2) are
 // not. NoCancellation would be too slow here.
 
-/// Increments the counter of a non-blocking eventfd, which wakes the threads that wait for it. The
-/// only possible error is EAGAIN; then the counter is not 0 already.
+/// Increments the counter of an eventfd, which wakes the threads that wait for it. The counter must
+/// not reach its maximum, 2^64 - 2, unless the eventfd is non-blocking. Then it keeps this value.
 inline void signal_eventfd(int fd) noexcept {
     const std::uint64_t one = 1;
     static_cast<void>(::syscall(SYS_write, fd, &one, sizeof one));

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdint>
 
 #include "fabric/no_cancellation.hpp"
+#include "fabric/uncancellable.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
@@ -26,10 +26,7 @@ int EventDescriptor::open() noexcept {
 }
 
 void EventDescriptor::raise() noexcept {
-    const std::uint64_t one = 1;
-    // An error is possible only if there are 2^64 - 2 events. syscall(2) is used because write(2)
-    // is a cancellation point, and verbs that raise events are not cancellation points.
-    static_cast<void>(::syscall(SYS_write, fd_, &one, sizeof one));
+    fabric::signal_eventfd(fd_);
 }
 
 int EventDescriptor::take() const {
