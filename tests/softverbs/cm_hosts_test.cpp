@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "cm_fixture.hpp"
+#include "temporary_directory.hpp"
 
 namespace softverbs_test {
 namespace {
@@ -65,13 +66,9 @@ using ClientRole = std::function<void(const Channel&, std::uint16_t port, const 
 class CmHosts : public testing::Test {
   protected:
     void SetUp() override {
-        std::string path = testing::TempDir() + "softverbs-hosts-XXXXXX";
-        ASSERT_NE(::mkdtemp(path.data()), nullptr);
-        directory_ = path;
         std::ofstream(secret()) << "the secret of both hosts";
         ASSERT_EQ(::chmod(secret().c_str(), S_IRUSR | S_IWUSR), 0);
     }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
 
     /// Runs the roles, each in a process on a host of its own. This process calls no verbs.
     void connect(const ServerRole& serve, const ClientRole& use) {
@@ -120,10 +117,10 @@ class CmHosts : public testing::Test {
     }
 
   private:
-    [[nodiscard]] std::string secret() const { return directory_ + "/secret"; }
+    [[nodiscard]] std::string secret() const { return directory_.path() + "/secret"; }
 
     void set_host(const char* address, const std::string& name) const {
-        const std::string directory = directory_ + "/" + name;
+        const std::string directory = directory_.path() + "/" + name;
         std::filesystem::create_directory(directory);
         ::chmod(directory.c_str(), S_IRWXU);
         ::setenv("SOFTVERBS_DIR", directory.c_str(), 1);
@@ -186,7 +183,7 @@ class CmHosts : public testing::Test {
         return HasFailure() ? 1 : 0;
     }
 
-    std::string directory_;
+    TemporaryDirectory directory_;
 };
 
 TEST_F(CmHosts, ConnectAndDisconnect) {

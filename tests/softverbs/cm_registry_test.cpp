@@ -18,6 +18,7 @@
 
 #include "cm_fixture.hpp"
 #include "sanitizers.hpp"
+#include "temporary_directory.hpp"
 
 namespace softverbs_test {
 namespace {
@@ -88,14 +89,14 @@ class Owner {
 class CmRegistry : public testing::Test {
   protected:
     void SetUp() override {
-        std::string path = testing::TempDir() + "softverbs-registry-XXXXXX";
-        ASSERT_NE(::mkdtemp(path.data()), nullptr);
-        directory_ = path;
-        ::setenv("SOFTVERBS_DIR", path.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
+        ::setenv("SOFTVERBS_DIR", directory_.c_str(), 1); // NOLINT(concurrency-mt-unsafe)
     }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
 
-    std::filesystem::path directory_;
+  private:
+    TemporaryDirectory temporary_;
+
+  protected:
+    const std::filesystem::path directory_ = temporary_.path();
 };
 
 TEST_F(CmRegistry, SurvivesAProcessThatExitsAtItsLimitOfDescriptors) {

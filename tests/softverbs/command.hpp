@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <stdlib.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -28,20 +27,3 @@ inline CommandResult run_command(const std::string& command) {
     result.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
     return result;
 }
-
-/// A directory in /tmp. The destructor removes it with its contents.
-class TemporaryDirectory {
-  public:
-    TemporaryDirectory() {
-        std::string name = "/tmp/softverbs-test-XXXXXX";
-        path_ = ::mkdtemp(name.data()) != nullptr ? name : "";
-    }
-    ~TemporaryDirectory() { run_command("rm -rf " + path_); }
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-    const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};

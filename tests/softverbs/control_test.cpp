@@ -22,6 +22,7 @@
 
 #include "command.hpp"
 #include "pair_test.hpp"
+#include "temporary_directory.hpp"
 
 namespace {
 

@@ -24,6 +24,8 @@
 
 #include <gtest/gtest.h>
 
+#include "temporary_directory.hpp"
+
 namespace {
 
 using namespace std::chrono_literals;
@@ -118,16 +120,10 @@ std::set<std::string> names_in(const std::string& directory) {
 class Kill : public testing::Test {
   protected:
     void SetUp() override {
-        std::string path = testing::TempDir() + "softverbs-kill-XXXXXX";
-        ASSERT_NE(::mkdtemp(path.data()), nullptr);
-        directory_ = path;
-        ASSERT_EQ(::setenv("SOFTVERBS_DIR", path.c_str(), 1), 0);
+        ASSERT_EQ(::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1), 0);
         shared_memory_ = names_in("/dev/shm");
     }
-    void TearDown() override {
-        EXPECT_EQ(names_in("/dev/shm"), shared_memory_);
-        std::filesystem::remove_all(directory_);
-    }
+    void TearDown() override { EXPECT_EQ(names_in("/dev/shm"), shared_memory_); }
     /// Starts both ends and waits until they run traffic.
     void start() {
         std::array<int, 2> sockets{};
@@ -138,7 +134,7 @@ class Kill : public testing::Test {
         ASSERT_EQ(other_->line(), "running");
     }
 
-    std::string directory_;
+    TemporaryDirectory directory_;
     std::set<std::string> shared_memory_;
     std::optional<End> one_;
     std::optional<End> other_;
@@ -162,19 +158,19 @@ TEST_F(Kill, OfEitherSideAtAnyMomentEndsTheOthersWorkAndLeavesNothing) {
         ASSERT_EQ(survivor.wait(), 0);
         // The survivor has removed its own files. The next process that starts removes those of the
         // killed one.
-        ASSERT_LE(names_in(directory_).size(), 3U);
+        ASSERT_LE(names_in(directory_.path()).size(), 3U);
     }
     start();
     if (HasFatalFailure()) {
         return;
     }
-    EXPECT_EQ(names_in(directory_).size(), 6U) << "a lock and two sockets each";
+    EXPECT_EQ(names_in(directory_.path()).size(), 6U) << "a lock and two sockets each";
     one_->stop();
     EXPECT_EQ(one_->line(), "stopped");
     EXPECT_EQ(one_->wait(), 0);
     EXPECT_NE(other_->line(), "");
     EXPECT_EQ(other_->wait(), 0);
-    EXPECT_TRUE(names_in(directory_).empty());
+    EXPECT_TRUE(names_in(directory_.path()).empty());
 }
 
 } // namespace

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "command.hpp"
+#include "temporary_directory.hpp"
 
 // CMakeLists.txt defines the paths SOFTVERBS_COMMAND, SOFTVERBS_PRELOAD and LOADED_BY_DLOPEN.
 

@@ -421,14 +421,7 @@ TEST_F(MemoryWindowTest, TheMlx5ProviderPostsNoBindOfMoreThan2GiB) {
     mr_.reset();
     local_mr_.reset();
     cq_.reset();
-    pd.reset();
-    context.reset();
-    ASSERT_EQ(softverbs_reset("mlx5", 1), 0);
-    ibv_device** const list = ibv_get_device_list(nullptr);
-    context.reset(ibv_open_device(list[0]));
-    ibv_free_device_list(list);
-    pd.reset(ibv_alloc_pd(context.get()));
-    ASSERT_NE(pd, nullptr);
+    use("mlx5");
     cq_ = make_cq(16);
     responder_ = make_qp(IBV_QPT_RC, cq_.get());
     connect(responder_.get(), responder_->qp_num);

@@ -20,16 +20,6 @@ using UniqueMw = std::unique_ptr<ibv_mw, Destroyer<ibv_dealloc_mw>>;
 
 class ProfilesTest : public VerbsTest {
   protected:
-    void use(const char* profile) {
-        pd.reset();
-        context.reset();
-        ASSERT_EQ(softverbs_reset(profile, 1), 0);
-        ibv_device** const list = ibv_get_device_list(nullptr);
-        context.reset(ibv_open_device(list[0]));
-        ibv_free_device_list(list);
-        ASSERT_NE(context, nullptr);
-        pd.reset(ibv_alloc_pd(context.get()));
-    }
     [[nodiscard]] ibv_port_attr port() const {
         ibv_port_attr result{};
         EXPECT_EQ(ibv_query_port(context.get(), 1, &result), 0);

@@ -33,16 +33,6 @@ class ScatterToCqe : public PairTest {
         ::unsetenv("MLX5_SCATTER_TO_CQE");
         ::unsetenv("MLX5_CQE_SIZE");
     }
-    void use(const char* profile) {
-        pd.reset();
-        context.reset();
-        ASSERT_EQ(softverbs_reset(profile, 1), 0);
-        ibv_device** const list = ibv_get_device_list(nullptr);
-        context.reset(ibv_open_device(list[0]));
-        ibv_free_device_list(list);
-        pd.reset(ibv_alloc_pd(context.get()));
-        ASSERT_NE(pd, nullptr);
-    }
     /// Replaces the queue pair of @p side by one from mlx5dv_create_qp().
     void make_mlx5(Side& side, std::uint32_t flags, bool signal_all = false) {
         ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, side.cq.get());

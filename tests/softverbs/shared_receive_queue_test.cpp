@@ -239,14 +239,7 @@ TEST_F(SharedReceiveQueue, survivesTheErrorsOfItsQueuePairs) {
 
 TEST_F(SharedReceiveQueue, isNotResizedByTheMlx5Driver) {
     cq.reset();
-    pd.reset();
-    context.reset();
-    ASSERT_EQ(softverbs_reset("mlx5", 1), 0);
-    ibv_device** const list = ibv_get_device_list(nullptr);
-    context.reset(ibv_open_device(list[0]));
-    ibv_free_device_list(list);
-    pd.reset(ibv_alloc_pd(context.get()));
-    ASSERT_NE(pd, nullptr);
+    use("mlx5");
     EXPECT_EQ(attributes().device_cap_flags & IBV_DEVICE_SRQ_RESIZE, 0U);
     const UniqueSrq srq = make_srq(16);
     ASSERT_NE(srq, nullptr);

@@ -338,14 +338,7 @@ TEST_F(TagMatching, ARendezvousReadsTheDataAndSendsFin) {
 }
 
 TEST_F(TagMatching, ASmallRendezvousOfMlx5IsWrittenByTheDevice) {
-    pd.reset();
-    context.reset();
-    ASSERT_EQ(softverbs_reset("mlx5", 1), 0);
-    ibv_device** const list = ibv_get_device_list(nullptr);
-    context.reset(ibv_open_device(list[0]));
-    ibv_free_device_list(list);
-    pd.reset(ibv_alloc_pd(context.get()));
-    ASSERT_NE(pd, nullptr);
+    use("mlx5");
     prepare();
     make(IBV_QPT_RC, [this](ibv_qp_init_attr_ex& init) {
         init.sq_sig_all = 1; // so small reads have scatter-to-CQE

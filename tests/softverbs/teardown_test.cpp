@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "sanitizers.hpp"
+#include "temporary_directory.hpp"
 #include "two_processes.hpp"
 
 namespace softverbs_test {
@@ -123,8 +124,8 @@ TEST_F(Teardown, TwoThreadsThatExitLeaveNoFiles) {
         GTEST_SKIP() << "AddressSanitizer reports that glibc frees a list of exit handlers twice";
     }
     constexpr int processes = 20;
-    std::string path = testing::TempDir() + "softverbs-exit-XXXXXX";
-    ASSERT_NE(::mkdtemp(path.data()), nullptr);
+    const TemporaryDirectory directory;
+    const std::string& path = directory.path();
     for (int i = 0; i < processes; ++i) {
         const pid_t child = ::fork();
         if (child == 0) {
@@ -147,7 +148,6 @@ TEST_F(Teardown, TwoThreadsThatExitLeaveNoFiles) {
             EXPECT_NE(entry.path().extension(), ".lock") << entry.path();
         }
     }
-    std::filesystem::remove_all(path);
 }
 
 } // namespace

@@ -13,13 +13,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
 #include "pair_test.hpp"
+#include "temporary_directory.hpp"
 
 namespace softverbs_test {
 
@@ -265,13 +265,6 @@ class End {
 
 class TwoProcesses : public testing::Test {
   protected:
-    void SetUp() override {
-        std::string path = testing::TempDir() + "softverbs-two-XXXXXX";
-        ASSERT_NE(::mkdtemp(path.data()), nullptr);
-        directory_ = path;
-    }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
-
     using Role = std::function<void(End&)>;
     /// Starts both ends and connects them.
     void start(const Role& one, const Role& other) {
@@ -316,7 +309,7 @@ class TwoProcesses : public testing::Test {
         }
         ::close(others);
         ::alarm(120);
-        ::setenv("SOFTVERBS_DIR", directory_.c_str(), 1);
+        ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
         ::setenv("SOFTVERBS_PULL", pull.c_str(), 1);
         ::setenv("SOFTVERBS_FAULTS", faults.c_str(), 1);
         try {
@@ -329,7 +322,7 @@ class TwoProcesses : public testing::Test {
         std::exit(HasFailure() ? 1 : 0);
     }
 
-    std::string directory_;
+    TemporaryDirectory directory_;
 };
 
 } // namespace softverbs_test

@@ -43,16 +43,8 @@ using UniqueMr = std::unique_ptr<ibv_mr, Destroyer<ibv_dereg_mr>>;
 class VerbsTest : public testing::Test {
   protected:
     void SetUp() override {
-        ASSERT_EQ(softverbs_reset("default", 1), 0);
+        use("default");
         violations_ = softverbs_violations();
-        ibv_device** list = ibv_get_device_list(nullptr);
-        ASSERT_NE(list, nullptr);
-        ASSERT_NE(list[0], nullptr);
-        context.reset(ibv_open_device(list[0]));
-        ibv_free_device_list(list);
-        ASSERT_NE(context, nullptr);
-        pd.reset(ibv_alloc_pd(context.get()));
-        ASSERT_NE(pd, nullptr);
     }
     void TearDown() override {
         pd.reset();
@@ -62,6 +54,21 @@ class VerbsTest : public testing::Test {
         EXPECT_EQ(softverbs_violations() - violations_, expected_violations);
     }
 
+    /// Opens soft0 with a profile, and allocates a protection domain. Objects of the former device
+    /// must have been destroyed before, except `pd` and `context`.
+    void use(const char* profile) {
+        pd.reset();
+        context.reset();
+        ASSERT_EQ(softverbs_reset(profile, 1), 0);
+        ibv_device** const list = ibv_get_device_list(nullptr);
+        ASSERT_NE(list, nullptr);
+        ASSERT_NE(list[0], nullptr);
+        context.reset(ibv_open_device(list[0]));
+        ibv_free_device_list(list);
+        ASSERT_NE(context, nullptr);
+        pd.reset(ibv_alloc_pd(context.get()));
+        ASSERT_NE(pd, nullptr);
+    }
     [[nodiscard]] ibv_device_attr attributes() const {
         ibv_device_attr result{};
         EXPECT_EQ(ibv_query_device(context.get(), &result), 0);
