@@ -36,9 +36,9 @@ std::string joined(const std::string& first, const std::string& second) {
     return first.empty() || second.empty() ? first + second : first + ":" + second;
 }
 
-/// Returns a directory with a symbolic link libibverbs-real.so.1 to the real libibverbs. The
-/// directory of the front library already contains a link to the library of the build machine.
-/// Returns an empty string if this link refers to the real library on this machine, too.
+/// Returns a directory with a symbolic link libibverbs-real.so.1 to the real libibverbs of this
+/// machine. Returns an empty string if it is not needed, because the link in the directory of the
+/// front library already refers to the same library.
 std::string directory_of_other_library(const Installation& installation) {
     std::error_code error;
     const auto expected =

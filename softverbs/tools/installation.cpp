@@ -57,8 +57,8 @@ Installation find_installation() {
                                  (beside / "softverbs").string() +
                                  ": the installation of softverbs is not complete");
     }
-    // This process is linked with libibverbs, so the loader has found the library that other
-    // programs use without softverbs. Like the loader, this considers LD_LIBRARY_PATH.
+    // Find the real libibverbs, which other programs use without softverbs. This process is linked
+    // with libibverbs, so the loader has already found it, also in LD_LIBRARY_PATH.
     const std::filesystem::path real = file_of(::dlsym(RTLD_DEFAULT, "ibv_get_sysfs_path"));
     if (real.empty()) {
         throw std::runtime_error("cannot find the real libibverbs.so.1: install rdma-core");

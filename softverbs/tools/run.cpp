@@ -29,7 +29,8 @@ int run(const std::vector<std::string>& command) {
             arguments.push_back(const_cast<char*>(argument.c_str()));
         }
         arguments.push_back(nullptr);
-        // execvp(3) also executes scripts without a "#!" line, with /bin/sh, as a shell does.
+        // Use execvp(3), because it also executes scripts without a "#!" line, with /bin/sh, as a
+        // shell does.
         ::execvp(path.c_str(), arguments.data());
         std::cerr << "softverbs: " << path << ": " << std::strerror(errno) << "\n";
         return errno == ENOENT ? 127 : 126;

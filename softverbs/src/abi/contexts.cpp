@@ -25,8 +25,8 @@ void free_context(Context& context) {
     delete &context;
 }
 
-/// Frees the contexts that the program closed while they still had objects, and whose objects have
-/// all been destroyed since.
+/// Frees the contexts that the program has closed while they still had objects, if all these
+/// objects have been destroyed since.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;
@@ -78,7 +78,8 @@ Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd) {
     context.async_fd = made->async.fd();
     context.num_comp_vectors = device.completion_vectors;
     context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-    // close_device() adds the context to orphaned_contexts, and must not fail.
+    // Reserve the memory now, because close_device() must not fail when it adds the context to
+    // orphaned_contexts.
     process().orphaned_contexts.reserve(process().orphaned_contexts.size() +
                                         process().contexts.size() + 1);
     process().contexts.push_back(made.get());

@@ -81,8 +81,8 @@ SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
         }
         hidden = process().real_devices_hidden;
     }
-    // Without kernel support for RDMA, the real library returns null. While @p kernel exists, the
-    // real library reads the kernel's sysfs, not the files that softverbs generates.
+    // While the object kernel exists, the real library reads the sysfs of the kernel instead of the
+    // files that softverbs generates. It returns null if the kernel does not support RDMA.
     const KernelPaths kernel;
     int count = 0;
     ibv_device** const real =
@@ -109,8 +109,8 @@ SOFTVERBS_ENTRY void ibv_free_device_list(ibv_device** list) {
         const Guard guard;
         taken = take_list(list);
     }
-    // If the list is not in lists(), the program obtained it from the real library before softverbs
-    // was loaded.
+    // If the list is not in lists(), the real library has returned it to the program before
+    // softverbs was loaded.
     ibv_device** const real = taken != nullptr ? taken->real : list;
     if (real != nullptr) {
         forward<ibv_free_device_list>("ibv_free_device_list", real);

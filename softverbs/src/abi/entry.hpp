@@ -56,7 +56,7 @@ auto forward(const char* name, Arguments... arguments) {
 }
 
 /// Returns the error with which a verb must fail before it does anything: the errno of a planned
-/// fault, or EIO if the device has failed. Returns 0 if the verb can proceed.
+/// fault (SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the verb can proceed.
 [[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
     const int planned = process().faults.enter(verb);
     return planned == 0 && context.dead ? EIO : planned;

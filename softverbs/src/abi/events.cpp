@@ -65,8 +65,8 @@ bool take_event(Context& context, ibv_async_event& out) {
 int get_async_event(Context& context, ibv_async_event& out) {
     {
         const Guard guard;
-        // This function does not return EIO for a failed device, because the program must be able
-        // to read IBV_EVENT_DEVICE_FATAL.
+        // Do not return EIO if the device has failed, because the program must be able to read
+        // IBV_EVENT_DEVICE_FATAL.
         if (const int error = process().faults.enter("ibv_get_async_event"); error != 0) {
             return error;
         }
@@ -111,8 +111,9 @@ SOFTVERBS_ENTRY void ibv_ack_async_event(ibv_async_event* event) {
         forward<ibv_ack_async_event>("ibv_ack_async_event", event);
     }
     if (!has_object) {
-        // The event belongs to a port or a device, but does not contain the context. It may belong
-        // to a real device, but libibverbs ignores the acknowledgement of such an event, too.
+        // An event of a port or a device does not contain its context, so it is not known whether
+        // the device is a real one. If it is, softverbs still need not call the real library, which
+        // ignores the acknowledgement of such an event.
         const Guard guard;
         if (process().unacknowledged_device_events != 0) {
             --process().unacknowledged_device_events;

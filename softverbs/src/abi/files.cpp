@@ -2,8 +2,9 @@
 
 // Wrappers of libc functions that have a path as an argument. They redirect the paths that
 // abi/paths.hpp describes. For all other paths, they call the next definition of the function,
-// which is that of libc or of another preloaded library. Calls within libc cannot be intercepted:
-// fopen(3), for example, does not call the exported open(). Therefore each function has a wrapper.
+// which is that of libc or of another preloaded library. Each function needs its own wrapper,
+// because calls within libc cannot be intercepted: fopen(3), for example, does not call the
+// exported open().
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -48,8 +48,8 @@ std::optional<Context*> import_device(int cmd_fd) {
         if (!index || *index >= process().devices.size()) {
             return std::nullopt;
         }
-        // The device file was opened by another process. This process has the same device, but
-        // cannot import the objects of the other process.
+        // Another process has opened the device file. This process has the same device, but cannot
+        // import the objects of the other process.
         file = std::make_shared<DeviceFile>();
         file->device = process().devices[*index].get();
         file->identity = *identity;
@@ -126,7 +126,8 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 void unimport_pd(Pd& pd) {
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
-    // If queue pairs still use the protection domain, it is freed later, with the DeviceFile.
+    // If queue pairs still use the protection domain, keep it. It is freed later, with the
+    // DeviceFile.
     if (pd.users == 0) {
         std::erase_if(context_of(pd).file->imported_pds,
                       [&pd](const auto& imported) { return imported.get() == &pd; });

@@ -12,17 +12,17 @@
 #include "objects/scatter_to_cqe.hpp"
 
 // The functions of libmlx5 that programs call to query features of a device and to configure
-// scatter-to-CQE. If the profile of a softverbs device does not imitate the mlx5 driver, they fail
-// as libmlx5 does for a device of another driver. They also fail in this way if libmlx5 is not
-// loaded.
+// scatter-to-CQE. For a softverbs device whose profile does not imitate the mlx5 driver, they fail
+// as libmlx5 does for a device of another driver. For a real device, they call libmlx5, or fail if
+// libmlx5 is not loaded.
 
 namespace softverbs {
 
 namespace {
 
 /// Calls the function @p name of the real libmlx5. Returns @p absent if libmlx5 is not loaded or
-/// does not have the function. dlsym(3) with RTLD_NEXT may not find libmlx5, because libibverbs
-/// loads it as a provider.
+/// does not have the function. libibverbs loads libmlx5 as a provider, so dlsym(3) with RTLD_NEXT
+/// may not find it.
 template <class Result, class... Parameters, class... Arguments>
 Result forward_mlx5(Result (*self)(Parameters...), const char* name, Result absent,
                     Arguments... arguments) {
@@ -45,7 +45,7 @@ Result forward_mlx5(Result (*self)(Parameters...), const char* name, Result abse
 constexpr std::uint32_t out_of_order = 1U << 7U;
 constexpr std::uint32_t scatter_flags =
     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
-/// The flags that libmlx5 accepts for features that softverbs devices do not have.
+/// The flags for features that softverbs devices do not have. libmlx5 accepts these flags, too.
 constexpr std::uint32_t feature_flags =
     MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
     MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE |
@@ -84,7 +84,8 @@ int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extr
     return 0;
 }
 
-/// Returns the context of the first object in @p object that belongs to softverbs, or null.
+/// Returns the context of the first member of @p object that belongs to softverbs. Returns null if
+/// all of them belong to the real libibverbs.
 ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
     const auto ours_in = [types](std::uint64_t type, const auto& part) -> ibv_context* {
         return (types & type) != 0 && ours(part.in->context) != nullptr ? part.in->context
@@ -103,9 +104,9 @@ ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
 }
 
 void describe(mlx5dv_context& out) noexcept {
-    // The bits of comp_mask that libmlx5 keeps for every device. The members of mlx5dv_context that
-    // they select are set to 0, because the device does not have these features. libmlx5 clears
-    // each other bit if the device lacks the feature.
+    // The bits of comp_mask that libmlx5 returns for every device. Each bit stands for members of
+    // mlx5dv_context. These members are set to 0, because software devices do not have the
+    // features.
     constexpr std::uint64_t answered =
         MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
         MLX5DV_CONTEXT_MASK_STRIDING_RQ | MLX5DV_CONTEXT_MASK_TUNNEL_OFFLOADS |
@@ -175,7 +176,7 @@ SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out
 }
 
 SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
-    // The function would return the addresses of the queues that a NIC reads. Software devices have
+    // mlx5dv_init_obj() returns the addresses of the queues that a NIC reads. Software devices have
     // no such queues.
     return context_in(*object, types) != nullptr
                ? with_errno(EOPNOTSUPP)
@@ -226,8 +227,8 @@ SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, s
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
     }
-    // The only flag requests data direct, which needs a PCI function that this device does not
-    // have.
+    // The only flag requests data direct. A software device does not have the PCI function that
+    // data direct needs.
     if (mlx5_access != 0) {
         return fail(EINVAL);
     }

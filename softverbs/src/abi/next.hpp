@@ -12,7 +12,7 @@
 
 namespace softverbs {
 
-/// The definition of a libc function that follows softverbs in the symbol search order (RTLD_NEXT).
+/// The next definition of a libc function in the symbol search order after softverbs (RTLD_NEXT).
 /// The constructor is constexpr, because another library may open files before the constructors of
 /// softverbs run.
 template <class Function>

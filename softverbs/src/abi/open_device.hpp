@@ -15,8 +15,8 @@ namespace softverbs {
 /// Free an imported protection domain or memory region. The original object is not freed.
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
-/// Implements ibv_dereg_mr() for an imported region. It also revokes the original region. Returns
-/// 0.
+/// Implements ibv_dereg_mr() for an imported region. Also makes the original region unusable.
+/// Returns 0.
 int dereg_imported_mr(Mr& mr);
 
 } // namespace softverbs

@@ -44,7 +44,8 @@ bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }
 
-/// redirect() uses the first entry that has the prefix and translates the path.
+/// The table that redirect() searches. It uses the first entry whose prefix matches and whose
+/// translate() returns true.
 constexpr std::array<ServedPath, 5> served_paths{{
     {cm::device_path, translate_connection_manager, cm::open_device},
     {"/dev/infiniband/", translate_device_file, nullptr},
@@ -59,7 +60,8 @@ Redirection redirect(const char* path, PathBuffer& target) {
     if (kernel_paths != 0) {
         return {path, nullptr};
     }
-    // translate() may open files itself; their paths must not be redirected.
+    // translate() may open files itself. While the object kernel exists, the paths of these files
+    // are not redirected.
     const KernelPaths kernel;
     const int saved_errno = errno;
     Redirection found{path, nullptr};

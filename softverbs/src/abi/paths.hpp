@@ -18,7 +18,8 @@ struct ServedPath {
     /// The entry is used for all absolute paths that begin with this prefix.
     std::string_view prefix;
     /// Stores in @p target the path of the file to open instead of @p path. Returns false if
-    /// softverbs does not replace this file. If translate is null, @p path is opened unchanged.
+    /// softverbs does not replace the file @p path. If the pointer translate is null, @p path is
+    /// opened unchanged.
     bool (*translate)(std::string_view path, PathBuffer& target);
     /// Opens the file. Returns a descriptor, or -1 with errno set. If open is null, the translated
     /// path is opened with open(2).
@@ -27,14 +28,14 @@ struct ServedPath {
 
 /// The result of redirect(): the file to open instead of the path of the caller.
 struct Redirection {
-    /// The original path, or the translated path, which is stored in the buffer of the caller.
+    /// The path to open: the original path, or a translated path in the PathBuffer of the caller.
     const char* path;
     /// Opens the file. If this pointer is null, the caller opens path with open(2).
     int (*open)(std::string_view path, int flags);
 };
 
-/// Returns false if softverbs never redirects @p path. This check is inline, because it is done for
-/// every path that the program opens.
+/// Returns false if softverbs never redirects @p path. The function is inline, because it is called
+/// for every path that the program opens.
 [[nodiscard]] inline bool may_be_served(const char* path) noexcept {
     return path != nullptr && path[0] == '/' && (path[1] == 's' || path[1] == 'd') &&
            (std::strncmp(path, "/sys/", 5) == 0 || std::strncmp(path, "/dev/infiniband", 15) == 0);

@@ -21,17 +21,17 @@
 #include "fabric/rendezvous.hpp"
 #include "objects/process.hpp"
 
-// softverbs writes the sysfs files of its devices to a directory, and redirects programs to them.
-// Such a directory tree is never modified. Its name is a hash of its contents: when a file must
-// change, for example because a port goes down, the next access creates a new tree. All processes
-// with the same devices share a tree.
+// softverbs writes the sysfs files of its devices to a directory tree, and redirects programs to
+// this tree. A tree is never modified. Its name is a hash of its contents. When a file must change,
+// for example because a port goes down, the next access creates a new tree. All processes with the
+// same devices share a tree.
 
 namespace softverbs::sysfs {
 
 namespace {
 
-/// A sysfs directory with devices of softverbs and of the kernel. The generated tree contains
-/// symbolic links to the kernel's devices.
+/// A sysfs directory that lists devices of softverbs and of the kernel. In the generated tree,
+/// symbolic links represent the kernel's devices.
 struct SharedDirectory {
     std::string_view path;
     bool is_ours(const Tree& tree, std::string_view name) const {
@@ -89,8 +89,8 @@ void write(const Tree& tree, const std::string& root) {
     }
 }
 
-/// The root directory of the tree that was used last. restore() reads the string without a lock, so
-/// it is never freed.
+/// The root directory of the generated tree that was used last. restore() reads the string without
+/// a lock, so the string is never freed.
 std::atomic<const std::string*> current_root{nullptr};
 
 /// Returns the root directory of the tree with these contents. Writes the files if the tree does
@@ -157,8 +157,8 @@ bool translate(std::string_view path, PathBuffer& target) {
             for (const auto& device : devices) {
                 describe(tree, *device);
             }
-            // Network interface i belongs to device i modulo the number of devices, as in
-            // cm::find_device().
+            // Link network interface i to device i modulo the number of devices. cm::find_device()
+            // uses the same rule.
             for (std::size_t i = 0; i < interfaces.size() && !devices.empty(); ++i) {
                 add_network_interface(tree, *devices[i % devices.size()], interfaces[i]);
             }

@@ -8,8 +8,8 @@
 
 namespace softverbs::sysfs {
 
-/// The files (path and contents) and symbolic links (path and target) in a tree. Each path begins
-/// with "/sys".
+/// A generated directory tree: the path and contents of each file, and the path and target of each
+/// symbolic link. Each path begins with "/sys".
 struct Tree {
     std::map<std::string, std::string> files;
     std::map<std::string, std::string> links;

@@ -68,12 +68,13 @@ class Address {
 /// Returns whether the addresses are equal. Ignores the ports.
 [[nodiscard]] bool same_host(const Address& left, const Address& right) noexcept;
 
-/// The position of an address among the addresses of this machine. It determines the device of the
-/// address; see cm::find_device().
+/// The position of an address among the addresses of this machine. cm::find_device() computes the
+/// device number for the address from this position.
 struct LocalAddress {
     bool loopback = false;
-    /// For a loopback address 127.0.0.N: N - 1. Otherwise, the position of the interface that has
-    /// the address, among all interfaces except loopback in the order of their indices.
+    /// For the loopback address 127.0.0.N, the value is N - 1. For another address, it is the
+    /// position of the network interface that has the address. Interfaces are ordered by their
+    /// indices, without loopback.
     unsigned ordinal = 0;
 };
 /// Returns the position of @p address among the addresses of this machine. Returns no value if this

@@ -10,8 +10,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Maximum backlog of rdma_listen(), which is also the default, as in the kernel. The backlog is
-/// the number of connection requests that the program has not received yet.
+/// The maximum and default backlog of rdma_listen(), as in the kernel. The backlog limits the
+/// connection requests that the program has not received yet.
 constexpr unsigned max_backlog = 1024;
 
 /// Returns the loopback address of a family. For InfiniBand, which has none, returns the one of
@@ -59,7 +59,7 @@ int Manager::bind(Id& id, const Address& address) {
     }
     Binding binding{id.port_space, address, id.reuse_address,
                     id.family_only.value_or(address.family() == AF_INET)};
-    // If the service ID of an InfiniBand address contains a port space, this port space is used
+    // An InfiniBand address may contain a port space in its service ID. If so, use this port space
     // instead of that of the id.
     if (const std::uint16_t space = address.service_port_space(); space != 0) {
         binding.port_space = space;
@@ -124,8 +124,8 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
     id.destination = destination;
     int error = 0;
     if (destination.is_multicast()) {
-        // The device of the source address is used for multicast. If the id is not bound to a
-        // device, the kernel's routing table determines the source address.
+        // Multicast uses the device of the source address. If the id is not bound to a device, the
+        // kernel's routing table determines the source address.
         if (!id.route.has_device()) {
             const Address source_address =
                 route_source(destination).value_or(loopback(destination.family()));
@@ -141,7 +141,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
         raise(id, EventType::address_resolved);
         return 0;
     }
-    // As in connect(2), the unspecified address means this machine.
+    // The unspecified address means this machine, as in connect(2).
     const Address target =
         destination.is_unspecified() ? loopback(destination.family()) : destination;
     Device* const remote = find_device(target, error);

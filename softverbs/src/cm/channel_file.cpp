@@ -79,8 +79,9 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     for (; removed > 0 && unsignalled > 0; --removed) {
         --unsignalled;
     }
-    // Remove the bytes of the removed events from the socket. If another thread has already read
-    // such a byte in GET_EVENT, it finds no event and waits again.
+    // Each queued event is one byte in the socket. Read the bytes of the removed events. Another
+    // thread may already have read such a byte in GET_EVENT. That thread finds no event and waits
+    // again.
     const int descriptor = removed > 0 ? valid_descriptor() : -1;
     for (char byte = 0; removed > 0 && descriptor >= 0; --removed) {
         if (::recv(descriptor, &byte, 1, MSG_DONTWAIT) != 1) {

@@ -17,8 +17,8 @@ namespace softverbs::cm {
 /// the kernel.
 struct ChannelFile {
     std::deque<Event> events;
-    /// The other end of the socket pair. epoll(7) reports EPOLLHUP for it when the program has
-    /// closed its last descriptor.
+    /// The end of the socket pair that softverbs uses. epoll(7) reports EPOLLHUP for it when the
+    /// program has closed its last descriptor of the other end.
     fabric::UniqueFd signal_end;
     /// The descriptors of the program for this file. dup(2) creates further ones.
     std::vector<int> descriptors;
@@ -26,7 +26,8 @@ struct ChannelFile {
     pid_t event_thread = 0;
     dev_t device = 0;
     ino_t inode = 0;
-    /// Number of queued events without a byte in the socket, because the socket was full.
+    /// Number of queued events for which no byte was written to the socket, because the socket was
+    /// full.
     std::size_t unsignalled = 0;
 
     /// Creates the socket pair with the flags of open(2). Returns 0 or an errno.

@@ -25,7 +25,7 @@ namespace softverbs::cm {
 
 namespace {
 
-/// A command and the objects that it needs.
+/// A command that is being executed, and the objects that it needs.
 struct Call {
     Manager& manager;
     ChannelFile& file;
@@ -304,7 +304,8 @@ int join(const Call& call, std::uint32_t handle, const std::optional<Address>& g
     }
     const int error = write_response(response, rdma_ucm_create_id_resp{joined});
     if (error != 0) {
-        // The program does not know the handle, so it could never leave the group.
+        // The handle could not be copied to the program, so the program could never leave the
+        // group. Leave it now.
         Id* owner = nullptr;
         if (Multicast* const made = call.manager.find_group(call.file, joined, owner);
             made != nullptr) {
@@ -376,7 +377,8 @@ int get_event(const Call& call) {
     return 0;
 }
 
-/// The function that executes a command, and the name of the librdmacm function for planned faults.
+/// An entry of the command table: the function that executes the command, and the name of the
+/// librdmacm function to which planned faults refer.
 struct Entry {
     int (*execute)(const Call& call);
     std::string_view function;

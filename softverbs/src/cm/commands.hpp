@@ -24,8 +24,8 @@ struct Command {
 [[nodiscard]] int planned_failure(const Command& command);
 
 /// Executes a command on the open file of @p descriptor. Returns 0 or the errno that the kernel
-/// returns. For GET_EVENT, the caller has read one byte from the descriptor. If the event of this
-/// byte no longer exists, returns EAGAIN, and the caller must read again.
+/// returns. Before GET_EVENT, the caller must read one byte from the descriptor, because each event
+/// is one byte. Returns EAGAIN if this event no longer exists; the caller must then read again.
 [[nodiscard]] int execute(int descriptor, const Command& command);
 
 } // namespace softverbs::cm

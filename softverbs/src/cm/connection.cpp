@@ -21,8 +21,8 @@ namespace softverbs::cm {
 namespace {
 
 constexpr unsigned attempts = 16; // the first one and the kernel's CMA_MAX_CM_RETRIES
-/// Timeout exponent in an MRA: 4.096 µs * 2^24 is about 69 seconds, as CMA_CM_MRA_SETTING in the
-/// kernel.
+/// Timeout exponent in an MRA message: 4.096 µs * 2^24, about 69 seconds. The value is that of
+/// CMA_CM_MRA_SETTING in the kernel.
 constexpr unsigned mra_timeout = 24;
 /// Timeout exponent of the timewait state: after a connection has ended, its packets may arrive for
 /// 4.096 µs * 2^17, about 0.5 seconds.
@@ -36,7 +36,8 @@ constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
-/// Maximum duration and interval of the checks in Manager::report_disconnect().
+/// Maximum duration and interval of the checks for unpolled completions in
+/// Manager::report_disconnect().
 constexpr std::uint64_t longest_disconnect_wait_ns = 200'000'000;
 constexpr std::uint64_t disconnect_check_interval_ns = 500'000;
 
@@ -140,7 +141,7 @@ Exchange& Manager::exchange_with(const Peer& peer) noexcept {
 
 void Manager::send(const Id& id, const Message& message) {
     // If the message cannot be sent, it is lost, as on a network. The id then waits until its timer
-    // expires or the peer process ends.
+    // expires or the peer's process ends.
     static_cast<void>(exchange_with(id.peer).send(id.peer, message));
 }
 
@@ -223,7 +224,8 @@ void Manager::look_up_again(Id& id, const Message& request) {
         set_deadline(id, service_lookup_interval_ns);
         return;
     }
-    // No process listens for the request. Report the rejection that a remote host would send.
+    // No process listens for the request. Raise the event that a rejection by a remote host would
+    // raise.
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));
@@ -400,8 +402,8 @@ int Manager::notify(Id& id, std::uint32_t event) {
     return 0;
 }
 
-/// Called when an id is destroyed. Sends the message that ends the exchange, so that the peer does
-/// not wait for this id.
+/// Called when an id is destroyed. Sends a message such as DREQ or REJ, so that the peer does not
+/// wait for this id.
 void Manager::withdraw(Id& id) {
     Message made = message(id, MessageType::rej);
     made.status = reject::consumer_defined;
@@ -628,7 +630,7 @@ void Manager::received(const Peer& from, const Message& message) {
                 state == Exchanged::rep_sent || state == Exchanged::rep_received) {
                 received_reject(id, message);
             } else if (state == Exchanged::established) {
-                // The peer has destroyed its id before it received the RTU.
+                // The peer has destroyed its id before the RTU message arrived.
                 received_disconnect(id);
             }
             break;
@@ -686,7 +688,7 @@ void Manager::lost(const Peer& peer) {
                 break;
             }
             case Exchanged::established:
-                // With a NIC, the kernel sends a DREQ when the process ends.
+                // With a NIC, the kernel sends a DREQ for each connection of a process that ends.
                 received_disconnect(id);
                 break;
             case Exchanged::dreq_sent:

@@ -33,8 +33,8 @@ namespace {
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// Returns the ChannelFile to which descriptors refer in a child process if the parent process has
-/// opened them.
+/// Returns an empty ChannelFile. In a child process after fork(2), the descriptors that the parent
+/// process has opened refer to this ChannelFile.
 ChannelFile& orphans() noexcept {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a failure ends the process
     static auto* const one = new ChannelFile;
@@ -185,8 +185,8 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             return -1;
         }
         do {
-            // Wait in read(2) of a socket. Then O_NONBLOCK, signals and thread cancellation work as
-            // with the device of the kernel.
+            // Wait for an event with read(2) on the socket. O_NONBLOCK, signals and thread
+            // cancellation then have the same effects as with the device of the kernel.
             char byte = 0;
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
@@ -225,8 +225,8 @@ void closing(int descriptor) noexcept {
     const int saved_errno = errno;
     Manager* const there = existing_manager();
     if (there != nullptr && !there->mine()) {
-        // A child by vfork(2) closes its own descriptor. The table and the file belong to its
-        // parent, in whose memory it runs.
+        // This process was created with vfork(2) and closes its own descriptor. It runs in the
+        // memory of its parent, so it must not change the table and the file of the parent.
         return;
     }
     if (there != nullptr && is_device(descriptor)) {

@@ -15,13 +15,13 @@ struct ChannelFile;
 
 inline constexpr std::string_view device_path = "/dev/infiniband/rdma_cm";
 
-/// The highest number of a descriptor of /dev/infiniband/rdma_cm. If open(2) would return a higher
-/// number, it fails with EMFILE.
+/// The highest descriptor number for /dev/infiniband/rdma_cm. If the kernel has only higher numbers
+/// free, open(2) fails with EMFILE.
 inline constexpr int max_descriptor = 65535;
 
-/// The open file of each descriptor of /dev/infiniband/rdma_cm; null for other descriptors. It is
-/// an array of atomics, so that write(2) and close(2) can check each descriptor with one load. The
-/// lock of the manager is needed to change it.
+/// The open file for each descriptor number; null if the descriptor is not one of
+/// /dev/infiniband/rdma_cm. The elements are atomic, so that write(2) and close(2) can check each
+/// descriptor with one load. A thread that changes an element must hold the lock of the manager.
 extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_descriptor;
 
 /// Returns false if the descriptor does not refer to /dev/infiniband/rdma_cm. Takes no lock.
@@ -45,8 +45,8 @@ extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files
 /// Implements write(2) for /dev/infiniband/rdma_cm, which executes a command. GET_EVENT waits in
 /// read(2) and is therefore a cancellation point.
 [[nodiscard]] ssize_t write_command(int descriptor, const void* buffer, std::size_t size);
-/// Changes the result of fstat(2) to that of the device file. The kernel has returned that of a
-/// socket, because the descriptor is a socket.
+/// Changes the result of fstat(2) to that of the device file. The descriptor is a socket, so the
+/// kernel has returned the status of a socket.
 void describe_device(struct stat& status) noexcept;
 
 /// Must be called before a descriptor is closed. If it is the last one of its file, the ids of the

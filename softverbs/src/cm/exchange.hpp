@@ -13,7 +13,7 @@ struct Peer {
     /// The address of the host of the process, as a GID. All zeros: this machine.
     Gid host{};
     /// Identifies the process among all processes that this host has ever had. The low 16 bits are
-    /// its slot in the rendezvous directory, and the other bits are random.
+    /// the number of its slot in the rendezvous directory, and the other bits are random.
     std::uint64_t process = 0;
 
     auto operator<=>(const Peer&) const = default;
@@ -24,12 +24,12 @@ struct Peer {
 /// They do not wait.
 class Exchange {
   public:
-    /// Callbacks of an exchange.
+    /// The callbacks that an exchange calls when messages arrive or a peer ends.
     class Receiver {
       public:
         virtual void received(const Peer& from, const Message& message) = 0;
-        /// Called when the process of @p peer has ended, or the connection to it has failed. There
-        /// will be no more messages from it.
+        /// Called when the process @p peer has ended, or when the connection to it has failed. No
+        /// more messages from this process will arrive.
         virtual void lost(const Peer& peer) = 0;
 
       protected:

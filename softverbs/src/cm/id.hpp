@@ -102,7 +102,7 @@ struct Multicast {
     std::uint16_t mlid = 0;
 };
 
-/// An event that the program has not received with GET_EVENT yet.
+/// An event that is queued until the program receives it with GET_EVENT.
 struct Event {
     rdma_ucm_event_resp response{};
     /// The id that counts this event in events_reported.
@@ -144,11 +144,12 @@ struct Id {
 
     // Only for a connection: the process of the peer.
     Peer peer;
-    /// A request that has not been sent, because no process listens for it yet.
+    /// A connection request that has not been sent, because no process listens for it yet.
     std::unique_ptr<Message> unsent_request;
-    /// Number of times that the service of the request was looked up.
+    /// Number of searches for a process that listens for unsent_request.
     unsigned lookups = 0;
-    /// Whether a query is in progress that finds the process for the request on the other host.
+    /// Whether the other host is being queried for the process that listens for the connection
+    /// request.
     bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
@@ -163,8 +164,8 @@ struct Id {
     std::uint8_t initiator_depth = 0;
     std::uint8_t retry_count = 0;
     std::uint8_t rnr_retry_count = 0;
-    /// Time at which the current state ends, by CLOCK_MONOTONIC in nanoseconds. 0: there is no
-    /// limit.
+    /// Time at which the timer of the current state expires, by CLOCK_MONOTONIC in nanoseconds. 0:
+    /// the timer is not set.
     std::uint64_t deadline = 0;
 
     std::list<Multicast> groups;

@@ -21,14 +21,14 @@ namespace {
 
 constexpr unsigned slot_bits = 16;
 constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
-/// Maximum number of messages from one connection in one call of progress(), so that messages on
-/// other connections are not delayed.
+/// Maximum number of messages that one call of progress() receives from one connection, so that
+/// messages on other connections are not delayed.
 constexpr int messages_per_turn = 64;
 /// Maximum number of queued messages for a peer that does not receive them. Further messages are
 /// lost, and their senders get a timeout.
 constexpr std::size_t max_waiting = 4096;
 
-/// The first message on a connection. The process that has connected sends it.
+/// The first message on a connection. The process that has initiated the connection sends it.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t message_size;
@@ -207,8 +207,8 @@ void LocalExchange::receive(Link& link, Receiver& receiver) {
             if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
                 return;
             }
-            // If the process has another version of softverbs, its Hello differs. Close such
-            // connections.
+            // The first message must be a Hello of the same version of softverbs. Otherwise, close
+            // the connection.
             link.broken = size != sizeof hello || hello.magic != Message::current_magic ||
                           hello.message_size != sizeof(Message) || hello.process == 0;
             link.peer.process = hello.process;

@@ -32,8 +32,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Default timeout exponent for a reply, as in the kernel: 4.096 µs * 2^20, about 4 seconds, for
-/// each of 16 attempts.
+/// Default timeout exponent for a reply, as in the kernel: 4.096 µs * 2^20, about 4 seconds. This
+/// timeout applies to each of 16 attempts.
 constexpr unsigned default_response_timeout = 20;
 constexpr unsigned max_response_timeout = 31;
 
@@ -55,9 +55,9 @@ unsigned response_timeout_from_environment() {
     return value;
 }
 
-/// Calls a function of the manager's thread. An exception, which means that memory or descriptors
-/// are exhausted, must not end the process. The message that the function handled is then lost, as
-/// a packet is lost on a wire.
+/// Calls a function of the manager's thread. If the function throws an exception, memory or
+/// descriptors are exhausted. The process must not end then. The message that the function was
+/// processing is lost, as a packet is lost on a wire.
 template <class Function>
 void without_exceptions(const Function& function) noexcept {
     try {
@@ -85,8 +85,8 @@ void after_fork_in_parent() {
     making.unlock();
 }
 void after_fork_in_child() {
-    // The child process creates its own manager when it needs one. The manager of the parent cannot
-    // be destroyed here, because another thread may have been changing it during fork(2).
+    // The child process creates its own manager when it needs one. It does not destroy the parent's
+    // manager, because another thread may have been changing that object during fork(2).
     if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
         parents->abandon();
         parents->lock.unlock();
@@ -117,8 +117,8 @@ Manager* manager() {
     if (Manager* const there = the_manager.load(); there != nullptr) {
         return there;
     }
-    // Another process may remove the directory at its end, while this process opens files in it. If
-    // so, try again.
+    // A process that ends may remove the directory while this process opens files in the directory.
+    // If so, try again.
     for (int attempt = 0;; ++attempt) {
         try {
             auto* const made = new Manager;
@@ -262,8 +262,8 @@ void Manager::handle(std::uint64_t what) {
         std::uint64_t value = 0;
         static_cast<void>(::read(wake_.get(), &value, sizeof value));
     } else {
-        // The program has closed the last descriptor of this file with a call that softverbs does
-        // not intercept.
+        // The program has closed all descriptors of this file. It used a call that softverbs does
+        // not intercept, so close_file() has not been called yet.
         const auto file = std::ranges::find_if(files_, [what](const auto& each) {
             return reinterpret_cast<std::uint64_t>(each.get()) == what;
         });

@@ -30,7 +30,8 @@ namespace softverbs::cm {
 /// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
 class Manager final : Exchange::Receiver, NetworkExchange::Requests {
   public:
-    /// @throws std::system_error  as LocalExchange and Registry do
+    /// @throws std::system_error  if the rendezvous directory or the file with the bindings cannot
+    ///     be used
     Manager();
     Manager(const Manager&) = delete;
     Manager& operator=(const Manager&) = delete;
@@ -116,7 +117,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void release_binding(Id& id);
     void withdraw(Id& id);
 
-    // Sending and receiving of messages: see connection.cpp.
+    // Functions that send and receive messages: see connection.cpp.
     void assign_communication_id(Id& id);
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;

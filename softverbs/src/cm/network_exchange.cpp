@@ -27,19 +27,20 @@ namespace {
 constexpr unsigned max_slots = 1024;
 constexpr std::uint64_t slot_mask = 0xffff;
 constexpr std::uint64_t second_ns = 1'000'000'000;
-/// Time limit for the response to a query. Then the query is sent again; SO_REUSEPORT may then
-/// select another process of the host.
+/// Time limit for the response to a query for a listening process. After this time, the query is
+/// sent again. SO_REUSEPORT may then select another process of the other host to respond.
 constexpr std::uint64_t query_ns = 3 * second_ns;
-/// Time between a failed query and the next one.
+/// Time to wait after a failed query before the next query is sent.
 constexpr std::uint64_t query_interval_ns = second_ns / 5;
-/// Maximum number of accepted connections whose peers have not proven the secret. If another
-/// connection is accepted, the oldest of them is closed.
+/// Maximum number of accepted connections whose handshake is not complete, so the peer has not
+/// proven the secret. If another connection is accepted, the oldest such connection is closed.
 constexpr std::size_t most_unproven = 64;
 /// Maximum number of queued bytes for a peer that does not receive them. Further messages are lost,
 /// and their senders get a timeout.
 constexpr std::size_t most_waiting = 4096 * sizeof(Message);
 
-/// The first structure that each process sends on a connection for messages.
+/// The first structure that each process sends after the handshake, if the connection is for
+/// messages of the connection manager.
 struct Hello {
     std::uint32_t magic;
     std::uint32_t message_size;
@@ -202,7 +203,8 @@ void NetworkExchange::accept_all(const Listener& listener) {
         return link->connection->state() == NetworkLink::State::handshake && link->deadline != 0 &&
                link->purpose != Purpose::query;
     };
-    // The epoll reports the remaining connections again.
+    // Maximum number of connections that one call accepts. The epoll reports the remaining
+    // connections again.
     constexpr int most_accepted = 64;
     for (int count = 0; count < most_accepted; ++count) {
         sockaddr_storage name{};
@@ -437,8 +439,8 @@ void NetworkExchange::service(Link& link, Receiver& receiver) {
     }
 }
 
-/// Called when the connection of a query has ended. The search still exists only if the query
-/// failed.
+/// Called when the connection of a query has ended. If the query was successful, the search was
+/// removed before.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {
@@ -499,7 +501,8 @@ void NetworkExchange::progress(Receiver& receiver) {
         const auto link = std::ranges::find_if(
             links_, [fd](const auto& each) { return each->connection->socket() == fd; });
         if (link != links_.end() && (*link)->connection->usable()) {
-            // service() may add links to the list. This does not move the existing Link objects.
+            // service() may add links to the list. This does not move the Link to which link
+            // points.
             service(**link, receiver);
         }
     }

@@ -48,17 +48,17 @@ class NetworkExchange final : public Exchange {
     /// port.
     /// @throws std::system_error  for every other failure
     [[nodiscard]] bool listen(unsigned slot);
-    /// Sets Peer::process of this process, which is not known before it has a slot.
+    /// Sets the number that identifies this process on its host (Peer::process).
     void set_process(std::uint64_t process) noexcept { process_ = process; }
     /// Listens on the port of the service directory, if this process does not do so already.
     /// Returns 0 or an errno: EADDRINUSE (another user or another program uses the port).
     [[nodiscard]] int serve_directory();
 
-    /// Sends a REQ or SIDR_REQ to the process that listens at its destination. Calls one of the
-    /// functions of Requests when the result is known. Tries again as long as the other host does
-    /// not respond. Returns 0 or ENOMEM.
+    /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
+    /// the request. Calls a function of Requests when the result is known. Tries again as long as
+    /// the other host does not respond. Returns 0 or ENOMEM.
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
-    /// Ends the attempts to send this request.
+    /// Ends the attempts to send the request with this communication ID.
     void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
     /// Closes the descriptors in a child process after fork(2).
     void abandon() noexcept;
@@ -84,11 +84,11 @@ class NetworkExchange final : public Exchange {
         bool greeted = false;
         /// For a query: the communication ID of the request.
         std::uint32_t communication_id = 0;
-        /// Time at which the connection is closed if its query or handshake is not complete. 0: no
-        /// limit.
+        /// Time at which the connection is closed if its query or handshake is not complete by
+        /// then. 0: there is no time limit.
         std::uint64_t deadline = 0;
     };
-    /// A request whose destination process is not known yet.
+    /// A connection request whose destination process is not known yet.
     struct Search {
         fabric::Route route;
         Message message{};

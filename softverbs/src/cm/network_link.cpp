@@ -34,7 +34,7 @@ NetworkLink::NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route
 void NetworkLink::close() noexcept {
     state_ = State::lost;
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
-    // The object may exist until all events were handled. Do not keep the descriptor until then.
+    // Free the descriptor now, because this object may exist for a while after this call.
     socket_.reset();
 }
 
@@ -71,7 +71,7 @@ void NetworkLink::send(std::span<const std::byte> bytes) {
 }
 
 void NetworkLink::flush() noexcept {
-    // receive() also detects a failure of the connection, so it is not handled here.
+    // Ignore errors here. receive() detects a failure of the connection.
     static_cast<void>(output_.send_to(socket_.get()));
 }
 

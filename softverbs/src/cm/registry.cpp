@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::uint32_t max_records = 16384;
 constexpr std::uint64_t file_magic = 0x3176'7267'7262'6473;
-/// The name of the file. It contains the version of struct File, because processes with different
-/// versions of softverbs may use the same directory.
+/// Name of the file that contains all bindings. The name contains the version of struct File,
+/// because processes with different versions of softverbs may use the same directory.
 constexpr const char* file_name = "ports-1";
 /// The default range of ephemeral ports in Linux (ip_local_port_range).
 constexpr std::uint16_t first_ephemeral = 32768;
@@ -47,7 +47,7 @@ std::uint16_t some_port() noexcept {
 
 } // namespace
 
-/// A binding in the file. The record is free if owner is 0.
+/// A binding of an id, as it is stored in the file. The record is free if owner is 0.
 struct Registry::Record {
     std::uint64_t owner;
     Gid address;
@@ -63,8 +63,8 @@ struct Registry::Record {
 struct Registry::File {
     std::uint64_t magic;
     std::uint64_t used; // number of records that have ever been in use
-    /// The process that now has each slot, as in Peer::process. If the owner of a record is not in
-    /// this table, it has ended, and the record is free.
+    /// For each slot, the process that owns it now (Peer::process). If the owner of a record is not
+    /// in this table, that process has ended, and the record is free.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };
@@ -112,7 +112,8 @@ Registry::Lock Registry::open() {
         }
     };
     const auto result = [](bool ok) { return ok ? 0 : errno; };
-    // Another process may remove the file before this process has locked it. If so, try again.
+    // Another process may remove the file before this process has locked the file. If so, try
+    // again.
     while (true) {
         fd_.reset(::openat(directory.fd(), file_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
                            S_IRUSR | S_IWUSR));
@@ -125,7 +126,7 @@ Registry::Lock Registry::open() {
             continue;
         }
         if (status.st_size != 0 && static_cast<std::size_t>(status.st_size) != sizeof(File)) {
-            // Never truncate this file. Another process may have mapped it, and would get SIGBUS.
+            // Never truncate this file. A process that has mapped it would get SIGBUS.
             check(result(::unlinkat(directory.fd(), file_name, 0) == 0));
             continue;
         }
@@ -292,7 +293,8 @@ int Registry::listen(Index index) {
         if (const int error = conflict(record, false); error != 0) {
             return error;
         }
-        // As in the kernel, the address of a listener cannot be reused.
+        // As in the kernel, no other id can bind the address of a listener, even with
+        // RDMA_OPTION_ID_REUSEADDR.
         record.reuse_address = 0;
     }
     record.listening = 1;

@@ -28,7 +28,8 @@ class Registry {
     /// The index of a binding in the file.
     using Index = std::uint32_t;
 
-    /// @param exchange  the exchange, which must outlive this object
+    /// @param exchange  identifies this process and finds processes that have ended; must outlive
+    ///     this object
     /// @throws std::system_error  if open(2), posix_fallocate(3) or mmap(2) fails
     explicit Registry(const LocalExchange& exchange);
     ~Registry() = default;
@@ -41,19 +42,19 @@ class Registry {
     /// or no port is free), EACCES (the port is privileged), EAGAIN (the file stays locked by
     /// another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Makes a binding listen. Returns 0 or the errno that the kernel returns: EADDRINUSE or
-    /// EADDRNOTAVAIL (another id has bound the port, too, with RDMA_OPTION_ID_REUSEADDR), EAGAIN
-    /// (the file stays locked by another process).
+    /// Marks a binding as that of a listener. Returns 0 or the errno that the kernel returns:
+    /// EADDRINUSE or EADDRNOTAVAIL (another id has bound the port, too, with
+    /// RDMA_OPTION_ID_REUSEADDR), EAGAIN (the file stays locked by another process).
     [[nodiscard]] int listen(Index index);
-    /// Changes the options of a binding, which conflict() compares when another id binds the port.
+    /// Changes the options of a binding. bind() compares them when another id binds the same port.
     void set_options(Index index, bool reuse_address, bool family_only) noexcept;
     void release(Index index) noexcept;
     /// Returns the process that listens at an address. Returns no value if there is none.
     [[nodiscard]] std::optional<Peer> find(std::uint16_t port_space,
                                            const Address& destination) const;
 
-    /// Called in a child process after fork(2). Frees no bindings, because they belong to the
-    /// parent process.
+    /// Called in a child process after fork(2). Closes the file. The bindings stay, because they
+    /// belong to the parent process.
     void abandon() noexcept;
     /// Frees all bindings of this process. Other threads may use the object at the same time.
     void release_all() noexcept;
@@ -65,7 +66,7 @@ class Registry {
     struct File;
     class Lock;
 
-    /// Opens and locks the file. Allocates its disk space if it is new.
+    /// Opens and locks the file that contains the bindings. Allocates the disk space of a new file.
     [[nodiscard]] Lock open();
     [[nodiscard]] bool valid(const Record& record) const;
     [[nodiscard]] int conflict(const Record& wanted, bool reuse) const;

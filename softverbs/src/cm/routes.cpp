@@ -19,7 +19,8 @@ Gid gid_of(const ibv_gid& native) noexcept {
     return gid;
 }
 
-/// Returns the index of a GID in the table of a port, or -1. Prefers a RoCE v2 entry.
+/// Returns the index of a GID in the GID table of a port, or -1 if the table does not contain it.
+/// Prefers a RoCE v2 entry.
 int find_gid(const Port& port, const Gid& wanted) {
     int found = -1;
     for (const ibv_gid_entry& entry : port.gids) {

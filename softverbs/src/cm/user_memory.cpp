@@ -11,9 +11,9 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Evaluates the result of process_vm_readv(2) or process_vm_writev(2), and returns whether all
-/// bytes were copied. These calls are used because they detect invalid addresses without SIGSEGV.
-/// If they are not permitted, for which seccomp(2) may return any errno, copies with memcpy(3).
+/// Evaluates the result of process_vm_readv(2) or process_vm_writev(2). Returns whether all bytes
+/// were copied. Unlike memcpy(3), these calls detect invalid addresses without SIGSEGV. A
+/// seccomp(2) filter may forbid them with any errno; then this function copies with memcpy(3).
 bool copied(ssize_t moved, std::size_t size, void* to, const void* from) noexcept {
     if (moved < 0 && errno != EFAULT && errno != ENOMEM) {
         std::memcpy(to, from, size);

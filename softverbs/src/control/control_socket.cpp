@@ -40,17 +40,17 @@ using fabric::UniqueFd;
 constexpr int command_timeout_ms = 1000;
 
 /// A planned fault of a port or a device. @p changes_left is the number of state changes that have
-/// not occurred. The next one occurs at the time @p due.
+/// not occurred yet. The next state change occurs at the time @p due.
 struct Planned {
     DeviceFault fault;
     unsigned changes_left;
     Clock::time_point due;
-    /// True if plan() has planned the fault, and false if flap_port() has planned it.
+    /// True if plan() has added the fault, and false if flap_port() has added it.
     bool from_list;
 };
 
-/// State of the control thread. Its lock is not Process::lock, because executing a command takes
-/// Process::lock.
+/// State of the control thread. It has its own lock. The lock cannot be Process::lock, because the
+/// commands that the thread executes take Process::lock.
 struct Control {
     std::mutex lock;
     bool started = false;
@@ -162,8 +162,8 @@ void serve_client(int listener, fabric::SpareDescriptor& spare) {
     if (!fabric::peer_process(client.get())) {
         return; // the client belongs to another user
     }
-    // A command is one message. poll() has a time limit, so that a client that sends nothing cannot
-    // block the thread.
+    // Read one message, which is the whole command. The time limit of poll() prevents a client that
+    // sends nothing from blocking the control thread.
     pollfd readable{client.get(), POLLIN, 0};
     std::array<char, 4096> buffer{};
     const ssize_t size = ::poll(&readable, 1, command_timeout_ms) == 1
@@ -193,14 +193,14 @@ void run(int listener, int wake) noexcept {
                 serve_client(listener, *here.spare);
             }
         } catch (const std::exception&) {
-            // Without memory, the command is not executed. The client then receives an empty reply,
-            // because the connection is closed.
+            // There is no memory, so the command was not executed. The connection is closed, and
+            // the client receives an empty reply.
         }
     }
 }
 
-/// Returns whether there is a process with the PID in the name of a socket file. Searches only the
-/// PID namespace of this process.
+/// Returns whether the process whose PID is in the name of a socket file exists. Finds only
+/// processes in the PID namespace of this process.
 bool owner_exists(const std::filesystem::path& socket) {
     const std::string number = socket.stem();
     pid_t pid = 0;
@@ -233,8 +233,8 @@ void remove_unused_sockets(const fabric::Rendezvous& directory) {
 }
 
 UniqueFd listen_at(const fabric::Rendezvous& directory, const std::string& name) {
-    // Listen under a temporary name, and then rename the file. Otherwise remove_unused_sockets() in
-    // another process could remove the file between bind() and listen().
+    // Listen under a temporary name, and then rename the socket file. Otherwise another process
+    // could remove the file between bind() and listen(), in remove_unused_sockets().
     const std::string unfinished = name + ".new";
     socklen_t length = 0;
     const sockaddr_un address = directory.address(unfinished.c_str(), length);

@@ -17,11 +17,12 @@ namespace softverbs::control {
 void start() noexcept;
 /// Removes the socket file. Called when the process exits.
 void stop() noexcept;
-/// Locks the state during fork(2), so that its copy in the child is consistent.
+/// Locks the state of the control thread during fork(2), so that the child process gets a
+/// consistent copy of it.
 void before_fork() noexcept;
 void after_fork_in_parent() noexcept;
-/// Unlocks and resets the state in a child process after fork(2). The control thread and the socket
-/// file belong to the parent process.
+/// Called in a child process after fork(2). Unlocks and resets the state of the control thread. The
+/// thread and the socket file belong to the parent process.
 void abandon() noexcept;
 
 /// Takes a port down and up again, @p times times. The port stays in each state for @p period_ms

@@ -71,7 +71,8 @@ int reset(const char* profile, unsigned count) {
     if (std::ranges::any_of(devices, [](const auto& device) { return device->holders != 0; })) {
         return EBUSY;
     }
-    // Overwrite the existing Device objects, because the program may still use their addresses.
+    // Overwrite the existing Device objects instead of replacing them, because the program may
+    // still use their addresses.
     auto described = describe_devices(settings);
     const std::size_t kept = std::min(devices.size(), described.size());
     for (std::size_t i = 0; i < kept; ++i) {

@@ -21,8 +21,8 @@ int Disorder::set(std::string_view text) {
             return EINVAL;
         }
         text = text.substr(0, colon);
-        // Multiply the seed, so that small seeds also change the upper bits. Set bit 0, because the
-        // xorshift generator must not start at 0.
+        // Multiply the seed by an odd constant, so that small seeds also change the upper bits. Set
+        // bit 0, because the state of an xorshift generator must not be 0.
         parsed.random_ = parsed.random_ * 0x9e3779b97f4a7c15U | 1U;
     }
     while (more) {

@@ -6,8 +6,8 @@
 
 namespace softverbs {
 
-/// The kinds of disorder that SOFTVERBS_DISORDER enables. They remove ordering that hardware
-/// usually keeps, but that no specification guarantees. See README.md.
+/// The kinds of reordering that SOFTVERBS_DISORDER enables. Hardware usually keeps this ordering,
+/// but no specification guarantees it. See README.md.
 class Disorder {
   public:
     /// Parses a list of acks, qps, writes and all, separated by commas and optionally followed by

@@ -38,8 +38,9 @@ int with(Native* native, const Function& function) {
     });
 }
 
-/// Calls @p function with the planned faults, and returns its result. Direct writes of peers are
-/// withdrawn before, because packet faults do not affect them.
+/// Calls @p function with the planned faults, and returns its result. Before this, withdraws the
+/// permission of other processes to write directly to memory of this process, because packet faults
+/// affect only RDMA writes that are sent as packets.
 template <class Function>
 int change_packet_faults(const Function& function) {
     return without_bad_alloc([&] {
@@ -68,8 +69,8 @@ int fail_device(Context& context) {
     return 0;
 }
 
-/// Makes the connection manager raise RDMA_CM_EVENT_DEVICE_REMOVAL on the ids that use the device.
-/// The caller must not hold Process::lock.
+/// Makes the connection manager raise RDMA_CM_EVENT_DEVICE_REMOVAL on each rdma_cm_id that uses the
+/// device. The caller must not hold Process::lock.
 void report_removal(unsigned device) {
     if (cm::Manager* const manager = cm::existing_manager(); manager != nullptr) {
         const std::scoped_lock guard(manager->lock);

@@ -41,8 +41,8 @@ class Faults {
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
-    /// Returns whether faults are planned for packets, or packets are delayed. Otherwise, packet()
-    /// returns null.
+    /// Returns false if packet() would return null: no packet faults are planned, and packets are
+    /// not delayed.
     [[nodiscard]] bool affects_packets() const { return !packets_.empty() || slow_ms_ != 0; }
     struct PacketFault {
         softverbs_packet_fault what;

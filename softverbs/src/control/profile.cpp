@@ -26,8 +26,8 @@ namespace softverbs {
 namespace {
 
 constexpr std::uint64_t first_guid = 0x5076'65ff'fe00'0001; // a locally administered EUI-64
-/// The first three bytes of first_guid. This OUI is locally administered, so it belongs to no
-/// vendor.
+/// The OUI in the node GUIDs: the first three bytes of first_guid. It is locally administered, so
+/// it belongs to no vendor.
 constexpr std::uint32_t vendor_id = 0x507665;
 constexpr int max_depth = 16384;
 
@@ -89,7 +89,7 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // NICs that support moderation have these limits, too: 16 bits for the count, 12 bits for the
+    // The limits of NICs that support moderation: 16 bits for the count, and 12 bits for the
     // period.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
@@ -117,8 +117,8 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
     return gids;
 }
 
-/// Returns a node GUID that is computed from the last 8 bytes of the host address. Hosts of one
-/// IPv6 subnet, and hosts with IPv4 addresses, therefore have different GUIDs.
+/// Computes a node GUID from the last 8 bytes of the host address. Therefore hosts of one IPv6
+/// subnet have different GUIDs. Hosts with IPv4 addresses have different GUIDs, too.
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);

@@ -20,7 +20,7 @@ struct Settings {
     bool ethernet = false;
     std::string faults;
     std::string disorder;
-    /// Whether the devices of the real libibverbs are hidden.
+    /// Whether real devices are hidden.
     bool only = false;
     /// Settings of the network between hosts. It is disabled if network.addresses is empty.
     fabric::NetworkSettings network;

@@ -8,7 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// Verbs that do not destroy objects and that call Faults::enter(), sorted by name.
+/// The names of verbs that do not destroy objects and for which a fault can be planned, sorted.
 constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -84,7 +84,7 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "rdma_set_option",
 });
 
-/// Verbs that destroy objects. Sorted by name.
+/// The names of verbs that destroy objects and for which a fault can be planned, sorted.
 constexpr auto destroying_verbs = std::to_array<std::string_view>({
     "ibv_close_device",
     "ibv_close_xrcd",

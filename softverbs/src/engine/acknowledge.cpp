@@ -22,7 +22,8 @@ void Engine::Implementation::list_ack(Qp& qp) noexcept {
         ack_pending.push_back(&qp);
         qp.responder.ack_listed = true;
     } catch (const std::bad_alloc&) {
-        // leaving() sends the ACK, or a timeout of the requester requests it.
+        // There is no memory, so the agent thread will not send this ACK. Engine::leaving() sends
+        // it, or the requester requests it after a timeout.
     }
 }
 
@@ -68,7 +69,8 @@ void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
     };
-    // If a process ends, the agent thread removes it from peers.
+    // The loop also ends for a peer whose process has ended, because the agent thread removes that
+    // peer from the list peers.
     while (!std::ranges::all_of(peers, is_consumed) && now_ns() < end) {
         lock.unlock();
         ::nanosleep(&interval, nullptr);
@@ -81,8 +83,8 @@ void Engine::handle_arrived() {
     if (engine.node != nullptr) {
         engine.node->service(engine); // accepts new connections, on which packets may have arrived
     }
-    // All packets that arrived before the call are processed in fewer rounds than this. The limit
-    // is needed because peers may continue to send.
+    // Fewer rounds than this are sufficient to process all packets that arrived before this call.
+    // The number is limited, because peers may continue to send.
     constexpr unsigned most_rounds = 256;
     for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
     }

@@ -10,9 +10,9 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the index of the device of this host to which the address leads; -1 if there is none. On
-/// InfiniBand, the DLID selects the port, and the port accepts only its own GIDs. On Ethernet, the
-/// GID selects the port.
+/// Returns the index of the device of this host that has the destination address, or -1 if there is
+/// none. On InfiniBand, the DLID selects the port, and the port accepts only its own GIDs. On
+/// Ethernet, the GID selects the port.
 int device_of_this_host(const Device& from, const ibv_ah_attr& address) {
     const auto layer_of = [](const Port& port) { return port.attributes.link_layer; };
     const bool by_lid = layer_of(from.ports.front()) == IBV_LINK_LAYER_INFINIBAND;
@@ -42,7 +42,7 @@ Destination destination_of(const Device& from, const ibv_ah_attr& address) {
     }
     fabric::HostAddress host;
     std::memcpy(host.bytes.data(), &address.grh.dgid, host.bytes.size());
-    // A host cannot send from an IPv4 address to an IPv6 address, or vice versa.
+    // Both addresses must be IPv4 addresses, or both must be IPv6 addresses.
     if (is_global(host) && is_ipv4(host) == is_ipv4(from.address)) {
         destination.device = device_by_address;
         destination.route = {from.address, host};

@@ -14,8 +14,8 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned budget = 64;
-/// Time for which the agent thread polls after it has found work, before it sleeps. Waking it needs
-/// a system call, which takes about as long.
+/// The agent thread polls for this time after it has found work. Then it sleeps. Waking it needs a
+/// system call, which takes about as long.
 constexpr std::uint64_t spin_ns = 20'000;
 /// While the program polls, the agent thread sleeps for this time, and then checks whether the
 /// program still polls. Each further sleep is twice as long, up to longest_nap_ns.
@@ -67,12 +67,14 @@ void Engine::Implementation::agent() {
             node->service(*this);
             done = work();
             run_timers(now);
-            // A planned packet fault counts packets, so extra ACKs would change its effect.
+            // Do not send delayed ACKs now if packet faults are planned: a fault has the number of
+            // a packet, and extra ACKs would change the numbers.
             if (!ack_pending.empty() && !process().faults.affects_packets()) {
                 acknowledge_all();
             }
         } catch (const std::exception&) {
-            // A packet that was being handled may be lost, as on a wire. Its sender sends it again.
+            // The packet that was being processed may be lost, as on a wire. Its sender then sends
+            // it again.
             if (!std::exchange(reported, true)) {
                 fabric::report("memory is exhausted; raise ulimit -v or the memory limit");
             }

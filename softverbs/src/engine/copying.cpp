@@ -8,10 +8,13 @@
 #include "engine/requester.hpp"
 #include "objects/process.hpp"
 
-// Direct copies are made in steps of copy_step_bytes, because Process::lock is held during a step.
-// Between the steps, the packet that offers the memory is kept: a request of another process stays
-// in the ring, and other packets are set aside. Each step handles the whole packet again, so all
-// checks are repeated, because another thread may have changed the queue pair or the memory.
+// A long packet contains no data, but the addresses of the data in memory of the sender. The
+// receiver copies the data from there: a direct copy. It copies at most copy_step_bytes at a time,
+// because it holds Process::lock during the copy.
+//
+// Between the steps, a request of another process stays in the ring, and other packets are queued
+// in set_asides. Each step checks the whole packet again, because another thread may have changed
+// the queue pair or the memory.
 
 namespace softverbs {
 
@@ -22,7 +25,7 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
                                                                std::uint64_t& done) {
     const auto incomplete = [this] {
         copying = true;
-        // The program may not poll again, so the agent thread has to continue.
+        // Wake the agent thread, which continues the copy even if the program does not poll again.
         if (agent_state == Agent::asleep) {
             wake_agent_before(now_ns());
         }
@@ -44,7 +47,8 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
     if (done >= packet.header.length) {
         return Copy::complete;
     }
-    // Another process can change its segments, so that they are shorter than the message.
+    // If no bytes were copied, the segments are shorter than the message. The sender can change
+    // them in shared memory.
     return done == before ? Copy::failed : incomplete();
 }
 

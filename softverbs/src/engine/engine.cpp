@@ -21,7 +21,8 @@ namespace softverbs {
 
 namespace {
 
-/// Starts the agent thread. It blocks all signals, because threads of the program must handle them.
+/// Starts the agent thread. The thread blocks all signals, because threads of the program must
+/// handle them.
 std::unique_ptr<std::thread> start_thread(Engine::Implementation& engine) {
     sigset_t all{};
     sigset_t before{};
@@ -93,7 +94,8 @@ void Engine::progress() noexcept {
     Implementation& engine = *implementation_;
     ++engine.polls;
     if (engine.copying) [[unlikely]] {
-        // A program that polls in a loop must not keep the lock from its other threads.
+        // Let other threads take Process::lock. Otherwise a program that polls in a loop could hold
+        // the lock almost all the time until the copy is complete.
         process().lock.pass();
     }
     try {
@@ -165,8 +167,8 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // Wait until all requests in flight have completed. Requests without an ACK request are
-            // therefore retransmitted with one.
+            // In the state SQD, the queue pair waits until all requests in flight have completed.
+            // Some of them may not have requested an ACK. Retransmit them with an ACK request.
             if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }
@@ -187,8 +189,8 @@ void Engine::flushed(Qp& qp) {
 }
 
 void Engine::destroyed(Qp& qp) {
-    // SOFTVERBS_DISORDER has delayed these packets, but the requester counts them as sent. Send
-    // them now, because the queue pair will be freed.
+    // Send the packets of this queue pair that SOFTVERBS_DISORDER has delayed. Its requests count
+    // as sent, and the queue pair will be freed.
     implementation_->send_late_packets(qp.number());
     implementation_->forget(qp);
     withdraw_responses();
@@ -309,7 +311,8 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     lock.unlock();
     engine.thread->join();
     lock.lock();
-    // Other threads of the program may still call verbs. They can no longer reach other processes.
+    // Other threads of the program may still call verbs. Their queue pairs can no longer reach
+    // other processes.
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             qp->requester.connection = nullptr;

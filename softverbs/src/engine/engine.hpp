@@ -39,7 +39,7 @@ class Engine {
     /// Processes received packets, continues requests that waited for room in a connection, and
     /// runs expired timers. Called when the program polls a completion queue.
     void progress() noexcept;
-    /// Must be called before the program waits for an event. The agent thread then starts at once,
+    /// Must be called before the program waits for an event. Starts the agent thread at once,
     /// because the program no longer polls.
     void program_sleeps();
 
@@ -61,13 +61,13 @@ class Engine {
     void destroyed(Qp& qp);
     /// Must be called after the state or the number of ports has changed. Resumes sending.
     void ports_changed();
-    /// Must be called before memory becomes invalid, for example by deregistration. A read response
-    /// may have permitted the peer to copy data directly from this memory. After this call, such a
-    /// copy fails, and the peer requests the data again.
+    /// Must be called before memory becomes invalid, for example by deregistration. A peer may
+    /// still copy data of a read from this memory. After this call, such a copy fails, and the peer
+    /// requests the data again.
     void withdraw_responses() noexcept;
-    /// Withdraws the permission of other processes to write to memory of this process directly.
-    /// Later RDMA writes arrive as packets; then the permission is granted again. A write that is
-    /// in progress continues.
+    /// Withdraws the permission of other processes to write directly to memory of this process.
+    /// Later RDMA writes arrive as packets, and then grant the permission again. A direct write
+    /// that is in progress continues.
     void withdraw_writes() noexcept;
     /// Waits for the end of the direct writes that were in progress when their permission was
     /// withdrawn. Verbs call this before they return, so that no such write changes the memory
@@ -78,9 +78,9 @@ class Engine {
     /// Must be called before a mapping is freed. Requests that other processes unmap its memory.
     void unshare(std::uint32_t id);
 
-    /// Returns how the last connected process reads private memory of this process: "process_vm"
-    /// (with process_vm_readv(2)), "records" (the data is sent in packets) or "none yet" (no
-    /// process is connected).
+    /// Returns how the process that connected last reads private memory of this process:
+    /// "process_vm" (with process_vm_readv(2)), "records" (the data is sent in packets) or "none
+    /// yet" (no process is connected).
     [[nodiscard]] const char* pull_method() const noexcept;
     /// Closes all connections in a child process after fork(2), without an effect on the parent
     /// process.

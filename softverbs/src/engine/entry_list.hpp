@@ -23,8 +23,8 @@ namespace softverbs {
 }
 
 /// Returns the address of the @p length bytes at @p address if the key permits the access and the
-/// memory is plain (see is_plain()) and pinned. Otherwise returns null; open_local() then returns
-/// the error, if there is one. @p length must not be 0.
+/// memory is plain (see is_plain()) and pinned. Otherwise returns null; the caller then calls
+/// open_local() for the error, if there is one. @p length must not be 0.
 /// @param access  0 or IBV_ACCESS_LOCAL_WRITE
 [[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
                                                  std::uint64_t length, std::uint32_t lkey,
@@ -56,7 +56,7 @@ class EntryList {
     /// @param write  whether the memory will be written
     [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
                               bool write);
-    /// Prepares the access to one range of memory, which open_remote() has checked.
+    /// Makes the list refer to one range of memory, which open_remote() has checked.
     void open(const Window& window, bool write);
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }

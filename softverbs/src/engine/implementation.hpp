@@ -38,7 +38,7 @@ inline constexpr std::size_t read_window = 32 * record_payload;
 /// Maximum number of bytes that are copied directly in one step.
 inline constexpr std::size_t copy_step_bytes = std::size_t{1} << 20U;
 
-/// A packet to be sent: a header, and buffers with the payload.
+/// A packet to be sent: a header, and buffers that contain the payload.
 struct Outgoing {
     Outgoing() noexcept {} // NOLINT: segments is not initialised, to save time
 
@@ -59,12 +59,13 @@ struct Outgoing {
 struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
-    /// Whether a read response has permitted the peer to copy data directly from memory of this
-    /// process, and the peer may not have done this yet.
+    /// Whether the peer may still copy data from memory of this process, because a read response
+    /// has contained the address of the data.
     bool may_fetch_responses = false;
 };
 
-/// Sets Engine::Implementation::draining while the object exists.
+/// While an object of this class exists, drain() does nothing. This prevents a packet within this
+/// process from being processed while another one is being processed.
 class DrainScope {
   public:
     explicit DrainScope(bool& draining) noexcept : draining_(draining) { draining = true; }
@@ -94,7 +95,8 @@ struct Engine::Implementation : fabric::Handler {
                       std::span<const std::span<const std::byte>> parts) noexcept;
     void delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet, std::uint64_t due,
                std::uint32_t source = 0);
-    /// For a delayed packet: returns whether the memory to which its segments refer is still valid.
+    /// For a delayed packet: returns whether the memory at the addresses in the packet is still
+    /// valid.
     [[nodiscard]] static bool still_holds(std::span<const std::byte> record);
     /// Describes memory of this process as segments, so that the receiver can copy data directly
     /// from it. Returns the number of segments. Returns 0 if the receiver cannot access the memory.
@@ -113,15 +115,16 @@ struct Engine::Implementation : fabric::Handler {
     void on_room(fabric::Connection& to) override;
     void on_closed(fabric::Connection& connection) override;
     void on_shared(fabric::Connection& to, std::uint32_t share, int error) override;
-    /// Processes packets that this process has sent to itself.
+    /// Processes the packets that this process has sent to its own queue pairs. Does nothing in a
+    /// nested call.
     void drain() {
         if (local_first != local_end && !draining) {
             drain_local();
         }
     }
     void drain_local();
-    /// Returns false if the direct copy of the packet's data is incomplete. The caller must pass
-    /// the packet again.
+    /// Processes a packet. Returns false if the packet contains addresses of its data and the data
+    /// is not copied completely yet; the caller must then call the function again for this packet.
     [[nodiscard]] bool receive(fabric::Connection* from, fabric::Lane lane,
                                std::span<const std::byte> record);
 
@@ -131,14 +134,15 @@ struct Engine::Implementation : fabric::Handler {
 
     // responder.cpp: processes a request packet.
 
-    /// Returns false if the direct copy of the packet's data is incomplete.
+    /// Returns false if the data of the packet must still be copied; see receive().
     [[nodiscard]] bool handle_request(Qp& qp, fabric::Connection* from, const Packet& packet);
 
     // requester_ack.cpp: processes a response packet.
 
-    /// Returns false if the direct copy of the packet's data is incomplete.
+    /// Returns false if the data of the packet must still be copied; see receive().
     [[nodiscard]] bool handle_response(Qp& qp, fabric::Connection* from, const Packet& packet);
-    /// Processes a NAK. Returns true if the queue pair cannot send requests now.
+    /// Processes a NAK. Returns true if the queue pair cannot send requests now, for example
+    /// because of an RNR delay.
     [[nodiscard]] bool handle_nak(Qp& qp, const PacketHeader& header);
 
     // requester.cpp: sending of requests
@@ -150,19 +154,19 @@ struct Engine::Implementation : fabric::Handler {
     /// Makes the agent thread call run_all() soon, because memory was exhausted in run() or during
     /// the processing of packets.
     void run_later() noexcept;
-    /// Prepares the retransmission of all requests in flight. run() then sends them.
+    /// Prepares the retransmission of all requests in flight. The next run() sends them.
     void resend(Qp& qp);
     /// Like resend(), for a NAK that requests a retransmission. retry_cnt limits these
     /// retransmissions and those after a timeout. Returns false if the limit is reached; the oldest
     /// request has then failed with IBV_WC_RETRY_EXC_ERR.
     [[nodiscard]] bool retry(Qp& qp);
     /// Like resend(), after the receiver could not copy data from memory of the sender. The
-    /// retransmitted requests contain their data.
+    /// retransmitted packets contain the data.
     /// @param withdrawn  whether the copy failed because the memory was withdrawn, for example by
-    ///     deregistration; if not, some later requests contain their data, too
+    ///     deregistration. If not, the packets of some later requests contain the data, too
     void resend_as_records(Qp& qp, bool withdrawn);
-    /// Removes a closed connection from the queue pair, and resets the values of Connection::sent()
-    /// that the queue pair has stored for this connection.
+    /// Removes a closed connection from the queue pair. Resets the numbers of sent packets that the
+    /// queue pair has stored for this connection.
     static void disconnect(Qp& qp) noexcept;
     /// Returns whether the request with this packet sequence number is in flight.
     [[nodiscard]] static bool awaits(Qp& qp, std::uint32_t psn);
@@ -176,19 +180,20 @@ struct Engine::Implementation : fabric::Handler {
     /// Sends the next request of the queue pair. Returns false and changes nothing if the fast path
     /// cannot be used; OutboundRequest must then send the request.
     [[nodiscard]] bool send_short(Qp& qp);
-    /// Delivers a request to a queue pair of this process.
+    /// Delivers a small request to a queue pair of this process without a ring.
     void deliver_short(Qp& qp, std::uint64_t position, ShortHeader& header,
                        std::span<const std::byte> data);
     /// Completes all requests up to and including the one at @p position, which the responder has
     /// executed. Must not be called while a read or an atomic is in flight.
     static void acknowledged(Qp& qp, std::uint64_t position);
     void send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn);
-    /// Executes an RDMA write by writing directly to memory that the other process has granted.
-    /// Returns false if this is not possible; a packet must then be sent.
+    /// Executes an RDMA write by copying the data into memory of the other process, which has
+    /// permitted this with grant_writes(). Returns false if this is not possible; the request must
+    /// then be sent as a packet.
     [[nodiscard]] bool write_directly(Qp& qp, SendRequest& request,
                                       std::span<const std::byte> data);
-    /// Permits the other process to write directly to the memory region of a request. Called after
-    /// an RDMA write to this region was executed.
+    /// Called after an RDMA write from another process was executed. Permits that process to
+    /// execute further writes to the same memory region directly, without a packet.
     void grant_writes(const Qp& qp, fabric::Connection& to, const ShortHeader& header);
     /// Executes a received request. Returns false and changes nothing if the fast path cannot be
     /// used; InboundRequest must then execute the request.
@@ -259,8 +264,8 @@ struct Engine::Implementation : fabric::Handler {
     /// should wait for room, and sets a timer. Returns false if the datagram should be dropped,
     /// because the other process has consumed no packets since an earlier wait.
     [[nodiscard]] bool worth_waiting(Qp& qp);
-    /// Returns the time at which the first timer expires, by CLOCK_MONOTONIC in nanoseconds. 0:
-    /// there is none.
+    /// Returns the time at which the next timer expires, by CLOCK_MONOTONIC in nanoseconds. 0: no
+    /// timer is set.
     [[nodiscard]] std::uint64_t next_deadline() const noexcept;
 
     // agent.cpp: the agent thread
@@ -278,8 +283,8 @@ struct Engine::Implementation : fabric::Handler {
     bool stopping = false;
     /// Set by run_later().
     bool runs_all = false;
-    /// State of the agent thread: running, sleeping for a short time because the program polls, or
-    /// sleeping until an event.
+    /// State of the agent thread: running (awake), sleeping for a short time because the program
+    /// polls (napping), or sleeping until an event (asleep).
     enum class Agent : std::uint8_t { awake, napping, asleep };
     Agent agent_state = Agent::awake;
     std::uint64_t agent_wakes_at = 0; // CLOCK_MONOTONIC in nanoseconds; 0: no deadline
@@ -293,7 +298,7 @@ struct Engine::Implementation : fabric::Handler {
     std::vector<Qp*> ack_pending;
     unsigned waiting_for_receivers = 0;
 
-    /// A packet from this process to this process. The buffers are reused.
+    /// A packet from one queue pair of this process to another one. The buffers are reused.
     struct Local {
         fabric::Lane lane = fabric::Lane::requests;
         std::vector<std::byte> record;
@@ -303,21 +308,23 @@ struct Engine::Implementation : fabric::Handler {
     std::size_t local_end = 0; // index after the last packet; local_first is that of the first
     bool draining = false;
 
-    // copying.cpp: direct copies in steps, so that other threads can call verbs between them.
+    // copying.cpp: copies from memory of the sender, in steps, so that other threads can call verbs
+    // between the steps.
 
     enum class Copy : std::uint8_t { complete, incomplete, withdrawn, failed };
-    /// Copies the next bytes of a packet that offers memory for a direct copy.
-    /// @param done  the number of bytes that were copied before; it is increased
+    /// Copies the next part of the data of a packet from memory of the sender.
+    /// @param done  the number of bytes that were copied before; the function increases it
     [[nodiscard]] Copy copy_step(const EntryList& to, fabric::Connection* from, fabric::Lane lane,
                                  const Packet& packet, std::uint64_t& done);
-    /// Returns whether the memory of this process that a packet to this process offers for a direct
-    /// copy still belongs to a request in flight, or to a region that may be read.
+    /// For a packet within this process: returns whether its data may still be copied from memory
+    /// of the sender. The memory must belong to a request in flight, or to a region that may be
+    /// read.
     [[nodiscard]] static bool is_still_offered(const Packet& packet);
-    /// Queues a packet whose direct copy is incomplete, or a packet that must wait for such a
+    /// Queues a packet whose data must still be copied, or a packet that must wait for such a
     /// packet.
     void set_aside(fabric::Connection* from, fabric::Lane lane, std::span<const std::byte> record);
-    /// Receives a packet from this process. Queues it with set_aside() if its direct copy is
-    /// incomplete, or if an earlier packet to the same queue pair is queued.
+    /// Receives a packet within this process. Queues it with set_aside() if its data must still be
+    /// copied, or if an earlier packet to the same queue pair is queued.
     void deliver_local(fabric::Lane lane, std::span<const std::byte> record);
     /// Returns whether a packet within this process must wait for a packet that set_aside() has
     /// queued.
@@ -337,9 +344,9 @@ struct Engine::Implementation : fabric::Handler {
         std::uint32_t destination;
     };
     std::deque<SetAside> set_asides;
-    /// Whether a direct copy was incomplete after the last work().
+    /// Whether the data of a packet was not completely copied at the end of the last work().
     bool copying = false;
-    /// Number of bytes that may be copied directly before the lock is released.
+    /// Number of bytes that may be copied from memory of senders before Process::lock is released.
     std::uint64_t copy_budget = 0;
 
     struct Delayed {
@@ -351,8 +358,8 @@ struct Engine::Implementation : fabric::Handler {
     };
     std::vector<Delayed> delayed;
 
-    /// A delayed RDMA write. Its memory stays valid, because delayed writes are executed before a
-    /// region is deregistered.
+    /// An RDMA write that SOFTVERBS_DISORDER delays. Its memory stays valid, because delayed writes
+    /// are executed before a region is deregistered.
     struct HeldWrite {
         std::uint64_t due;
         std::uint32_t qp_number;
@@ -372,8 +379,8 @@ struct Engine::Implementation : fabric::Handler {
 
     std::unordered_map<fabric::Connection*, Peer> peers;
     fabric::Connection* last_peer = nullptr;
-    /// The connections to processes that may write directly to memory of this process, or whose
-    /// last direct write is still in progress.
+    /// Connections to processes that may execute RDMA writes by writing to memory of this process,
+    /// or whose last such write is still in progress.
     std::vector<fabric::Connection*> granted;
 
     /// Prints a line if no process owns this queue pair number, and no process has owned its slot

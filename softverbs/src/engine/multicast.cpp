@@ -36,7 +36,7 @@ std::vector<unsigned> other_processes(const fabric::Node& node) {
 } // namespace
 
 bool OutboundRequest::multicast(const EntryList& entries) {
-    // If a process has ended, or its connection is full, it does not receive the datagram.
+    // The datagram is lost for a process that has ended or whose connection is full.
     to_ = nullptr;
     if (!send_fragment(entries, request_.length, true)) {
         return false;

@@ -45,7 +45,8 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     if (record.size() < sizeof(PacketHeader)) {
         return false;
     }
-    // Copy the header, because the sender could change it in shared memory after the check.
+    // Copy the header before checking it, because the sender could change the header in shared
+    // memory after the check.
     std::memcpy(&packet.header, record.data(), sizeof(PacketHeader));
     const PacketHeader& header = packet.header;
     if (header.magic != packet_magic || header.kind > PacketHeader::Kind::atomic_result ||

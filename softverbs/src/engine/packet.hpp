@@ -12,10 +12,10 @@
 
 namespace softverbs {
 
-/// The header of a packet between two queue pairs. The payload is data, or segments: addresses of
-/// data in memory of the sender, from which the receiver copies. Packets between processes are
-/// records of the fabric (fabric/node.hpp). The receiver does not trust them: parse_packet() checks
-/// the format, and the engine checks everything else.
+/// The header of a packet between two queue pairs. The header is followed by data, or by segments:
+/// addresses in memory of the sender, from which the receiver copies the data. Processes exchange
+/// packets as records of the fabric (fabric/node.hpp). The receiver does not trust a packet:
+/// parse_packet() checks the format, and the engine checks everything else.
 struct PacketHeader {
     enum class Kind : std::uint8_t {
         // Requests
@@ -64,7 +64,7 @@ struct PacketHeader {
     std::uint64_t length;
     /// Offset of the data of this packet in the message in bytes.
     std::uint64_t offset;
-    /// Operand of an atomic. For a datagram with a GRH: a GlobalRoute.
+    /// For an atomic: an operand. For a datagram with a GRH: a GlobalRoute.
     std::uint64_t compare_add;
     std::uint64_t swap;
     /// Number of data bytes or, with the flag to_fetch, number of segments.
@@ -102,10 +102,10 @@ struct GlobalRoute {
 }
 
 /// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or
-/// write in one packet. The rest of the packet is data. Members of PacketHeader that do not exist
-/// here are 0.
+/// write in one packet. The header is followed by the data. Members of PacketHeader that do not
+/// exist here have the value 0.
 struct ShortHeader {
-    /// The bit form and the ibv_qp_type.
+    /// The bit ShortHeader::form, and the ibv_qp_type of the queue pair in the other bits.
     std::uint8_t form_and_service;
     PacketHeader::Kind kind;
     std::uint8_t flags;
@@ -118,8 +118,8 @@ struct ShortHeader {
     /// Only for writes. The headers of other packets end before this member.
     std::uint64_t remote_address;
 
-    /// This bit of the first byte marks a short header. In other packets, the first byte belongs to
-    /// packet_magic, in which the bit is 0.
+    /// If this bit is set in the first byte of a packet, the packet has a short header. Other
+    /// packets begin with packet_magic, in which the bit is 0.
     static constexpr std::uint8_t form = 0x80;
     /// The flags that are permitted in a short header.
     static constexpr std::uint8_t known_flags = PacketHeader::has_immediate |

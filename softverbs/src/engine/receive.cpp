@@ -30,7 +30,8 @@ bool port_is_up(Qp& qp) {
 
 bool Engine::Implementation::on_request(fabric::Connection& from,
                                         std::span<const std::byte> record) {
-    // Do not accept a request if there is no room for the response.
+    // A request may need a response. Do not accept the request if the connection has no room for a
+    // response.
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
@@ -49,8 +50,8 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     waiting.reserve(stalled.size()); // so that push_back() below does not throw
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
-        // An earlier iteration of this loop may have completed the requests of this queue pair with
-        // an error. The queue pair is then no longer stalled.
+        // In an earlier iteration of this loop, run() may have failed the requests of this queue
+        // pair. The queue pair then no longer waits for room.
         if (!qp->requester.stalled) {
             continue;
         }
@@ -100,8 +101,8 @@ void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t sha
 void Engine::Implementation::drain_local() {
     const DrainScope scope(draining);
     while (local_first != local_end) {
-        // receive() may add packets to the list, so move this packet out during the call. Move it
-        // back afterwards, so that its buffer is reused.
+        // Move the packet out of the list, because receive() may add packets to the list. Move the
+        // packet back after the call, so that its buffer is reused.
         const std::size_t index = local_first++;
         Local current = std::move(local[index]);
         if (current.lane != fabric::Lane::responses ||

@@ -13,8 +13,8 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // If each request uses one PSN, the difference of the PSNs is the distance in the queue.
-        // The guess is wrong if a request uses several PSNs, or none because it is local.
+        // If each request uses one PSN, the position follows from the difference of the PSNs. The
+        // guess is wrong if a request uses several PSNs, or none because it is executed locally.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&
@@ -131,8 +131,8 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // These members contain packet numbers of the closed connection, which are not valid for a new
-    // one.
+    // These members are compared with counters of the closed connection. They are not valid for a
+    // new connection.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;
@@ -171,8 +171,8 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
         requester.records_until = std::max(requester.records_until, requester.resent_until);
         return;
     }
-    // A copy from memory of the sender has failed. The next 2^n requests contain their data, where
-    // n is the number of failed copies since the last successful one.
+    // The responder could not copy the data from memory of the requester. Send the data of the next
+    // 2^n requests in packets. n is the number of failed copies since the last successful one.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);

@@ -39,8 +39,9 @@ void finish(Qp& qp, SendRequest& request) noexcept;
 /// Completes the requests in the state done at the start of the send queue, in order.
 void retire(Qp& qp);
 
-/// Unsignaled requests usually do not request an ACK, because the ACK of a later request includes
-/// them. Every 16th request requests one. If there is no later request, the timer requests an ACK.
+/// Most unsignaled requests request no ACK, because the ACK of a later request also acknowledges
+/// them. Every request at a multiple of this interval requests one. If there is no later request,
+/// the requester requests an ACK when its timer expires.
 inline constexpr std::uint64_t ack_request_interval = 16;
 /// Returns whether the request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,
@@ -79,11 +80,11 @@ class OutboundRequest {
     /// memory was revoked.
     [[nodiscard]] bool multicast(const EntryList& entries);
     Step connected();
-    /// Returns whether the request must wait for earlier reads and atomics, because of a fence or
-    /// max_rd_atomic.
+    /// Returns whether the request must wait until earlier reads and atomics complete, because of a
+    /// fence or because max_rd_atomic is reached.
     [[nodiscard]] bool has_to_wait() const;
-    /// Completes the request with an error when all earlier requests have completed. Otherwise, the
-    /// request waits.
+    /// Completes the request with an error if all earlier requests have completed. Otherwise, makes
+    /// the request wait for them.
     Step fail_in_turn(ibv_wc_status status);
     /// Checks the length of the request, and whether the attributes of the queue pair permit it.
     [[nodiscard]] ibv_wc_status check_request() const;

@@ -18,8 +18,9 @@ namespace {
 using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
-/// Changes the state of all requests before @p position to done: a response also acknowledges all
-/// earlier requests. Stops and returns false at a read or atomic whose own response is missing.
+/// Changes the state of all requests before @p position to done, because a response also
+/// acknowledges the earlier requests. Stops and returns false at a read or atomic, which needs a
+/// response of its own.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -80,13 +81,12 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
             request.offset = request.length;
             return ScatterResult::stored;
         }
-        // parse_packet() has checked the length. If there are fewer bytes than requested, the next
-        // response is ignored, and the timer sends the request again.
+        // Ignore a response without data, which is invalid. The timer then retransmits the request.
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }
-        // put() fails if the memory was revoked. The next response to this request then gets the
-        // result denied.
+        // put() fails if the local memory was revoked. The next response to this request then
+        // returns ScatterResult::denied.
         if (!entries.put(request.offset, packet.bytes)) {
             return ScatterResult::ignored;
         }
@@ -96,7 +96,8 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
     if (header.payload != 1 || packet.segments.front().length != request.length) {
         return ScatterResult::ignored;
     }
-    // For a direct copy, offset is the number of bytes that the earlier steps have copied.
+    // For a copy from memory of the responder, offset is the number of bytes that earlier steps
+    // have copied.
     switch (engine.copy_step(entries, from, fabric::Lane::responses, packet, request.offset)) {
         case Engine::Implementation::Copy::complete:
             qp.requester.failed_fetches = 0;
@@ -185,8 +186,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     SendRequest& request = qp.sends[position];
     if (qp.type() == IBV_QPT_UC) {
-        // The responder has copied the data of this UC request from memory of the requester, or
-        // cannot do it.
+        // This UC request contained the address of its data, so the responder reports whether it
+        // has copied the data. Complete the request in both cases.
         if (header.kind == Kind::ack || header.kind == Kind::nak) {
             finish(qp, request);
             retire(qp);
@@ -225,7 +226,7 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                 break; // a response has arrived since
             }
             if (!all_before && header.nak_code != NakCode::sequence_error) {
-                // The response of an earlier read or atomic is lost (an implied NAK).
+                // A response to an earlier read or atomic was lost (an implied NAK).
                 if (!retry(qp)) {
                     return true;
                 }
@@ -242,8 +243,9 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         return false;
     }
     if (scattered == ScatterResult::denied) {
-        // If responses to earlier requests are missing, the request does not fail now. It is
-        // retransmitted with the earlier requests, and the next response to it is denied again.
+        // Fail the request only if all responses to earlier requests have arrived. Otherwise, all
+        // these requests are retransmitted, and the next response to this request returns the same
+        // result.
         if (all_before) {
             retire(qp);
             fail_oldest(qp, IBV_WC_LOC_PROT_ERR);

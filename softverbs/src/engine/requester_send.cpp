@@ -34,7 +34,8 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 } // namespace
 
 Step OutboundRequest::operator()() {
-    // A NIC reads memory after earlier RDMA writes to it. Therefore execute delayed writes first.
+    // First execute the RDMA writes that SOFTVERBS_DISORDER has delayed, because a NIC reads memory
+    // after earlier RDMA writes to it.
     engine_.release_writes();
     if (is_local(request_.opcode)) {
         return local();
@@ -48,7 +49,8 @@ std::uint64_t OutboundRequest::data_length() const {
 
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
-        // Earlier requests may be waiting without an ACK request. Retransmit them with one.
+        // Earlier requests may not have requested an ACK. Retransmit them with an ACK request, so
+        // that they complete.
         if (qp_.is_reliable() && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);
@@ -186,8 +188,8 @@ Step OutboundRequest::datagram() {
     if (address.is_global != 0 && address.grh.sgid_index >= port.gids.size()) {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
-    // If the destination does not exist or its connection is full, the datagram is lost without an
-    // error.
+    // If the destination does not exist or its connection is full, the datagram is lost. This is
+    // not an error.
     requester_.connection = nullptr;
     if (request_.remote_qpn == multicast_qp_number) {
         if (address.is_global != 0 && is_multicast(address.grh.dgid) &&
@@ -218,8 +220,8 @@ bool OutboundRequest::has_to_wait() const {
     if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
         return true;
     }
-    // Earlier reads may still have to copy data from memory of the responder. A request that could
-    // change this memory must wait.
+    // Let a request wait if it could change memory of the responder from which the data of an
+    // earlier read must still be copied.
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
@@ -250,7 +252,8 @@ Step OutboundRequest::connected() {
                            port->attributes.state == IBV_PORT_ACTIVE &&
                            engine_.reach(qp_.attributes.dest_qp_num, requester_.route, connection);
     if (!reachable) {
-        // The packet is lost, because no process can receive it.
+        // The port is not active, or no process has the destination queue pair. The packet is lost,
+        // and its data counts as sent.
         request_.offset = data_length();
         return after(fabric::Sent::closed);
     }
@@ -303,8 +306,8 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     }
     fill_header(packet);
     packet.set_segments(segments);
-    // The responder copies the data from memory of this process. The request must not complete
-    // before that, so it needs an ACK.
+    // The packet contains the address of the data. Request an ACK, because the request must not
+    // complete before the responder has copied the data.
     if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_, request_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
@@ -349,11 +352,12 @@ Step OutboundRequest::send_read() {
     const bool can_fetch = to_ == nullptr || !to_->between_hosts();
     const bool fetches =
         can_fetch && request_.length > small_message && position_ >= requester_.records_until;
-    // Responses to an earlier transmission of the request may have arrived.
+    // Do not request data again that responses to an earlier transmission have returned.
     request_.requested = std::max(request_.requested, request_.offset);
     do {
         if (request_.requested - request_.offset >= read_window) {
-            // The rest is requested when data has arrived. Later requests wait until then.
+            // The rest of the data is requested when data has arrived. Until then, later requests
+            // wait.
             request_.record = to_ == nullptr ? 0 : to_->sent();
             return Step::wait;
         }

@@ -36,11 +36,11 @@ bool InboundRequest::operator()() {
 bool InboundRequest::in_sequence() {
     const std::uint32_t ahead = (header_.psn - responder_.expected_psn) & psn_mask;
     if (!reliable()) {
-        // On UC, the first packet of a message sets the expected sequence number. The rest of a
-        // message with a lost packet is dropped.
+        // On UC, the first packet of a message sets the expected packet sequence number. If a
+        // packet is lost, the rest of its message is dropped.
         if (header_.offset == 0) {
-            // Ignore a duplicate with segments. After the first copy, its sender may have changed
-            // the memory.
+            // Ignore a duplicate that contains addresses of its data. The data was copied for the
+            // first packet, and the sender may have changed it since.
             const bool twice = ahead == psn_mask && (header_.flags & PacketHeader::to_fetch) != 0;
             responder_.expected_psn = twice ? responder_.expected_psn : header_.psn;
             responder_.in_message = false;
@@ -158,7 +158,8 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // A UC requester expects a response only if the request contains segments.
+    // A request of a UC requester has the flag ack_request only if it contains the address of its
+    // data.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;
@@ -227,7 +228,8 @@ bool InboundRequest::store(const EntryList& entries) {
         }
         return true;
     }
-    // Datagrams are always sent in packets.
+    // The data of this packet is in memory of the sender. If an earlier call has not begun to copy
+    // it, start at offset 0.
     if (responder_.copied_from != from_ || responder_.copied_psn != header_.psn) {
         responder_.copied = 0;
         responder_.copied_from = from_;

@@ -37,9 +37,8 @@ class InboundRequest {
 
     [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
     void datagram();
-    /// Checks the packet sequence number. Returns true if the packet is the expected one.
-    /// Otherwise, handles a duplicate, or sends a NAK because a packet is missing, and returns
-    /// false.
+    /// Checks the packet sequence number. Returns true if it is the expected one. Otherwise returns
+    /// false, after handling a duplicate packet or sending a NAK for a missing packet.
     bool in_sequence();
     void duplicate();
     void duplicate_atomic();

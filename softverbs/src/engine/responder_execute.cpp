@@ -183,9 +183,10 @@ void InboundRequest::end_send(const Scatter* data) {
 void InboundRequest::write() {
     Window window{};
     const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-    // The first packet of a write contains the rkey, and the last packet of a write with immediate
-    // data needs a receive request. If both are the same packet, take the receive request first. If
-    // the rkey is invalid, this request completes with IBV_WC_LOC_ACCESS_ERR.
+    // A write with immediate data needs a receive request for its last packet, and its rkey is
+    // checked at its first packet. If the write has only one packet, take the receive request
+    // before the check. If the rkey is invalid, this receive request completes with
+    // IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
     if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
         (with_immediate && single_packet && !have_receive()) ||
@@ -311,8 +312,9 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     const bool adds = header_.kind == Kind::fetch_add;
     std::uint64_t before = header_.compare_add;
     if (is_unmapped(window)) {
-        // This operation is atomic only with respect to devices of this process, which use the same
-        // lock.
+        // No other thread of this process can execute an atomic operation meanwhile, because it
+        // needs Process::lock. The operation is not atomic with respect to other processes and the
+        // CPU.
         if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
             return std::nullopt;
         }
@@ -354,7 +356,8 @@ void InboundRequest::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            // This fails only if the memory was revoked. Then store() fails, too.
+            // Ignore the result: put() fails only if the memory was revoked. Then store() below
+            // fails, too.
             static_cast<void>(entries.put(0, make_grh(header_)));
         }
         if (!store(entries)) {

@@ -9,9 +9,10 @@
 #include "objects/process.hpp"
 #include "objects/scatter_to_cqe.hpp"
 
-// The fast path of the responder for requests with a short header. It executes a request if it is
-// the next one in sequence, if its memory is accessible to the CPU, and if a receive request that
-// it needs is posted. Otherwise it changes nothing, and InboundRequest executes the request.
+// The fast path of the responder for requests with a short header. It executes a request if the
+// packet sequence number is the expected one, if the CPU can access the memory, and if a receive
+// request is posted where one is needed. Otherwise it changes nothing, and InboundRequest executes
+// the request.
 
 namespace softverbs {
 
@@ -33,8 +34,8 @@ using Kind = PacketHeader::Kind;
     return qp;
 }
 
-/// Returns the destination queue pair, if the request is the next one in its sequence. Otherwise,
-/// returns null.
+/// Returns the destination queue pair if it expects the packet sequence number of this request.
+/// Otherwise, returns null.
 Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     Qp* const qp = find_connected(header, sender);
     if (qp == nullptr || (header.psn & ~psn_mask) != 0 ||
@@ -116,7 +117,7 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
     requester.rnr_retries_left = qp.attributes.rnr_retry;
     std::uint64_t next = qp.sends.first();
     if (!qp.signal_all) {
-        // Complete unsignaled requests as retire() does.
+        // Complete unsignaled requests in this loop, which is faster than retire().
         for (; next <= position; ++next) {
             const SendRequest& request = qp.sends[next];
             if (next >= requester.next || request.state < SendRequest::State::sent ||
@@ -212,9 +213,9 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
-    // Do not permit direct writes to memory windows, which are often bound and invalidated, and to
-    // on-demand regions, which are not pinned. Planned faults and SOFTVERBS_DISORDER apply to
-    // packets, so permit no direct writes while they are in use.
+    // Permit no direct writes to memory windows, because they are often bound and invalidated.
+    // Permit none to on-demand regions, because their pages are not pinned. Permit none while
+    // planned faults or SOFTVERBS_DISORDER are in use, because they affect only packets.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;

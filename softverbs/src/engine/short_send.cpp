@@ -20,7 +20,8 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Maximum length in bytes of a packet to a queue pair of this process. It is built on the stack.
+/// Maximum length in bytes of a packet to a queue pair of this process. The packet is built on the
+/// stack.
 constexpr std::size_t longest_local = 512;
 
 /// Sets the kind and the flags of the header. Returns false if the opcode needs another header.
@@ -54,7 +55,8 @@ bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     return true;
 }
 
-/// Finds the data of a request. Returns false if it is not one range that the CPU can read.
+/// Finds the data of a request. Returns false if the data is not one range of memory that the CPU
+/// can read.
 bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {
     if (request.length == 0) {
         data = nullptr;
@@ -166,8 +168,8 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
             }
         }
     }
-    // If the receive completion queue has overrun, the queue pair may be in the error state and its
-    // requests may be flushed.
+    // If the receive completion queue has overrun, this queue pair may have entered the error
+    // state. Then its requests were already flushed.
     if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
         acknowledged(qp, position);
     }
@@ -176,8 +178,9 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
                                             std::span<const std::byte> data) {
     Requester& requester = qp.requester;
-    // A direct write must not overtake requests. Therefore all earlier requests of this queue pair
-    // must have completed. write_granted() checks that the other process has consumed all packets.
+    // A direct write must not overtake requests that were sent before. Therefore all earlier
+    // requests of this queue pair must have completed. write_granted() checks that the other
+    // process has consumed all packets of the connection.
     if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,

@@ -58,9 +58,9 @@ bool InboundRequest::have_tagged_receive() {
     const std::uint64_t tag = be64toh(headers.message.tag);
     if (headers.tagged() && has_match(list, tag) &&
         (!rendezvous || header_.length <= max_rendezvous_header)) {
-        // A rendezvous needs slots of the send queue. Another thread may be writing a batch to
-        // these slots. If so, its lock cannot be taken, and the message is rejected with an RNR
-        // NAK.
+        // A rendezvous posts requests to the send queue. Another thread may be in a batch of
+        // ibv_wr_*() calls, which holds batch_lock. If the lock is not free, reject the message
+        // with an RNR NAK.
         std::unique_lock<std::mutex> batch;
         if (rendezvous) {
             batch = qp_.extended ? std::unique_lock(qp_.batch_lock, std::try_to_lock)
@@ -100,8 +100,8 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
 }
 
 void InboundRequest::tagged_send() {
-    // The message contains the tag, which selects the buffer. Therefore the sender must send the
-    // message in packets instead of segments.
+    // The tag is in the message and selects the buffer. Therefore the message must not contain the
+    // address of the data. The NAK makes the sender send the data in packets.
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
         send_nak(NakCode::resend_as_records);
         return;

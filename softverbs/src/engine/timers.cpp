@@ -15,8 +15,8 @@ namespace {
 /// A responder copies long messages from memory of the requester. A UC requester waits at most this
 /// long for the copy. Then the message is lost.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
-/// Timeout 0 means that the requester waits without limit. It checks in this interval whether the
-/// process of the responder still exists.
+/// With the timeout attribute 0, the requester waits without limit. In this interval, it checks
+/// whether the process of the responder still exists.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
 /// Time for which a datagram waits for room while the other process consumes no packets.
@@ -128,14 +128,14 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    // There is no request, or the oldest request was not sent since the last retransmission.
-    // Therefore no response is missing.
+    // No response is missing: there is no request, or the oldest request was not sent since the
+    // last retransmission.
     if (qp.sends.empty() ||
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // If packets reach the other host, but the process there has not consumed the request, it is
-    // stopped or busy. Then it cannot have responded.
+    // A process that is stopped or busy has not consumed the request, and cannot have responded.
+    // This is not a timeout, as long as packets reach its host.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
@@ -165,8 +165,8 @@ void Engine::Implementation::expired(Qp& qp) {
     --requester.retries_left;
     ++process().counters.retried;
     if (requester.stalled) {
-        // The connection is full, because the other host does not respond. It already contains
-        // these requests, so do not add them again.
+        // The connection already contains these requests. It is full because the other host does
+        // not respond. Do not add the requests again.
         start_timer(qp);
         return;
     }
@@ -215,8 +215,8 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
             continue;
         }
         const std::span<const std::byte> whole(late.record);
-        // If a connection is full, later packets to it must wait, too. Otherwise SOFTVERBS_DISORDER
-        // would reorder packets of a queue pair.
+        // If a delayed packet does not fit into its connection, all later packets to the same
+        // connection must wait, too. Otherwise packets of one queue pair would be reordered.
         const bool waits = late.source != 0 && std::ranges::any_of(again, [&](const Delayed& one) {
                                return one.to == late.to && one.lane == late.lane;
                            });

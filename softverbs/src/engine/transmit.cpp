@@ -43,7 +43,8 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
 }
 
 void Engine::Implementation::report_missing_process(std::uint32_t number) {
-    // If the slot had a process before, that process has ended. This is not an error of the user.
+    // Print nothing if a process has owned the slot before: that process has ended, which is not an
+    // error of the user.
     if (missing_process_reported || slots_seen.contains(slot_of(number))) {
         return;
     }
@@ -125,8 +126,8 @@ void Engine::Implementation::append_local(
 
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
                                    std::uint64_t due, std::uint32_t source) {
-    // If memory is exhausted in this function, the exception leaves before the packet is queued.
-    // The request is then sent again by run_later().
+    // If an allocation fails here, the exception is thrown before the packet is queued. run_later()
+    // then sends the request again.
     Delayed late{due, to, lane, {}, source};
     std::vector<std::byte>& record = late.record;
     const auto add = [&record](std::span<const std::byte> bytes) {
@@ -188,8 +189,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
         if (to == nullptr) {
             continue;
         }
-        // If possible, let the other process map the memory, so that it needs no system call to
-        // copy.
+        // If possible, share the memory with the other process. That process maps it, and then
+        // needs no system call for the copy.
         Shareable memory{};
         if (shareable(window, memory)) {
             const auto [share, is_new] =
@@ -197,7 +198,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             if (is_new) {
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
-                    // Too many messages are queued. Try again with the next packet.
+                    // The memory could not be shared now, because too many messages are queued. Try
+                    // again with the next packet.
                     peers[to].shares.erase(share);
                     return 0;
                 }

@@ -13,11 +13,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of connections that one call of accept() accepts. The epoll reports the remaining
-/// ones again.
+/// Maximum number of connections that one call of accept() accepts. If more connections are
+/// pending, the epoll reports the listener again.
 constexpr unsigned most_accepted = 64;
-/// Maximum number of clients that have sent no message yet. If another client connects, the oldest
-/// one is closed.
+/// Maximum number of clients that have connected and not sent their first message yet. If another
+/// client connects, the oldest such connection is closed.
 constexpr std::size_t most_clients = 64;
 
 } // namespace
@@ -80,7 +80,8 @@ bool Acceptor::receive_hello(Client& client, const OnHello& on_hello) {
             try {
                 on_hello(client.socket, client.pid, received);
             } catch (const std::bad_alloc&) {
-                // The socket is closed on return, so the client detects the failure.
+                // There is no memory for the connection. The socket is closed on return, so the
+                // client detects the failure.
             }
             return true;
         case Arrival::closed:

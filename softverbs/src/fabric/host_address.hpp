@@ -21,7 +21,7 @@ struct HostAddress {
     explicit operator bool() const noexcept { return *this != HostAddress{}; }
 };
 
-/// The two addresses of a TCP connection between hosts. Both are zeros for a connection within this
+/// The addresses of the two hosts of a TCP connection. Both are zeros for a connection within this
 /// host.
 struct Route {
     HostAddress local;

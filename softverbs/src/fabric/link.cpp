@@ -58,8 +58,8 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       doorbell_(std::move(doorbell)),
       mailbox_(std::move(socket), context.epoll, tag) {
     if (context_.armed) {
-        // Another thread already sleeps in wait(). The other process may have sent records before
-        // the call of arm() below, and did not ring the doorbell for them. Therefore check for
+        // This object is created while another thread sleeps in Node::wait(). The other process may
+        // have sent records before arm() below, without ringing the doorbell. Therefore check for
         // records.
         arm();
         if (pending()) {
@@ -105,7 +105,8 @@ void Link::published(Lane lane) noexcept {
 }
 
 bool Link::has_room(Lane lane, std::size_t length) noexcept {
-    // Returns true for a closed connection. Otherwise the caller would wait forever for room.
+    // Return true for a closed connection, because it never has room: the caller would wait
+    // forever.
     return state_ != State::open || room(lane, length) || state_ != State::open;
 }
 
@@ -116,8 +117,8 @@ bool Link::room(Lane lane, std::size_t length) noexcept {
         wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
         starved_[at] = true;
         if (context_.armed) {
-            // Another thread already sleeps in wait(), and arm() did not set the flag of this lane,
-            // because the lane was not full. Set the flag, and check again for room.
+            // Another thread sleeps in Node::wait(). The lane was not full when arm() was called,
+            // so arm() did not set the flag of the lane. Set the flag, and check again for room.
             outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
             found = out_[at].room(length);
         }
@@ -134,14 +135,14 @@ std::uint64_t Link::taken() const noexcept {
 
 void Link::withdraw(Lane lane) noexcept {
     outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
-    // The incremented number must be visible to the other process before this process changes the
-    // memory of the segments.
+    // This barrier makes the other process see the new number of withdrawals before this process
+    // changes the memory that it has offered.
     fence();
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The caller has read memory that the other process had offered. Load the number of withdrawals
-    // after these reads: if it is still the number in the offer, the memory was valid.
+    // The caller has copied memory of the other process. Load the number of withdrawals only after
+    // the copy. If the number is the same as in the record, the copied memory was valid.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }
@@ -202,8 +203,8 @@ unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
             break;
         }
         ++done;
-        // Count the request only now, after the handler has processed it. Otherwise, if this
-        // process were stopped in between, the requester would regard the request as processed.
+        // Count the request only now, after the handler has processed it. The other process regards
+        // counted requests as processed.
         incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
         ring.pop();
@@ -279,8 +280,8 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // If the handler has rejected a request because this connection had no room, deliver the
-    // request again, because has_room() now returns true.
+    // The handler may have rejected a request because this connection had no room for the response.
+    // Deliver such a request again: has_room() returns true for a closed connection.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {
@@ -298,8 +299,8 @@ void Link::shut_down() noexcept {
 
 void Link::ring_doorbell() noexcept {
     if (doorbell_) {
-        // The other process could make its eventfd blocking. Therefore call poll(2) before the
-        // write. If the eventfd is full, a wakeup is pending already.
+        // Check with poll(2) that the write does not block: the other process could make its
+        // eventfd blocking. If the eventfd is full, the other process will wake anyway.
         if ((poll_now(doorbell_.get(), POLLOUT) & POLLOUT) != 0) {
             signal_eventfd(doorbell_.get());
         }
@@ -308,7 +309,8 @@ void Link::ring_doorbell() noexcept {
     const NoCancellation not_cancelled;
     Message poke;
     poke.kind = MessageKind::poke;
-    // Errors are ignored. If the socket is full, the messages in it will wake the other process.
+    // Ignore errors. If the socket is full, the queued messages in the socket wake the other
+    // process.
     static_cast<void>(post(mailbox_.socket(), poke, {}));
 }
 

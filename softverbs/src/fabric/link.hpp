@@ -26,8 +26,8 @@ struct LinkContext {
     bool pull = true;
     /// True between Node::arm() and Node::disarm().
     bool armed = false;
-    /// Number of records and events that were delivered to the handler. If the handler has rejected
-    /// a request, this request is delivered again after the number has changed.
+    /// Number of records and events that were delivered to the handler. A request that the handler
+    /// has rejected is delivered again only after this number has changed.
     std::uint64_t deliveries = 0;
     Cookie cookie;
 };
@@ -81,7 +81,7 @@ class Link final : public Connection {
     unsigned progress(Handler& handler, unsigned budget);
     /// Sends the queued messages, and receives messages from the socket.
     void service(Handler& handler);
-    /// Sends the welcome message of the acceptor. @p hello is the message of the connector.
+    /// Sends the welcome message, which is the reply of the acceptor to the hello message @p hello.
     void welcome(const Message& hello) noexcept;
 
     void arm() noexcept;
@@ -136,12 +136,13 @@ class Link final : public Connection {
     std::array<RingProducer, lanes> out_;
     std::size_t longest_;
     State state_ = State::open;
-    /// Whether the handler has rejected the next request. If so, refused_at_ is the value of
-    /// LinkContext::deliveries at that time.
+    /// True if the handler has rejected the next request. Then refused_at_ is the value of
+    /// LinkContext::deliveries at the time of the rejection.
     bool refused_ = false;
-    /// Per lane: true after a record did not fit into the ring, until Handler::on_room() is called.
+    /// For each lane: whether a record did not fit into the ring, and Handler::on_room() has not
+    /// been called since.
     std::array<bool, lanes> starved_{};
-    /// Per lane: length of the shortest record that did not fit into the ring, in bytes.
+    /// For each lane: length in bytes of the shortest record that did not fit into the ring.
     std::array<std::size_t, lanes> wanted_{};
     std::uint64_t refused_at_ = 0;
     std::uint64_t sent_ = 0;
@@ -152,10 +153,12 @@ class Link final : public Connection {
     GrantTable& grants_;    // for memory of this process
     GrantTable& grants_to_; // for memory of the other process
     bool has_granted_ = false;
-    /// Direction::writing of the direct write that was in progress during withdraw_grants(), an odd
-    /// number. An even number: no write was in progress, or it has ended.
+    /// An odd number means that the other process was executing a direct write when
+    /// withdraw_grants() was called; this is the value of Direction::writing at that time. An even
+    /// number means that no such write is in progress.
     std::uint32_t ending_write_ = 0;
-    /// The last value that this process has stored in Direction::writing.
+    /// The last value that this process has stored in Direction::writing, for its own direct
+    /// writes.
     std::uint32_t direct_writes_ = 0;
 
     Side side_;
@@ -167,7 +170,8 @@ class Link final : public Connection {
     UniqueFd doorbell_;
     Mailbox mailbox_;
     Pulled pulled_;
-    /// Memory that this process shares, by id. The value is true if the other process has replied.
+    /// The memory that this process shares with the other process: whether the other process has
+    /// replied to the share message, by the id of the memory.
     std::map<std::uint32_t, bool> shares_;
 };
 

@@ -15,7 +15,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// How often withdraw_grants() checks for the end of a write. Writes usually end within this time.
+/// Number of checks in withdraw_grants() for the end of a write. A write usually ends within this
+/// time.
 constexpr unsigned spins = 1000;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {

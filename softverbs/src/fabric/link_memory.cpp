@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t header_bytes = 4096;
 constexpr std::size_t smallest_ring = 4096;
 constexpr std::size_t largest_ring = std::size_t{64} << 20U;
-/// The seals prevent both processes from shrinking the file. Without them, a process could cause
-/// SIGBUS in the other process.
+/// These seals keep the size of the file constant. Otherwise one process could shrink the file and
+/// cause SIGBUS in the other process.
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t grants_at = 1024;
 static_assert(2 * sizeof(Direction) <= grants_at);

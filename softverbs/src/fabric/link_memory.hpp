@@ -24,13 +24,14 @@ struct Direction {
     // Written by the producer. 1: a record did not fit into the lane, so the consumer must ring the
     // doorbell of the producer when it has consumed records.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// Per lane: number of calls of Connection::withdraw() by the producer.
+    /// For each lane: number of times that the producer has invalidated the memory addresses in its
+    /// records with Connection::withdraw().
     std::atomic<std::uint32_t> withdrawn[lanes];
     /// Incremented before and after each direct write of the producer to memory of the consumer. An
     /// odd number means that a write is in progress.
     std::atomic<std::uint32_t> writing;
 
-    // Written by the consumer. Per lane: number of bytes that it has consumed.
+    // Written by the consumer. For each lane: number of bytes that the consumer has consumed.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];
     /// Number of requests that the consumer has consumed.
     std::atomic<std::uint64_t> taken;
@@ -39,7 +40,8 @@ struct Direction {
     // doorbell. The producer reads this flag after each record. Therefore it is not in the cache
     // line of head, which changes often.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
-    /// A value of PullMethod: whether the consumer can read private memory of the producer.
+    /// Written by the consumer. A value of PullMethod: whether the consumer can read private memory
+    /// of the producer.
     std::atomic<std::uint32_t> pull;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -68,8 +70,8 @@ using RingSizes = std::array<std::size_t, lanes>;
 /// at every position.
 [[nodiscard]] std::size_t longest_record(const RingSizes& sizes) noexcept;
 
-/// The shared memory of a connection: a Direction and a grant table for each direction, and the
-/// rings.
+/// The shared memory of a connection. It contains the rings and, for each direction, the counters
+/// (Direction) and the permissions for direct writes (GrantTable).
 class LinkMemory {
   public:
     /// The connector has created the connection. It sends in direction 0, and the acceptor in
@@ -90,9 +92,10 @@ class LinkMemory {
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
     /// Returns the direction in which @p side sends records.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
-    /// Returns the grants of memory that belongs to @p side.
+    /// Returns the permissions that @p side gives the other process for writing to memory of @p
+    /// side.
     [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
-    /// Returns the grants of memory that @p side may write to.
+    /// Returns the permissions that the other process gives @p side for writing to its memory.
     [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
     [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;
     [[nodiscard]] RingMemory outgoing_ring(Side side, Lane lane) const noexcept;

@@ -33,8 +33,8 @@ void Link::welcome(const Message& hello) noexcept {
     Message message;
     message.kind = MessageKind::welcome;
     context_.cookie.store_in(message);
-    // Errors are ignored. If the connector has not received a doorbell, it sends poke messages. If
-    // it has ended, service() detects this.
+    // Ignore errors. A connector that receives no doorbell sends poke messages instead. If the
+    // connector has ended, service() detects this.
     static_cast<void>(mailbox_.send(message, context_.doorbell));
 }
 
@@ -70,7 +70,8 @@ int Link::pull_private(std::uint64_t address, std::span<std::byte> into) noexcep
     if (!can_pull_) {
         return EPERM;
     }
-    // The process may have ended, and the kernel may have assigned its PID to another process.
+    // Check that the process still exists. Otherwise the kernel may have assigned its PID to
+    // another process.
     return alive() ? read_process(pid_, address, into) : ESRCH;
 }
 
@@ -184,7 +185,8 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
                 break;
             }
             welcomed_ = true;
-            // If the doorbell is invalid, this process continues to send poke messages.
+            // If the descriptor is not a valid doorbell, do not use it. This process then continues
+            // to wake the other process with messages on the socket.
             if (can_be_doorbell(received.descriptors[0])) {
                 doorbell_ = std::move(received.descriptors[0]);
             }
@@ -196,7 +198,7 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
             import(received);
             break;
         case MessageKind::shared:
-            // If the memory is no longer shared, the reply is ignored.
+            // Ignore the reply if this process has ended the sharing of the memory meanwhile.
             if (const auto found = shares_.find(message.number);
                 found != shares_.end() && !std::exchange(found->second, true)) {
                 ++context_.deliveries;

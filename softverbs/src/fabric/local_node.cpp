@@ -20,8 +20,8 @@ namespace softverbs::fabric {
 namespace {
 
 constexpr unsigned most_events = 32;
-/// Maximum number of epoll_wait(2) calls in one call of service(). The epoll reports the remaining
-/// events again.
+/// Maximum number of epoll_wait(2) calls in one call of service(). The next call handles the
+/// remaining events.
 constexpr unsigned most_rounds = 8;
 
 UniqueFd checked(int fd, const char* what) {
@@ -82,9 +82,8 @@ LocalNode::~LocalNode() {
 }
 
 void LocalNode::abandon() noexcept {
-    // The parent process still uses the node. This process only closes its copies of the
-    // descriptors. It does not shut down sockets, unlink files or change the epoll, because the
-    // parent shares them.
+    // Close only the descriptors of this child process. Do not shut down sockets, unlink files or
+    // change the epoll, because the parent process shares these objects and still uses them.
     links_.clear();
     acceptor_.abandon();
     if (network_) {
@@ -100,8 +99,8 @@ void LocalNode::abandon() noexcept {
 Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
-        // The process of this link may have ended, and a new process may own the slot. Therefore
-        // check that the process is alive.
+        // Check that the process of this link is alive. If it has ended, a new process may own the
+        // slot, and this link must not be used for the new process.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }
@@ -177,7 +176,7 @@ Connection* LocalNode::make_link(unsigned slot) {
 unsigned LocalNode::progress(Handler& handler, unsigned budget) {
     unsigned done = 0;
     bool over = false;
-    // The handler may add links during the loop.
+    // Use the initial size, because the handler may add links during the loop.
     const std::size_t count = links_.size();
     std::size_t at = first_ < count ? first_ : 0;
     for (std::size_t turn = 0; turn < count; ++turn) {
@@ -243,9 +242,9 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
-    // SO_PEERCRED returns the PID of the process that listens in the slot, which is the process
-    // that holds the lock of the slot. The connection is made only for this check and is closed on
-    // return.
+    // Connect to the slot only to find its owner, and close this connection on return. SO_PEERCRED
+    // returns the PID of the process that listens in the slot. This process holds the lock of the
+    // slot.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
     if (!socket && errno == EMFILE) {
@@ -287,7 +286,8 @@ void LocalNode::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list before the callback, because the handler may connect again.
+        // Remove the link from the list before the callback. In the callback, the handler may
+        // connect to the same process again.
         const std::unique_ptr<Link> closed = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;
@@ -331,8 +331,8 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     const timespec limit{.tv_sec = timeout_ns / second, .tv_nsec = timeout_ns % second};
     const int ready =
         ::ppoll(descriptors.data(), descriptors.size(), timeout_ns < 0 ? nullptr : &limit, nullptr);
-    // Only the sleeping thread reads this eventfd. If another thread read it, the sleeping thread
-    // could miss the wakeup.
+    // Read the eventfd only in the thread that sleeps in wait(). Otherwise this thread could miss a
+    // wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
         clear_eventfd(wake_.get());
     }
@@ -346,8 +346,8 @@ void LocalNode::drain_doorbell() noexcept {
     if (!clear_eventfd(doorbell_.get()) || !context_.armed) {
         return;
     }
-    // If another thread still sleeps, this read may have taken its wakeup. Therefore request that
-    // the next record rings the doorbell again.
+    // Another thread may still sleep in wait(), and this read may have consumed its wakeup. Request
+    // that the next record rings the doorbell again.
     for (const auto& link : links_) {
         link->arm();
     }

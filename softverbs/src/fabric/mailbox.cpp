@@ -14,10 +14,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// If the queue has this length, share() returns EAGAIN instead of adding a message.
+/// Number of queued messages at which the queue accepts no more share messages, and share() returns
+/// EAGAIN.
 constexpr std::size_t most_offers_waiting = 256;
-/// The maximum length of the queue. It is higher than the limit of share(), because the other
-/// messages must not be lost.
+/// Maximum number of queued messages. It is higher than the limit for share messages, because all
+/// other messages must not be lost.
 constexpr std::size_t most_waiting = std::size_t{64} * 1024;
 
 int post_one(int socket, const Message& message, const int& descriptor) noexcept {

@@ -11,7 +11,7 @@
 
 namespace softverbs::fabric {
 
-/// The Unix socket of a connection, with a queue of messages that the full socket did not accept.
+/// The Unix socket of a connection. Messages that do not fit into the socket are queued.
 class Mailbox {
   public:
     /// @param socket  a socket that is in @p epoll for EPOLLIN, with the event data @p tag

@@ -22,8 +22,8 @@ enum class MessageKind : std::uint16_t {
     /// The first message of the acceptor. It contains the address of the cookie, and carries the
     /// descriptor of the doorbell.
     welcome,
-    /// Wakes the other process. Used as long as the descriptor of its doorbell has not been
-    /// received.
+    /// Wakes the other process. This message is used until the descriptor of the other process's
+    /// doorbell has been received.
     poke,
     /// Shares memory with the other process. The message contains the id and the length of the
     /// memory, and carries the descriptor.
@@ -31,7 +31,7 @@ enum class MessageKind : std::uint16_t {
     /// The reply to a share message. The error is 0 if the memory was mapped, and otherwise an
     /// errno.
     shared,
-    /// Requests the other process to unmap the memory with this id.
+    /// Requests that the other process unmaps the memory with this id.
     unshare,
 };
 

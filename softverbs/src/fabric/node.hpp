@@ -39,8 +39,8 @@ enum class Sent : std::uint8_t {
     closed,
 };
 
-/// A range of memory of the process that sends a record. The receiving process copies the bytes
-/// with Connection::pull(), instead of receiving them in the record.
+/// Describes data that a record does not contain: a range of memory of the process that sends the
+/// record. The receiving process copies the data from this memory with Connection::pull().
 struct Segment {
     /// If share is 0, a virtual address in the sending process. Otherwise, an offset in the shared
     /// memory.
@@ -48,14 +48,14 @@ struct Segment {
     std::uint64_t length;
     /// The id of shared memory, from Connection::share(). 0: private memory of the sending process.
     std::uint32_t share;
-    /// The number that Connection::offer() returned in the sending process when the record was
-    /// sent.
+    /// The value of Connection::offer() when the record was sent. The receiving process passes it
+    /// to Connection::stands(), which returns whether the memory is still valid.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
 
-/// Permission for another process to write to memory of this process directly, without a record in
-/// the ring.
+/// Permission for another process to write directly to memory of this process. Such a write needs
+/// no record in the ring.
 struct WriteGrant {
     /// Identifies the writer: its queue pair number and the number of the target queue pair. The
     /// fabric only compares this value with the argument of write_granted().
@@ -63,7 +63,7 @@ struct WriteGrant {
     /// The rkey of the memory. The fabric only compares this value with the argument of
     /// write_granted().
     std::uint64_t key;
-    /// The remote address of the first byte in RDMA requests; the iova of a memory region.
+    /// The address of the first byte that RDMA requests use: the iova of the memory region.
     std::uint64_t first;
     /// Length of the memory in bytes.
     std::uint64_t length;
@@ -78,7 +78,7 @@ class Handler {
   public:
     virtual ~Handler() = default;
     /// Called for each received request. @p record is aligned to 8 bytes. Returns false if the
-    /// request cannot be processed now; it is then delivered again later.
+    /// request cannot be processed now. The request is then delivered again later.
     virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
     virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
     /// Called when a lane has room again, after send() has returned Sent::full.
@@ -105,8 +105,8 @@ enum class PullMethod : std::uint8_t {
 class Connection {
   public:
     Connection() = default;
-    /// Constructs a connection with these addresses. It is between hosts if route.remote is not
-    /// zero.
+    /// Constructs a connection with these addresses. If route.remote is not zero, the connection is
+    /// between hosts.
     explicit Connection(const Route& route) noexcept
         : route_(route), between_hosts_(static_cast<bool>(route.remote)) {}
     virtual ~Connection() = default;
@@ -126,7 +126,7 @@ class Connection {
 
     /// Returns the slot of the other process on its host.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
-    /// A pointer for the owner of the node. The fabric does not use it.
+    /// A pointer that the user of the node can set. The fabric does not use it.
     void* user = nullptr;
 
     /// Returns the maximum length of a record in bytes.
@@ -157,24 +157,26 @@ class Connection {
     /// arrive later.
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
 
-    /// Permits the other process to write to memory of this process, until withdraw_grants(). A
-    /// later grant may replace this one. Returns false if the permission was not granted.
+    /// Permits the other process to write to memory of this process until withdraw_grants() is
+    /// called. A later grant may replace this permission. Returns false if the permission was not
+    /// granted.
     virtual bool grant(const WriteGrant& grant) noexcept {
         static_cast<void>(grant);
         return false;
     }
-    /// Withdraws all permissions that the other process has from grant(). The other process may
+    /// Withdraws all permissions that grant() has given to the other process. The other process may
     /// still be executing a write that it began before; see write_in_progress().
     virtual void withdraw_grants() noexcept {}
     /// Returns whether the other process may still be executing a write that it began before
     /// withdraw_grants(). Returns false when the other process has ended.
     [[nodiscard]] virtual bool write_in_progress() noexcept { return false; }
-    /// Writes @p bytes to memory that the other process has granted. This write must not overtake
-    /// requests, so all requests that were sent must have been consumed. Returns false if nothing
-    /// was written; the caller then sends a record.
+    /// Writes @p bytes directly to memory of the other process, with the permission of its grant().
+    /// Such a write must not overtake requests, so all requests that were sent must have been
+    /// consumed. Returns false if nothing was written; the caller then sends a record.
     /// @param writer   WriteGrant::writer
     /// @param key      WriteGrant::key
-    /// @param address  remote address of the first byte, relative to WriteGrant::first
+    /// @param address  address of the first byte, in the address range that begins with
+    ///     WriteGrant::first
     [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
                                              std::uint64_t address,
                                              std::span<const std::byte> bytes) noexcept {
@@ -193,14 +195,15 @@ class Connection {
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
 
-    /// Returns the value of Segment::offer for segments that are sent in this lane now. withdraw()
-    /// increments it.
+    /// Returns how often withdraw() was called for this lane. Segments that are sent now contain
+    /// this number as Segment::offer.
     [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
     /// Invalidates all segments that were sent in this lane. After this call, their memory may be
-    /// changed or freed. If the other process still reads it, stands() returns false there.
+    /// changed or freed. If the other process has copied from the memory meanwhile, its call of
+    /// stands() returns false.
     virtual void withdraw(Lane lane) noexcept = 0;
     /// Returns whether segments with this Segment::offer are still valid. It must be called after
-    /// pull(): the copied bytes may be used only if it returns true.
+    /// pull(). If it returns false, the copied bytes must not be used.
     [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
 
     /// Shares the first @p length bytes of @p fd with the other process, which maps them read-only.

@@ -11,8 +11,9 @@
 
 namespace softverbs::fabric {
 
-/// Bytes that a stream socket has not accepted yet. Its memory is limited to about four times the
-/// maximum number of bytes that it has contained, even if it is never empty.
+/// Bytes that could not be sent yet, because the buffer of a stream socket was full. The allocated
+/// memory is at most about four times the maximum number of bytes that were stored, even if the
+/// object is never empty.
 class OutputBuffer {
   public:
     [[nodiscard]] bool empty() const noexcept { return begin_ == storage_.size(); }
@@ -32,7 +33,8 @@ class OutputBuffer {
     /// Removes the first @p count bytes, which the socket has accepted.
     void remove(std::size_t count) noexcept {
         begin_ += std::min(count, size());
-        // Each byte is moved at most once on average, because the removed part is the larger one.
+        // Move the remaining bytes only if the removed part is larger. Each byte is then moved at
+        // most once on average.
         if (begin_ > storage_.size() / 2) {
             storage_.erase(storage_.begin(),
                            storage_.begin() + static_cast<std::ptrdiff_t>(begin_));

@@ -18,8 +18,8 @@ namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
     if (::getrandom(bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
-        // Without random numbers, use the time. The cookie is not a secret. It is sufficient that
-        // another process probably has other bytes at the same address.
+        // If getrandom(2) fails, use the time. The cookie is not a secret. It need only differ from
+        // the bytes at the same address of other processes.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         static_assert(sizeof now <= cookie_bytes);
@@ -33,8 +33,8 @@ void Cookie::store_in(Message& message) const noexcept {
 }
 
 bool finds_cookie(pid_t pid, const Message& message) noexcept {
-    // The kernel reports the PID 0 for a process in a PID namespace that this process cannot see.
-    // The memory of such a process cannot be read.
+    // SO_PEERCRED returns PID 0 for a process in a PID namespace that this process cannot see. The
+    // memory of such a process cannot be read.
     std::array<std::byte, cookie_bytes> found{};
     return pid > 0 && read_process(pid, message.address, found) == 0 && found == message.cookie;
 }
@@ -65,7 +65,7 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
 bool write_process(pid_t pid, std::uint64_t address, std::span<const std::byte> bytes) noexcept {
     constexpr std::size_t last = 8;
     const std::size_t before = bytes.size() > last ? bytes.size() - last : 0;
-    // process_vm_writev(2) does not modify the local buffers.
+    // The const_cast is safe, because process_vm_writev(2) does not modify the local buffers.
     auto* const from = const_cast<std::byte*>(bytes.data());
     const std::array<iovec, 2> local{
         iovec{.iov_base = from, .iov_len = before},

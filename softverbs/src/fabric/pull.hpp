@@ -12,9 +12,10 @@
 
 namespace softverbs::fabric {
 
-/// Random bytes in the memory of this process. Another process reads them with process_vm_readv(2).
-/// If it finds the same bytes as in the hello or welcome message, the PID is correct in its PID
-/// namespace and the kernel permits the access.
+/// Random bytes in the memory of this process. Another process reads the cookie with
+/// process_vm_readv(2) and compares it with the bytes in the hello or welcome message. If they are
+/// equal, the kernel permits the access, and the PID is correct in the PID namespace of that
+/// process.
 class Cookie {
   public:
     Cookie() noexcept;

@@ -33,7 +33,8 @@ std::string socket_name(unsigned slot) {
     return std::to_string(slot) + ".sock";
 }
 
-/// Returns the slot number in the name of a lock file. Returns no value for other names.
+/// Returns the slot number in the name of a lock file. Returns no value for the name of another
+/// file.
 std::optional<unsigned> slot_of(std::string_view name) noexcept {
     unsigned slot = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slot);
@@ -116,8 +117,8 @@ sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexc
     address.sun_family = AF_UNIX;
     constexpr std::size_t longest_name = 32;
     int size = 0;
-    // Use a path in /proc/self/fd if the path is too long for a socket address, or if it is
-    // relative. A relative path would depend on chdir(2).
+    // The path may be too long for a socket address. It may also be relative, and would then depend
+    // on chdir(2). In both cases, use a path in /proc/self/fd instead.
     if (path_.front() == '/' && path_.size() + 1 + longest_name < sizeof address.sun_path) {
         size =
             std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path_.c_str(), name);
@@ -168,7 +169,7 @@ void Rendezvous::remove(unsigned slot) const noexcept {
 }
 
 UniqueFd Rendezvous::reopen() const noexcept {
-    // A descriptor made by dup(2) would share the file offset of fd_.
+    // Open the directory again. A descriptor made by dup(2) would share the file offset of fd_.
     return UniqueFd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 

@@ -45,8 +45,8 @@ class Rendezvous {
     /// Removes the files of a slot. The caller must hold the lock of the slot.
     void remove(unsigned slot) const noexcept;
 
-    /// Returns whether a process may use the directory: it contains a lock file, or it cannot be
-    /// read.
+    /// Returns whether any process may be using the directory: it contains a lock file, or it
+    /// cannot be read.
     [[nodiscard]] bool used() const noexcept;
     /// Removes the directory if it is empty. Does nothing if the path no longer refers to this
     /// directory, which is possible for a relative path after chdir(2).

@@ -53,7 +53,7 @@ struct RingMemory {
     }
 };
 
-/// The bytes of one record, as a list of buffers.
+/// The bytes of one record, in several buffers.
 using RecordParts = std::span<const std::span<const std::byte>>;
 
 [[nodiscard]] constexpr std::size_t length_of(RecordParts parts) noexcept {
@@ -114,9 +114,9 @@ class RingProducer {
             returns_ = false;
         }
         // This store publishes the record. The producer then loads the sleep flag of the consumer.
-        // The consumer sets its sleep flag, and then loads this header. These accesses are
-        // sequentially consistent, so at least one process sees the store of the other one, and no
-        // wakeup is lost.
+        // The consumer first sets its sleep flag and then loads this header. These accesses are
+        // sequentially consistent. Therefore at least one process sees the store of the other one,
+        // and no wakeup is lost.
         ring_.header(first).store(header, std::memory_order_seq_cst);
     }
 
@@ -133,9 +133,9 @@ class RingProducer {
     }
 
   private:
-    /// Beyond this offset, the producer writes the next record at the start of the ring if the ring
-    /// is empty. If the consumer is fast, only the first pages of the ring are used. This needs
-    /// less memory, and the pages stay in the CPU cache.
+    /// When the producer has passed this offset and the ring is empty, it continues at the start of
+    /// the ring. Then only the first pages of the ring are used if the consumer is fast. These
+    /// pages stay in the CPU cache.
     static constexpr std::uint64_t first_return = std::uint64_t{8} * 1024;
     static constexpr std::uint64_t return_step = std::uint64_t{4} * 1024;
 
@@ -146,7 +146,8 @@ class RingProducer {
     }
     [[nodiscard]] std::uint64_t needed_for(std::size_t length) const noexcept {
         const std::uint64_t size = record_bytes(length);
-        // Behind the record, the producer sets the next header to 0. Add the space for this header.
+        // After the record, the producer writes 0 to the header of the next record. Include the
+        // space for this header.
         return size + skipped(size) + record_header_bytes;
     }
     /// Loads the head, which the consumer changes. Returns false if its value is invalid.
@@ -215,8 +216,9 @@ class RingConsumer {
     /// producer sees the new head, or the consumer sees the flag.
     void settle() noexcept { ring_.head->store(head_, std::memory_order_seq_cst); }
 
-    /// Returns whether the ring contains no record. This load is sequentially consistent, and
-    /// follows the store of the consumer's sleep flag.
+    /// Returns whether the ring contains no record. The consumer stores its sleep flag before this
+    /// call. The load here is sequentially consistent, so that it is not executed before that
+    /// store.
     [[nodiscard]] bool empty() const noexcept {
         return head_ >= end_ || ring_.header(head_).load(std::memory_order_seq_cst) == 0;
     }
@@ -226,13 +228,13 @@ class RingConsumer {
     void freeze() noexcept {
         RingConsumer ahead = *this;
         std::span<const std::byte> record;
-        // The producer may still write records. Therefore the loop ends after one ring size.
+        // Limit the loop to one ring size, because the producer may still be writing records.
         const std::uint64_t limit = head_ + ring_.size;
         Next next = Next::record;
         while (ahead.head_ < limit && (next = ahead.next(record)) == Next::record) {
             ahead.head_ += ahead.step_;
         }
-        // If the next header is invalid, next() must report it.
+        // If the next header is invalid, include it, so that next() reports the error.
         end_ = ahead.head_ + (next == Next::garbage ? record_header_bytes : 0);
     }
 
@@ -247,8 +249,8 @@ class RingConsumer {
             return Next::nothing;
         }
         if (header >> 32U == static_cast<std::uint32_t>(RecordKind::skip)) [[unlikely]] {
-            // A skip header is published together with a record at the start of the ring. The skip
-            // must end exactly at the end of the ring.
+            // A skip header must end exactly at the end of the ring. A record at the start of the
+            // ring must follow it, because the producer publishes both together.
             const std::uint64_t to_end = ring_.size - offset();
             if (offset() == 0 || (header & 0xffffffffU) + record_header_bytes != to_end) {
                 return Next::garbage;
@@ -256,7 +258,7 @@ class RingConsumer {
             head_ += to_end;
             header = ring_.header(0).load(std::memory_order_relaxed);
         }
-        // If the header has another kind than "data", this difference exceeds the maximum length.
+        // If the header has another kind than "data", this difference exceeds every valid length.
         const std::uint64_t length = header - data;
         if (length > longest_ || record_bytes(length) > ring_.size - offset()) {
             return Next::garbage;
@@ -269,7 +271,7 @@ class RingConsumer {
     RingMemory ring_;
     std::size_t longest_;
     std::uint64_t head_ = 0;
-    /// The position at which consumption ends, which freeze() sets.
+    /// The position at which freeze() ends the consumption of records.
     std::uint64_t end_ = ~std::uint64_t{0};
     /// Number of bytes that the current record occupies in the ring.
     std::uint64_t step_ = 0;

@@ -36,7 +36,8 @@ off_t size_of(int fd, bool dma_buf) noexcept {
     if (dma_buf) {
         return ::lseek(fd, 0, SEEK_END);
     }
-    // lseek(2) would change the file offset, which this process shares with the other process.
+    // Do not use lseek(2): it would change the file offset, which this process shares with the
+    // process that sent the descriptor.
     struct stat status {};
     return ::fstat(fd, &status) == 0 ? status.st_size : -1;
 }

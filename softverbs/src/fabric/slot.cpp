@@ -25,8 +25,8 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
     const unsigned first = some_slot(slots);
-    // A free slot is locked for a moment while another process calls sweep(). Therefore all slots
-    // are tried several times.
+    // Number of searches for a free slot. One search is not enough, because another process that
+    // calls sweep() locks each free slot for a moment.
     constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round) {
         for (unsigned step = 0; step < slots; ++step) {
@@ -54,7 +54,7 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
     }
     socklen_t length = 0;
     const sockaddr_un address = rendezvous_.address(slot, length);
-    // A previous process in this slot that was killed has not removed its socket file.
+    // Remove the socket file of a process that was killed in this slot.
     ::unlink(address.sun_path);
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!listener ||

@@ -38,7 +38,8 @@ bool SpareDescriptor::reject(int listener) noexcept {
         return false;
     }
     if (!fd_) {
-        // After an earlier call, another thread may have used the freed number.
+        // There is no spare descriptor, because another thread has used its number after an earlier
+        // call. Try to open a new one for the next call.
         fd_ = open_spare();
         return false;
     }

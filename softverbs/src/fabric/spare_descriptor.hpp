@@ -5,7 +5,7 @@
 
 namespace softverbs::fabric {
 
-/// Prints the line for a process that cannot accept a connection or its descriptors, because it has
+/// Prints that this process cannot accept a connection or receive descriptors, because it has
 /// reached its limit of open files.
 void report_descriptor_limit() noexcept;
 

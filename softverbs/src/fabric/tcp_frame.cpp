@@ -12,7 +12,8 @@ constexpr std::size_t mark_at = 6;
 constexpr std::size_t requests_at = 8;
 constexpr std::size_t bytes_at = 12;
 constexpr std::size_t reserved_at = 20;
-/// A constant in each header. If a received header has another value, the stream is corrupt.
+/// A constant in each frame header. If a received header contains another value, the stream is
+/// corrupt.
 constexpr std::uint16_t mark = 0x5673;
 
 } // namespace

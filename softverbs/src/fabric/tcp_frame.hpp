@@ -24,7 +24,7 @@ inline constexpr std::uint32_t window_bytes = std::uint32_t{1} << 20U;
 enum class FrameKind : std::uint16_t {
     request,
     response,
-    /// A frame without a record. It is sent for the counters in its header.
+    /// A frame without a record, which reports only the counters in its header.
     credit,
 };
 

@@ -132,7 +132,7 @@ bool TcpHandshake::check_proof(Kind kind) {
             "the process at the other end does not know the secret; SOFTVERBS_SECRET_FILE "
             "must be the same file on all hosts");
     }
-    // The values in the message can be trusted now, because the HMAC is correct.
+    // The HMAC is correct, so the values in the message can be trusted from here on.
     if (load_little_endian<std::uint16_t>(peer_proof_, kind_at) !=
         static_cast<std::uint16_t>(kind)) {
         return fail(
@@ -181,8 +181,8 @@ bool TcpHandshake::fill(int socket, std::span<std::byte> message) {
             return false;
         }
         if (got <= 0) {
-            // If the acceptor has closed the connection after its challenge, it has rejected the
-            // proof.
+            // If the acceptor has closed the connection after it sent its challenge, it has
+            // rejected the proof.
             return fail(side_ == Side::connector && opening_received_
                             ? "the other host refused this process; SOFTVERBS_SECRET_FILE must "
                               "be the same file on all hosts"

@@ -36,7 +36,8 @@ TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsig
       slot_(slot),
       state_(handshake ? State::connecting : State::open),
       handshake_(std::move(handshake)) {
-    // The epoll reports EPOLLOUT when connect(2) has completed.
+    // Watch for EPOLLOUT during the handshake, because the epoll reports it when connect(2) has
+    // completed.
     watch_room(handshake_ != nullptr);
 }
 
@@ -165,7 +166,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // If output_ is not empty, a credit frame could not be sent now.
+    // If output_ is not empty, the socket buffer is full, and a credit frame cannot be sent now.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }
@@ -263,7 +264,8 @@ bool TcpLink::account(const FrameHeader& header) noexcept {
     if (header.kind == FrameKind::credit) {
         return true;
     }
-    // A sender that ignores the flow-control window would make held_ grow without limit.
+    // Reject a frame that exceeds the flow-control window. Otherwise held_ could grow without
+    // limit.
     const std::size_t at =
         index(header.kind == FrameKind::request ? Lane::requests : Lane::responses);
     bytes_received_[at] += frame_bytes(header.length);
@@ -288,7 +290,7 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
     if (held_.empty()) {
         refused_at_ = context_.deliveries;
     }
-    // Copy the request, so that the buffer is free for responses that arrive after it. The
+    // Copy the request, so that responses behind it in the buffer can be delivered. The
     // flow-control window limits the number of copies.
     held_lengths_.push_back(record.size());
     held_.emplace_back((record.size() + 7) / 8);
@@ -321,16 +323,16 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         report_room(handler);
     }
     unsigned done = deliver_held(handler, budget);
-    // Also count frames that are not delivered. Otherwise a peer that sends only such frames could
-    // prevent this function from returning.
+    // Count all frames, including those without a delivered record. Otherwise a peer that sends
+    // only such frames could keep this function from returning.
     unsigned frames = done;
     FrameHeader header;
     std::span<const std::byte> record;
     bool drained = false;
     while (frames < budget && state_ != State::over) {
         if (!next_frame(header, record)) {
-            // After a failed send, the socket may still contain bytes that the other process sent
-            // earlier.
+            // Even if a send has failed, continue to receive: the socket may contain bytes that the
+            // other process sent before.
             if (end_of_input_ || !receive()) {
                 drained = true;
                 break;
@@ -355,7 +357,7 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         }
     }
     if (context_.armed && done != 0) {
-        // The agent thread sleeps, so it might not send a credit frame soon.
+        // Send a credit frame now, because the agent thread sleeps and may not send one soon.
         acknowledge();
     }
     if (state_ == State::closing && held_.empty() && drained) {
@@ -405,8 +407,8 @@ void TcpLink::service() {
         int error = 0;
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
-            // For example, no process listens on the port, or the host is unreachable. The records
-            // that were sent are lost, like packets on a wire.
+            // The connection could not be established, for example because no process listens on
+            // the port. The records that were sent are lost, like packets on a wire.
             state_ = State::over;
             return;
         }
@@ -432,8 +434,8 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // If the handler has rejected a request because this connection had no room, deliver the
-        // request again, because has_room() now returns true.
+        // The handler may have rejected a request because this connection had no room for the
+        // response. Deliver such a request again: has_room() returns true for a closed connection.
         ++context_.deliveries;
         ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
     }

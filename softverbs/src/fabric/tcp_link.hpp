@@ -23,8 +23,8 @@ struct TcpContext {
     int epoll = -1;
     /// True between Node::arm() and Node::disarm().
     bool armed = false;
-    /// Number of records and events that were delivered to the handler. If the handler has rejected
-    /// a request, this request is delivered again after the number has changed.
+    /// Number of records and events that were delivered to the handler. A request that the handler
+    /// has rejected is delivered again only after this number has changed.
     std::uint64_t deliveries = 0;
 };
 
@@ -74,8 +74,8 @@ class TcpLink final : public Connection {
     unsigned progress(Handler& handler, unsigned budget);
     /// Sends a credit frame, unless the other process already knows how many bytes were consumed.
     void acknowledge() noexcept;
-    /// Returns whether progress() has something to do for which there is no epoll event, such as a
-    /// frame that was received but not delivered.
+    /// Returns whether progress() must be called although no epoll event is pending, for example
+    /// because a received frame was not delivered yet.
     [[nodiscard]] bool pending() const noexcept;
     /// Returns whether the connection is closed and all received records were delivered. The node
     /// then calls Handler::on_closed() and frees the link.
@@ -103,7 +103,8 @@ class TcpLink final : public Connection {
     void flush() noexcept;
     void watch_room(bool wanted) noexcept;
     void hang_up() noexcept;
-    /// Receives bytes from the socket into input_. Returns false if there were none.
+    /// Receives bytes from the socket into the buffer input_. Returns false if no bytes were
+    /// received.
     [[nodiscard]] bool receive() noexcept;
     /// Parses the next frame in input_. Returns false if it is incomplete or invalid.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
@@ -129,13 +130,15 @@ class TcpLink final : public Connection {
     bool watches_room_ = false;
     std::uint64_t requests_sent_ = 0;
     std::uint64_t requests_taken_ = 0;
-    /// Per lane: number of frame bytes that were sent and that the other process has not consumed.
+    /// For each lane: number of frame bytes that this process has sent and the other process has
+    /// not consumed yet.
     std::array<std::uint32_t, lanes> outstanding_{};
     std::array<std::uint32_t, lanes> bytes_taken_{};
-    /// Per lane: true after a frame did not fit into the window, until Handler::on_room() is
-    /// called.
+    /// For each lane: whether a frame did not fit into the flow-control window, and
+    /// Handler::on_room() has not been called since.
     std::array<bool, lanes> starved_{};
-    /// Per lane: size in bytes of the smallest frame that did not fit into the window.
+    /// For each lane: size in bytes of the smallest frame that did not fit into the flow-control
+    /// window.
     std::array<std::uint32_t, lanes> wanted_{};
 
     // Buffer for received frames. The element type aligns the buffer to 8 bytes. The lengths of
@@ -148,7 +151,7 @@ class TcpLink final : public Connection {
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;
-    /// Per lane: number of frame bytes that were received, modulo 2^32.
+    /// For each lane: number of frame bytes that were received, modulo 2^32.
     std::array<std::uint32_t, lanes> bytes_received_{};
     FrameHeader consumed_;
     FrameHeader announced_;

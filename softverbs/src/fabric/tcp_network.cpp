@@ -24,8 +24,8 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 /// Time limit of a handshake.
 constexpr std::int64_t handshake_ns = 3 * second_ns;
-/// Maximum number of peers that have not proven the secret. If another peer connects, the oldest
-/// one is dropped.
+/// Maximum number of accepted connections whose peers have not proven the secret. If another peer
+/// connects, the oldest such connection is closed.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
 
@@ -164,8 +164,7 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     constexpr int most_events = 32;
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;
-    // Deliver records that are already in the buffers of this process, because epoll does not
-    // report them.
+    // epoll does not report records that are already in buffers of this process. Deliver them here.
     // NOLINTNEXTLINE(modernize-loop-convert): the handler may add links.
     for (std::size_t at = 0; at < links_.size(); ++at) {
         if (links_[at]->pending()) {
@@ -213,7 +212,8 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                                   &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
             if (spare_.reject(listener.socket.get())) {
-                // Drop the oldest peer that has not proven the secret. This frees a descriptor.
+                // Free a descriptor: close the connection of the oldest peer that has not proven
+                // the secret.
                 if (!unproven_.empty()) {
                     drop_peer(0, "");
                 }
@@ -323,7 +323,8 @@ void TcpNetwork::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list before the callback, because the handler may connect again.
+        // Remove the link from the list before the callback. In the callback, the handler may
+        // connect to the same process again.
         const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         std::erase_if(attempts_,

@@ -10,12 +10,13 @@
 
 namespace softverbs::fabric {
 
-// System calls of the data path. ibv_post_send() and ibv_poll_cq() are not cancellation points, but
-// the functions eventfd_write(3), eventfd_read(3) and poll(2) are. Calls through syscall(2) are
-// not. NoCancellation would be too slow here.
+// System calls of the data path, through syscall(2). ibv_post_send() and ibv_poll_cq() must not be
+// cancellation points, but eventfd_write(3), eventfd_read(3) and poll(2) are. NoCancellation would
+// be too slow here.
 
-/// Increments the counter of an eventfd, which wakes the threads that wait for it. The counter must
-/// not reach its maximum, 2^64 - 2, unless the eventfd is non-blocking. Then it keeps this value.
+/// Increments the counter of an eventfd, which wakes the threads that wait for the eventfd. A
+/// non-blocking eventfd keeps its counter at the maximum, 2^64 - 2. The counter of a blocking one
+/// must not reach the maximum.
 inline void signal_eventfd(int fd) noexcept {
     const std::uint64_t one = 1;
     static_cast<void>(::syscall(SYS_write, fd, &one, sizeof one));

@@ -36,8 +36,8 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Subtracts acknowledged events. Counts a violation if there are more of them than received
-/// events.
+/// Subtracts the events that the program has acknowledged. Counts a violation if the program
+/// acknowledges more events than it has received.
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {

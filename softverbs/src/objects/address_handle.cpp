@@ -24,8 +24,8 @@ int check_address(Device& device, const ibv_ah_attr& address) {
         return EINVAL;
     }
     if (address.is_global == 0) {
-        // Without a GRH, the destination is a LID. Ethernet ports have no LIDs, and LID 0 is
-        // reserved.
+        // Without a GRH, the destination is a LID. LID 0 is reserved, and Ethernet ports have no
+        // LIDs.
         return port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET || address.dlid == 0 ? EINVAL
                                                                                            : 0;
     }

@@ -34,14 +34,16 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     }
 }
 
-/// Returns whether the oldest send request is in flight, was sent partly, or must be retransmitted.
+/// Returns whether the oldest send request was sent, at least partly, and has not completed, or
+/// must be retransmitted.
 bool is_sending(const Qp& qp) noexcept {
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
 }
 
-/// Pushes a completion whose data is copied when it is polled. Without memory, copies the data now.
+/// Pushes a completion whose data is copied when the program polls it. If there is no memory for
+/// this, copies the data now.
 void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
     try {
         push(cq, completion, data);
@@ -122,7 +124,8 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
-    // Get the data before pop(), because the scatter/gather list is in the slot of the request.
+    // Take the data before pop(), because pop() frees the slot that contains the scatter/gather
+    // list.
     std::optional<Scatter> data;
     if (qp.scatter_to_cqe != nullptr && status == IBV_WC_SUCCESS) [[unlikely]] {
         data = take_response(qp);
@@ -153,7 +156,8 @@ void complete_receive(Qp& qp, const Completion& completion) {
     numbered.qp = &qp;
     numbered.srq = qp.shared_queue;
     if (std::exchange(qp.responder.matched, false)) {
-        // A tagged buffer does not occupy a slot of the receive queue, so no slot will be freed.
+        // A tagged buffer occupies no slot of the receive queue. Therefore polling this completion
+        // must not free a slot.
         numbered.qp = nullptr;
         numbered.srq = nullptr;
         numbered.wc.wc_flags |= IBV_WC_TM_MATCH;
@@ -232,8 +236,8 @@ void enter_error(Qp& qp, int event) {
     }
     flush_sends(qp);
     flush_receives(qp);
-    // Requests of a shared receive queue are not flushed, because other queue pairs use them. The
-    // event reports that this queue pair takes no more of them.
+    // Do not flush a shared receive queue, because other queue pairs use its requests.
+    // IBV_EVENT_QP_LAST_WQE_REACHED reports that this queue pair takes no more of its requests.
     if (qp.shared_queue != nullptr && qp.type() != IBV_QPT_XRC_RECV && !qp.last_receive_flushed) {
         qp.last_receive_flushed = true;
         raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -21,7 +21,7 @@ namespace softverbs {
 
 namespace {
 
-/// Number of entries with which the ring is created.
+/// Initial number of entries of the ring that contains the completions.
 constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
@@ -43,7 +43,8 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
-    // Only a parent domain is accepted here. An ordinary protection domain would have no effect.
+    // As a protection domain, accept only a parent domain. An ordinary protection domain would have
+    // no effect.
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
         (attributes.parent_domain == nullptr ||
          attributes.parent_domain->context != &context.context ||
@@ -95,8 +96,8 @@ bool make_room(Cq& cq) {
     return true;
 }
 
-/// Raises the event now, or later if moderation is enabled: after moderation.cq_count completions,
-/// or moderation.cq_period microseconds after the first of them.
+/// Raises the completion event now, or later if moderation is enabled: after moderation.cq_count
+/// completions, or moderation.cq_period microseconds after the first of these completions.
 void notify_moderated(Cq& cq) {
     if (cq.moderation.cq_count <= 1 || cq.moderation.cq_period == 0 ||
         ++cq.moderated >= cq.moderation.cq_count) {
@@ -212,16 +213,17 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // If the queue contains completions that were neither polled nor reported by an event, a NIC
-    // raises an event as soon as the queue is armed. UCX relies on this event, because it does not
-    // poll between arming and sleeping. On the other hand, perftest must not get two events for one
-    // completion.
+    // Raise an event at once if the queue contains completions that were neither polled nor
+    // reported by an earlier event, as a NIC does. UCX relies on this event, because it does not
+    // poll between arming and sleeping. Completions of an earlier event do not count, because
+    // perftest must not get two events for one completion.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
     }
     cq.before_arming.clear();
-    // If the queue is already armed for all completions, it stays armed for all of them.
+    // If the queue is already armed for all completions, arming it for solicited completions does
+    // not change this.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {
@@ -283,7 +285,8 @@ void push(Cq& cq, const Completion& completion, const Scatter& data) {
     one.push_back(data);
     Completion scattered = completion;
     scattered.has_scatter = true;
-    // Add the data first, because push() may flush queue pairs. Their completions contain no data.
+    // Add the data before push(), because push() may flush queue pairs. The completions of flushed
+    // requests have no data.
     cq.scatters.splice(cq.scatters.end(), one);
     push(cq, scattered);
 }

@@ -39,8 +39,8 @@ struct Completion {
     /// completion. Null for messages in tagged buffers, for list operations of a shared receive
     /// queue, and for completions that a test has added, because these have no slot.
     Qp* qp = nullptr;
-    /// The shared receive queue from which the receive request came. If qp is null, the shared
-    /// receive queue of a list operation.
+    /// For a receive completion, the shared receive queue of the receive request, or null. For a
+    /// list operation of a shared receive queue (qp is null), that queue.
     Srq* srq = nullptr;
     /// For a send completion: the slots of the send queue before this position are freed. 0 for a
     /// receive completion, which frees one slot.
@@ -53,8 +53,8 @@ struct Completion {
     std::uint64_t wallclock_ns = 0;
 };
 
-/// The data and the addresses of a copy that the CPU makes when the program polls a completion; see
-/// scatter_to_cqe.hpp.
+/// Data of a completion that the CPU copies when the program polls the completion, and the
+/// addresses to which it is copied; see scatter_to_cqe.hpp.
 struct Scatter {
     struct Target {
         std::uint64_t address;
@@ -68,25 +68,25 @@ struct Scatter {
 
 // A completion queue. The ibv_cq that the program uses has the same address.
 struct Cq : ibv_cq_ex {
-    /// A ring of completions. It contains those from position taken to position pushed, which were
-    /// not polled yet. The size is a power of two; the ring grows until it can contain cqe
-    /// completions.
+    /// A ring of completions that were not polled yet: those from position taken to position
+    /// pushed. The size is a power of two. The ring grows until it can contain cqe completions.
     std::vector<Completion> ring;
     /// ring.size() - 1. A completion at a position has the index (position & mask) in the ring.
     std::uint64_t mask = 0;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
-    /// The data that polling copies to the addresses in the requests (scatter-to-CQE). There is one
-    /// element for each completion with has_scatter, in the order of the completions.
+    /// The data of completions with has_scatter, in the order of these completions. When the
+    /// program polls such a completion, the data is copied to the addresses in the work request
+    /// (scatter-to-CQE).
     std::list<Scatter> scatters;
     /// Whether the queue has overrun. Polling it then fails.
     bool broken = false;
     bool armed = false;
     bool armed_solicited_only = false;
-    /// Completions before this position do not raise an event when the queue is armed.
+    /// If the queue contains only completions before this position, arming it raises no event.
     std::uint64_t notified = 0;
-    /// Completions from softverbs_complete_before_request(). The next ibv_req_notify_cq() pushes
-    /// them before it arms the queue.
+    /// Completions that a test has added with softverbs_complete_before_request(). The next call of
+    /// ibv_req_notify_cq() adds them to the queue before it arms the queue.
     std::vector<Completion> before_arming;
     /// Number of completion events and asynchronous events that the program has received and not
     /// acknowledged; see acknowledgements.hpp.
@@ -138,7 +138,8 @@ void set_polling_functions(Cq& cq);
 /// has overrun. Packets must have been received before, by Engine::progress().
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
-/// begin_push() and end_push() call these functions in less frequent cases.
+/// begin_push() and end_push() call these functions in infrequent cases, such as a full ring or an
+/// armed queue.
 [[nodiscard]] Completion* begin_push_slowly(Cq& cq);
 void end_push_slowly(Cq& cq, Completion& completion);
 
@@ -146,9 +147,10 @@ void end_push_slowly(Cq& cq, Completion& completion);
 /// IBV_EVENT_CQ_ERR is raised, no more completions are added, and the queue pairs that use the
 /// queue enter the error state with IBV_EVENT_QP_FATAL.
 void push(Cq& cq, const Completion& completion);
-/// The two steps of push(). begin_push() returns an entry of the ring, and the caller stores the
-/// completion in it. The entry contains an old completion, so all members except the timestamps
-/// must be set. Returns null if the queue has overrun, now or before. end_push() adds the entry.
+/// push() in two steps, so that a completion is not copied. begin_push() returns an entry of the
+/// ring, in which the caller stores the completion. The caller must set all members except the
+/// timestamps, because the entry contains an old completion. Returns null if the queue has overrun.
+/// end_push() adds the entry to the queue.
 [[nodiscard]] inline Completion* begin_push(Cq& cq) {
     const std::uint64_t count = cq.pushed - cq.taken;
     if (!cq.broken && count != static_cast<std::uint64_t>(cq.cqe) && count <= cq.mask) [[likely]] {

@@ -14,8 +14,8 @@ namespace softverbs {
     return length == 0 || (length >= 8 && length <= 32);
 }
 
-/// Keeps the stores before this call before the stores after it, for other threads that read the
-/// memory. It needs no instruction on x86.
+/// A memory barrier between stores: other threads see the stores before this call before those
+/// after it. It needs no instruction on x86.
 inline void order_stores() noexcept {
 #ifdef __SANITIZE_THREAD__
     std::atomic_signal_fence(std::memory_order_release); // no support for thread fences

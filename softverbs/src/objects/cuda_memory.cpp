@@ -92,9 +92,9 @@ bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
            type == memory_type_device && managed == 0;
 }
 
-/// Returns the CUDA context of the memory. Memory from cuMemMap() belongs to no context, so the
-/// primary context of its device is used. That context is retained and never released, because
-/// deregistration of memory must not call the driver.
+/// Returns the CUDA context of the memory. Memory from cuMemMap() belongs to no context; for it,
+/// returns the primary context of its device. That context is retained and never released, because
+/// deregistration must not call the driver.
 Context context_of(const Driver& driver, DevicePointer address) noexcept {
     Context context = nullptr;
     int device = 0;
@@ -125,8 +125,8 @@ struct CudaMemory {
 
 namespace {
 
-/// Returns whether the stream still exists. It does not if the program has destroyed the context,
-/// even if a new context has the same address.
+/// Returns whether the stream still exists. If the program has destroyed the CUDA context, the
+/// stream was destroyed, too, even if a new context has the same address.
 bool is_usable(const CudaMemory& memory) noexcept {
     const Result result = memory.driver->stream_query(memory.stream);
     return result == success || result == not_ready;

@@ -7,12 +7,12 @@
 
 namespace softverbs {
 
-/// CUDA memory that the CPU cannot access. The CUDA driver of this process copies the data. This
-/// replaces the mapping of a dma-buf whose exporter does not support mmap(2), such as NVIDIA's.
-/// There is one object per CUDA context; it is never freed.
+/// CUDA memory that the CPU cannot access. The CUDA driver of this process copies the data.
+/// softverbs uses this if a dma-buf cannot be mapped, because its exporter, such as NVIDIA's, does
+/// not support mmap(2). There is one object per CUDA context, which is never freed.
 ///
-/// Copies use a stream of softverbs. They do not wait for work in streams of the program. A NIC
-/// does not wait for it either.
+/// The copies use a stream of softverbs. They do not wait for work in streams of the program, as a
+/// NIC does not wait for it.
 struct CudaMemory; // defined in cuda_memory.cpp
 
 /// Returns the object for @p length bytes at the device address @p address. Returns null if this is

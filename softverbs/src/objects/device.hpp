@@ -28,7 +28,7 @@ struct Port {
 struct Rules {
     /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the descriptor; 0: none.
     int dmabuf_error = 0;
-    /// Errno with which ibv_reg_dmabuf_mr() fails after it has mapped the descriptor; 0: none.
+    /// Errno with which ibv_reg_dmabuf_mr() fails if the descriptor is a valid dma-buf; 0: none.
     int dmabuf_attach_error = 0;
     bool dmabuf_unchecked = false;
     /// Access flags for which ibv_reg_dmabuf_mr() returns EOPNOTSUPP.
@@ -49,7 +49,7 @@ struct Rules {
     std::uint32_t max_inline = 1024;
     /// The size of device memory is rounded up to a multiple of this number of bytes.
     std::size_t dm_granule = 64;
-    /// An allocation of device memory uses a multiple of this number of bytes of max_dm_size.
+    /// The part of max_dm_size that an allocation uses is a multiple of this number of bytes.
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
     /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
@@ -57,8 +57,8 @@ struct Rules {
     unsigned dm_max_log_align = 12;
 };
 
-/// A device of ibv_get_device_list(). Only softverbs_reset() frees it, if no device list and no
-/// context uses it.
+/// A software device, which ibv_get_device_list() returns. Only softverbs_reset() frees it, if no
+/// device list and no context uses it.
 struct Device : ibv_device {
     unsigned index = 0;
     /// Node GUID in network byte order.
@@ -139,7 +139,7 @@ struct Pd : ibv_pd {
     /// which it was created. For an imported protection domain, the original. Otherwise, this
     /// object.
     Pd* protection = this;
-    /// Whether the object was created by ibv_import_pd().
+    /// Whether ibv_import_pd() has created this object.
     bool imported = false;
 
     [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this && !imported; }

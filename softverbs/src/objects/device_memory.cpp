@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned region_access = IBV_ACCESS_LOCAL_WRITE | remote_access | IBV_ACCESS_ZERO_BASED;
 
-/// All allocations that ibv_import_dm() can find.
+/// All allocations of device memory of this process, in which ibv_import_dm() searches.
 std::vector<DeviceMemory*>& allocations() {
     static auto* const all = new std::vector<DeviceMemory*>;
     return *all;
@@ -28,7 +28,8 @@ std::size_t round_up(std::size_t length, std::size_t granule) {
     return rounded < length ? 0 : rounded;
 }
 
-/// Subtracts the allocation from the device memory in use. It can no longer be imported.
+/// Called when the memory is freed. Subtracts it from the device memory in use, and makes its
+/// import impossible.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
     memory.device->dm_used -= memory.consumed;
@@ -48,8 +49,9 @@ void let_go(DeviceMemory& memory) noexcept {
     release(mapping);
 }
 
-/// Checks the arguments of a copy. Returns 0 or an errno: EIO (the device has failed), EFAULT (the
-/// range exceeds the allocation), EINVAL (the range is not aligned).
+/// Checks the arguments of ibv_memcpy_to_dm() or ibv_memcpy_from_dm(). Returns 0 or an errno: EIO
+/// (the device has failed), EFAULT (the range exceeds the allocation), EINVAL (the range is not
+/// aligned).
 int check_copy(const Dm& dm, std::uint64_t offset, std::size_t length) {
     const std::size_t granule = std::max<std::size_t>(device_of(dm).rules.dm_copy_granule, 1);
     if (context_of(dm).dead) {
@@ -89,7 +91,8 @@ int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t lengt
 
 void set_copy_functions(Dm& dm, const Device& device) {
     if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
-        // Imitate a provider that does not initialize the pointers: they are not null, but invalid.
+        // Set invalid pointers that are not null, as a provider that does not initialize them may
+        // do.
         dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
         dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
     } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {

@@ -9,9 +9,9 @@
 namespace softverbs {
 
 /// Registers @p function, which is called once when the process exits. If two threads call exit(3),
-/// glibc before 2.41 distributes the handlers among them. A thread that finds no more handlers ends
-/// the process, although the other thread may still execute one. Therefore the handler is
-/// registered twice: the second thread waits in it until @p function has returned, for at most 2
+/// glibc before 2.41 distributes the handlers among the threads. A thread without a further handler
+/// ends the process, although the other thread may still execute a handler. Therefore the handler
+/// is registered twice. The second thread waits until @p function has returned, for at most 2
 /// seconds.
 template <void (*function)()>
 void register_exit_handler() {

@@ -10,8 +10,8 @@ namespace softverbs {
 
 namespace {
 
-/// Makes the next completion of the queue the current one. Returns 0, ENOENT (the queue is empty)
-/// or EIO (it has overrun).
+/// Takes the next completion from the queue and stores it in Cq::current. Returns 0, ENOENT (the
+/// queue is empty) or EIO (the queue has overrun).
 int advance(Cq& cq) {
     if (cq.broken) {
         return EIO;
@@ -45,7 +45,7 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
         }
         error = advance(cq);
     }
-    // Unlock on failure, because the program then does not call ibv_end_poll().
+    // If polling fails, unlock now: the program does not call ibv_end_poll() then.
     if (error != 0 && !cq.single_threaded) {
         cq.poll_lock.unlock();
     }
@@ -73,7 +73,7 @@ void set_polling_functions(Cq& cq) {
     cq.start_poll = start_poll;
     cq.next_poll = next_poll;
     cq.end_poll = end_poll;
-    // All read functions are set, even if wc_flags does not request them. Their results are valid.
+    // Set all read functions, even those that wc_flags does not request. Their results are valid.
     cq.read_opcode = [](ibv_cq_ex* from) { return current(from).opcode; };
     cq.read_vendor_err = [](ibv_cq_ex* from) { return current(from).vendor_err; };
     cq.read_byte_len = [](ibv_cq_ex* from) { return current(from).byte_len; };

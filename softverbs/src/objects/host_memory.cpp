@@ -61,7 +61,7 @@ bool populate(const void* address, std::size_t length, bool write, bool locked) 
     if (length == 0) {
         return true;
     }
-    // The range exceeds the end of the address space.
+    // Reject a range that exceeds the end of the address space.
     if (end <= start) {
         return false;
     }

@@ -49,8 +49,8 @@ class KeyTable {
     };
     [[nodiscard]] std::uint32_t next_key() noexcept;
     [[nodiscard]] std::uint32_t permute(std::uint32_t number) const noexcept;
-    /// Returns the position of the entry with this name, or of the free entry at which it can be
-    /// inserted.
+    /// Returns the position of the entry with this name. If there is none, returns the position of
+    /// the free entry at which the name can be inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
 

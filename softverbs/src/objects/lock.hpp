@@ -31,7 +31,7 @@ class Lock {
         }
     }
 
-    /// Whether threads wait for the lock. The result may be outdated at once.
+    /// Returns whether threads wait for the lock. The result may change at any time.
     [[nodiscard]] bool awaited() const noexcept {
         return waiters_.load(std::memory_order_relaxed) != 0;
     }

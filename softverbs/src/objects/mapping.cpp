@@ -101,8 +101,8 @@ int describe_descriptor(int fd, Descriptor& out) {
         out.length = end > 0 ? static_cast<std::size_t>(end) : 0;
         return end > 0 ? 0 : EINVAL;
     }
-    // Files in tmpfs have seals, too. But they have a link count, or, after they were deleted,
-    // another name in /proc/self/fd.
+    // A memfd has a link count of 0 and a name with the prefix "memfd:" in /proc/self/fd. A file in
+    // tmpfs has seals, too, but differs in one of these properties.
     if (!S_ISREG(status.st_mode) || status.st_nlink != 0 || ::fcntl(fd, F_GET_SEALS) < 0 ||
         !is_named_as_memfd(fd)) {
         return EINVAL;
@@ -117,7 +117,8 @@ int describe_descriptor(int fd, Descriptor& out) {
 Mapping* find(const Descriptor& descriptor, bool writable) {
     const auto [first, last] = registry().equal_range(descriptor.identity);
     for (auto entry = first; entry != last; ++entry) {
-        // A memfd can grow. A mapping that was made before is too short.
+        // Use an existing mapping only if it has the same length. A memfd may have grown since it
+        // was mapped.
         if (entry->second->writable == writable && entry->second->length == descriptor.length) {
             return entry->second.get();
         }
@@ -128,7 +129,8 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
 /// Maps entry->fd and adds the mapping to the registry. On failure, returns null and sets errno.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    // Process::lock is held here, and a program may intercept mmap(3) and call verbs there.
+    // Call mmap(2) through syscall(2), because Process::lock is held, and a program may intercept
+    // mmap(3) and call verbs there.
     const long data =
         ::syscall(SYS_mmap, nullptr, entry->length, protection, MAP_SHARED, entry->fd, off_t{0});
     if (data == -1) {
@@ -187,8 +189,8 @@ Mapping* map_descriptor(int fd, bool write) {
     if (process().faults.dmabufs_unmappable()) {
         return fail(EINVAL);
     }
-    // Map the memory for writing if the descriptor permits it. Then regions with and without write
-    // access can share the mapping.
+    // Map the memory for writing if the descriptor permits this, even for a region without write
+    // access. Regions with and without write access can then share the mapping.
     Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;
     // If the memfd has F_SEAL_WRITE, mmap(2) fails with EPERM. Then map it read-only.
     if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) {

@@ -45,10 +45,11 @@ struct Grant {
     /// Length of the memory in bytes.
     std::size_t length = 0;
     /// Virtual address of the first byte in this process. For CUDA memory that the CPU cannot map,
-    /// the device address. Null for null memory regions: they are read as zeros, and ignore writes.
+    /// the device address. For a null memory region, null: reads return zeros, and writes have no
+    /// effect.
     std::byte* base = nullptr;
-    /// For a type 2 window: number of the queue pair that may use it. 0: all queue pairs of the
-    /// protection domain may use the memory.
+    /// For a type 2 window: number of the queue pair that may use the window. 0: all queue pairs of
+    /// the protection domain may use the memory.
     std::uint32_t qp_number = 0;
     bool is_window = false;
     bool revoked = false;
@@ -90,9 +91,8 @@ struct Dm : ibv_dm {
 };
 
 // These functions implement verbs of similar names. They check their arguments. On failure, they
-// return null and set errno, or return an errno. The caller holds Process::lock. Before, the entry
-// points in abi/ have injected planned faults, and have forwarded calls with handles of the real
-// libibverbs.
+// return null and set errno, or return an errno. The caller holds Process::lock, and has handled
+// planned faults and objects of the real libibverbs.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);
@@ -166,7 +166,8 @@ enum class Denied : std::uint8_t {
     revoked,
 };
 
-/// A checked range of memory. It may be accessed as long as the caller holds Process::lock.
+/// A range of memory whose access was permitted. It may be accessed as long as the caller holds
+/// Process::lock.
 struct Window {
     /// Address of the first byte; null for a null memory region.
     std::byte* data;

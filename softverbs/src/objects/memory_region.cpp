@@ -96,8 +96,8 @@ bool find_memory(Mr& mr, std::uint64_t offset, std::size_t length, std::uint64_t
         errno = EINVAL;
         return false;
     }
-    // If the exporter does not support mmap(2), the memory may be CUDA memory whose address is
-    // iova.
+    // The exporter of this dma-buf does not support mmap(2). The memory may be CUDA memory whose
+    // address is iova.
     if (errno == EINVAL && lies_within(offset, length, length_of_descriptor(fd))) {
         mr.cuda = find_cuda_memory(iova, length);
         mr.grant.base = mr.cuda != nullptr ? reinterpret_cast<std::byte*>(iova) : nullptr;
@@ -158,7 +158,7 @@ Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
     }
     mr->length = SIZE_MAX;
     mr->grant.access = access;
-    // The region starts at the second page, because a null base address means a null region.
+    // Start the region at the second page: a base address of 0 would mean a null memory region.
     mr->grant.iova = page_size();
     mr->grant.length = SIZE_MAX - page_size();
     mr->grant.base = reinterpret_cast<std::byte*>(page_size());
@@ -217,7 +217,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         !has_same_page_offset(offset, iova)) {
         return fail(EINVAL);
     }
-    // Drivers check the access flags before the descriptor.
+    // Check the access flags first. Drivers check them before they check the descriptor.
     if ((access & device.rules.dmabuf_refused_access) != 0) {
         return fail(EOPNOTSUPP);
     }
@@ -323,7 +323,7 @@ int dereg_mr(Mr& mr) {
     Mapping* const mapping = mr.mapping;
     DeviceMemory* const device_memory = mr.device_memory;
     delete &mr;
-    // The region is freed first, because release() and end_region() release Process::lock
+    // Free the region before these calls, because release() and end_region() release Process::lock
     // temporarily.
     release(mapping);
     if (device_memory != nullptr) {
@@ -349,7 +349,7 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
     }
     for (const ibv_sge& entry : entries) {
         const Grant* const grant = process().keys.find(entry.lkey);
-        // The advice is valid for dma-buf regions and on-demand regions. Other regions are pinned.
+        // Only dma-buf regions and on-demand regions accept the advice. Other regions are pinned.
         if (grant == nullptr || grant->is_window ||
             (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
             return ENOENT;

@@ -28,8 +28,8 @@ inline constexpr unsigned remote_access =
 /// Takes ownership of a new region, allocates its key, and counts it as a user of its protection
 /// domain. On failure, returns null, sets errno to ENOMEM, and releases the mapping of the region.
 [[nodiscard]] Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd);
-/// Removes a deregistered region from the users of its device memory. Frees the memory if it has no
-/// other user.
+/// Called after a region of device memory was deregistered. Frees the device memory if no ibv_dm
+/// and no other region uses it.
 void end_region(DeviceMemory& memory) noexcept;
 
 /// Faults in the pages of a range, as a NIC's driver does when it pins memory. Returns false if a

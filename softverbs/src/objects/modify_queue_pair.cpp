@@ -149,7 +149,7 @@ void reset(Qp& qp) {
 } // namespace
 
 int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
-    // As libmlx5, reject burst parameters without a rate limit.
+    // Reject burst parameters without a rate limit, as libmlx5 does.
     if (limit.comp_mask != 0 ||
         ((limit.max_burst_sz != 0 || limit.typical_pkt_sz != 0) && limit.rate_limit == 0)) {
         return EINVAL;

@@ -151,7 +151,8 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
         *qp.entries_at(position) = wanted.sg_list[0];
         length = wanted.sg_list[0].length;
     } else {
-        // If the data turns out to be too long, the bytes that were copied before have no effect.
+        // This loop copies inline data before all lengths are checked. If the data is too long, the
+        // copied bytes have no effect.
         const bool allocated = !qp.inline_bytes.empty();
         const std::uint32_t room = allocated ? qp.init.cap.max_inline_data : 0;
         std::byte* const to = allocated ? qp.inline_data(position) : nullptr;
@@ -226,7 +227,8 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
     return 0;
 }
 
-/// Adds the requests of a list until one fails. @p request is then the request that failed.
+/// Adds the receive requests of a list until one of them fails. In this case, @p request is the
+/// request that has failed.
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {
@@ -304,7 +306,8 @@ void added(Qp& qp) {
         try {
             flush_sends(qp);
         } catch (const std::bad_alloc&) {
-            // The completions in the queue are valid. The next post flushes the other requests.
+            // There is no memory for more completions. Those in the completion queue are valid. The
+            // next call that posts requests flushes the remaining ones.
         }
     } else if (qp.state() == IBV_QPS_RTS) {
         process().engine.posted(qp);
@@ -362,7 +365,8 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
         try {
             flush_receives(qp);
         } catch (const std::bad_alloc&) {
-            // The next call flushes the other requests.
+            // There is no memory for more completions. The next call that posts requests flushes
+            // the remaining ones.
         }
     }
     if (error != 0) {
@@ -454,8 +458,8 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
     } catch (const std::bad_alloc&) {
         error = ENOMEM;
     }
-    // After this call, the program usually blocks in ibv_get_cq_event() or poll(2). poll(2) cannot
-    // be detected, so assume now that the program will sleep.
+    // The program usually blocks in ibv_get_cq_event() or poll(2) after this call. A call of
+    // poll(2) cannot be detected, so start the agent thread now.
     process().engine.program_sleeps();
     return error;
 }

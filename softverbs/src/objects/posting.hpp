@@ -15,9 +15,9 @@ namespace softverbs {
 
 // Functions that are used by both ibv_post_send() and the ibv_wr_*() functions.
 
-/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete(), and locks them out.
-/// A queue pair without ibv_wr_*() functions does not need this lock, because Process::lock is
-/// sufficient.
+/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete(), and prevents
+/// ibv_wr_start() while the lock is held. A queue pair without ibv_wr_*() functions needs only
+/// Process::lock.
 [[nodiscard]] inline std::unique_lock<std::mutex> lock_batch(Qp& qp) {
     return qp.extended ? std::unique_lock(qp.batch_lock) : std::unique_lock<std::mutex>();
 }

@@ -41,10 +41,10 @@ void after_fork_in_child() {
 }
 
 void at_exit() {
-    // exit(3) may have been called in a signal handler that interrupted a verb. This verb holds the
-    // lock and never continues. After 200 ms without the lock, the process ends without a shutdown.
-    // Its peers then detect its end by its closed sockets, and the next process that starts removes
-    // its files.
+    // exit(3) may have been called in a signal handler that interrupted a verb. The verb holds the
+    // lock and never continues. Therefore wait for the lock for at most 200 ms, and then end the
+    // process without a shutdown. The peers detect its end by its closed sockets, and the next
+    // process that starts removes its files.
     control::stop();
     constexpr int attempts = 200;
     constexpr timespec between_attempts{0, 1'000'000};

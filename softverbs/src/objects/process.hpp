@@ -37,7 +37,7 @@ struct Process {
     QpTable qps;
     Faults faults;
     Disorder disorder;
-    /// Whether ibv_get_device_list() omits the devices of the real libibverbs.
+    /// Whether ibv_get_device_list() omits real devices.
     bool real_devices_hidden = false;
     softverbs_counters counters{};
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
@@ -50,8 +50,8 @@ struct Process {
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
-    /// The thread of the engine uses the other members. Therefore the engine is the last member,
-    /// which is destroyed first.
+    /// The engine's thread uses the other members. The engine is the last member, so that it is
+    /// destroyed first.
     Engine engine;
 };
 

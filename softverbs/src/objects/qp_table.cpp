@@ -5,8 +5,8 @@ namespace softverbs {
 
 std::uint32_t QpTable::insert(Qp& qp, unsigned slot) {
     std::uint32_t index = 0;
-    // Use new indices before freed ones, because packets for a destroyed queue pair may still be in
-    // flight.
+    // Use new indices before indices of destroyed queue pairs, because packets to a destroyed queue
+    // pair may still be in flight.
     if (qps_.size() < qp_index_limit) {
         index = static_cast<std::uint32_t>(qps_.size());
         qps_.push_back(&qp);

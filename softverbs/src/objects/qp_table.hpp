@@ -31,8 +31,8 @@ class QpTable {
     /// or 0 if all numbers are in use.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
-    /// Returns the queue pair with the index in @p number, or null. The slot in @p number is not
-    /// compared; the caller must do this.
+    /// Returns the queue pair with the index in @p number, or null. The caller must check that the
+    /// slot in @p number is that of this process.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
         const std::size_t index = number & ((1U << qp_index_bits) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;

@@ -65,8 +65,8 @@ struct SendRequest {
     Mw* window = nullptr;
     ibv_mw_bind_info bind{};
 
-    /// Number of scatter/gather entries. They are stored in Qp::send_entries. Inline data is stored
-    /// in Qp::inline_bytes.
+    /// Number of scatter/gather entries. The entries are stored in Qp::send_entries. Inline data is
+    /// stored in Qp::inline_bytes instead.
     std::uint32_t entries = 0;
     bool is_inline = false;
     /// Total length of the data in bytes.
@@ -75,8 +75,8 @@ struct SendRequest {
     // The following members belong to the engine.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    /// Whether the data of this read is copied from the memory of the responder, instead of being
-    /// received in packets. It is copied when the response has arrived.
+    /// Whether the data of this read is copied from memory of the responder. Otherwise, packets
+    /// contain the data.
     bool fetches = false;
     /// Packet sequence number. Reads and atomics have one number per request, too.
     std::uint32_t psn = 0;
@@ -84,8 +84,9 @@ struct SendRequest {
     std::uint64_t offset = 0;
     /// Reads only: number of bytes that were requested.
     std::uint64_t requested = 0;
-    /// The value of Connection::sent() when the last packet of the request was sent. As long as
-    /// Connection::taken() is smaller, the responder cannot have responded.
+    /// The value of Connection::sent() when the last packet of the request was sent. If
+    /// Connection::taken() is smaller, the other process has not processed the packet, so it cannot
+    /// have responded.
     std::uint64_t record = 0;
 
     /// Prepares the slot for a new request. Does not reset members that are specific to some
@@ -138,11 +139,12 @@ class Ring {
         return static_cast<std::size_t>(end_ - freed_);
     }
     [[nodiscard]] bool full() const noexcept { return occupied() == capacity_; }
-    /// The positions of the oldest request that has not completed, and of the next request to be
-    /// added. A position is the number of requests that were added before.
+    /// Positions in the ring: of the oldest request that has not completed, and of the next request
+    /// to be added. A position is the number of requests that were added before.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
-    /// The slots from position end() to this position are free.
+    /// Returns the position before which requests can be added: the slots from position end() to
+    /// this position are free.
     [[nodiscard]] std::uint64_t limit() const noexcept { return freed_ + capacity_; }
     [[nodiscard]] std::size_t place(std::uint64_t position) const noexcept {
         return static_cast<std::size_t>(position) & (slots_.size() - 1);
@@ -223,8 +225,8 @@ struct Requester {
     std::uint64_t next = 0;
     std::uint32_t next_psn = 0;
     unsigned reads_in_flight = 0; // including atomics
-    /// Number of reads in flight whose data is copied from the memory of the responder. Later
-    /// requests that could change that memory wait for them.
+    /// Number of reads in flight whose data is copied from memory of the responder. Later requests
+    /// that could change the memory wait for these reads.
     unsigned fetches_in_flight = 0;
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
@@ -233,18 +235,18 @@ struct Requester {
     /// waiting_for_receiver is set.
     std::uint64_t deadline = 0;
     bool waiting_for_receiver = false;
-    /// Whether a response has arrived since the timer was set.
+    /// Whether a response has arrived since the timer was set. If so, its expiration is not a
+    /// timeout.
     bool progressed = false;
-    /// Requests before this position are retransmitted, and each of them requests an ACK.
+    /// Requests before this position are being retransmitted, and each of them requests an ACK.
     std::uint64_t resent_until = 0;
     /// Position after the last request that has requested an ACK. The timeout applies only to
     /// requests before this position.
     std::uint64_t ack_requested_until = 0;
     /// For a connected queue pair: index of the device that has the destination address, or -1.
     int device = -1;
-    /// The port of the queue pair's device, or null if it is not set. ibv_modify_qp() sets port,
-    /// own_device, short_path and to_this_process, so that sending a small message does not need to
-    /// find them.
+    /// The port of the queue pair, or null if it is not set. ibv_modify_qp() sets port, own_device,
+    /// short_path and to_this_process in advance, so that a small message can be sent quickly.
     const Port* port = nullptr;
     /// Index of the device of the queue pair.
     unsigned own_device = 0;
@@ -256,15 +258,17 @@ struct Requester {
     /// The addresses of this host and of the peer's host. Zeros if the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
-    /// Requests before this position send their data in packets, because a copy from memory by the
-    /// responder has failed.
+    /// The data of requests before this position is sent in packets, because the responder could
+    /// not copy data from memory of this process.
     std::uint64_t records_until = 0;
-    /// Number of copies from memory of the peer that have failed since the last successful one.
+    /// Number of failed copies by the peer from memory of this process, since the last successful
+    /// one.
     unsigned failed_fetches = 0;
-    /// The value of Connection::sent() after the last packet that contained a Segment.
+    /// The value of Connection::sent() after the last packet that contained addresses of data
+    /// (segments).
     std::uint64_t offered = 0;
-    /// For UD: a connection that was full until the timer expired. Datagrams for it are dropped
-    /// until Connection::taken() is not equal to closed_since.
+    /// For UD: a connection that stayed full until the timer expired. Datagrams for this connection
+    /// are dropped as long as Connection::taken() is equal to closed_since.
     const fabric::Connection* closed_lane = nullptr;
     /// For UD: the value of Connection::taken() when the requester began to wait for room.
     std::uint64_t closed_since = 0;
@@ -277,8 +281,8 @@ struct Responder {
     std::uint32_t expected_psn = 0;
     /// Whether the first packet of a message has arrived, but not the last one.
     bool in_message = false;
-    /// The direct copy of the data of a request, which is made in steps: the number of bytes copied
-    /// so far, and the connection and packet sequence number of the request.
+    /// For a request whose data is copied in steps from memory of the sender: the number of bytes
+    /// copied so far, and the connection and packet sequence number of the request.
     std::uint64_t copied = 0;
     const fabric::Connection* copied_from = nullptr;
     std::uint32_t copied_psn = 0;
@@ -440,7 +444,7 @@ int post_srq_recv(ibv_srq* native, ibv_recv_wr* request, ibv_recv_wr** bad);
 int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind);
 int poll_cq(ibv_cq* native, int entries, ibv_wc* completions);
 int req_notify_cq(ibv_cq* native, int solicited_only);
-/// Sets the function pointers in ibv_qp_ex for the ibv_wr_*() functions.
+/// Sets the pointers of the ibv_wr_*() functions in ibv_qp_ex.
 void set_work_request_functions(Qp& qp);
 
 /// Removes the next receive request from the receive queue of @p qp, or from its shared receive
@@ -454,7 +458,7 @@ void set_work_request_functions(Qp& qp);
 void consume_receive(Qp& qp) noexcept;
 
 /// Moves the queue pair to the error state, and flushes all its requests in order. If a request has
-/// failed, the caller must have completed it before.
+/// failed, the caller must have completed this request before.
 /// @param event  asynchronous event to be raised; negative: none
 void enter_error(Qp& qp, int event = -1);
 /// Moves a UC or UD queue pair to the state SQE after a send has failed. Flushes the send queue.
@@ -477,8 +481,8 @@ void end_draining(Qp& qp);
 void complete_receive(Qp& qp, const Completion& completion);
 /// Like complete_receive() above. The CPU copies @p data when the program polls the completion.
 void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
-/// If a message is incomplete, frees the slot of its receive request in the shared receive queue.
-/// Called when the queue pair is reset or destroyed.
+/// Called when the queue pair is reset or destroyed. If a message was received only partly, frees
+/// the slot of its receive request in the shared receive queue.
 void release_current_receive(Qp& qp) noexcept;
 /// Frees the queue slots of the requests that a completion covers. Called when the program has
 /// polled the completion.

@@ -80,8 +80,8 @@ std::optional<Scatter> take_response(Qp& qp) {
     if (kept.position != position || kept.length == 0) {
         return std::nullopt;
     }
-    // The entries were checked when the response arrived. If a region was deregistered since then,
-    // copy nothing.
+    // prepare_scatter() has checked these entries. If a region was deregistered since then, copy no
+    // data.
     Scatter made;
     return prepare_scatter(qp.pd(), qp.entries(position), std::span(kept.bytes).first(kept.length),
                            made)

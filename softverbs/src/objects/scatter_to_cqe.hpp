@@ -26,8 +26,8 @@ struct Qp;
 inline constexpr std::size_t scatter_length = 32;
 inline constexpr std::size_t long_scatter_length = 64;
 
-/// Settings and data for scatter-to-CQE of one queue pair. It does not exist for queue pairs
-/// without scatter-to-CQE.
+/// Settings and data for scatter-to-CQE of one queue pair. Queue pairs without scatter-to-CQE have
+/// no object of this class.
 struct ScatterToCqe {
     /// Maximum length in bytes of received messages that are copied when they are polled.
     std::size_t receives = 0;

@@ -179,8 +179,8 @@ int destroy_srq(Srq& srq) {
     if (srq.users != 0) {
         return busy();
     }
-    // XRC targets find the queue by its number. Remove it before the wait, so that no target
-    // consumes its receives and raises an event for it.
+    // Remove the queue from its XRC domain before the wait. Otherwise an XRC target could find the
+    // queue by its number, consume its receives, and raise an event for it.
     if (srq.xrcd != nullptr) {
         remove(srq);
     }

@@ -22,8 +22,8 @@ bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
     return entry.enabled && (tag & entry.mask) == entry.tag;
 }
 
-/// Stores how many unexpected messages the program has handled. If it has handled all of them,
-/// enables all buffers.
+/// Stores how many unexpected messages the program has handled. If this is all of them, enables all
+/// buffers.
 void synchronize(TagList& list, const ibv_ops_wr& operation) {
     if ((operation.flags & IBV_OPS_TM_SYNC) != 0) {
         list.handled = operation.tm.unexpected_cnt;
@@ -53,7 +53,8 @@ int check(const TagList& list, const ibv_ops_wr& operation) {
 }
 
 void add(TagList& list, ibv_ops_wr& operation) {
-    // This cannot exceed the reserved capacity, because check() has compared the size with it.
+    // This does not exceed the reserved capacity, because check() has compared the number of
+    // buffers with it.
     TagList::Entry& entry = list.entries.emplace_back();
     entry.handle = operation.tm.handle = list.next_handle++;
     entry.tag = operation.tm.add.tag;

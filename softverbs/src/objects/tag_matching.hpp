@@ -35,9 +35,9 @@ struct TagList {
         std::uint32_t handle = 0;
         std::uint64_t tag = 0;
         std::uint64_t mask = 0;
-        /// False if the buffer was added while there were unexpected messages that the program had
-        /// not handled. Such a buffer matches no message until the program has reported that it has
-        /// handled all of them.
+        /// False if the buffer was added while the program had not yet handled all unexpected
+        /// messages. Such a buffer matches no message until the program reports that it has handled
+        /// all of them.
         bool enabled = true;
         RecvRequest request;
     };

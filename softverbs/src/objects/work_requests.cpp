@@ -136,8 +136,7 @@ void wr_atomic_write(ibv_qp_ex* native, std::uint32_t rkey, std::uint64_t remote
     if (request == nullptr) {
         return;
     }
-    // The value is a part of the request, so it is always inline. max_inline_data does not limit
-    // it.
+    // The value is stored in the request, so the data is inline. max_inline_data does not limit it.
     request->is_inline = true;
     request->length = sizeof(std::uint64_t);
     memcpy(&request->swap, value, sizeof(std::uint64_t));
@@ -312,8 +311,8 @@ void wr_abort(ibv_qp_ex* qp) {
 } // namespace
 
 void set_work_request_functions(Qp& qp) {
-    // Set all functions, even if send_ops_flags does not request their opcodes. Such a function
-    // makes ibv_wr_complete() fail, whereas a null pointer would crash the program.
+    // Set all functions, even those for opcodes that send_ops_flags does not request. Such a
+    // function makes ibv_wr_complete() fail. A null pointer would crash the program.
     qp.wr_send = wr_send;
     qp.wr_send_imm = wr_send_imm;
     qp.wr_send_inv = wr_send_inv;

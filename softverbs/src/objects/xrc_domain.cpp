@@ -17,7 +17,7 @@ namespace softverbs {
 struct XrcDomain {
     Device* device = nullptr;
     /// Whether the domain was opened with a file, which file_device and file_inode identify. A
-    /// domain without a file cannot be opened again.
+    /// domain without a file cannot be opened by another ibv_open_xrcd().
     bool has_file = false;
     dev_t file_device = 0;
     ino_t file_inode = 0;
@@ -54,7 +54,7 @@ Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes) {
         return nullptr;
     }
     XrcDomain* domain = has_file ? find_domain(*context.device, file) : nullptr;
-    // As in the kernel, the flags have no effect without a file.
+    // If the call has no file descriptor, the flags are not checked, as in the kernel.
     if (has_file && domain == nullptr && (attributes.oflags & O_CREAT) == 0) {
         return fail(EAGAIN);
     }
@@ -110,8 +110,8 @@ void remove(Srq& srq) {
             qp->responder.current_taken = false;
         }
     }
-    // Completions that were not polled stay in the completion queue. Remove their references to the
-    // shared receive queue.
+    // The completion queue may contain completions that were not polled. Remove their references to
+    // this shared receive queue.
     Cq& cq = *srq.queue;
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
         Completion& completion = cq.ring[i & cq.mask];
