@@ -46,7 +46,7 @@ function(rdmabuf_add_provider name)
     rdmabuf_configure_target(${target})
     target_include_directories(
         ${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include"
-                          "${PROJECT_SOURCE_DIR}/providers")
+                          "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/providers")
     if(arg_REQUIRES_HEADER)
         target_include_directories(${target} SYSTEM PRIVATE "${RDMABUF_${upper}_INCLUDE_DIR}")
     endif()

@@ -6,8 +6,8 @@
 
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "common/buffer_table.hpp"
-#include "common/pages.hpp"
 
 namespace rdmabuf::detail {
 namespace {

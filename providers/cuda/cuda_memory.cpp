@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "common/pages.hpp"
+#include "base/pages.hpp"
 #include "cuda/cuda_flush.hpp"
 
 namespace rdmabuf::detail::cuda {

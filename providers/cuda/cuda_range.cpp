@@ -10,8 +10,8 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "common/exported_memory.hpp"
-#include "common/pages.hpp"
 
 namespace rdmabuf::detail::cuda {
 namespace {

@@ -12,8 +12,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/drm.hpp>
 
+#include "base/pages.hpp"
 #include "common/dmabuf_allocator.hpp"
-#include "common/pages.hpp"
 #include "drm/drm_node.hpp"
 
 namespace rdmabuf {

@@ -11,9 +11,9 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/external.hpp>
 
+#include "base/pages.hpp"
 #include "common/added_numbers.hpp"
 #include "common/dmabuf_size.hpp"
-#include "common/pages.hpp"
 #include "common/table_range.hpp"
 
 namespace rdmabuf {

@@ -7,9 +7,9 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/habana.hpp>
 
+#include "base/pages.hpp"
 #include "common/added_numbers.hpp"
 #include "common/driver_buffer.hpp"
-#include "common/pages.hpp"
 #include "habana/synapse.hpp"
 #include "habana/thunk.hpp"
 

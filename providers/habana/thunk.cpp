@@ -12,8 +12,8 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "common/driver_library.hpp"
-#include "common/pages.hpp"
 
 namespace rdmabuf::detail::habana {
 namespace {

@@ -13,8 +13,8 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "common/dmabuf_size.hpp"
-#include "common/pages.hpp"
 
 namespace rdmabuf::detail::level_zero {
 namespace {

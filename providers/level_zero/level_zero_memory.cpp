@@ -7,7 +7,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "common/pages.hpp"
+#include "base/pages.hpp"
 
 namespace rdmabuf::detail::level_zero {
 namespace {

@@ -10,10 +10,10 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "common/device_node.hpp"
 #include "common/driver_library.hpp"
 #include "common/driver_result.hpp"
-#include "common/pages.hpp"
 #include "common/status_name.hpp"
 
 namespace rdmabuf::detail::neuron {

@@ -8,9 +8,9 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/neuron.hpp>
 
+#include "base/pages.hpp"
 #include "common/added_numbers.hpp"
 #include "common/driver_buffer.hpp"
-#include "common/pages.hpp"
 #include "neuron/neuron_memory.hpp"
 
 namespace rdmabuf {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "common/pages.hpp"
+#include "base/pages.hpp"
 #include "rocm/rocm_agents.hpp"
 
 namespace rdmabuf::detail::rocm {

@@ -13,9 +13,9 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "common/dmabuf_size.hpp"
 #include "common/extent.hpp"
-#include "common/pages.hpp"
 #include "rocm/rocm_agents.hpp"
 
 namespace rdmabuf::detail::rocm {

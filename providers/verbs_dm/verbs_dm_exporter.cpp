@@ -15,10 +15,10 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/verbs_dm.hpp>
 
+#include "base/pages.hpp"
 #include "common/buffer_table.hpp"
 #include "common/device_node.hpp"
 #include "common/dmabuf_size.hpp"
-#include "common/pages.hpp"
 #include "common/refusal.hpp"
 #include "common/reserved_addresses.hpp"
 #include "common/table_range.hpp"

@@ -14,7 +14,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/vfio.hpp>
 
-#include "common/pages.hpp"
+#include "base/pages.hpp"
 #include "common/refusal.hpp"
 #include "common/reserved_addresses.hpp"
 #include "common/table_range.hpp"

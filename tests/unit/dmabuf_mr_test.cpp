@@ -10,7 +10,7 @@
 
 #include <rdmabuf/dmabuf_mr.hpp>
 
-#include "dmabuf_diagnosis.hpp"
+#include "memory/dmabuf_diagnosis.hpp"
 #include "softverbs_fixture.hpp"
 
 namespace rdmabuf {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "../../src/host_address.hpp"
+#include "connection/host_address.hpp"
 
 #include <cerrno>
 #include <chrono>

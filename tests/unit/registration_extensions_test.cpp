@@ -7,8 +7,8 @@
 
 #include <rdmabuf/rdmabuf.hpp>
 
+#include "device/verbs_extensions.hpp"
 #include "registration_fixture.hpp"
-#include "verbs_extensions.hpp"
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/rdmabuf.hpp>
 
+#include "registration/registration_hints.hpp"
 #include "registration_fixture.hpp"
-#include "registration_hints.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -15,8 +15,8 @@
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/registration_trail.hpp>
 
-#include "driver_name.hpp"
-#include "registration_hints.hpp"
+#include "device/driver_name.hpp"
+#include "registration/registration_hints.hpp"
 
 namespace rdmabuf {
 namespace {

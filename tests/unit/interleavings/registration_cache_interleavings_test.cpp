@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cache/protocol.hpp"
 #include "machine.hpp"
-#include "registration_cache_protocol.hpp"
 
 namespace rdmabuf::testing {
 namespace {

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/quote.hpp"
+
+namespace rdmabuf::detail {
+
+std::string quote(std::string_view text) {
+    constexpr std::size_t longest = 80;
+    constexpr std::string_view digits = "0123456789abcdef";
+    std::string quoted = "\"";
+    for (const char letter : text.substr(0, longest)) {
+        const auto code = static_cast<unsigned char>(letter);
+        if (letter == '\r') {
+            quoted += "\\r";
+        } else if (letter == '\n') {
+            quoted += "\\n";
+        } else if (letter == '"' || letter == '\\') {
+            quoted += {'\\', letter};
+        } else if (code >= 0x20 && code < 0x7f) {
+            quoted += letter;
+        } else {
+            quoted += {'\\', 'x', digits[code >> 4U], digits[code & 0xfU]};
+        }
+    }
+    quoted += '"';
+    if (text.size() > longest) {
+        quoted += " and " + std::to_string(text.size() - longest) + " bytes more";
+    }
+    return quoted;
+}
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/registration_cache.hpp>
+
+#include "cache/hints.hpp"
+#include "cache/index.hpp"
+#include "cache/slots.hpp"
+
+namespace rdmabuf::detail {
+
+struct CacheRange {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+
+    [[nodiscard]] std::size_t length() const noexcept { return end - begin; }
+    [[nodiscard]] bool holds(const CacheRange& other) const noexcept {
+        return begin <= other.begin && other.end <= end;
+    }
+    [[nodiscard]] bool overlaps(const CacheRange& other) const noexcept {
+        return begin < other.end && other.begin < end;
+    }
+    friend bool operator==(const CacheRange&, const CacheRange&) noexcept = default;
+};
+
+[[nodiscard]] inline CacheRange range_of(const CacheSlot& slot) noexcept {
+    return {.begin = slot.address, .end = slot.end};
+}
+
+/// Whether an entry of @p access is as good as one of @p wanted.
+[[nodiscard]] inline bool serves(Access access, Access wanted) noexcept {
+    constexpr Access permissions = full_access | Access::memory_window_bind;
+    return access == wanted ||
+           (has(access, wanted) && (access & ~permissions) == (wanted & ~permissions));
+}
+
+/// Whether an entry may be taken, by who is in a section or holds the lock, and is what is wanted.
+[[nodiscard, gnu::always_inline]] inline bool serves(const CacheSlot& slot, const CacheRange& range,
+                                                     Access wanted) noexcept {
+    return slot.is_found() && range_of(slot).holds(range) && serves(slot.access, wanted);
+}
+
+/// The entries of one access. There are few of them, and they stay.
+struct AccessClass {
+    AccessClass(Access a, Limbo& limbo) : access(a), index(limbo) {}
+
+    const Access access;
+    RangeIndex index;
+    std::atomic<AccessClass*> next{nullptr};
+};
+
+/// What a RegistrationCache and its leases share. Exists for as long as the cache does, or an entry
+/// has leases.
+class CacheCore {
+  public:
+    CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
+              const RegistrationCacheOptions& options);
+    CacheCore(const CacheCore&) = delete;
+    CacheCore& operator=(const CacheCore&) = delete;
+
+    /// What every registration has.
+    [[nodiscard]] Access added_access() const noexcept { return added_; }
+
+    /// A lease on an entry that serves; nullptr when there is none.
+    [[nodiscard]] CacheSlot* find(std::uintptr_t address, std::size_t length,
+                                  Access access) noexcept;
+    /// find() of most hits; nullptr also where it takes more to find it.
+    /// @param access  with added_access()
+    [[nodiscard]] CacheSlot* find_fast(std::uintptr_t address, std::size_t length,
+                                       Access access) noexcept;
+    /// A lease on an entry that serves, or on a new one, after find_fast() has found none.
+    [[nodiscard]] CacheSlot& acquire_slowly(std::uintptr_t address, std::size_t length,
+                                            Access access);
+    static void give_back(CacheSlot& slot) noexcept;
+
+    void invalidate(std::uintptr_t address, std::size_t length) noexcept;
+    void clear() noexcept;
+    [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
+
+    /// The cache is gone. Ends this, now or with the last lease.
+    void close() noexcept;
+
+  private:
+    /// Entries that nobody uses and nobody can find, chained by CacheSlot::next.
+    class Retired {
+      public:
+        void push(CacheSlot& slot) noexcept;
+        [[nodiscard]] CacheSlot* pop() noexcept;
+        [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+
+      private:
+        CacheSlot* first_ = nullptr;
+    };
+    /// A registration that is being made. Counted in the statistics like an entry.
+    struct Pending {
+        CacheRange range = {};
+        Access access{};
+        /// Whether there is room to keep it.
+        bool kept = false;
+        bool published = false;
+        /// Something of it was invalidated since it began.
+        bool invalidated = false;
+        bool done = false;
+        std::optional<Error> error = std::nullopt;
+    };
+    /// Whose memory a range is.
+    struct Owner {
+        /// Whether all of it is of one allocation, or of none that an exporter knows.
+        bool one = false;
+        /// The one that knows it, if any.
+        const Exporter* exporter = nullptr;
+        Allocation allocation = {};
+    };
+    struct Candidate {
+        CacheSlot* slot;
+        std::uint64_t used;
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    ~CacheCore() = default;
+
+    // Hits
+    [[nodiscard]] CacheSlot* take(CacheRange range, Access access, std::size_t row) noexcept;
+    [[nodiscard]] CacheSlot* search(CacheRange range, Access access) noexcept;
+    [[nodiscard]] CacheSlot* take_locked(CacheRange range, Access access) noexcept;
+    [[nodiscard]] CacheSlot* take_current(CacheRange range, Access access,
+                                          std::size_t row) noexcept;
+    /// find() that does not count.
+    [[nodiscard]] CacheSlot* find_again(const CacheRange& range, Access access) noexcept;
+    void note_use(CacheSlot& slot) const noexcept;
+    /// Written by the threads of the row.
+    [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t row) noexcept;
+    void count_hit(std::size_t row) noexcept;
+    template <class P>
+    static void give_back_in(std::size_t row, CacheSlot& slot) noexcept;
+    static void give_back_slowly(CacheSlot& slot) noexcept;
+    /// Inside of the section in which a lease was given back that somebody waits for; ends it.
+    static void attend(std::size_t row, CacheSlot& slot) noexcept;
+    [[nodiscard]] static bool is_current(const CacheSlot& slot) noexcept;
+    void drop_stale(CacheSlot& slot) noexcept;
+
+    // Misses: registration_cache_miss.cpp
+    [[nodiscard]] CacheSlot& acquire_missed(std::uintptr_t address, std::size_t length,
+                                            Access access);
+    class Cleanup;
+    class Finish;
+    [[nodiscard]] CacheSlot* try_acquire(const CacheRange& range, Access access,
+                                         std::optional<Owner>& owner);
+    [[nodiscard]] std::shared_ptr<Pending> pending_for(const CacheRange& range,
+                                                       Access access) const noexcept;
+    [[nodiscard]] Owner owner_of(const CacheRange& range) const;
+    [[nodiscard]] bool touches_others(const CacheRange& range, Access access) const noexcept;
+    [[nodiscard]] CacheRange merged(const CacheRange& range, Access access,
+                                    const Owner& owner) const noexcept;
+    [[nodiscard]] Registration register_range(const CacheRange& range, Access access);
+    [[nodiscard]] Registration register_pending(Pending& pending, const CacheRange& asked);
+    [[nodiscard]] CacheSlot& publish(Registration registration, const Pending& pending,
+                                     Retired& retired);
+    void fill(CacheSlot& slot, Registration registration, const Pending& pending) const;
+
+    // With the lock held.
+    [[nodiscard]] AccessClass* class_of(Access access) const noexcept;
+    [[nodiscard]] AccessClass& make_class(Access access);
+    [[nodiscard]] bool is_found(const CacheRange& range, Access access) const noexcept;
+    [[nodiscard]] bool make_room(std::size_t length, Retired& retired) noexcept;
+    [[nodiscard]] bool fits(std::size_t length) const noexcept;
+    [[nodiscard]] CacheSlot* next_victim() noexcept;
+    void look_for_victims() noexcept;
+    /// Takes an entry out of the index; wait() and settle() have to follow.
+    void take_out(CacheSlot& slot) noexcept;
+    /// Until no reader is left that may find what was taken out.
+    void wait() noexcept;
+    /// Whether nobody uses an entry that was taken out.
+    void settle(CacheSlot& slot, Retired& retired) noexcept;
+    /// wait(), and settle() for each. @return how many are retired.
+    std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
+    void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
+
+    /// Without the lock.
+    void destroy(Retired& retired) noexcept;
+    void give_back_locked(CacheSlot& slot) noexcept;
+    /// Lets go of a hold() of the caller's.
+    void settle_after_lease(CacheSlot& slot) noexcept;
+    [[nodiscard]] bool evict_idle() noexcept;
+    [[nodiscard]] bool hold() noexcept;
+    void let_go() noexcept;
+
+    const std::vector<ProtectionDomain> pds_;
+    const Resolver resolver_;
+    const RegistrationCacheOptions options_;
+    const Access added_;
+
+    Limbo limbo_;
+
+    // What hits read.
+    EntryHints hints_{limbo_};
+    std::atomic<AccessClass*> classes_{nullptr};
+    /// Goes on with every registration.
+    std::atomic<std::uint64_t> clock_{0};
+    struct alignas(64) Hits {
+        std::atomic<std::uint64_t> count{0};
+    };
+    std::array<Hits, Platform::rows / Platform::row_step> hits_;
+
+    /// The cache, every entry, and whoever is at work in here for a lease that has ended.
+    std::atomic<std::size_t> holds_{1};
+
+    mutable std::mutex mutex_;
+    std::condition_variable finished_;
+    std::vector<std::unique_ptr<AccessClass>> all_classes_;
+    SlotPool slots_{*this};
+    std::vector<std::shared_ptr<Pending>> pending_;
+    /// The least recently used ones when they were last looked for, those to go first at the end.
+    /// Has the capacity for all slots.
+    std::vector<Candidate> victims_;
+    RegistrationCache::Statistics statistics_;
+};
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cache/hints.hpp"
+
+#include "cache/slots.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+constexpr unsigned least_bits = 8;
+/// 8 MiB.
+constexpr unsigned most_bits = 20;
+/// How many times learning without room is in vain, for once that it is not.
+constexpr unsigned reluctance = 64;
+
+} // namespace
+
+EntryHints::EntryHints(Limbo& limbo)
+    : limbo_(limbo), bits_(least_bits), table_(std::make_unique<Table>(least_bits).release()) {}
+
+EntryHints::~EntryHints() {
+    delete table_.load(std::memory_order_relaxed); // NOLINT(cppcoreguidelines-owning-memory)
+}
+
+void EntryHints::learn(std::uintptr_t address, Access access, CacheSlot& slot) noexcept {
+    static constinit thread_local unsigned refused = 0;
+    const auto pointer = reinterpret_cast<std::uintptr_t>(&slot);
+    if (pointer << tag_bits >> tag_bits != pointer) {
+        return;
+    }
+    const Place place(address, access);
+    const Table& table = *table_.load(std::memory_order_seq_cst);
+    std::size_t way = 0;
+    for (; way < ways; ++way) {
+        const CacheSlot* const other =
+            slot_of(table.at(place, way).load(std::memory_order_acquire));
+        if (other == nullptr || !other->is_found()) {
+            break;
+        }
+    }
+    if (way == ways) {
+        if (++refused % reluctance != 0) {
+            return;
+        }
+        way = (refused / reluctance) % ways;
+    }
+    table.at(place, way)
+        .store(pointer << tag_bits | static_cast<std::uint16_t>(place.key),
+               std::memory_order_release);
+}
+
+bool EntryHints::fit(std::size_t entries) {
+    unsigned bits = bits_;
+    // Three quarters of the room are left for chance, and for entries with several hints.
+    while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
+        ++bits;
+    }
+    if (bits == bits_) {
+        return false;
+    }
+    auto next = std::make_unique<Table>(bits);
+    bits_ = bits;
+    limbo_.put(std::unique_ptr<Table>(table_.exchange(next.release())));
+    return true;
+}
+
+} // namespace rdmabuf::detail

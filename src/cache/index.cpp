@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "cache/index.hpp"
+
+#include <algorithm>
+#include <new>
+#include <span>
+#include <utility>
+
+#include "cache/slots.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+/// How many of @p values, which are in order, are at most @p limit. Without a branch that depends
+/// on them, which would be predicted wrongly every other time.
+std::size_t count_up_to(const std::uintptr_t* values, std::size_t size,
+                        std::uintptr_t limit) noexcept {
+    std::size_t count = 0;
+    while (size > 1) {
+        const std::size_t half = size / 2;
+        const auto all_ones =
+            std::size_t{0} - static_cast<std::size_t>(values[count + half - 1] <= limit);
+        count += half & all_ones;
+        size -= half;
+    }
+    return count + static_cast<std::size_t>(size == 1 && values[count] <= limit);
+}
+
+} // namespace
+
+void RangeIndex::Leaf::add(std::uintptr_t begin, std::uintptr_t end, CacheSlot* slot) noexcept {
+    begins[size] = begin;
+    ends[size].store(end, std::memory_order_relaxed);
+    slots[size] = slot;
+    ++size;
+}
+
+RangeIndex::RangeIndex(Limbo& limbo) : limbo_(limbo), root_(nullptr) {
+    auto root = std::make_unique<Root>(1);
+    root->leaves[0].store(std::make_unique<Leaf>().release(), std::memory_order_relaxed);
+    root_.store(root.release(), std::memory_order_relaxed);
+}
+
+RangeIndex::~RangeIndex() {
+    const std::unique_ptr<Root> root(root_.load(std::memory_order_relaxed));
+    for (const auto& leaf : root->leaves) {
+        delete leaf.load(std::memory_order_relaxed); // NOLINT(cppcoreguidelines-owning-memory)
+    }
+}
+
+CacheSlot* RangeIndex::find(std::uintptr_t begin, std::uintptr_t end) const noexcept {
+    const Root& root = *root_.load(std::memory_order_seq_cst);
+    for (std::size_t i = count_up_to(root.keys.data(), root.size(), begin); i > 0; --i) {
+        const Leaf& leaf = *root.leaves[i - 1].load(std::memory_order_seq_cst);
+        for (std::size_t k = count_up_to(leaf.begins.data(), leaf.size, begin); k > 0; --k) {
+            const std::uintptr_t last = leaf.ends[k - 1].load(std::memory_order_seq_cst);
+            if (last != gone) {
+                return last >= end ? leaf.slots[k - 1] : nullptr;
+            }
+        }
+    }
+    return nullptr;
+}
+
+std::size_t RangeIndex::first_touching(const Root& root, std::uintptr_t begin) noexcept {
+    std::size_t first = count_up_to(root.keys.data(), root.size(), begin) - 1;
+    for (std::size_t i = first; i > 0; --i) {
+        const Leaf& before = *root.leaves[i - 1].load(std::memory_order_relaxed);
+        std::uintptr_t last = gone;
+        for (std::size_t k = before.size; k > 0 && last == gone; --k) {
+            last = before.ends[k - 1].load(std::memory_order_relaxed);
+        }
+        if (last != gone && last < begin) {
+            break;
+        }
+        if (last != gone) {
+            first = i - 1;
+        }
+    }
+    return first;
+}
+
+void RangeIndex::insert(CacheSlot& slot) {
+    const Root& root = *root_.load(std::memory_order_relaxed);
+    const std::size_t i = count_up_to(root.keys.data(), root.size(), slot.address) - 1;
+    const Leaf& old = *root.leaves[i].load(std::memory_order_relaxed);
+    const std::size_t total = old.size - old.removed + 1;
+    const std::size_t in_first = total > leaf_capacity ? total / 2 : total;
+
+    auto first = std::make_unique<Leaf>();
+    auto second = in_first < total ? std::make_unique<Leaf>() : nullptr;
+    const auto add = [&](std::uintptr_t begin, std::uintptr_t end, CacheSlot* entry) {
+        (first->size < in_first ? *first : *second).add(begin, end, entry);
+    };
+    bool added = false;
+    for (std::size_t k = 0; k < old.size; ++k) {
+        const std::uintptr_t last = old.ends[k].load(std::memory_order_relaxed);
+        if (last == gone) {
+            continue;
+        }
+        if (!added && old.begins[k] > slot.address) {
+            add(slot.address, slot.end, &slot);
+            added = true;
+        }
+        add(old.begins[k], last, old.slots[k]);
+    }
+    if (!added) {
+        add(slot.address, slot.end, &slot);
+    }
+    replace(i, std::move(first), std::move(second));
+}
+
+void RangeIndex::replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique_ptr<Leaf> second) {
+    Root* const root = root_.load(std::memory_order_relaxed);
+    Leaf* const old = root->leaves[i].load(std::memory_order_relaxed);
+    const bool drop = first->size == 0 && root->size() > 1;
+    if (second == nullptr && !drop) {
+        root->leaves[i].store(first.release(), std::memory_order_seq_cst);
+        limbo_.put(std::unique_ptr<Leaf>(old));
+        return;
+    }
+    auto next = std::make_unique<Root>(drop ? root->size() - 1 : root->size() + 1);
+    std::size_t to = 0;
+    const auto put = [&](std::uintptr_t key, Leaf* leaf) {
+        next->keys[to] = to == 0 ? 0 : key;
+        next->leaves[to++].store(leaf, std::memory_order_relaxed);
+    };
+    for (std::size_t from = 0; from < root->size(); ++from) {
+        if (from != i) {
+            put(root->keys[from], root->leaves[from].load(std::memory_order_relaxed));
+        } else if (!drop) {
+            const std::uintptr_t middle = second->begins[0];
+            put(root->keys[from], first.release());
+            put(middle, second.release());
+        }
+    }
+    root_.store(next.release(), std::memory_order_seq_cst);
+    limbo_.put(std::unique_ptr<Leaf>(old));
+    limbo_.put(std::unique_ptr<Root>(root));
+}
+
+void RangeIndex::remove(const CacheSlot& slot) noexcept {
+    const Root& root = *root_.load(std::memory_order_relaxed);
+    const std::size_t i = count_up_to(root.keys.data(), root.size(), slot.address) - 1;
+    Leaf& leaf = *root.leaves[i].load(std::memory_order_relaxed);
+    const std::size_t k = count_up_to(leaf.begins.data(), leaf.size, slot.address) - 1;
+    leaf.ends[k].store(gone, std::memory_order_seq_cst);
+    ++leaf.removed;
+    if (leaf.removed == leaf.size || leaf.removed > leaf_capacity / 2) {
+        compact(i);
+    }
+}
+
+void RangeIndex::compact(std::size_t i) noexcept {
+    try {
+        const Leaf& old =
+            *root_.load(std::memory_order_relaxed)->leaves[i].load(std::memory_order_relaxed);
+        auto left = std::make_unique<Leaf>();
+        for (std::size_t k = 0; k < old.size; ++k) {
+            const std::uintptr_t last = old.ends[k].load(std::memory_order_relaxed);
+            if (last != gone) {
+                left->add(old.begins[k], last, old.slots[k]);
+            }
+        }
+        replace(i, std::move(left), nullptr);
+    } catch (const std::bad_alloc&) {
+        // It is found as well as before, only not as fast.
+    }
+}
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <rdmabuf/detail/cached_registration.hpp>
+#include <rdmabuf/registration.hpp>
+
+#include "cache/pages.hpp"
+#include "cache/platform.hpp"
+
+namespace rdmabuf::detail {
+
+class CacheCore;
+struct AccessClass;
+struct CacheSlot;
+
+/// What hits do not read of an entry.
+struct SlotRest {
+    explicit SlotRest(CacheCore& c) noexcept : core(c) {}
+
+    CacheCore& core;
+    AccessClass* access_class = nullptr;
+    std::vector<CacheKeys> several = {};
+    std::optional<Registration> registration = std::nullopt;
+    /// Whose generation can be compared, if that can be done; of those that the resolver holds.
+    const Exporter* exporter = nullptr;
+    std::uint64_t generation = 0;
+    /// Nobody can say whose memory it is, or it is of more than one allocation.
+    bool mixed = false;
+    /// Is deregistered with the last lease.
+    bool watched = false;
+    /// In the list of free slots, or of entries to be destroyed.
+    CacheSlot* next = nullptr;
+};
+
+/// Where an entry is kept, and after it the next: what hits read of it, which is one cache line. A
+/// thread that gives a lease back looks at it when the entry may be gone already, so it lives as
+/// long as the cache's core.
+struct alignas(64) CacheSlot : CachedRegistration {
+    using Count = LeaseState<Platform>::Count;
+    /// How many there are in one block of memory, and its size and alignment. The counts of their
+    /// leases follow, so that where those are is known before the slot itself has been read.
+    static constexpr std::size_t block_slots = Platform::counts_per_row;
+    static constexpr std::size_t block_size = block_slots * 64;
+
+    explicit CacheSlot(SlotRest* r) noexcept : rest(r) {}
+
+    [[nodiscard]] Count* counts() const noexcept {
+        const auto here = reinterpret_cast<std::uintptr_t>(this);
+        return reinterpret_cast<Count*>(here - here % block_size + block_size +
+                                        here % block_size / 64 * sizeof(Count));
+    }
+    void take(std::size_t row) noexcept { state.take(counts(), row); }
+    template <class P = Platform>
+    [[nodiscard]] bool give_back(std::size_t row) noexcept {
+        return state.give_back<P>(counts(), row);
+    }
+    [[nodiscard]] bool settle() noexcept { return state.settle(counts()); }
+    [[nodiscard]] bool is_found() const noexcept { return state.found(); }
+    [[nodiscard]] bool is_idle() const noexcept {
+        return state.found() && LeaseState<Platform>::leases(counts()) == 0;
+    }
+    [[nodiscard]] std::size_t length() const noexcept { return end - address; }
+
+    LeaseState<Platform> state;
+    /// CacheCore::clock when it was last found.
+    std::atomic<std::uint64_t> used{0};
+    SlotRest* const rest;
+};
+static_assert(sizeof(CacheSlot) == 64);
+
+/// The slots of a cache. All but the constructor with the cache's lock held.
+class SlotPool {
+  public:
+    explicit SlotPool(CacheCore& core) noexcept : core_(core) {}
+
+    /// One that is free. @throws Error ENOMEM, std::bad_alloc
+    [[nodiscard]] CacheSlot& take();
+    void put(CacheSlot& slot) noexcept;
+
+    [[nodiscard]] std::size_t size() const noexcept { return rests_.size(); }
+    /// All there have ever been.
+    template <class Visit>
+    void for_each(Visit visit) const {
+        for (std::size_t i = 0; i < size(); ++i) {
+            visit(at(i));
+        }
+    }
+
+  private:
+    /// Up to this many lie in small pages.
+    static constexpr std::size_t few = 1024;
+
+    [[nodiscard]] CacheSlot& at(std::size_t i) const noexcept {
+        return static_cast<CacheSlot*>(
+            blocks_[i / CacheSlot::block_slots]->get())[i % CacheSlot::block_slots];
+    }
+
+    CacheCore& core_;
+    std::vector<std::unique_ptr<Pages>> blocks_;
+    std::vector<std::unique_ptr<SlotRest>> rests_;
+    CacheSlot* free_ = nullptr;
+};
+
+} // namespace rdmabuf::detail

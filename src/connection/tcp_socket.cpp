@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "connection/tcp_socket.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <rdmabuf/detail/check.hpp>
+
+#include "base/wait.hpp"
+#include "connection/host_address.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+constexpr int listen_backlog = 64;
+
+UniqueFd make_socket(int family) {
+    UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+    check_zero(socket ? 0 : errno, "socket");
+    return socket;
+}
+
+void set_option(const UniqueFd& socket, int level, int option, int value) {
+    check_zero(::setsockopt(socket.get(), level, option, &value, sizeof value), "setsockopt");
+}
+
+std::uint16_t port_of(const sockaddr& address) noexcept {
+    return ntohs(address.sa_family == AF_INET6
+                     ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                     : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+template <class Call>
+sockaddr_storage name_of(Call call, int socket, const char* function) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    check_zero(call(socket, reinterpret_cast<sockaddr*>(&address), &size), function);
+    return address;
+}
+
+/// Whether both are the same address and port.
+bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noexcept {
+    const auto& one = reinterpret_cast<const sockaddr&>(left);
+    const auto& other = reinterpret_cast<const sockaddr&>(right);
+    if (one.sa_family != other.sa_family || port_of(one) != port_of(other)) {
+        return false;
+    }
+    return one.sa_family == AF_INET6
+               ? IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(left).sin6_addr,
+                                    &reinterpret_cast<const sockaddr_in6&>(right).sin6_addr)
+               : reinterpret_cast<const sockaddr_in&>(left).sin_addr.s_addr ==
+                     reinterpret_cast<const sockaddr_in&>(right).sin_addr.s_addr;
+}
+
+/// A port that nobody listens at may be the very one the kernel picks for this end, and TCP then
+/// connects the socket with itself.
+bool is_connected_to_itself(const UniqueFd& socket) {
+    return same_place(name_of(::getsockname, socket.get(), "getsockname"),
+                      name_of(::getpeername, socket.get(), "getpeername"));
+}
+
+/// What became of a connection that was begun: 0 or an errno value.
+int finish_connecting(const UniqueFd& socket, const Deadline& deadline) {
+    if (!wait_writable(socket.get(), deadline.left())) {
+        return ETIMEDOUT;
+    }
+    int error = 0;
+    socklen_t size = sizeof error;
+    check_zero(::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size), "getsockopt");
+    if (error == 0 && is_connected_to_itself(socket)) {
+        return ECONNREFUSED;
+    }
+    return error;
+}
+
+std::string connect_hint(int error, const std::string& peer, const Deadline& deadline) {
+    switch (error) {
+        case ECONNREFUSED:
+            return "nobody listens at " + peer;
+        case ETIMEDOUT:
+            return peer + " did not answer; the time limit was " + deadline.describe();
+        default:
+            return "no connection to " + peer;
+    }
+}
+
+UniqueFd connect_to(const addrinfo& address, const Deadline& deadline) {
+    UniqueFd socket = make_socket(address.ai_family);
+    int error = ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+    // Interrupted, it goes on all the same: connect(2), EINTR.
+    if (error == EINPROGRESS || error == EINTR) {
+        error = finish_connecting(socket, deadline);
+    }
+    check_zero(error, "connect",
+               [&](int) { return connect_hint(error, to_string(*address.ai_addr), deadline); });
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    return socket;
+}
+
+std::string bind_hint(int error, const std::string& address) {
+    switch (error) {
+        case EADDRINUSE:
+            return "another socket listens at " + address;
+        case EADDRNOTAVAIL:
+            return address + " is no address of this machine";
+        case EACCES:
+            return "listening at " + address + " needs CAP_NET_BIND_SERVICE";
+        default:
+            return "cannot listen at " + address;
+    }
+}
+
+void bind_and_listen(const UniqueFd& socket, const sockaddr& address, socklen_t size) {
+    // Connections of an earlier run that have not timed out yet shall not keep the port: for that,
+    // their listener must have had the option, too. But two sockets that both have it may be bound
+    // to one port, where only one can listen: so a port is picked without it.
+    const bool is_picked = port_of(address) == 0;
+    if (!is_picked) {
+        set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    }
+    const auto hint = [&](int error) { return bind_hint(error, to_string(address)); };
+    check_zero(::bind(socket.get(), &address, size), "bind", hint);
+    if (is_picked) {
+        set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    }
+    check_zero(::listen(socket.get(), listen_backlog), "listen", hint);
+}
+
+UniqueFd listen_at_all(std::uint16_t port) {
+    try {
+        UniqueFd socket = make_socket(AF_INET6);
+        set_option(socket, IPPROTO_IPV6, IPV6_V6ONLY, 0);
+        sockaddr_in6 address{};
+        address.sin6_family = AF_INET6;
+        address.sin6_port = htons(port);
+        bind_and_listen(socket, reinterpret_cast<const sockaddr&>(address), sizeof address);
+        return socket;
+    } catch (const Error& error) {
+        // The kernel was built, or booted, without IPv6.
+        if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
+            throw;
+        }
+    }
+    UniqueFd socket = make_socket(AF_INET);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    bind_and_listen(socket, reinterpret_cast<const sockaddr&>(address), sizeof address);
+    return socket;
+}
+
+/// Whether accept(2) speaks of one connection that failed before it was accepted, or of none.
+bool is_passing(int error) {
+    switch (error) {
+        case EAGAIN:
+        case EINTR:
+        case ECONNABORTED:
+        case ENETDOWN:
+        case EPROTO:
+        case ENOPROTOOPT:
+        case EHOSTDOWN:
+        case ENONET:
+        case EHOSTUNREACH:
+        case EOPNOTSUPP:
+        case ENETUNREACH:
+            return true;
+        default:
+            return false;
+    }
+}
+
+bool is_closed(int error) {
+    return error == ECONNRESET || error == EPIPE;
+}
+
+} // namespace
+
+UniqueFd tcp_connect(const std::string& host, std::uint16_t port, const Deadline& deadline) {
+    return try_each(resolve_host(host, port), deadline, connect_to);
+}
+
+UniqueFd tcp_listen(const std::string& host, std::uint16_t port) {
+    if (host.empty()) {
+        return listen_at_all(port);
+    }
+    return try_each(resolve_host(host, port), Deadline(std::chrono::milliseconds(0)),
+                    [](const addrinfo& address, const Deadline&) {
+                        UniqueFd socket = make_socket(address.ai_family);
+                        bind_and_listen(socket, *address.ai_addr, address.ai_addrlen);
+                        return socket;
+                    });
+}
+
+UniqueFd tcp_accept(int listener, const Deadline& deadline) {
+    while (true) {
+        if (!wait_readable(listener, deadline.left())) {
+            throw Error(ETIMEDOUT, "accept", "nobody connected within " + deadline.describe());
+        }
+        UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (socket) {
+            set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+            return socket;
+        }
+        check_zero(is_passing(errno) ? 0 : errno, "accept");
+    }
+}
+
+std::uint16_t local_port(int socket) {
+    const sockaddr_storage address = name_of(::getsockname, socket, "getsockname");
+    return port_of(reinterpret_cast<const sockaddr&>(address));
+}
+
+void send_all(int socket, std::span<const std::byte> bytes, const Deadline& deadline,
+              std::string_view what) {
+    const std::string doing = "this side sent " + std::string(what);
+    while (!bytes.empty()) {
+        const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent >= 0) {
+            bytes = bytes.subspan(static_cast<std::size_t>(sent));
+        } else if (is_closed(errno)) {
+            throw Error(ECONNRESET, "send", "the peer closed the connection while " + doing);
+        } else if (errno == EAGAIN) {
+            if (!wait_writable(socket, deadline.left())) {
+                throw Error(ETIMEDOUT, "send",
+                            "the peer did not take what it was sent within " + deadline.describe() +
+                                ", while " + doing);
+            }
+        } else {
+            check_zero(errno == EINTR ? 0 : errno, "send", "while " + doing);
+        }
+    }
+}
+
+std::size_t Receiver::some(std::span<std::byte> buffer) {
+    while (true) {
+        const ssize_t received = ::recv(socket_, buffer.data(), buffer.size(), 0);
+        if (received > 0) {
+            received_ += static_cast<std::size_t>(received);
+            return static_cast<std::size_t>(received);
+        }
+        if (received == 0 || is_closed(errno)) {
+            throw Error(ECONNRESET, "recv", "the peer closed the connection while " + progress());
+        }
+        check_zero(errno == EAGAIN || errno == EINTR ? 0 : errno, "recv", "while " + progress());
+        if (!wait_readable(socket_, deadline_.left())) {
+            throw Error(ETIMEDOUT, "recv",
+                        "not complete within " + deadline_.describe() + ", while " + progress());
+        }
+    }
+}
+
+void Receiver::all(std::span<std::byte> buffer) {
+    while (!buffer.empty()) {
+        buffer = buffer.subspan(some(buffer));
+    }
+}
+
+std::string Receiver::progress() const {
+    return "this side waited for " + std::string(what_) + ", of which " +
+           std::to_string(received_) + " bytes had come";
+}
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/protection_domain.hpp>
+
+#include "base/pages.hpp"
+#include "base/wait.hpp"
+
+namespace rdmabuf {
+
+int detail::CloseDevice::call(ibv_context* context) noexcept {
+    errno = 0;
+    return ibv_close_device(context) == 0 ? 0 : (errno != 0 ? errno : EIO);
+}
+
+namespace {
+
+std::string open_hint(const Device& device, int error) {
+    if (error == EACCES || error == EPERM) {
+        return device.name() +
+               ": no permission for its /dev/infiniband/uverbs node: check udev rules and groups "
+               "or, "
+               "in a container, --device=/dev/infiniband";
+    }
+    return device.name();
+}
+
+bool has_active_port(const Context& context) {
+    const std::uint8_t ports = context.attributes().port_count();
+    for (std::uint8_t port = 1; port <= ports; ++port) {
+        if (context.port(port).state == IBV_PORT_ACTIVE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/// Smaller is better: the order best_gid() promises.
+int rank(const GidEntry& entry) noexcept {
+    switch (entry.type) {
+        case GidType::roce_v2:
+            if (entry.gid.is_ipv4_mapped()) {
+                return 0;
+            }
+            return entry.gid.is_link_local() ? 2 : 1;
+        case GidType::roce_v1:
+            return 3;
+        case GidType::infiniband:
+            return 4;
+    }
+    return 5;
+}
+
+/// What an event is about: which member of the union is set depends on its type.
+/// ibv_get_async_event(3).
+AsyncEvent describe_event(const ibv_async_event& event) noexcept {
+    switch (event.event_type) {
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_COMM_EST:
+        case IBV_EVENT_SQ_DRAINED:
+        case IBV_EVENT_PATH_MIG:
+        case IBV_EVENT_PATH_MIG_ERR:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            return {.type = event.event_type, .object = event.element.qp, .port = 0};
+        case IBV_EVENT_CQ_ERR:
+            return {.type = event.event_type, .object = event.element.cq, .port = 0};
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            return {.type = event.event_type, .object = event.element.srq, .port = 0};
+        case IBV_EVENT_WQ_FATAL:
+            return {.type = event.event_type, .object = event.element.wq, .port = 0};
+        case IBV_EVENT_PORT_ACTIVE:
+        case IBV_EVENT_PORT_ERR:
+        case IBV_EVENT_LID_CHANGE:
+        case IBV_EVENT_PKEY_CHANGE:
+        case IBV_EVENT_SM_CHANGE:
+        case IBV_EVENT_CLIENT_REREGISTER:
+        case IBV_EVENT_GID_CHANGE:
+            return {.type = event.event_type,
+                    .object = nullptr,
+                    .port = static_cast<std::uint8_t>(event.element.port_num)};
+        default: // the device itself
+            return {.type = event.event_type, .object = nullptr, .port = 0};
+    }
+}
+
+} // namespace
+
+Context::Context(const Device& device)
+    : handle_(Handle::unique([&device] {
+          errno = 0;
+          return detail::check_pointer(ibv_open_device(device.native()), "ibv_open_device",
+                                       [&device](int error) { return open_hint(device, error); });
+      }())) {}
+
+Context Context::open(std::string_view name) {
+    return Context(DeviceList().find(name));
+}
+
+Context Context::open(std::uint64_t guid) {
+    return Context(DeviceList().find(guid));
+}
+
+Context Context::open_first() {
+    const DeviceList devices;
+    std::optional<Context> inactive;
+    std::optional<Error> failure;
+    for (const Device& device : devices) {
+        try {
+            Context context(device);
+            if (has_active_port(context)) {
+                return context;
+            }
+            if (!inactive) {
+                inactive = std::move(context);
+            }
+        } catch (const Error& error) {
+            failure = error;
+        }
+    }
+    if (inactive) {
+        return *std::move(inactive);
+    }
+    if (failure) {
+        throw *std::move(failure);
+    }
+    return Context(devices.front());
+}
+
+Context Context::adopt(ibv_context* context) {
+    return Context(Handle(Handle::unique(context)));
+}
+
+Context Context::borrow(ibv_context* context) {
+    return Context(Handle::borrow(context));
+}
+
+std::string Context::device_name() const {
+    return ibv_get_device_name(native()->device);
+}
+
+DeviceAttributes Context::attributes() const {
+    DeviceAttributes attributes;
+    detail::check_zero(ibv_query_device_ex(native(), nullptr, &attributes.native),
+                       "ibv_query_device_ex");
+    return attributes;
+}
+
+ibv_port_attr Context::port(std::uint8_t port) const {
+    ibv_port_attr attributes{};
+    detail::check_zero(ibv_query_port(native(), port, &attributes), "ibv_query_port", [&](int) {
+        return "port " + std::to_string(port) + " of " + device_name() + ", which has ports 1 to " +
+               std::to_string(this->attributes().port_count());
+    });
+    return attributes;
+}
+
+std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
+    // The table holds the entries of all ports.
+    std::size_t capacity = 0;
+    const std::uint8_t ports = attributes().port_count();
+    for (std::uint8_t p = 1; p <= ports; ++p) {
+        capacity += static_cast<std::size_t>(std::max(this->port(p).gid_tbl_len, 0));
+    }
+    if (capacity == 0) {
+        // The kernel would answer EINVAL, which is no answer.
+        return {};
+    }
+    std::vector<ibv_gid_entry> entries(capacity);
+    const ssize_t count = ibv_query_gid_table(native(), entries.data(), entries.size(), 0);
+    detail::check_zero(count < 0 ? static_cast<int>(-count) : 0, "ibv_query_gid_table");
+    entries.resize(static_cast<std::size_t>(count));
+
+    std::vector<GidEntry> table;
+    for (const ibv_gid_entry& entry : entries) {
+        const Gid gid = Gid::from_native(entry.gid);
+        // An address vector has eight bits for the index: entries beyond cannot be used.
+        if (entry.port_num == port && !gid.is_zero() && entry.gid_index <= UINT8_MAX) {
+            table.push_back({.gid = gid,
+                             .index = static_cast<std::uint8_t>(entry.gid_index),
+                             .type = static_cast<GidType>(entry.gid_type),
+                             .port = port,
+                             .netdev_ifindex = entry.ndev_ifindex});
+        }
+    }
+    std::sort(table.begin(), table.end(),
+              [](const GidEntry& a, const GidEntry& b) { return a.index < b.index; });
+    return table;
+}
+
+GidEntry Context::best_gid(std::uint8_t port) const {
+    const std::vector<GidEntry> table = gid_table(port);
+    const auto best =
+        std::min_element(table.begin(), table.end(),
+                         [](const GidEntry& a, const GidEntry& b) { return rank(a) < rank(b); });
+    if (best == table.end()) {
+        throw Error(EADDRNOTAVAIL, "ibv_query_gid_table",
+                    "port " + std::to_string(port) + " of " + device_name() +
+                        " has no GID: give its network interface an IP address and bring it up");
+    }
+    return *best;
+}
+
+std::optional<AsyncEvent> Context::wait_async_event(std::chrono::milliseconds timeout) const {
+    if (!detail::wait_readable(native()->async_fd, timeout)) {
+        return std::nullopt;
+    }
+    ibv_async_event event{};
+    errno = 0;
+    detail::check_zero(ibv_get_async_event(native(), &event), "ibv_get_async_event");
+    // Acknowledged at once: destroying the object would wait for it.
+    const AsyncEvent described = describe_event(event);
+    ibv_ack_async_event(&event);
+    return described;
+}
+
+Availability Context::dmabuf_import() const {
+    const ProtectionDomain pd(*this);
+    const std::size_t page = detail::page_size();
+    errno = 0;
+    // Access 0: EFA refuses atomics before it looks at the descriptor.
+    if (ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.native(), 0, page, 0, -1, 0); mr != nullptr) {
+        const int error = ibv_dereg_mr(mr);
+        return Availability::no("the provider of " + device_name() +
+                                    " registered descriptor -1 as a dma-buf" +
+                                    (error != 0 ? " and could not deregister it" : "") +
+                                    ": it does not check what it is given",
+                                "report this to the provider's maintainers");
+    }
+    const int error = errno;
+    switch (error) {
+        case EBADF:
+            return Availability::yes();
+        case EPROTONOSUPPORT:
+            return Availability::no("this kernel's uverbs cannot register dma-bufs",
+                                    "use Linux 5.12 or newer");
+        case EOPNOTSUPP:
+            return Availability::no(
+                "the driver of " + device_name() +
+                    " or its rdma-core provider cannot import dma-bufs",
+                "use a device and versions that can: mlx5 (Linux 5.12, rdma-core 34), efa (5.16, "
+                "38), "
+                "irdma (6.3, 45), bnxt_re (6.6, 48), mana (6.15, 57), ionic (6.18, 61)");
+        default:
+            return Availability::no("registering descriptor -1 on " + device_name() +
+                                    " should have failed with EBADF, but failed with " +
+                                    describe_errno(error));
+    }
+}
+
+} // namespace rdmabuf

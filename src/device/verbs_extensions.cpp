@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "device/verbs_extensions.hpp"
+
+#include <dlfcn.h>
+
+namespace rdmabuf::detail {
+namespace {
+
+#if RDMABUF_VERBS_HAVE_DMAH
+static_assert(sizeof(MrInitAttr) >= sizeof(::ibv_mr_init_attr));
+static_assert(offsetof(MrInitAttr, access) == offsetof(::ibv_mr_init_attr, access));
+static_assert(offsetof(MrInitAttr, comp_mask) == offsetof(::ibv_mr_init_attr, comp_mask));
+static_assert(offsetof(MrInitAttr, iova) == offsetof(::ibv_mr_init_attr, iova));
+static_assert(offsetof(MrInitAttr, addr) == offsetof(::ibv_mr_init_attr, addr));
+static_assert(offsetof(MrInitAttr, fd) == offsetof(::ibv_mr_init_attr, fd));
+static_assert(offsetof(MrInitAttr, fd_offset) == offsetof(::ibv_mr_init_attr, fd_offset));
+static_assert(offsetof(MrInitAttr, dmah) == offsetof(::ibv_mr_init_attr, dmah));
+static_assert(sizeof(DmahInitAttr) == sizeof(::ibv_dmah_init_attr));
+static_assert(offsetof(DmahInitAttr, cpu_id) == offsetof(::ibv_dmah_init_attr, cpu_id));
+static_assert(offsetof(DmahInitAttr, ph) == offsetof(::ibv_dmah_init_attr, ph));
+static_assert(offsetof(DmahInitAttr, tph_mem_type) == offsetof(::ibv_dmah_init_attr, tph_mem_type));
+static_assert(mr_iova == IBV_REG_MR_MASK_IOVA && mr_addr == IBV_REG_MR_MASK_ADDR &&
+              mr_fd == IBV_REG_MR_MASK_FD && mr_fd_offset == IBV_REG_MR_MASK_FD_OFFSET &&
+              mr_dmah == IBV_REG_MR_MASK_DMAH);
+static_assert(dmah_cpu_id == IBV_DMAH_INIT_ATTR_MASK_CPU_ID &&
+              dmah_ph == IBV_DMAH_INIT_ATTR_MASK_PH &&
+              dmah_memory == IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE);
+#endif
+
+template <class Function>
+void look_up(Function*& function, void* where, const char* name) {
+    function = reinterpret_cast<Function*>(::dlsym(where, name));
+}
+
+VerbsExtensions find_extensions() {
+    VerbsExtensions found;
+    // By name alone: each of these has had one version so far, and the program may bring its own.
+    look_up(found.reg_mr_ex, RTLD_DEFAULT, "ibv_reg_mr_ex");
+    look_up(found.alloc_dmah, RTLD_DEFAULT, "ibv_alloc_dmah");
+    look_up(found.dealloc_dmah, RTLD_DEFAULT, "ibv_dealloc_dmah");
+    found.mlx5_reg_dmabuf_mr = reinterpret_cast<decltype(found.mlx5_reg_dmabuf_mr)>(
+        find_mlx5_function("mlx5dv_reg_dmabuf_mr"));
+    return found;
+}
+
+} // namespace
+
+void* find_mlx5_function(const char* name) noexcept {
+    if (void* const function = ::dlsym(RTLD_DEFAULT, name); function != nullptr) {
+        return function;
+    }
+    // libibverbs loads providers with RTLD_LOCAL. RTLD_NOLOAD: without a NIC of mlx5, libmlx5 is of
+    // no use. The library is not closed, because the function is used later.
+    void* const provider = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return provider != nullptr ? ::dlsym(provider, name) : nullptr;
+}
+
+const VerbsExtensions& verbs_extensions() {
+    static const VerbsExtensions found = find_extensions();
+    return found;
+}
+
+Availability data_direct_function() {
+    if (verbs_extensions().mlx5_reg_dmabuf_mr != nullptr) {
+        return Availability::yes();
+    }
+    return Availability::no(
+        "there is no mlx5dv_reg_dmabuf_mr: libmlx5 is not loaded, because no mlx5 NIC is here, or "
+        "is older than rdma-core 54",
+        "on a machine with such a NIC, use rdma-core 54 and Linux 6.12 or newer");
+}
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory/checks.hpp"
+
+#include <cerrno>
+#include <limits>
+#include <string>
+
+#include <rdmabuf/detail/check.hpp>
+
+#include "base/pages.hpp"
+
+namespace rdmabuf::detail {
+
+void raise(int error, const char* function, std::string_view hint, SourceLocation where) {
+    throw Error(error, function, hint, where);
+}
+
+void check_access(Access access, Access allowed, const char* function, const char* what) {
+    if (const Access extra = access & ~allowed; extra != Access::local_read) {
+        throw Error(EINVAL, function,
+                    std::string(what) + " cannot be registered with " + to_string(extra) +
+                        "; allowed are " + to_string(allowed));
+    }
+    if (has_any(access, Access::remote_write | Access::remote_atomic) &&
+        !has(access, Access::local_write)) {
+        throw Error(
+            EINVAL, function,
+            to_string(access & (Access::remote_write | Access::remote_atomic)) +
+                " needs local_write too: the kernel lets nobody write what the owner may not");
+    }
+}
+
+void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
+                  const char* function, const char* what) {
+    if (offset > size || length > size - offset) {
+        throw Error(ERANGE, function,
+                    std::to_string(length) + " bytes at offset " + std::to_string(offset) +
+                        " do not lie inside " + what + " of " + std::to_string(size) + " bytes");
+    }
+}
+
+void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
+                  const char* function) {
+    check_access(access, full_access | Access::relaxed_ordering, function, "a dma-buf");
+    if (range.length == 0) {
+        throw Error(EINVAL, function, "a length of 0: there is nothing to register");
+    }
+    if (range.length > std::numeric_limits<std::uint64_t>::max() - range.offset) {
+        throw Error(EINVAL, function,
+                    "offset " + std::to_string(range.offset) + " + length " +
+                        std::to_string(range.length) + " overflows 64 bits");
+    }
+    // The kernel compares within a page of its own size: 4, 16 or 64 KiB.
+    const auto page = std::uint64_t{page_size()};
+    if (iova % page != range.offset % page) {
+        throw Error(EINVAL, function,
+                    "the iova lies " + std::to_string(iova % page) +
+                        " bytes into its page and the offset " +
+                        std::to_string(range.offset % page) +
+                        " bytes into its; they must agree (pages here have " +
+                        std::to_string(page) + " bytes)");
+    }
+}
+
+} // namespace rdmabuf::detail

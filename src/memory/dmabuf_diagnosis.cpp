@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory/dmabuf_diagnosis.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "base/kernel_errno.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+/// The value of a line `key:\tvalue`; empty for other lines.
+std::string_view value_of(std::string_view key, std::string_view line) {
+    if (!line.starts_with(key)) {
+        return {};
+    }
+    const std::size_t value = line.find_first_not_of(": \t", key.size());
+    return value == std::string_view::npos ? std::string_view() : line.substr(value);
+}
+
+/// For the many causes of EINVAL.
+std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
+    if (descriptor.exporter.empty()) {
+        return "descriptor " + std::to_string(range.fd) + " is not a dma-buf: it is " +
+               descriptor.file;
+    }
+    const std::uint64_t end = range.offset + range.length;
+    if (descriptor.size >= 0 && end > static_cast<std::uint64_t>(descriptor.size)) {
+        return "the range ends at byte " + std::to_string(end) + " and the dma-buf has " +
+               std::to_string(descriptor.size);
+    }
+    return "the driver refused this range or these access flags; the dma-buf is from " +
+           descriptor.exporter;
+}
+
+std::string diagnose_unsupported(const Context& context, const std::string& exporter) {
+    const Availability import = context.dmabuf_import();
+    if (import.available) {
+        return context.device_name() + " can import dma-bufs, but not from " + exporter +
+               ": the exporter does not share with this importer, or there is no peer-to-peer path "
+               "between the two devices";
+    }
+    return import.remedy.empty() ? import.reason : import.reason + "; " + import.remedy;
+}
+
+} // namespace
+
+DescriptorFacts inspect_descriptor(int fd) {
+    DescriptorFacts facts;
+    std::error_code unknown;
+    const auto link = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), unknown);
+    facts.file = unknown ? "another file" : link.string();
+    // Not by lseek(2): whatever this descriptor is, its position is not ours to move.
+    std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd));
+    for (std::string line; std::getline(info, line);) {
+        if (const std::string_view exporter = value_of("exp_name", line); !exporter.empty()) {
+            facts.exporter = exporter;
+        } else if (const std::string_view size = value_of("size", line); !size.empty()) {
+            std::from_chars(size.data(), size.data() + size.size(), facts.size);
+        }
+    }
+    return facts;
+}
+
+std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
+                            const DescriptorFacts& descriptor, int error) {
+    const std::string exporter =
+        descriptor.exporter.empty() ? descriptor.file : descriptor.exporter;
+    switch (error) {
+        case EBADF:
+            return "descriptor " + std::to_string(range.fd) + " is not open";
+        case EINVAL:
+            return diagnose_invalid(range, descriptor);
+        case EPROTONOSUPPORT:
+            return "this kernel's uverbs cannot register dma-bufs; use Linux 5.12 or newer";
+        case EOPNOTSUPP:
+            return diagnose_unsupported(context, exporter);
+        case kernel_enotsupp:
+            return exporter + " refuses " + context.device_name() +
+                   ": the PCI topology does not allow peer-to-peer between the two, or the "
+                   "importer does not take peer memory";
+        case ENODEV:
+            return "the buffer was revoked, or its device is gone";
+        default:
+            return descriptor.exporter.empty() ? std::string()
+                                               : "the dma-buf is from " + descriptor.exporter;
+    }
+}
+
+} // namespace rdmabuf::detail

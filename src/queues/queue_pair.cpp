@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <sys/random.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/queue_pair.hpp>
+
+#include "queues/mlx5_queue_pair.hpp"
+
+namespace rdmabuf {
+
+int detail::DestroyQp::call(ibv_qp* qp) noexcept {
+    return ibv_destroy_qp(qp);
+}
+
+namespace {
+
+using Handle = detail::QueuePairHandle;
+
+std::uint32_t random_psn() {
+    std::uint32_t value = 0;
+    detail::check_zero(getrandom(&value, sizeof(value), 0) == sizeof(value) ? 0 : errno,
+                       "getrandom");
+    return value & 0xffffffU;
+}
+
+/// The operations a batch() may contain: all that the type and the device know.
+std::uint64_t extended_operations(QueuePairType type, bool atomics) noexcept {
+    constexpr std::uint64_t send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    constexpr std::uint64_t write = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+    constexpr std::uint64_t atomic =
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    switch (type) {
+        case QueuePairType::unreliable_datagram:
+            return send;
+        case QueuePairType::unreliable_connected:
+            return send | write;
+        case QueuePairType::reliable_connected:
+            break;
+    }
+    return send | write | IBV_QP_EX_WITH_RDMA_READ | (atomics ? atomic : 0);
+}
+
+Access default_access(QueuePairType type, bool atomics) noexcept {
+    switch (type) {
+        case QueuePairType::unreliable_datagram:
+            return Access::local_read;
+        case QueuePairType::unreliable_connected:
+            return Access::local_write | Access::remote_write;
+        case QueuePairType::reliable_connected:
+            break;
+    }
+    return Access::local_write | Access::remote_write | Access::remote_read |
+           (atomics ? Access::remote_atomic : Access::local_read);
+}
+
+/// Which limit was passed, if any: create_qp answers with a bare EINVAL or ENOMEM.
+std::string explain_create(const ibv_device_attr& limits, const QueuePairOptions& options) {
+    std::string hint = std::string(to_string(options.type)) + " queue pair";
+    const auto compare = [&hint](const char* name, std::uint32_t asked, int limit) {
+        if (limit > 0 && asked > static_cast<std::uint32_t>(limit)) {
+            hint.append(", ").append(name).append(" ").append(std::to_string(asked));
+            hint.append(" is above the device's limit of ").append(std::to_string(limit));
+        }
+    };
+    compare("max_send_wr", options.max_send_wr, limits.max_qp_wr);
+    compare("max_recv_wr", options.max_recv_wr, limits.max_qp_wr);
+    compare("max_send_sge", options.max_send_sge, limits.max_sge);
+    compare("max_recv_sge", options.max_recv_sge, limits.max_sge);
+    if (options.max_inline_data != 0) {
+        // No device attribute tells this limit.
+        hint.append(", max_inline_data ").append(std::to_string(options.max_inline_data));
+    }
+    return hint;
+}
+
+ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairOptions& options) {
+    ibv_qp_init_attr_ex attributes{};
+    attributes.send_cq = options.send_cq.native();
+    attributes.recv_cq = options.recv_cq.native();
+    attributes.srq = options.srq != nullptr ? options.srq->native() : nullptr;
+    attributes.cap.max_send_wr = options.max_send_wr;
+    attributes.cap.max_recv_wr = options.srq != nullptr ? 0 : options.max_recv_wr;
+    attributes.cap.max_send_sge = options.max_send_sge;
+    attributes.cap.max_recv_sge = options.srq != nullptr ? 0 : options.max_recv_sge;
+    attributes.cap.max_inline_data = options.max_inline_data;
+    attributes.qp_type = static_cast<ibv_qp_type>(options.type);
+    attributes.sq_sig_all = options.signal_all ? 1 : 0;
+    attributes.pd = pd.native();
+    attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
+    return attributes;
+}
+
+struct Created {
+    ibv_qp* qp;
+    bool extended;
+};
+
+/// Creates a queue pair with ibv_create_qp_ex(3), or with mlx5dv_create_qp(3) where a libmlx5 would
+/// otherwise copy small payloads by the CPU. Returns null and errno on failure.
+ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
+                      ibv_qp_init_attr_ex& attributes) {
+    ibv_context* const context = pd.context().native();
+    // libmlx5 does not have scatter-to-CQE for datagrams.
+    const bool is_connected = options.type != QueuePairType::unreliable_datagram;
+    errno = 0;
+    return is_connected && !options.scatter_to_cqe && detail::has_scatter_to_cqe(context->device)
+               ? detail::create_without_scatter_to_cqe(context, &attributes)
+               : ibv_create_qp_ex(context, &attributes);
+}
+
+Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
+               const DeviceAttributes& device) {
+    ibv_qp_init_attr_ex attributes = init_attributes(pd, options);
+    if (options.extended != ExtendedInterface::off) {
+        attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        attributes.send_ops_flags = extended_operations(options.type, device.atomics());
+        ibv_qp* const qp = create_native(pd, options, attributes);
+        if (qp != nullptr) {
+            return {qp, true};
+        }
+        if (options.extended == ExtendedInterface::required) {
+            detail::check_pointer(qp, "ibv_create_qp_ex", [&](int) {
+                return explain_create(device.native.orig_attr, options) +
+                       ", with the ibv_wr_* interface required";
+            });
+        }
+    }
+    // A failed attempt may have rounded the limits in place.
+    attributes = init_attributes(pd, options);
+    ibv_qp* const qp = detail::check_pointer(
+        create_native(pd, options, attributes), "ibv_create_qp",
+        [&](int) { return explain_create(device.native.orig_attr, options); });
+    return {qp, false};
+}
+
+template <class Hint>
+void modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask, const Hint& hint) {
+    detail::check_zero(ibv_modify_qp(qp, &attributes, mask), "ibv_modify_qp", hint);
+}
+
+ibv_qp_state query_state(ibv_qp* qp) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr init{};
+    detail::check_zero(ibv_query_qp(qp, &attributes, IBV_QP_STATE, &init), "ibv_query_qp");
+    return attributes.qp_state;
+}
+
+} // namespace
+
+ibv_qp_state QueuePair::state() const {
+    return query_state(native());
+}
+
+QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
+    Handle::deleter_type deleter = Handle::deleter_type::holding(
+        ProtectionDomain::borrow(qp->pd), CompletionQueue::borrow(qp->send_cq),
+        CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle());
+    deleter.disown();
+    return {Handle(qp, std::move(deleter)), extended};
+}
+
+void QueuePair::abort() {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_ERR;
+    modify(native(), attributes, IBV_QP_STATE, std::string_view("to ERR"));
+}
+
+PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options) {
+    const DeviceAttributes device = pd.context().attributes();
+    const Created created = create(pd, options, device);
+    handle_ = Handle(created.qp, Handle::deleter_type::holding(
+                                     pd, options.send_cq, options.recv_cq,
+                                     options.srq != nullptr ? options.srq->handle_
+                                                            : detail::SharedReceiveQueueHandle()));
+    extended_ = created.extended ? ibv_qp_to_qp_ex(created.qp) : nullptr;
+
+    const std::uint8_t max_initiated =
+        static_cast<std::uint8_t>(std::clamp(device.native.orig_attr.max_qp_init_rd_atom, 0, 255));
+    const std::uint8_t max_served =
+        static_cast<std::uint8_t>(std::clamp(device.native.orig_attr.max_qp_rd_atom, 0, 255));
+    connection_ = {.path = {.port = options.port,
+                            .gid_index = 0,
+                            .service_level = options.service_level,
+                            .traffic_class = options.traffic_class,
+                            .hop_limit = options.hop_limit},
+                   .timeout = options.timeout,
+                   .retry_count = options.retry_count,
+                   .rnr_retry = options.rnr_retry,
+                   .min_rnr_timer = options.min_rnr_timer,
+                   .max_rd_atomic = std::min(options.max_rd_atomic, max_initiated)};
+    address_ = {.type = options.type,
+                .number = created.qp->qp_num,
+                .psn = random_psn(),
+                .qkey = options.type == QueuePairType::unreliable_datagram ? options.qkey : 0,
+                .gid = {},
+                .lid = 0,
+                .mtu = IBV_MTU_1024,
+                .max_dest_rd_atomic = std::min(options.max_dest_rd_atomic, max_served)};
+    find_address(options);
+    initialise(options, options.access.value_or(default_access(options.type, device.atomics())));
+}
+
+void PreparedQueuePair::find_address(const QueuePairOptions& options) {
+    const Context& context = protection_domain().context();
+    const ibv_port_attr port = context.port(options.port);
+    address_.lid = port.lid;
+    address_.mtu = options.mtu.value_or(port.active_mtu);
+    if (options.gid_index) {
+        union ibv_gid gid {};
+        errno = 0;
+        detail::check_zero(ibv_query_gid(context.native(), options.port, *options.gid_index, &gid),
+                           "ibv_query_gid", [&](int) {
+                               return "GID index " + std::to_string(*options.gid_index) +
+                                      " of port " + std::to_string(options.port) +
+                                      ", whose table has " + std::to_string(port.gid_tbl_len) +
+                                      " entries";
+                           });
+        address_.gid = Gid::from_native(gid);
+        connection_.path.gid_index = *options.gid_index;
+    } else if (port.link_layer != IBV_LINK_LAYER_INFINIBAND) {
+        // Within an InfiniBand subnet the LID is enough; RoCE knows nothing but GIDs.
+        const GidEntry entry = context.best_gid(options.port);
+        address_.gid = entry.gid;
+        connection_.path.gid_index = entry.index;
+    }
+}
+
+void PreparedQueuePair::initialise(const QueuePairOptions& options, Access access) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.pkey_index = options.pkey_index;
+    attributes.port_num = options.port;
+    int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    if (options.type == QueuePairType::unreliable_datagram) {
+        attributes.qkey = options.qkey;
+        mask |= IBV_QP_QKEY;
+    } else {
+        attributes.qp_access_flags = static_cast<unsigned>(access);
+        mask |= IBV_QP_ACCESS_FLAGS;
+    }
+    modify(native(), attributes, mask,
+           [&](int) { return "to INIT on port " + std::to_string(options.port); });
+}
+
+QueuePair PreparedQueuePair::connect(const QueuePairAddress& peer) && {
+    if (address_.type == QueuePairType::unreliable_datagram) {
+        throw Error(EINVAL, "ibv_modify_qp",
+                    "datagram queue pairs have no peer: activate() it and post_send_to()");
+    }
+    if (peer.type != address_.type) {
+        throw Error(EPROTO, "ibv_modify_qp",
+                    std::string("this queue pair is ") + to_string(address_.type) +
+                        " and the peer's is " + to_string(peer.type));
+    }
+    ready_to_receive(peer);
+    ready_to_send(peer);
+    return {std::move(handle_), extended_};
+}
+
+void PreparedQueuePair::ready_to_receive(const QueuePairAddress& peer) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    attributes.ah_attr = detail::make_ah_attr(peer, connection_.path);
+    attributes.path_mtu = std::min(address_.mtu, peer.mtu);
+    attributes.dest_qp_num = peer.number;
+    attributes.rq_psn = peer.psn;
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (address_.type == QueuePairType::reliable_connected) {
+        attributes.max_dest_rd_atomic = address_.max_dest_rd_atomic;
+        attributes.min_rnr_timer = connection_.min_rnr_timer;
+        mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    }
+    modify(native(), attributes, mask, [&](int) {
+        return "to RTR: QP " + std::to_string(peer.number) + " at " +
+               (peer.gid.is_zero() ? "LID " + std::to_string(peer.lid) : to_string(peer.gid)) +
+               ", from GID index " + std::to_string(connection_.path.gid_index);
+    });
+}
+
+void PreparedQueuePair::ready_to_send(const QueuePairAddress& peer) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.sq_psn = address_.psn;
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (address_.type == QueuePairType::reliable_connected) {
+        attributes.timeout = connection_.timeout;
+        attributes.retry_cnt = connection_.retry_count;
+        attributes.rnr_retry = connection_.rnr_retry;
+        attributes.max_rd_atomic = std::min(connection_.max_rd_atomic, peer.max_dest_rd_atomic);
+        mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    }
+    modify(native(), attributes, mask, std::string_view("to RTS"));
+}
+
+QueuePair PreparedQueuePair::activate() && {
+    if (address_.type != QueuePairType::unreliable_datagram) {
+        throw Error(
+            EINVAL, "ibv_modify_qp",
+            std::string(to_string(address_.type)) + " queue pairs need a peer: connect() it");
+    }
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    modify(native(), attributes, IBV_QP_STATE, std::string_view("to RTR"));
+    ready_to_send(address_);
+    return {std::move(handle_), extended_};
+}
+
+QueuePair PreparedQueuePair::assume_connected() && {
+    if (const ibv_qp_state state = query_state(native()); state != IBV_QPS_RTS) {
+        throw Error(EINVAL, "ibv_query_qp",
+                    "the queue pair is in state " + std::to_string(state) +
+                        ", not ready to send (3): finish connecting it first");
+    }
+    return {std::move(handle_), extended_};
+}
+
+} // namespace rdmabuf

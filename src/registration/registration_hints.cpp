@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "registration/registration_hints.hpp"
+
+#include <string.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string_view>
+#include <system_error>
+
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/quirks.hpp>
+
+#include "base/kernel_errno.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+std::string join(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) {
+        text.append(text.empty() ? "" : ", ").append(name);
+    }
+    return text;
+}
+
+void add_remedy(Attempt& attempt, std::string_view text) {
+    attempt.remedy.append(attempt.remedy.empty() || text.empty() ? "" : "; ").append(text);
+}
+
+/// What a driver imports: "dma-bufs from Linux 5.12 and rdma-core 34 on (follows moves)".
+std::string since(const ImporterQuirk& importer) {
+    if (importer.mode == ImportMode::none) {
+        return "no dma-bufs up to Linux 7.3";
+    }
+    return "dma-bufs from Linux " + std::string(importer.kernel) + " and rdma-core " +
+           std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
+}
+
+/// Whether a text about refusals has this errno, or says nothing of errnos.
+bool is_about(std::string_view refusals, int error) {
+    if (refusals.empty()) {
+        return false;
+    }
+    const std::string name =
+        error == kernel_enotsupp ? "524" : std::string(::strerrorname_np(error));
+    const bool names_one = refusals.front() == 'E' || refusals.front() == '5';
+    return !names_one || refusals.starts_with(name);
+}
+
+} // namespace
+
+std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
+    std::vector<std::string> found;
+    std::error_code nothing;
+    // The older interface lists its clients; what is in it is theirs.
+    for (std::filesystem::directory_iterator each(sys / "kernel/mm/memory_peers", nothing), end;
+         !nothing && each != end; each.increment(nothing)) {
+        found.push_back(each->path().filename().string());
+    }
+    std::sort(found.begin(), found.end());
+    if (std::filesystem::exists(sys / "module/nvidia_peermem", nothing)) {
+        found.emplace_back("nvidia_peermem");
+    }
+    return found;
+}
+
+void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt) {
+    if (clients.empty()) {
+        attempt.meaning =
+            "no kernel module here finds the pages of a device address: neither "
+            "/sys/module/nvidia_peermem nor /sys/kernel/mm/memory_peers is there";
+        attempt.remedy =
+            "modprobe nvidia_peermem, which needs the peer memory interface of the NIC vendor's "
+            "drivers, or use the dma-buf paths";
+    } else {
+        attempt.meaning = "peer memory clients are loaded (" + join(clients) +
+                          "), and none of them took this address";
+        attempt.remedy =
+            "see the kernel's log; CUDA virtual memory has to be created with "
+            "gpuDirectRDMACapable";
+    }
+}
+
+bool refuses_mapping(int error) noexcept {
+    return error == EOPNOTSUPP || error == EINVAL || error == kernel_enotsupp;
+}
+
+void explain_refusal(const std::string& driver, Access access, Attempt& attempt) {
+    if (!refuses_mapping(attempt.error)) {
+        return;
+    }
+    if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {
+        // One that imports none never says anything else.
+        if (importer->mode != ImportMode::none || attempt.error == EOPNOTSUPP) {
+            add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
+            add_remedy(attempt, importer->note);
+        }
+    }
+    if (attempt.error == EOPNOTSUPP && has(access, Access::remote_atomic)) {
+        add_remedy(attempt, "try without remote_atomic, which efa for one refuses on dma-bufs");
+    }
+    const ExporterQuirk* const exporter = find_exporter_quirk(attempt.exporter);
+    if (exporter != nullptr && is_about(exporter->refuses, attempt.error)) {
+        add_remedy(attempt,
+                   attempt.exporter + " refuses importers: " + std::string(exporter->refuses));
+    }
+}
+
+void explain_length(const Context& context, std::size_t length, Attempt& attempt) {
+    if (attempt.error != EINVAL && attempt.error != ENOMEM) {
+        return;
+    }
+    try {
+        if (const std::uint64_t most = context.attributes().max_mr_size(); length > most) {
+            attempt.meaning = "the range has " + std::to_string(length) + " bytes and " +
+                              context.device_name() + " registers at most " + std::to_string(most) +
+                              " at once";
+            attempt.remedy = "use ChunkedRegion, which registers it in parts";
+        }
+    } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not hide what it explains
+    }
+}
+
+} // namespace rdmabuf::detail
