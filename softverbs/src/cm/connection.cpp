@@ -35,6 +35,7 @@ constexpr std::uint8_t max_retries = 7;
 constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 constexpr std::uint32_t psn_mask = 0xffffff;
+constexpr std::uint32_t qp_num_mask = 0xffffff;
 constexpr std::uint8_t vendor_option_not_supported = 35;
 /// Maximum duration and interval of the checks for unpolled completions in
 /// Manager::report_disconnect().
@@ -84,6 +85,17 @@ void get_private_data(Parameters& parameters, const Message& message, std::size_
 std::uint16_t service_space(const Id& id, const Address& address) noexcept {
     const std::uint16_t named = address.service_port_space();
     return named != 0 ? named : id.port_space;
+}
+
+/// Returns whether the source addresses in a request are those of the host of the sender. For a
+/// sender on this host, they must be addresses of this host.
+bool has_own_source(const Peer& from, const Message& request, const Address& source) {
+    if (from.host != Gid{}) {
+        return request.sgid == from.host && request.source.address == from.host;
+    }
+    int error = 0;
+    return has_device_gid(request.sgid) &&
+           (request.sgid == request.source.address || find_device(source, error) != nullptr);
 }
 
 Event make_event(EventType type, int status = 0) {
@@ -167,7 +179,7 @@ int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_u
         return EINVAL;
     }
     id.state = State::connecting;
-    id.qp_num = parameters.qp_num;
+    id.qp_num = parameters.qp_num & qp_num_mask;
     id.receive_psn = random_psn();
     id.responder_resources = parameters.responder_resources;
     id.initiator_depth = parameters.initiator_depth;
@@ -179,14 +191,14 @@ int Manager::connect(Id& id, const rdma_ucm_conn_param& parameters, const rdma_u
     request.qp_type = static_cast<std::uint8_t>(id.qp_type);
     request.port_space = service_space(id, id.destination);
     request.mtu = static_cast<std::uint8_t>(id.route.mtu);
-    request.flow_control = parameters.flow_control;
+    request.flow_control = parameters.flow_control & 1U;
     request.source = wire(id.source);
     request.destination = wire(id.destination);
     request.sgid = id.route.sgid;
     request.dgid = id.route.dgid;
     request.slid = id.route.slid;
     request.dlid = id.route.dlid;
-    request.qp_num = parameters.qp_num;
+    request.qp_num = id.qp_num;
     request.psn = id.receive_psn;
     request.responder_resources = parameters.responder_resources;
     request.initiator_depth = parameters.initiator_depth;
@@ -292,7 +304,7 @@ int Manager::accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parame
         }
         Message made = message(id, MessageType::sidr_rep);
         made.status = sidr::success;
-        made.qp_num = parameters.qp_num;
+        made.qp_num = parameters.qp_num & qp_num_mask;
         const bool own_key = id.source.family() == family_ib && parameters.qkey != 0;
         made.qkey = own_key ? parameters.qkey : queue_key(id.port_space);
         set_private_data(made, parameters.private_data, parameters.private_data_len);
@@ -314,15 +326,15 @@ int Manager::accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parame
         return EINVAL;
     }
     id.uid = uid;
-    id.qp_num = parameters.qp_num;
+    id.qp_num = parameters.qp_num & qp_num_mask;
     id.responder_resources = parameters.responder_resources;
     id.initiator_depth = parameters.initiator_depth;
     Message made = message(id, MessageType::rep);
-    made.qp_num = parameters.qp_num;
+    made.qp_num = id.qp_num;
     made.psn = id.receive_psn;
     made.responder_resources = parameters.responder_resources;
     made.initiator_depth = parameters.initiator_depth;
-    made.flow_control = parameters.flow_control;
+    made.flow_control = parameters.flow_control & 1U;
     made.rnr_retry_count = std::min(parameters.rnr_retry_count, max_retries);
     made.srq = parameters.srq != 0 ? 1 : 0;
     made.ece_vendor = ece.vendor_id;
@@ -469,13 +481,22 @@ void Manager::received_request(const Peer& from, const Message& message) {
         refuse(reject::consumer_defined, sidr::rejected);
         return;
     }
+    const Address source = unwire(message.source, message.port_space);
+    if (!has_own_source(from, message, source)) {
+        refuse(reject::invalid_gid, sidr::rejected);
+        return;
+    }
+    if (message.mtu < IBV_MTU_256 || message.mtu > IBV_MTU_4096) {
+        refuse(reject::invalid_mtu, sidr::rejected);
+        return;
+    }
     Id& id = *add_id(*listener->file, listener->port_space, listener->qp_type);
     id.listener = listener;
     --listener->backlog;
     id.state = State::connecting;
     id.exchanged = datagram ? Exchanged::sidr_req_received : Exchanged::req_received;
     id.source = destination;
-    id.destination = unwire(message.source, message.port_space);
+    id.destination = source;
     id.peer = from;
     id.peer_communication_id = message.sender_id;
     assign_communication_id(id);

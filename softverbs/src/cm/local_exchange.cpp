@@ -220,9 +220,7 @@ void LocalExchange::receive(Link& link, Receiver& receiver) {
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
             return;
         }
-        if (size != static_cast<ssize_t>(sizeof message) ||
-            message.magic != Message::current_magic ||
-            message.private_data_size > message.private_data.size()) {
+        if (size != static_cast<ssize_t>(sizeof message) || !is_valid(message)) {
             link.broken = true;
         } else {
             receiver.received(link.peer, message);

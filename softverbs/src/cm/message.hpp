@@ -29,6 +29,8 @@ namespace reject {
 inline constexpr std::uint8_t timeout = 4;
 inline constexpr std::uint8_t invalid_communication_id = 6;
 inline constexpr std::uint8_t invalid_service_id = 8;
+inline constexpr std::uint8_t invalid_gid = 12; // of the requester's port
+inline constexpr std::uint8_t invalid_mtu = 26;
 inline constexpr std::uint8_t consumer_defined = 28;
 } // namespace reject
 
@@ -95,5 +97,9 @@ struct Message {
 };
 static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(std::endian::native == std::endian::little);
+
+/// Returns whether each member of a received message has a value that the corresponding field of an
+/// InfiniBand message can have. Members that depend on the state of the recipient are not checked.
+[[nodiscard]] bool is_valid(const Message& message) noexcept;
 
 } // namespace softverbs::cm

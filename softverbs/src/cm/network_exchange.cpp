@@ -411,8 +411,7 @@ void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
         if (!take(*link.connection, message)) {
             return;
         }
-        if (message.magic != Message::current_magic ||
-            message.private_data_size > message.private_data.size()) {
+        if (!is_valid(message)) {
             link.connection->close();
             return;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cm/routes.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -50,6 +51,14 @@ bool is_ethernet(const Port& port) noexcept {
 }
 
 } // namespace
+
+bool has_device_gid(const Gid& gid) {
+    const Guard guard;
+    return std::ranges::any_of(process().devices, [&gid](const auto& device) {
+        return std::ranges::any_of(device->ports,
+                                   [&gid](const Port& port) { return find_gid(port, gid) >= 0; });
+    });
+}
 
 Device* find_device(const Address& address, int& error) {
     const auto local = find_local(address);

@@ -13,6 +13,9 @@ namespace softverbs::cm {
 /// machine does not have the address), ENODEV (there are no devices).
 [[nodiscard]] Device* find_device(const Address& address, int& error);
 
+/// Returns whether a device of this machine has the GID.
+[[nodiscard]] bool has_device_gid(const Gid& gid);
+
 /// Sets the members of the route for its local end: the device, and the port and GID for the
 /// address @p source.
 void set_device(Route& route, Device& device, const Address& source);

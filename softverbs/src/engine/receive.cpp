@@ -134,6 +134,11 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
             return true;
         }
     }
+    // Another host must not send a GRH with a GID that is not its own.
+    if (from != nullptr && from->between_hosts() && (header.flags & PacketHeader::has_grh) != 0 &&
+        std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
+        return true;
+    }
     // The queue pair number of the source must belong to the process that has sent the packet.
     const unsigned sender = from == nullptr ? slot : from->slot();
     if (header.destination == multicast_qp_number) [[unlikely]] {
@@ -146,10 +151,6 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
         header.service != qp->type() || !is_addressed_to(*qp, from, header.device) ||
         !port_is_up(*qp)) {
-        return true;
-    }
-    if (from != nullptr && from->between_hosts() && (header.flags & PacketHeader::has_grh) != 0 &&
-        std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
         return true;
     }
     const bool complete = lane == fabric::Lane::requests ? handle_request(*qp, from, packet)

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A host that knows the secret and claims the address of another host.
+#include <rdma/rdma_cma.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "cm/message.hpp"
+#include "cm_fixture.hpp"
+#include "engine/packet.hpp"
+#include "fabric/network_settings.hpp"
+#include "fabric/support.hpp"
+#include "fabric/tcp_handshake.hpp"
+#include "fabric/tcp_socket.hpp"
+#include "verbs_test.hpp"
+
+namespace softverbs::fabric::testing {
+namespace {
+
+namespace cm = softverbs::cm;
+using softverbs_test::Channel;
+
+constexpr std::uint16_t first_port = 20480; // the default of SOFTVERBS_PORT
+constexpr const char* secret = "the secret of both hosts";
+constexpr const char* this_host = "10.79.0.2";
+constexpr const char* other_host = "10.79.0.1";
+constexpr const char* third_host = "10.79.0.3";
+
+HostAddress host(const char* address) {
+    return *parse_host_address(address);
+}
+
+cm::Gid gid(const char* address) {
+    cm::Gid made{};
+    const HostAddress parsed = host(address);
+    std::memcpy(made.data(), parsed.bytes.data(), made.size());
+    return made;
+}
+
+std::vector<std::byte> secret_bytes() {
+    const std::string text = secret;
+    std::vector<std::byte> bytes(text.size());
+    std::memcpy(bytes.data(), text.data(), text.size());
+    return bytes;
+}
+
+/// Moves this process to a network namespace that has the addresses of both hosts, and makes it the
+/// host this_host, before the first call of verbs.
+class OwnHost : public ::testing::Environment {
+  public:
+    void SetUp() override {
+        const auto add = [](const char* address) {
+            return "ip addr add " + std::string(address) + "/32 dev lo";
+        };
+        const std::string addresses =
+            "ip link set lo up && " + add(this_host) + " && " + add(other_host);
+        if ((::unshare(CLONE_NEWNET) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ||
+            // NOLINTNEXTLINE(concurrency-mt-unsafe): there are no other threads yet
+            std::system(addresses.c_str()) != 0) {
+            GTEST_SKIP() << "this process cannot create a network namespace";
+        }
+        const std::string file = directory_.path() + "/secret";
+        std::ofstream(file) << secret;
+        ASSERT_EQ(::chmod(file.c_str(), S_IRUSR | S_IWUSR), 0);
+        const std::string rendezvous = directory_.path() + "/rendezvous";
+        ::setenv("SOFTVERBS_DIR", rendezvous.c_str(), 1);
+        ::setenv("SOFTVERBS_NETWORK", "tcp", 1);
+        ::setenv("SOFTVERBS_SECRET_FILE", file.c_str(), 1);
+        ::setenv("SOFTVERBS_ADDRESS", this_host, 1);
+    }
+
+  private:
+    TemporaryDirectory directory_;
+};
+// NOLINTNEXTLINE(cert-err58-cpp): gtest terminates the program if this fails
+const ::testing::Environment* const own_host = ::testing::AddGlobalTestEnvironment(new OwnHost);
+
+/// Returns the slot of this process for messages of the connection manager.
+std::uint32_t cm_slot() {
+    const std::string directory = std::string(std::getenv("SOFTVERBS_DIR")) + "/cm";
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+        if (entry.path().extension() == ".sock") {
+            return static_cast<std::uint32_t>(std::stoul(entry.path().stem()));
+        }
+    }
+    ADD_FAILURE() << "no socket in " << directory;
+    return 0;
+}
+
+/// A process of another host, which exchanges messages of the connection manager with this process.
+class RemoteManager {
+  public:
+    RemoteManager() {
+        const std::uint32_t peer_slot = first_cm_slot + cm_slot();
+        const timeval limit{patience.count(), 0};
+        EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+        const SocketAddress from(route_.local, 0);
+        const SocketAddress to(route_.remote, static_cast<std::uint16_t>(first_port + peer_slot));
+        EXPECT_EQ(::bind(socket_.get(), from.get(), from.length), 0);
+        EXPECT_EQ(::connect(socket_.get(), to.get(), to.length), 0) << std::strerror(errno);
+        TcpHandshake handshake(TcpHandshake::Side::connector, secret_, route_, first_cm_slot + slot,
+                               peer_slot);
+        TcpHandshake::Progress progress{};
+        const auto end = std::chrono::steady_clock::now() + patience;
+        while ((progress = handshake.advance(socket_.get())) == TcpHandshake::Progress::waiting &&
+               std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        EXPECT_EQ(progress, TcpHandshake::Progress::done) << handshake.failure();
+        const Hello hello{cm::Message::current_magic, sizeof(cm::Message), slot};
+        send(hello);
+        EXPECT_TRUE(receive<Hello>().has_value());
+    }
+
+    template <class Structure>
+    void send(const Structure& structure) {
+        EXPECT_EQ(::send(socket_.get(), &structure, sizeof structure, MSG_NOSIGNAL),
+                  static_cast<ssize_t>(sizeof structure));
+    }
+    /// Returns the next structure. Returns nothing if this process has closed the connection.
+    template <class Structure>
+    [[nodiscard]] std::optional<Structure> receive() {
+        Structure structure{};
+        const ssize_t size = ::recv(socket_.get(), &structure, sizeof structure, MSG_WAITALL);
+        return size == static_cast<ssize_t>(sizeof structure) ? std::optional(structure)
+                                                              : std::nullopt;
+    }
+
+  private:
+    struct Hello {
+        std::uint32_t magic;
+        std::uint32_t message_size;
+        std::uint64_t process;
+    };
+    static constexpr std::uint32_t slot = 5;
+
+    Route route_{host(other_host), host(this_host)};
+    std::vector<std::byte> secret_ = secret_bytes();
+    UniqueFd socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+};
+
+// These tests come first, because librdmacm keeps the devices open, which softverbs_reset() does
+// not permit.
+class ForgedDatagram : public softverbs_test::VerbsTest {
+  protected:
+    static constexpr std::size_t payload = 100;
+    static constexpr std::uint32_t buffer = 256;
+    static constexpr unsigned slot_shift = 14; // of a queue pair number
+
+    void SetUp() override {
+        VerbsTest::SetUp();
+        cq_ = make_cq(8);
+        qp_ = make_qp(IBV_QPT_UD, cq_.get());
+        connect(qp_.get(), 0);
+        group_.raw[0] = 0xff;
+        group_.raw[1] = 0x12;
+        group_.raw[15] = 9;
+        ASSERT_EQ(ibv_attach_mcast(qp_.get(), &group_, 0), 0);
+        mr_ = make_mr(memory_.data(), memory_.size());
+        options_.directory = directory_.path();
+        options_.network.addresses = {host(other_host)};
+        options_.network.first_port = first_port;
+        options_.network.secret = secret_bytes();
+        peer_ = std::make_unique<Peer>(options_);
+        connection_ = peer_->node->connect(Route{host(other_host), host(this_host)},
+                                           qp_->qp_num >> slot_shift);
+        ASSERT_NE(connection_, nullptr);
+    }
+    void TearDown() override {
+        EXPECT_EQ(ibv_detach_mcast(qp_.get(), &group_, 0), 0);
+        qp_.reset();
+        mr_.reset();
+        cq_.reset();
+        VerbsTest::TearDown();
+    }
+    /// Posts a receive into buffer number @p id of memory_.
+    void receive(std::uint64_t id) {
+        ibv_sge sge{reinterpret_cast<std::uintptr_t>(memory_.data()) + id * buffer, buffer,
+                    mr_->lkey};
+        ibv_recv_wr wr{id, nullptr, &sge, 1};
+        ibv_recv_wr* bad = nullptr;
+        ASSERT_EQ(ibv_post_recv(qp_.get(), &wr, &bad), 0);
+    }
+    /// Sends a datagram from the other host.
+    void send(const char* source, std::uint32_t destination, char letter) {
+        PacketHeader header{};
+        header.magic = packet_magic;
+        header.kind = PacketHeader::Kind::send;
+        header.service = IBV_QPT_UD;
+        header.flags = PacketHeader::has_grh;
+        header.destination = destination;
+        header.source = peer_->node->slot() << slot_shift | 5U;
+        header.qkey = good_attributes().qkey;
+        header.length = header.payload = payload;
+        header.device = 0xff;
+        const cm::Gid from = gid(source);
+        std::memcpy(&header.source_gid, from.data(), from.size());
+        header.destination_gid = group_;
+        std::string record(reinterpret_cast<const char*>(&header), sizeof header);
+        record.append(payload, letter);
+        ASSERT_EQ(testing::send(*connection_, Lane::requests, record), Sent::sent);
+    }
+    /// Returns the first letter of the next datagram that arrives.
+    [[nodiscard]] char next() {
+        ibv_wc wc{};
+        const auto end = std::chrono::steady_clock::now() + patience;
+        while (ibv_poll_cq(cq_.get(), 1, &wc) == 0 && std::chrono::steady_clock::now() < end) {
+            peer_->turn();
+        }
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(wc.byte_len, payload + sizeof(ibv_grh));
+        return static_cast<char>(memory_[wc.wr_id * buffer + sizeof(ibv_grh)]);
+    }
+    static constexpr std::uint32_t multicast_qp = 0xffffff;
+    ibv_gid group_{};
+    softverbs_test::UniqueCq cq_;
+    softverbs_test::UniqueQp qp_;
+    std::array<std::byte, std::size_t{2} * buffer> memory_{};
+    softverbs_test::UniqueMr mr_;
+    TemporaryDirectory directory_;
+    NodeOptions options_;
+    std::unique_ptr<Peer> peer_;
+    Connection* connection_ = nullptr;
+};
+
+TEST_F(ForgedDatagram, IsDroppedIfTheGidIsThatOfAnotherHost) {
+    receive(0);
+    receive(1);
+    send(third_host, qp_->qp_num, 'f');
+    send(other_host, qp_->qp_num, 't');
+    EXPECT_EQ(next(), 't');
+}
+
+TEST_F(ForgedDatagram, IsDroppedInAMulticastGroup) {
+    receive(0);
+    receive(1);
+    send(third_host, multicast_qp, 'f');
+    send(other_host, multicast_qp, 't');
+    EXPECT_EQ(next(), 't');
+}
+
+class ForgedRequest : public ::testing::Test {
+  protected:
+    /// Returns a valid request for the id that listens.
+    [[nodiscard]] cm::Message request() const {
+        cm::Message made{};
+        made.magic = cm::Message::current_magic;
+        made.type = cm::MessageType::req;
+        made.qp_type = IBV_QPT_RC;
+        made.sender_id = 77;
+        made.port_space = RDMA_PS_TCP;
+        made.mtu = IBV_MTU_1024;
+        made.source = {gid(other_host), AF_INET, 4321};
+        made.destination = {gid(this_host), AF_INET, ntohs(rdma_get_src_port(listener_.get()))};
+        made.sgid = gid(other_host);
+        made.dgid = gid(this_host);
+        made.qp_num = 0x123;
+        return made;
+    }
+    /// Sends a request, and expects a REJ with the reason.
+    void expect_reject(const cm::Message& request, std::uint8_t reason) {
+        manager_.send(request);
+        const auto reply = manager_.receive<cm::Message>();
+        ASSERT_TRUE(reply.has_value());
+        EXPECT_EQ(reply->type, cm::MessageType::rej);
+        EXPECT_EQ(reply->status, reason);
+        EXPECT_EQ(reply->recipient_id, request.sender_id);
+    }
+    /// Sends a valid request, and expects that the program gets it as its next event.
+    void expect_delivery() {
+        manager_.send(request());
+        const softverbs_test::SeenEvent event = channel_.next();
+        EXPECT_EQ(event.type, RDMA_CM_EVENT_CONNECT_REQUEST);
+        const softverbs_test::UniqueId id(event.id);
+        EXPECT_EQ(event.conn.qp_num, 0x123U);
+    }
+
+    Channel channel_;
+    softverbs_test::UniqueId listener_ = channel_.listen(RDMA_PS_TCP, 8, this_host);
+    RemoteManager manager_;
+};
+
+constexpr std::uint8_t invalid_gid = 12;
+constexpr std::uint8_t invalid_mtu = 26;
+
+TEST_F(ForgedRequest, IsRejectedIfTheGidIsThatOfAnotherHost) {
+    cm::Message forged = request();
+    forged.sgid = gid(third_host);
+    expect_reject(forged, invalid_gid);
+    expect_delivery();
+}
+
+TEST_F(ForgedRequest, IsRejectedIfTheGidIsThatOfTheReceiver) {
+    cm::Message forged = request();
+    forged.sgid = gid(this_host);
+    expect_reject(forged, invalid_gid);
+    expect_delivery();
+}
+
+TEST_F(ForgedRequest, IsRejectedIfTheIpAddressIsThatOfAnotherHost) {
+    cm::Message forged = request();
+    forged.source.address = gid(third_host);
+    expect_reject(forged, invalid_gid);
+    expect_delivery();
+}
+
+TEST_F(ForgedRequest, IsRejectedWithoutAPathMtu) {
+    for (const int mtu : {0, IBV_MTU_4096 + 1, 15}) {
+        cm::Message bad = request();
+        bad.mtu = static_cast<std::uint8_t>(mtu);
+        expect_reject(bad, invalid_mtu);
+    }
+    expect_delivery();
+}
+
+/// A change that makes a message invalid: a member gets a value that its field on a wire cannot
+/// have.
+class InvalidRequest : public ForgedRequest,
+                       public ::testing::WithParamInterface<void (*)(cm::Message&)> {};
+
+TEST_P(InvalidRequest, EndsTheConnection) {
+    cm::Message invalid = request();
+    GetParam()(invalid);
+    manager_.send(invalid);
+    EXPECT_FALSE(manager_.receive<cm::Message>().has_value());
+    EXPECT_FALSE(softverbs_test::is_readable(channel_.fd()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Member, InvalidRequest,
+    ::testing::Values([](cm::Message& request) { request.magic = 1; },
+                      [](cm::Message& request) { request.type = cm::MessageType{10}; },
+                      [](cm::Message& request) { request.private_data_size = 93; },
+                      [](cm::Message& request) { request.qp_num = 0x1000000; },
+                      [](cm::Message& request) { request.psn = 0x1000000; },
+                      [](cm::Message& request) { request.mtu = 16; },
+                      [](cm::Message& request) { request.flow_control = 2; },
+                      [](cm::Message& request) { request.srq = 2; },
+                      [](cm::Message& request) { request.retry_count = 8; },
+                      [](cm::Message& request) { request.rnr_retry_count = 8; },
+                      [](cm::Message& request) { request.source.family = AF_UNIX; },
+                      [](cm::Message& request) { request.destination.family = 0; }));
+
+} // namespace
+} // namespace softverbs::fabric::testing
