@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <endian.h>
 #include <errno.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "abi/entry.hpp"
 #include "abi/operations.hpp"
+#include "fabric/clock.hpp"
 
 namespace softverbs {
 
@@ -57,10 +57,8 @@ int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
     return call("ibv_query_rt_values_ex", context_of(context), [&] {
         // Returns the current time of the clock of completion timestamps. As in the providers of
         // libibverbs, tv_nsec contains the whole time in nanoseconds, and tv_sec is 0.
-        timespec now{};
-        ::clock_gettime(CLOCK_MONOTONIC, &now);
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
-            values->raw_clock = {0, now.tv_sec * 1'000'000'000 + now.tv_nsec};
+            values->raw_clock = {0, static_cast<long>(fabric::now_ns())};
         }
         values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
         return 0;

@@ -2,7 +2,6 @@
 #include "cm/address.hpp"
 
 #include <endian.h>
-#include <ifaddrs.h>
 #include <infiniband/ib.h>
 #include <net/if.h>
 
@@ -10,9 +9,9 @@
 #include <cerrno>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <set>
 
+#include "fabric/network_interfaces.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::cm {
@@ -34,29 +33,17 @@ std::size_t size_of_family(sa_family_t family) noexcept {
     }
 }
 
-struct InterfacesDeleter {
-    void operator()(ifaddrs* interfaces) const noexcept { ::freeifaddrs(interfaces); }
-};
-
 /// Calls @p function with the interface name and the address for each IPv4 and IPv6 address of this
 /// machine, except loopback.
 template <class Function>
-void for_each_interface_address(const Function& function) {
-    ifaddrs* raw = nullptr;
-    if (::getifaddrs(&raw) != 0) {
-        return;
-    }
-    const std::unique_ptr<ifaddrs, InterfacesDeleter> interfaces(raw);
-    for (const ifaddrs* each = interfaces.get(); each != nullptr; each = each->ifa_next) {
-        if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_LOOPBACK) != 0) {
-            continue;
-        }
+void for_each_local_address(const Function& function) {
+    fabric::for_each_interface_address([&function](const ifaddrs& entry) {
         const auto address =
-            Address::parse(each->ifa_addr, size_of_family(each->ifa_addr->sa_family));
-        if (address) {
-            function(each->ifa_name, *address);
+            Address::parse(entry.ifa_addr, size_of_family(entry.ifa_addr->sa_family));
+        if ((entry.ifa_flags & IFF_LOOPBACK) == 0 && address) {
+            function(entry.ifa_name, *address);
         }
-    }
+    });
 }
 
 } // namespace
@@ -167,10 +154,7 @@ std::uint32_t Address::scope() const noexcept {
 }
 
 bool Address::is_unspecified() const noexcept {
-    const Gid bytes = gid();
-    const std::size_t from = family() == AF_INET ? ipv4_offset : 0;
-    return std::all_of(bytes.begin() + static_cast<std::ptrdiff_t>(from), bytes.end(),
-                       [](std::uint8_t byte) { return byte == 0; });
+    return cm::is_unspecified(gid(), family());
 }
 
 bool Address::is_loopback() const noexcept {
@@ -202,7 +186,7 @@ std::optional<LocalAddress> find_local(const Address& address) {
     }
     std::set<unsigned> indexes;
     std::optional<unsigned> found;
-    for_each_interface_address([&](const char* name, const Address& local) {
+    for_each_local_address([&](const char* name, const Address& local) {
         const unsigned index = ::if_nametoindex(name);
         indexes.insert(index);
         if (local.gid() == wanted) {
@@ -218,7 +202,7 @@ std::optional<LocalAddress> find_local(const Address& address) {
 
 std::vector<std::string> local_interfaces() {
     std::map<unsigned, std::string> by_index;
-    for_each_interface_address([&](const char* name, const Address& /*local*/) {
+    for_each_local_address([&](const char* name, const Address& /*local*/) {
         by_index.emplace(::if_nametoindex(name), name);
     });
     std::vector<std::string> names;

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "cm/gid.hpp"
+
 namespace softverbs::cm {
 
 /// AF_IB, the address family of struct sockaddr_ib. The C library does not define it.
 inline constexpr sa_family_t family_ib = 27;
-
-using Gid = std::array<std::uint8_t, 16>;
 
 /// An address of rdma_cm: IPv4, IPv6 or InfiniBand, with a port. An InfiniBand address contains a
 /// service ID, whose low 16 bits are the port and whose upper bits are the port space.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Implements the establishment and the end of connections, with the messages of the InfiniBand
 // connection manager, as the kernel's ib_cm and rdma_cm do.
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,6 +12,8 @@
 #include "cm/multicast.hpp"
 #include "cm/queue_pair_attributes.hpp"
 #include "cm/routes.hpp"
+#include "fabric/clock.hpp"
+#include "fabric/random.hpp"
 #include "objects/process.hpp"
 #include "objects/unpolled_completions.hpp"
 
@@ -48,11 +49,7 @@ constexpr std::uint64_t timeout_ns(unsigned exponent) noexcept {
 }
 
 std::uint32_t random_psn() noexcept {
-    std::uint32_t number = 0;
-    if (::getrandom(&number, sizeof number, 0) != sizeof number) {
-        number = 1;
-    }
-    return number & psn_mask;
+    return fabric::random_number(std::uint32_t{1}) & psn_mask;
 }
 
 WireAddress wire(const Address& address) noexcept {
@@ -244,9 +241,7 @@ void Manager::look_up_again(Id& id, const Message& request) {
 }
 
 void Manager::send_request_to_host(Id& id, const Message& request) {
-    fabric::Route route;
-    std::memcpy(route.local.bytes.data(), id.route.sgid.data(), id.route.sgid.size());
-    std::memcpy(route.remote.bytes.data(), id.route.dgid.data(), id.route.dgid.size());
+    const fabric::Route route{host_of(id.route.sgid), host_of(id.route.dgid)};
     id.searching = true;
     set_deadline(id, attempts * timeout_ns(response_timeout_));
     if (network_->request(route, request) != 0) {
@@ -582,7 +577,7 @@ void Manager::received_disconnect(Id& id) {
     }
     clear_deadline(id);
     id.exchanged = Exchanged::dreq_received;
-    id.disconnect_waits_until = now_ns() + longest_disconnect_wait_ns;
+    id.disconnect_waits_until = fabric::now_ns() + longest_disconnect_wait_ns;
     report_disconnect(id);
 }
 
@@ -598,7 +593,7 @@ void Manager::report_disconnect(Id& id) {
         process().engine.handle_arrived();
         has_completions = has_unpolled_completions(id.qp_num);
     }
-    if (has_completions && now_ns() < id.disconnect_waits_until) {
+    if (has_completions && fabric::now_ns() < id.disconnect_waits_until) {
         set_deadline(id, disconnect_check_interval_ns);
         return;
     }

@@ -16,6 +16,9 @@ struct Peer {
     /// the number of its slot in the rendezvous directory, and the other bits are random.
     std::uint64_t process = 0;
 
+    /// The part of Peer::process that contains the slot.
+    static constexpr std::uint64_t slot_mask = 0xffff;
+
     auto operator<=>(const Peer&) const = default;
 };
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -15,12 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "fabric/epoll.hpp"
+#include "fabric/random.hpp"
+#include "fabric/system_error.hpp"
+
 namespace softverbs::cm {
 
 namespace {
 
-constexpr unsigned slot_bits = 16;
-constexpr std::uint64_t slot_mask = (std::uint64_t{1} << slot_bits) - 1;
 /// Maximum number of messages that one call of progress() receives from one connection, so that
 /// messages on other connections are not delayed.
 constexpr int messages_per_turn = 64;
@@ -42,14 +43,6 @@ std::string cm_directory() {
     return path + "/cm";
 }
 
-std::uint64_t random_number() noexcept {
-    std::uint64_t number = 0;
-    if (::getrandom(&number, sizeof number, 0) != sizeof number) {
-        number = static_cast<std::uint64_t>(::getpid()) << 20U;
-    }
-    return number;
-}
-
 } // namespace
 
 LocalExchange::LocalExchange(const std::function<bool(unsigned)>& is_usable)
@@ -57,14 +50,11 @@ LocalExchange::LocalExchange(const std::function<bool(unsigned)>& is_usable)
       slot_(rendezvous_, max_processes, is_usable),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     rendezvous_.sweep();
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = slot_.listener();
-    if (!epoll_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, slot_.listener(), &event) != 0) {
-        throw std::system_error(errno, std::system_category(),
-                                "cannot watch a descriptor with epoll");
+    if (!epoll_ || !fabric::watch(epoll_.get(), slot_.listener())) {
+        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
     }
-    self_.process = (random_number() & ~slot_mask) | slot_.number();
+    const auto random = fabric::random_number(static_cast<std::uint64_t>(::getpid()) << 20U);
+    self_.process = (random & ~Peer::slot_mask) | slot_.number();
 }
 
 LocalExchange::~LocalExchange() = default;
@@ -106,15 +96,12 @@ LocalExchange::Link* LocalExchange::find(const Peer& peer) noexcept {
 }
 
 LocalExchange::Link* LocalExchange::add(fabric::UniqueFd socket, const Peer& peer) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = socket.get();
     const int fd = socket.get();
     auto link = std::make_unique<Link>();
     link->socket = std::move(socket);
     link->peer = peer;
     auto& place = links_[fd];
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (!fabric::watch(epoll_.get(), fd)) {
         links_.erase(fd);
         return nullptr;
     }
@@ -125,7 +112,7 @@ LocalExchange::Link* LocalExchange::add(fabric::UniqueFd socket, const Peer& pee
 LocalExchange::Link* LocalExchange::connect(const Peer& to) {
     pid_t pid = 0;
     fabric::UniqueFd socket =
-        fabric::dial(rendezvous_, static_cast<unsigned>(to.process & slot_mask), pid);
+        fabric::dial(rendezvous_, static_cast<unsigned>(to.process & Peer::slot_mask), pid);
     if (!socket) {
         return nullptr;
     }

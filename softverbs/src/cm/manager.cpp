@@ -24,7 +24,9 @@
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
+#include "fabric/clock.hpp"
 #include "fabric/report.hpp"
+#include "fabric/system_error.hpp"
 #include "objects/exit_handler.hpp"
 #include "objects/process.hpp"
 
@@ -101,13 +103,6 @@ void at_process_exit() {
 
 } // namespace
 
-std::uint64_t now_ns() noexcept {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 Manager* existing_manager() noexcept {
     return the_manager.load(std::memory_order_acquire);
 }
@@ -160,13 +155,11 @@ Manager::Manager()
         event.events = EPOLLIN;
         event.data.u64 = what;
         if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
-            throw std::system_error(errno, std::system_category(),
-                                    "cannot watch a descriptor with epoll");
+            fabric::throw_error(errno, "cannot watch a descriptor with epoll");
         }
     };
     if (!epoll_ || !wake_) {
-        throw std::system_error(errno, std::system_category(),
-                                "cannot watch a descriptor with epoll");
+        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
     }
     watch(exchange_->fd(), exchange_ready);
     if (network_ != nullptr) {
@@ -233,7 +226,7 @@ void Manager::run() {
     while (true) {
         int wait_ms = -1;
         if (!deadlines_.empty()) {
-            const std::uint64_t now = now_ns();
+            const std::uint64_t now = fabric::now_ns();
             const std::uint64_t first = deadlines_.begin()->first;
             constexpr std::uint64_t ns_per_ms = 1'000'000;
             constexpr std::uint64_t longest_ms = 60'000;
@@ -249,7 +242,7 @@ void Manager::run() {
             const std::uint64_t what = ready[static_cast<std::size_t>(i)].data.u64;
             without_exceptions([&] { handle(what); });
         }
-        without_exceptions([&] { run_timers(now_ns()); });
+        without_exceptions([&] { run_timers(fabric::now_ns()); });
     }
 }
 
@@ -287,7 +280,7 @@ void Manager::run_timers(std::uint64_t now) {
 
 void Manager::set_deadline(Id& id, std::uint64_t after_ns) {
     clear_deadline(id);
-    id.deadline = now_ns() + after_ns;
+    id.deadline = fabric::now_ns() + after_ns;
     deadlines_.emplace(id.deadline, id.handle);
     if (deadlines_.begin()->second == id.handle) {
         wake();

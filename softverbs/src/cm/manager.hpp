@@ -156,9 +156,6 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::thread thread_;
 };
 
-/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
-[[nodiscard]] std::uint64_t now_ns() noexcept;
-
 /// Returns the manager of this process. Creates it in the first call. On failure, returns null and
 /// sets errno.
 [[nodiscard]] Manager* manager();

@@ -4,7 +4,6 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +16,10 @@
 #include <system_error>
 #include <utility>
 
+#include "fabric/clock.hpp"
+#include "fabric/epoll.hpp"
 #include "fabric/report.hpp"
+#include "fabric/system_error.hpp"
 #include "fabric/tcp_socket.hpp"
 
 namespace softverbs::cm {
@@ -25,13 +27,11 @@ namespace softverbs::cm {
 namespace {
 
 constexpr unsigned max_slots = 1024;
-constexpr std::uint64_t slot_mask = 0xffff;
-constexpr std::uint64_t second_ns = 1'000'000'000;
 /// Time limit for the response to a query for a listening process. After this time, the query is
 /// sent again. SO_REUSEPORT may then select another process of the other host to respond.
-constexpr std::uint64_t query_ns = 3 * second_ns;
+constexpr std::uint64_t query_ns = 3 * fabric::second_ns;
 /// Time to wait after a failed query before the next query is sent.
-constexpr std::uint64_t query_interval_ns = second_ns / 5;
+constexpr std::uint64_t query_interval_ns = fabric::second_ns / 5;
 /// Maximum number of accepted connections whose handshake is not complete, so the peer has not
 /// proven the secret. If another connection is accepted, the oldest such connection is closed.
 constexpr std::size_t most_unproven = 64;
@@ -69,23 +69,6 @@ bool take(NetworkLink& link, Structure& structure) {
     return link.take(std::as_writable_bytes(std::span(&structure, 1)));
 }
 
-std::uint64_t now_ns() noexcept {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<std::uint64_t>(now.tv_sec) * second_ns +
-           static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-[[noreturn]] void fail(int error, const std::string& what) {
-    throw std::system_error(error, std::system_category(), what);
-}
-
-Gid gid_of(const fabric::HostAddress& address) noexcept {
-    Gid gid;
-    std::memcpy(gid.data(), address.bytes.data(), gid.size());
-    return gid;
-}
-
 } // namespace
 
 NetworkExchange::NetworkExchange(fabric::NetworkSettings settings, Requests& requests)
@@ -93,11 +76,8 @@ NetworkExchange::NetworkExchange(fabric::NetworkSettings settings, Requests& req
       requests_(requests),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = timer_.get();
-    if (!epoll_ || !timer_ || ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, timer_.get(), &event) != 0) {
-        fail(errno, "cannot watch a descriptor with epoll");
+    if (!epoll_ || !timer_ || !fabric::watch(epoll_.get(), timer_.get())) {
+        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
     }
 }
 
@@ -114,17 +94,8 @@ void NetworkExchange::abandon() noexcept {
 fabric::UniqueFd NetworkExchange::listening_socket(const fabric::HostAddress& address,
                                                    unsigned slot, bool shared, int& error) const {
     fabric::UniqueFd socket = fabric::tcp_socket(address);
-    const fabric::SocketAddress name(address,
-                                     static_cast<std::uint16_t>(settings_.first_port + slot));
-    const int on = 1;
-    if (socket) {
-        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        if (shared) {
-            ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-        }
-    }
-    if (!socket || ::bind(socket.get(), name.get(), name.length) != 0 ||
-        ::listen(socket.get(), SOMAXCONN) != 0) {
+    const auto port = static_cast<std::uint16_t>(settings_.first_port + slot);
+    if (!socket || !fabric::listen_at(socket.get(), address, port, shared)) {
         error = errno;
         socket.reset();
     }
@@ -132,11 +103,8 @@ fabric::UniqueFd NetworkExchange::listening_socket(const fabric::HostAddress& ad
 }
 
 void NetworkExchange::watch(const Listener& listener) const {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = listener.socket.get();
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, event.data.fd, &event) != 0) {
-        fail(errno, "cannot watch a descriptor with epoll");
+    if (!fabric::watch(epoll_.get(), listener.socket.get())) {
+        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
     }
 }
 
@@ -150,8 +118,8 @@ bool NetworkExchange::listen(unsigned slot) {
             return false;
         }
         if (!socket) {
-            fail(error, "rdma_cm cannot listen at " + fabric::to_string(address) +
-                            "; set SOFTVERBS_ADDRESS to addresses of this host");
+            fabric::throw_error(error, "rdma_cm cannot listen at " + fabric::to_string(address) +
+                                           "; set SOFTVERBS_ADDRESS to addresses of this host");
         }
         made.push_back({address, std::move(socket), Purpose::messages});
     }
@@ -234,7 +202,7 @@ void NetworkExchange::accept_all(const Listener& listener) {
                                                        settings_.secret, route, slot));
         if (link != nullptr) {
             link->peer.host = gid_of(*peer);
-            link->deadline = now_ns() + query_ns;
+            link->deadline = fabric::now_ns() + query_ns;
         }
     }
 }
@@ -298,12 +266,12 @@ int NetworkExchange::request(const fabric::Route& route, const Message& message)
 void NetworkExchange::query(std::uint32_t communication_id, Search& search) {
     Link* const link = connect(search.route, fabric::service_directory_slot, Purpose::query);
     if (link == nullptr) {
-        search.next = now_ns() + query_interval_ns;
+        search.next = fabric::now_ns() + query_interval_ns;
         return;
     }
     search.next = 0;
     link->communication_id = communication_id;
-    link->deadline = now_ns() + query_ns;
+    link->deadline = fabric::now_ns() + query_ns;
     Query query{};
     query.magic = Message::current_magic;
     query.port_space = search.message.port_space;
@@ -316,7 +284,7 @@ void NetworkExchange::deliver_request(std::uint32_t communication_id, const Sear
     const Peer peer{gid_of(search.route.remote), process};
     Link* link = find(peer);
     if (link == nullptr) {
-        const auto slot = static_cast<unsigned>(process & slot_mask);
+        const auto slot = static_cast<unsigned>(process & Peer::slot_mask);
         link = slot < max_slots
                    ? connect(search.route, fabric::first_cm_slot + slot, Purpose::messages)
                    : nullptr;
@@ -394,7 +362,7 @@ void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
             const bool connector = link.peer.process != 0;
             if (hello.magic != Message::current_magic || hello.message_size != sizeof(Message) ||
                 hello.process == 0 || (connector && hello.process != link.peer.process) ||
-                fabric::first_cm_slot + (hello.process & slot_mask) !=
+                fabric::first_cm_slot + (hello.process & Peer::slot_mask) !=
                     link.connection->peer_slot()) {
                 link.connection->close();
                 return;
@@ -454,7 +422,7 @@ void NetworkExchange::query_ended(const Link& link) {
             requests_.request_refused(link.communication_id);
             break;
         default:
-            found->second.next = now_ns() + query_interval_ns;
+            found->second.next = fabric::now_ns() + query_interval_ns;
             break;
     }
 }
@@ -505,7 +473,7 @@ void NetworkExchange::progress(Receiver& receiver) {
             service(**link, receiver);
         }
     }
-    run_timers(now_ns());
+    run_timers(fabric::now_ns());
     remove_ended(receiver);
     set_timer();
 }
@@ -538,10 +506,7 @@ void NetworkExchange::set_timer() noexcept {
     for (const auto& [communication_id, search] : searches_) {
         consider(search.next);
     }
-    itimerspec when{};
-    when.it_value.tv_sec = static_cast<time_t>(earliest / second_ns);
-    when.it_value.tv_nsec = static_cast<long>(earliest % second_ns);
-    ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    fabric::set_timer(timer_.get(), earliest);
 }
 
 } // namespace softverbs::cm

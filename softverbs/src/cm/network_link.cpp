@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 #include <utility>
+
+#include "fabric/epoll.hpp"
+#include "fabric/system_error.hpp"
 
 namespace softverbs::cm {
 
@@ -22,18 +24,14 @@ constexpr std::size_t most_received = std::size_t{64} * 1024;
 NetworkLink::NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route& route,
                          std::unique_ptr<fabric::TcpHandshake> handshake)
     : epoll_(epoll), socket_(std::move(socket)), route_(route), handshake_(std::move(handshake)) {
-    epoll_event event{};
-    event.events = EPOLLIN | EPOLLOUT;
-    event.data.fd = socket_.get();
-    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket_.get(), &event) != 0) {
-        throw std::system_error(errno, std::system_category(),
-                                "cannot watch a descriptor with epoll");
+    if (!fabric::watch(epoll_, socket_.get(), EPOLLIN | EPOLLOUT)) {
+        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
     }
 }
 
 void NetworkLink::close() noexcept {
     state_ = State::lost;
-    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    fabric::stop_watching(epoll_, socket_.get());
     // Free the descriptor now, because this object may exist for a while after this call.
     socket_.reset();
 }

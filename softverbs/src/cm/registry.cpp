@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,8 +12,10 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <system_error>
 #include <utility>
+
+#include "fabric/random.hpp"
+#include "fabric/system_error.hpp"
 
 namespace softverbs::cm {
 
@@ -29,18 +30,9 @@ constexpr const char* file_name = "ports-1";
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t last_ephemeral = 60999;
 constexpr std::uint16_t first_unprivileged = 1024;
-constexpr std::uint64_t slot_mask = 0xffff;
-
-bool is_unspecified(const Gid& gid, std::uint16_t family) {
-    const auto skip = family == AF_INET ? 12 : 0;
-    return std::all_of(gid.begin() + skip, gid.end(), [](std::uint8_t byte) { return byte == 0; });
-}
 
 std::uint16_t some_port() noexcept {
-    std::uint32_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) != sizeof random) {
-        random = static_cast<std::uint32_t>(::getpid());
-    }
+    const auto random = fabric::random_number(static_cast<std::uint32_t>(::getpid()));
     return static_cast<std::uint16_t>(first_ephemeral +
                                       random % (last_ephemeral - first_ephemeral + 1U));
 }
@@ -102,13 +94,12 @@ Registry::Lock Registry::open() {
     const auto check = [&directory](int error) {
         const bool full = error == ENOSPC || error == EDQUOT;
         if (error != 0) {
-            throw std::system_error(error, std::system_category(),
-                                    "the file " + directory.path() + "/" + file_name +
-                                        " of rdma_cm " +
-                                        (full ? "needs " + std::to_string(sizeof(File) / 1024 + 1) +
-                                                    " KiB; free space there, or set"
-                                              : "cannot be opened, locked or mapped; set") +
-                                        " SOFTVERBS_DIR to another directory");
+            fabric::throw_error(error,
+                                "the file " + directory.path() + "/" + file_name + " of rdma_cm " +
+                                    (full ? "needs " + std::to_string(sizeof(File) / 1024 + 1) +
+                                                " KiB; free space there, or set"
+                                          : "cannot be opened, locked or mapped; set") +
+                                    " SOFTVERBS_DIR to another directory");
         }
     };
     const auto result = [](bool ok) { return ok ? 0 : errno; };
@@ -152,7 +143,7 @@ Registry::Registry(const LocalExchange& exchange) : exchange_(exchange) {
         file_->magic = file_magic;
     }
     const std::uint64_t self = exchange_.self().process;
-    file_->processes[self & slot_mask] = self;
+    file_->processes[self & Peer::slot_mask] = self;
     for (std::uint64_t i = 0; i < std::min<std::uint64_t>(file_->used, max_records); ++i) {
         Record& record = file_->records[i];
         if (record.owner != 0 && !valid(record)) {
@@ -198,7 +189,7 @@ void Registry::remove_unused() const noexcept {
 }
 
 bool Registry::valid(const Record& record) const {
-    const std::uint64_t slot = record.owner & slot_mask;
+    const std::uint64_t slot = record.owner & Peer::slot_mask;
     return record.owner == exchange_.self().process ||
            (slot < max_processes && file_->processes[slot] == record.owner &&
             exchange_.alive(static_cast<unsigned>(slot)));

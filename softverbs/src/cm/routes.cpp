@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "objects/process.hpp"
 
@@ -13,12 +12,6 @@ namespace {
 
 /// Exponent of the packet life time: 4.096 µs * 2^16, about 0.3 seconds, as in the kernel for RoCE.
 constexpr std::uint8_t packet_life_time = 16;
-
-Gid gid_of(const ibv_gid& native) noexcept {
-    Gid gid;
-    std::memcpy(gid.data(), &native, gid.size());
-    return gid;
-}
 
 /// Returns the index of a GID in the GID table of a port, or -1 if the table does not contain it.
 /// Prefers a RoCE v2 entry.
@@ -83,8 +76,7 @@ Device* find_network_device(const Address& destination, const Address* bound, Ad
     const Guard guard;
     Device* chosen = nullptr;
     for (const auto& device : process().devices) {
-        Gid gid;
-        std::memcpy(gid.data(), device->address.bytes.data(), gid.size());
+        const Gid gid = gid_of(device->address);
         if (fabric::is_ipv4(device->address) != (destination.family() == AF_INET) ||
             (bound != nullptr && bound->gid() != gid)) {
             continue;

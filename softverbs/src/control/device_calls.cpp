@@ -88,7 +88,7 @@ int reset(const char* profile, unsigned count) {
 }
 
 /// Returns port @p number for a device: a copy of port 1, with another LID and other GIDs.
-Port make_port(const Port& first, unsigned number) {
+Port additional_port(const Port& first, unsigned number) {
     Port port = first;
     const unsigned offset = number - 1;
     if (port.attributes.lid != 0) {
@@ -239,7 +239,7 @@ SOFTVERBS_ENTRY int softverbs_set_port_count(unsigned device, std::uint8_t count
         }
         const auto there = static_cast<unsigned>(found.ports.size());
         for (unsigned number = there + 1; number <= count; ++number) {
-            found.ports.push_back(make_port(found.ports.front(), number));
+            found.ports.push_back(additional_port(found.ports.front(), number));
         }
         found.ports.resize(count);
         found.attributes.orig_attr.phys_port_cnt = count;

@@ -15,13 +15,13 @@
 #include "engine/engine.hpp"
 #include "engine/entry_list.hpp"
 #include "engine/packet.hpp"
+#include "fabric/clock.hpp"
 #include "fabric/node.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {
 
-/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
-[[nodiscard]] std::uint64_t now_ns() noexcept;
+using fabric::now_ns;
 
 /// Maximum length in bytes of messages whose data is sent in packets. For a longer message, the
 /// packet contains only the address of the data, and the receiver copies the data from memory of

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <time.h>
 
 #include <algorithm>
 #include <iterator>
@@ -30,13 +29,6 @@ std::uint64_t timeout_of(const Qp& qp) noexcept {
 }
 
 } // namespace
-
-std::uint64_t now_ns() noexcept {
-    timespec time{};
-    ::clock_gettime(CLOCK_MONOTONIC, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(time.tv_nsec);
-}
 
 void Engine::Implementation::set_timer(Qp& qp, std::uint64_t after_ns) {
     qp.requester.deadline = now_ns() + after_ns;

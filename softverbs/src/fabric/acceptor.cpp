@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <new>
 
+#include "fabric/epoll.hpp"
 #include "fabric/event_source.hpp"
 #include "fabric/rendezvous.hpp"
 
@@ -66,7 +67,7 @@ void Acceptor::read(int socket, const OnHello& on_hello) {
 
 void Acceptor::drop(std::vector<Client>::iterator client) {
     if (client->socket) {
-        ::epoll_ctl(epoll_, EPOLL_CTL_DEL, client->socket.get(), nullptr);
+        stop_watching(epoll_, client->socket.get());
     }
     clients_.erase(client);
 }

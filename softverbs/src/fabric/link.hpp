@@ -148,7 +148,7 @@ class Link final : public Connection {
     std::uint64_t sent_ = 0;
     std::uint64_t taken_here_ = 0;
     std::array<std::uint32_t, lanes> offers_{};
-    std::int64_t alive_at_ = 0;
+    std::uint64_t alive_at_ = 0;
 
     GrantTable& grants_;    // for memory of this process
     GrantTable& grants_to_; // for memory of the other process

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <time.h>
 
 #include <cerrno>
 #include <new>
 #include <utility>
 
+#include "fabric/clock.hpp"
 #include "fabric/link.hpp"
 
 namespace softverbs::fabric {
@@ -16,7 +16,7 @@ constexpr unsigned max_messages = 64;
 /// Maximum number of mappings of memory that the other process shares. Linux limits the mappings of
 /// a process to vm.max_map_count.
 constexpr std::size_t most_pulled = 16384;
-constexpr std::int64_t alive_cache_ns = 1'000'000;
+constexpr std::uint64_t alive_cache_ns = 1'000'000;
 
 Message make_reply(std::uint32_t number, int error) noexcept {
     Message message;
@@ -79,16 +79,14 @@ bool Link::alive() noexcept {
     if (state_ != State::open) {
         return false;
     }
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    const std::int64_t now_ns = std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-    if (now_ns - alive_at_ < alive_cache_ns) {
+    const std::uint64_t now = now_ns();
+    if (now - alive_at_ < alive_cache_ns) {
         return true;
     }
     if (mailbox_.hung_up()) {
         return false;
     }
-    alive_at_ = now_ns;
+    alive_at_ = now;
     return true;
 }
 

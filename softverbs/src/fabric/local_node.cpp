@@ -9,11 +9,11 @@
 #include <array>
 #include <cerrno>
 #include <new>
-#include <system_error>
 
 #include "fabric/event_source.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "fabric/report.hpp"
+#include "fabric/system_error.hpp"
 #include "fabric/uncancellable.hpp"
 
 namespace softverbs::fabric {
@@ -24,21 +24,12 @@ constexpr unsigned most_events = 32;
 /// remaining events.
 constexpr unsigned most_rounds = 8;
 
-UniqueFd checked(int fd, const char* what) {
-    if (fd < 0) {
-        throw std::system_error(errno, std::system_category(),
-                                std::string("softverbs cannot open ") + what);
-    }
-    return UniqueFd(fd);
-}
-
 RingSizes checked_sizes(const NodeOptions& options) {
     const RingSizes sizes{options.ring_bytes[0], options.ring_bytes[1]};
     if (!valid(sizes) || options.slots == 0) {
-        throw std::system_error(
-            EINVAL, std::system_category(),
-            "NodeOptions: slots must not be 0, and ring_bytes must be powers of "
-            "two from 4 KiB to 64 MiB");
+        throw_error(EINVAL,
+                    "NodeOptions: slots must not be 0, and ring_bytes must be powers of "
+                    "two from 4 KiB to 64 MiB");
     }
     return sizes;
 }
@@ -68,8 +59,7 @@ LocalNode::LocalNode(const NodeOptions& options)
     if (!watch(epoll_.get(), slot_.listener(), EventSource::listener) ||
         !watch(epoll_.get(), doorbell_.get(), EventSource::doorbell) ||
         (network_ && !watch(epoll_.get(), network_->descriptor(), EventSource::network))) {
-        throw std::system_error(errno, std::system_category(),
-                                "softverbs cannot add a descriptor to an epoll");
+        throw_error(errno, "softverbs cannot add a descriptor to an epoll");
     }
 }
 

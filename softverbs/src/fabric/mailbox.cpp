@@ -8,6 +8,7 @@
 #include <new>
 #include <span>
 
+#include "fabric/epoll.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "fabric/uncancellable.hpp"
 
@@ -88,9 +89,7 @@ bool Mailbox::hung_up() const noexcept {
 }
 
 void Mailbox::detach() noexcept {
-    // close(2) does not remove the socket from the epoll if a child process has inherited the
-    // socket.
-    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    stop_watching(epoll_, socket_.get());
 }
 
 } // namespace softverbs::fabric

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/pull.hpp"
 
-#include <sys/random.h>
 #include <sys/uio.h>
 #include <time.h>
 
@@ -10,14 +9,15 @@
 #include <cstring>
 #include <string>
 #include <string_view>
-#include <system_error>
 
 #include "fabric/environment.hpp"
+#include "fabric/random.hpp"
+#include "fabric/system_error.hpp"
 
 namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
-    if (::getrandom(bytes_.data(), bytes_.size(), 0) != static_cast<ssize_t>(bytes_.size())) {
+    if (!fill_random(std::as_writable_bytes(std::span(bytes_)))) {
         // If getrandom(2) fails, use the time. The cookie is not a secret. It need only differ from
         // the bytes at the same address of other processes.
         timespec now{};
@@ -82,9 +82,8 @@ bool pull_wanted() {
     const std::string_view value = environment_variable("SOFTVERBS_PULL");
     const std::string_view wanted = value.empty() ? "process_vm" : value;
     if (wanted != "process_vm" && wanted != "none") {
-        throw std::system_error(
-            EINVAL, std::system_category(),
-            "SOFTVERBS_PULL is \"" + std::string(wanted) + "\"; set it to process_vm or none");
+        throw_error(EINVAL, "SOFTVERBS_PULL is \"" + std::string(wanted) +
+                                "\"; set it to process_vm or none");
     }
     return wanted == "process_vm";
 }

@@ -14,16 +14,12 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
-#include <system_error>
 
 #include "fabric/environment.hpp"
+#include "fabric/system_error.hpp"
 
 namespace softverbs::fabric {
 namespace {
-
-[[noreturn]] void fail(int error, const std::string& what) {
-    throw std::system_error(error, std::system_category(), what);
-}
 
 std::string lock_name(unsigned slot) {
     return std::to_string(slot) + ".lock";
@@ -83,24 +79,25 @@ std::string default_directory() {
 Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     const std::string where = "the rendezvous directory " + path_;
     if (::mkdir(path_.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-        fail(errno, where + " cannot be created; set SOFTVERBS_DIR to a directory of your own");
+        throw_error(errno,
+                    where + " cannot be created; set SOFTVERBS_DIR to a directory of your own");
     }
     fd_.reset(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!fd_) {
         const char* const hint =
             errno == ENOTDIR ? " is a file or a symbolic link" : " cannot be opened";
-        fail(errno, where + hint + "; set SOFTVERBS_DIR to a directory of your own");
+        throw_error(errno, where + hint + "; set SOFTVERBS_DIR to a directory of your own");
     }
     struct stat status {};
     if (::fstat(fd_.get(), &status) != 0) {
-        fail(errno, where + " cannot be examined");
+        throw_error(errno, where + " cannot be examined");
     }
     if (status.st_uid != ::geteuid()) {
-        fail(EACCES, where + " belongs to user " + std::to_string(status.st_uid) +
-                         "; set SOFTVERBS_DIR to a directory of your own");
+        throw_error(EACCES, where + " belongs to user " + std::to_string(status.st_uid) +
+                                "; set SOFTVERBS_DIR to a directory of your own");
     }
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        fail(EACCES, where + " can be entered by other users; chmod 700 it");
+        throw_error(EACCES, where + " can be entered by other users; chmod 700 it");
     }
     // systemd-tmpfiles(8) removes old files in /tmp, but not those in a locked directory.
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);
@@ -142,7 +139,7 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             if (errno == ENOENT && !create) {
                 return {};
             }
-            fail(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
+            throw_error(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
         }
         // The kernel releases the lock when the process ends, for any reason. If the process has
         // children by fork(2), they keep it locked, too.
@@ -150,7 +147,7 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             if (errno == EWOULDBLOCK) {
                 return {};
             }
-            fail(errno, "softverbs cannot lock " + path_ + "/" + name);
+            throw_error(errno, "softverbs cannot lock " + path_ + "/" + name);
         }
         struct stat locked {};
         struct stat named {};

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <poll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <system_error>
 
+#include "fabric/random.hpp"
 #include "fabric/rendezvous.hpp"
+#include "fabric/system_error.hpp"
 
 namespace softverbs::fabric {
 namespace {
 
 unsigned some_slot(unsigned slots) noexcept {
-    unsigned random = 0;
-    if (::getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) {
-        random = static_cast<unsigned>(::getpid()) * 7919U;
-    }
-    return random % slots;
+    const unsigned fallback = static_cast<unsigned>(::getpid()) * 7919U;
+    return random_number(fallback, GRND_NONBLOCK) % slots;
 }
 
 } // namespace
@@ -36,11 +33,10 @@ Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
         }
         ::poll(nullptr, 0, 1);
     }
-    throw std::system_error(ENOSPC, std::system_category(),
-                            "softverbs has no free slot: processes use all " +
-                                std::to_string(slots) + " slots in " + rendezvous.path() +
-                                ", or other programs use their TCP ports; end some of them, or "
-                                "set another SOFTVERBS_DIR or SOFTVERBS_PORT");
+    throw_error(ENOSPC, "softverbs has no free slot: processes use all " + std::to_string(slots) +
+                            " slots in " + rendezvous.path() +
+                            ", or other programs use their TCP ports; end some of them, or "
+                            "set another SOFTVERBS_DIR or SOFTVERBS_PORT");
 }
 
 bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
@@ -62,10 +58,9 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
         ::listen(listener.get(), SOMAXCONN) != 0) {
         const int error = errno;
         rendezvous_.remove(slot);
-        throw std::system_error(error, std::system_category(),
-                                "softverbs cannot listen on the socket " +
-                                    std::string(address.sun_path) +
-                                    "; set SOFTVERBS_DIR to another directory");
+        throw_error(error, "softverbs cannot listen on the socket " +
+                               std::string(address.sun_path) +
+                               "; set SOFTVERBS_DIR to another directory");
     }
     number_ = slot;
     lock_ = std::move(lock);

@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <system_error>
 
 #include "fabric/report.hpp"
+#include "fabric/system_error.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -26,7 +26,7 @@ void report_descriptor_limit() noexcept {
 
 SpareDescriptor::SpareDescriptor() : fd_(open_spare()) {
     if (!fd_) {
-        throw std::system_error(errno, std::system_category(), "softverbs cannot open /dev/null");
+        throw_error(errno, "softverbs cannot open /dev/null");
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "fabric/tcp_handshake.hpp"
 
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "fabric/little_endian.hpp"
+#include "fabric/random.hpp"
 
 namespace softverbs::fabric {
 namespace {
@@ -71,7 +71,7 @@ void TcpHandshake::make_opening(Kind kind) noexcept {
     const auto nonce = std::span(own_opening_).subspan(nonce_at, nonce_bytes);
     // The nonce must be random: otherwise an attacker could replay messages of an earlier
     // connection.
-    if (::getrandom(nonce.data(), nonce.size(), 0) != static_cast<ssize_t>(nonce.size())) {
+    if (!fill_random(nonce)) {
         static_cast<void>(fail("getrandom(2) returned no random numbers"));
         return;
     }

@@ -14,6 +14,7 @@
 #include <new>
 #include <utility>
 
+#include "fabric/epoll.hpp"
 #include "fabric/no_cancellation.hpp"
 
 namespace softverbs::fabric {
@@ -437,7 +438,7 @@ void TcpLink::hang_up() noexcept {
         // The handler may have rejected a request because this connection had no room for the
         // response. Deliver such a request again: has_room() returns true for a closed connection.
         ++context_.deliveries;
-        ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
+        stop_watching(context_.epoll, socket_.get());
     }
 }
 
@@ -450,7 +451,7 @@ void TcpLink::shut_down() noexcept {
     if (state_ == State::open) {
         flush();
     }
-    ::epoll_ctl(context_.epoll, EPOLL_CTL_DEL, socket_.get(), nullptr);
+    stop_watching(context_.epoll, socket_.get());
     ::shutdown(socket_.get(), SHUT_WR);
     // Read the bytes that have arrived. If close(2) is called while unread bytes exist, TCP sends a
     // reset, and the other host discards data that its process has not read yet. Read at most

@@ -4,47 +4,30 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
 #include <new>
-#include <system_error>
 #include <utility>
 
+#include "fabric/clock.hpp"
+#include "fabric/epoll.hpp"
 #include "fabric/no_cancellation.hpp"
 #include "fabric/report.hpp"
+#include "fabric/system_error.hpp"
 #include "fabric/tcp_socket.hpp"
 
 namespace softverbs::fabric {
 namespace {
 
-constexpr std::int64_t second_ns = 1'000'000'000;
 /// Time limit of a handshake.
-constexpr std::int64_t handshake_ns = 3 * second_ns;
+constexpr std::uint64_t handshake_ns = 3 * second_ns;
 /// Maximum number of accepted connections whose peers have not proven the secret. If another peer
 /// connects, the oldest such connection is closed.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
-
-[[noreturn]] void fail(int error, const std::string& what) {
-    throw std::system_error(error, std::system_category(), what);
-}
-
-UniqueFd checked(int fd, const char* what) {
-    if (fd < 0) {
-        fail(errno, std::string("softverbs cannot open ") + what);
-    }
-    return UniqueFd(fd);
-}
-
-std::int64_t now_ns() noexcept {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return std::int64_t{now.tv_sec} * second_ns + now.tv_nsec;
-}
 
 } // namespace
 
@@ -54,11 +37,11 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
     // Records have the byte order of the machine, so all hosts must have the same one.
     if constexpr (std::endian::native != std::endian::little) {
-        fail(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
+        throw_error(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
     }
     context_.epoll = epoll_.get();
-    if (!watch(timer_.get())) {
-        fail(errno, "softverbs cannot add a descriptor to an epoll");
+    if (!watch(epoll_.get(), timer_.get())) {
+        throw_error(errno, "softverbs cannot add a descriptor to an epoll");
     }
 }
 
@@ -77,13 +60,6 @@ void TcpNetwork::abandon() noexcept {
     epoll_.reset();
 }
 
-bool TcpNetwork::watch(int socket) noexcept {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = socket;
-    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket, &event) == 0;
-}
-
 bool TcpNetwork::listen(unsigned slot) {
     const auto port = static_cast<std::uint16_t>(settings_.first_port + slot);
     std::vector<Listener> listeners;
@@ -91,17 +67,14 @@ bool TcpNetwork::listen(unsigned slot) {
         const std::string where = "port " + std::to_string(port) + " of " + to_string(address);
         UniqueFd socket = tcp_socket(address);
         if (!socket) {
-            fail(errno, "softverbs cannot create a TCP socket; raise ulimit -n");
+            throw_error(errno, "softverbs cannot create a TCP socket; raise ulimit -n");
         }
-        const int on = 1;
-        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-        const SocketAddress name(address, port);
-        if (::bind(socket.get(), name.get(), name.length) != 0 ||
-            ::listen(socket.get(), SOMAXCONN) != 0) {
+        if (!listen_at(socket.get(), address, port)) {
             if (errno == EADDRINUSE) {
                 return false;
             }
-            fail(errno, "softverbs cannot listen on " + where +
+            throw_error(errno,
+                        "softverbs cannot listen on " + where +
                             (errno == EADDRNOTAVAIL
                                  ? "; set SOFTVERBS_ADDRESS to an address of this host"
                                  : "; set SOFTVERBS_PORT to the first of 2049 ports that are free "
@@ -110,8 +83,8 @@ bool TcpNetwork::listen(unsigned slot) {
         listeners.push_back({address, std::move(socket)});
     }
     for (const Listener& listener : listeners) {
-        if (!watch(listener.socket.get())) {
-            fail(errno, "softverbs cannot add a descriptor to an epoll");
+        if (!watch(epoll_.get(), listener.socket.get())) {
+            throw_error(errno, "softverbs cannot add a descriptor to an epoll");
         }
     }
     listeners_ = std::move(listeners);
@@ -145,7 +118,7 @@ Connection* TcpNetwork::connect(const Route& route, unsigned slot) {
         return nullptr;
     }
     const int number = socket.get();
-    if (!watch(number)) {
+    if (!watch(epoll_.get(), number)) {
         errno = ENOMEM;
         return nullptr;
     }
@@ -233,7 +206,7 @@ void TcpNetwork::accept_peers(const Listener& listener) {
         const Route route{listener.address, *peer};
         auto handshake = std::make_unique<TcpHandshake>(TcpHandshake::Side::acceptor,
                                                         settings_.secret, route, slot_);
-        if (!watch(number)) {
+        if (!watch(epoll_.get(), number)) {
             continue;
         }
         unproven_.push_back(
@@ -270,14 +243,14 @@ void TcpNetwork::drop_peer(std::size_t position, const std::string& why) {
     if (!why.empty()) {
         report(to_string(peer->route.remote) + ": " + why);
     }
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer->socket.get(), nullptr);
+    stop_watching(epoll_.get(), peer->socket.get());
     unproven_.erase(peer);
 }
 
 void TcpNetwork::end_overdue_handshakes() {
     std::uint64_t expirations = 0;
     static_cast<void>(::read(timer_.get(), &expirations, sizeof expirations));
-    const std::int64_t now = now_ns();
+    const std::uint64_t now = now_ns();
     for (std::size_t at = unproven_.size(); at-- > 0;) {
         if (unproven_[at].deadline_ns <= now) {
             drop_peer(at, "the handshake took too long");
@@ -302,8 +275,8 @@ void TcpNetwork::end_overdue_handshakes() {
 }
 
 void TcpNetwork::set_timer() noexcept {
-    std::int64_t earliest = 0;
-    const auto consider = [&earliest](std::int64_t deadline) {
+    std::uint64_t earliest = 0;
+    const auto consider = [&earliest](std::uint64_t deadline) {
         earliest = earliest == 0 ? deadline : std::min(earliest, deadline);
     };
     for (const UnprovenPeer& peer : unproven_) {
@@ -312,9 +285,7 @@ void TcpNetwork::set_timer() noexcept {
     for (const Attempt& attempt : attempts_) {
         consider(attempt.deadline_ns);
     }
-    itimerspec when{};
-    when.it_value = {.tv_sec = earliest / second_ns, .tv_nsec = earliest % second_ns};
-    ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+    fabric::set_timer(timer_.get(), earliest);
 }
 
 void TcpNetwork::reap(Handler& handler) {

@@ -54,15 +54,14 @@ class TcpNetwork {
         UniqueFd socket;
         Route route;
         std::unique_ptr<TcpHandshake> handshake;
-        std::int64_t deadline_ns;
+        std::uint64_t deadline_ns;
     };
     /// A connection that this process has initiated, and whose handshake is not done yet.
     struct Attempt {
         int socket;
-        std::int64_t deadline_ns;
+        std::uint64_t deadline_ns;
     };
 
-    [[nodiscard]] bool watch(int socket) noexcept;
     void handle(int socket, Handler& handler, unsigned budget, unsigned& done);
     void accept_peers(const Listener& listener);
     void continue_handshake(std::size_t position);

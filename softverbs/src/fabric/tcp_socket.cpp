@@ -27,6 +27,17 @@ UniqueFd tcp_socket(const HostAddress& address) noexcept {
     return socket;
 }
 
+bool listen_at(int socket, const HostAddress& address, std::uint16_t port,
+               bool shares_port) noexcept {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (shares_port) {
+        ::setsockopt(socket, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    }
+    const SocketAddress name(address, port);
+    return ::bind(socket, name.get(), name.length) == 0 && ::listen(socket, SOMAXCONN) == 0;
+}
+
 void set_connection_options(int socket) noexcept {
     const auto set = [socket](int level, int option, int value) {
         ::setsockopt(socket, level, option, &value, sizeof value);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstdint>
+
 #include "fabric/host_address.hpp"
 #include "fabric/unique_fd.hpp"
 
@@ -9,6 +11,12 @@ namespace softverbs::fabric {
 /// Creates a non-blocking TCP socket for the family of @p address. On failure, returns an empty
 /// descriptor and sets errno.
 [[nodiscard]] UniqueFd tcp_socket(const HostAddress& address) noexcept;
+
+/// Binds a TCP socket to an address and a port, and listens. Returns false and sets errno on
+/// failure.
+/// @param shares_port  whether other processes of this user can listen on the same port
+[[nodiscard]] bool listen_at(int socket, const HostAddress& address, std::uint16_t port,
+                             bool shares_port = false) noexcept;
 
 /// Sets the options of a TCP connection: data is sent without delay; if the other host does not
 /// respond, the connection fails after some seconds; after a cable is plugged in again,

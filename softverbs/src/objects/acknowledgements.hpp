@@ -66,6 +66,33 @@ void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     }
 }
 
+/// Calls @p function with the CQ, QP or SRQ to which the asynchronous event belongs. Returns false,
+/// without a call, if the event belongs to a port or a device.
+template <class Function>
+bool with_object(const ibv_async_event& event, const Function& function) {
+    switch (event.event_type) {
+        case IBV_EVENT_CQ_ERR:
+            function(event.element.cq);
+            return true;
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_COMM_EST:
+        case IBV_EVENT_SQ_DRAINED:
+        case IBV_EVENT_PATH_MIG:
+        case IBV_EVENT_PATH_MIG_ERR:
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            function(event.element.qp);
+            return true;
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            function(event.element.srq);
+            return true;
+        default:
+            return false;
+    }
+}
+
 /// Removes the asynchronous events of an object from the event queue of the context. Called when
 /// the object is destroyed. Events that the program has already received still need an
 /// acknowledgement.

@@ -2,7 +2,6 @@
 #include "objects/completion_queue.hpp"
 
 #include <errno.h>
-#include <time.h>
 
 #include <algorithm>
 #include <bit>
@@ -11,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "fabric/clock.hpp"
 #include "objects/acknowledgements.hpp"
 #include "objects/parent_domain.hpp"
 #include "objects/process.hpp"
@@ -66,13 +66,6 @@ void move_to(Cq& cq, std::size_t entries) {
     }
     cq.ring = std::move(ring);
     cq.mask = entries - 1;
-}
-
-std::uint64_t now(clockid_t clock) noexcept {
-    timespec time{};
-    clock_gettime(clock, &time);
-    return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(time.tv_nsec);
 }
 
 /// Makes room for one more completion in the ring. Returns false if the queue overruns.
@@ -263,10 +256,10 @@ Completion* begin_push_slowly(Cq& cq) {
 
 void end_push_slowly(Cq& cq, Completion& completion) {
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0) {
-        completion.timestamp_ns = now(CLOCK_MONOTONIC);
+        completion.timestamp_ns = fabric::now_ns(CLOCK_MONOTONIC);
     }
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
-        completion.wallclock_ns = now(CLOCK_REALTIME);
+        completion.wallclock_ns = fabric::now_ns(CLOCK_REALTIME);
     }
     if (cq.armed && raises_event(cq, completion)) {
         notify_moderated(cq);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "objects/key_table.hpp"
 
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <new>
+
+#include "fabric/random.hpp"
 
 namespace softverbs {
 namespace {
@@ -24,7 +25,7 @@ std::uint32_t mix(std::uint32_t value) {
 } // namespace
 
 KeyTable::KeyTable() : entries_(64), mask_(entries_.size() - 1) {
-    if (::getrandom(secrets_, sizeof secrets_, GRND_NONBLOCK) != sizeof secrets_) {
+    if (!fabric::fill_random(std::as_writable_bytes(std::span(secrets_)), GRND_NONBLOCK)) {
         // Without random numbers, the keys are predictable. This is acceptable, because keys detect
         // errors and do not protect against attackers.
         timespec now{};

@@ -52,7 +52,7 @@ class GarbageTest : public ::testing::Test {
         EXPECT_THAT(peer.seen.requests, ElementsAre("a good one"));
     }
 
-    TemporaryDirectory directory;
+    NodeDirectory directory;
     Peer peer{directory.options()};
     std::size_t descriptors_before;
 };

@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 class NodeTest : public ::testing::Test {
   protected:
-    TemporaryDirectory directory;
+    NodeDirectory directory;
 };
 
 TEST_F(NodeTest, CarriesRecordsBothWaysInOrder) {

@@ -65,7 +65,7 @@ class NoDescriptors {
 
 class ProcessTest : public ::testing::Test {
   protected:
-    TemporaryDirectory directory;
+    NodeDirectory directory;
 };
 
 /// Sends numbered records of different lengths to the process in a slot. Sends no responses.

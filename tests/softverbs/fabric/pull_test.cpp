@@ -90,7 +90,7 @@ class PullTest : public ::testing::Test {
         return pair.a.seen.shared.back().second;
     }
 
-    TemporaryDirectory directory;
+    NodeDirectory directory;
     Connected pair{directory.options()};
     std::array<std::byte, 16> into{};
 };
@@ -242,7 +242,7 @@ TEST_F(PullTest, SaysThatTheOtherProcessIsGone) {
 }
 
 TEST(PullMethodTest, CanBeForbidden) {
-    const TemporaryDirectory directory;
+    const NodeDirectory directory;
     const Environment none("SOFTVERBS_PULL", "none");
     Connected pair(directory.options());
     EXPECT_EQ(pair.there->pull_method(), PullMethod::none);
@@ -253,7 +253,7 @@ TEST(PullMethodTest, CanBeForbidden) {
 }
 
 TEST(PullMethodTest, ForbiddenByOneSideIsForbiddenForBoth) {
-    const TemporaryDirectory directory;
+    const NodeDirectory directory;
     Peer willing(directory.options());
     const Environment none("SOFTVERBS_PULL", "none");
     Peer unwilling(directory.options());
@@ -268,7 +268,7 @@ TEST(PullMethodTest, ForbiddenByOneSideIsForbiddenForBoth) {
 }
 
 TEST(PullMethodTest, MustBeOneThatThereIs) {
-    const TemporaryDirectory directory;
+    const NodeDirectory directory;
     const Environment wrong("SOFTVERBS_PULL", "telepathy");
     try {
         static_cast<void>(Node::open(directory.options()));
@@ -281,7 +281,7 @@ TEST(PullMethodTest, MustBeOneThatThereIs) {
 }
 
 TEST(PullMethodTest, ReadsTheMemoryOfAnotherProcess) {
-    const TemporaryDirectory directory;
+    const NodeDirectory directory;
     Peer parent(directory.options());
     // The memory of the child has other contents than that of the parent.
     static std::array<char, 24> memory{};

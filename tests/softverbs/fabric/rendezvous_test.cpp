@@ -41,7 +41,7 @@ int failure(const NodeOptions& options, std::string& text) {
 
 class RendezvousTest : public ::testing::Test {
   protected:
-    TemporaryDirectory directory;
+    NodeDirectory directory;
     std::string text;
 };
 

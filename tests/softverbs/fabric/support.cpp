@@ -2,7 +2,6 @@
 #include "support.hpp"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,29 +15,18 @@ namespace softverbs::fabric::testing {
 
 using Clock = std::chrono::steady_clock;
 
-TemporaryDirectory::TemporaryDirectory() : path_("/tmp/softverbs-test-XXXXXX") {
-    if (::mkdtemp(path_.data()) == nullptr) {
-        throw std::system_error(errno, std::system_category(), "mkdtemp");
-    }
-}
-
-TemporaryDirectory::~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-}
-
-std::vector<std::string> TemporaryDirectory::names() const {
+std::vector<std::string> NodeDirectory::names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path())) {
         names.push_back(entry.path().filename());
     }
     std::sort(names.begin(), names.end());
     return names;
 }
 
-NodeOptions TemporaryDirectory::options() const {
+NodeOptions NodeDirectory::options() const {
     NodeOptions options;
-    options.directory = path_;
+    options.directory = path();
     options.slots = 64;
     options.ring_bytes[0] = 16384;
     options.ring_bytes[1] = 8192;

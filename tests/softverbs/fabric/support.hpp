@@ -15,6 +15,7 @@
 
 #include "fabric/node.hpp"
 #include "fabric/unique_fd.hpp"
+#include "temporary_directory.hpp"
 
 namespace softverbs::fabric::testing {
 
@@ -22,22 +23,13 @@ namespace softverbs::fabric::testing {
 /// busy machines are slow.
 inline constexpr std::chrono::seconds patience{30};
 
-/// A directory of this user in /tmp. The destructor removes it with its contents.
-class TemporaryDirectory {
+/// A rendezvous directory for nodes. The destructor removes it with its contents.
+class NodeDirectory : public TemporaryDirectory {
   public:
-    TemporaryDirectory();
-    TemporaryDirectory(const TemporaryDirectory&) = delete;
-    TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-    ~TemporaryDirectory();
-
-    [[nodiscard]] const std::string& path() const { return path_; }
     /// Returns the sorted names of the files in the directory.
     [[nodiscard]] std::vector<std::string> names() const;
     /// Returns options for a node in this directory with small rings.
     [[nodiscard]] NodeOptions options() const;
-
-  private:
-    std::string path_;
 };
 
 /// A handler that records its calls.

@@ -46,7 +46,7 @@ class Host {
     [[nodiscard]] const HostAddress& address() const { return address_; }
 
   private:
-    TemporaryDirectory directory_;
+    NodeDirectory directory_;
     HostAddress address_;
     NodeOptions options_;
 };
@@ -360,7 +360,7 @@ TEST(TcpNode, TakesAnotherSlotWhereAProgramHasThePort) {
 }
 
 TEST(TcpNode, WithoutANetworkHasNoWayToAnotherHost) {
-    const TemporaryDirectory directory;
+    const NodeDirectory directory;
     const auto node = Node::open(directory.options());
     const Route route{*parse_host_address("127.0.0.1"), *parse_host_address("127.0.0.2")};
     EXPECT_EQ(node->connect(route, 0), nullptr);

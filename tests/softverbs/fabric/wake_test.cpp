@@ -35,7 +35,7 @@ bool sleeps(Node& node) {
 
 class WakeTest : public ::testing::Test {
   protected:
-    TemporaryDirectory directory;
+    NodeDirectory directory;
     Connected pair{directory.options()};
 };
 
