@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "abi/sysfs_tree.hpp"
-#include "cm/address.hpp"
+#include "cm/local_addresses.hpp"
 #include "fabric/rendezvous.hpp"
 #include "objects/process.hpp"
 

@@ -4,12 +4,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "cm/gid.hpp"
 
@@ -26,6 +23,9 @@ class Address {
     /// Copies a sockaddr of @p size bytes. Returns no value if the family is unknown, or if the
     /// family needs another size.
     [[nodiscard]] static std::optional<Address> parse(const void* sockaddr, std::size_t size);
+    /// Copies a sockaddr whose size is that of its family. Returns no value if the family is
+    /// unknown.
+    [[nodiscard]] static std::optional<Address> parse(const sockaddr& address);
     /// Returns the unspecified address of a family (such as 0.0.0.0) with port 0.
     [[nodiscard]] static Address unspecified(sa_family_t family);
     /// Converts a GID to an address of @p family. For AF_INET, the GID is an IPv4-mapped IPv6
@@ -67,26 +67,5 @@ class Address {
 
 /// Returns whether the addresses are equal. Ignores the ports.
 [[nodiscard]] bool same_host(const Address& left, const Address& right) noexcept;
-
-/// The position of an address among the addresses of this machine. cm::find_device() computes the
-/// device number for the address from this position.
-struct LocalAddress {
-    bool loopback = false;
-    /// For the loopback address 127.0.0.N, the value is N - 1. For another address, it is the
-    /// position of the network interface that has the address. Interfaces are ordered by their
-    /// indices, without loopback.
-    unsigned ordinal = 0;
-};
-/// Returns the position of @p address among the addresses of this machine. Returns no value if this
-/// machine does not have the address.
-[[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
-
-/// Returns the names of the network interfaces with IPv4 or IPv6 addresses, in the order of
-/// LocalAddress::ordinal. If there are none except loopback, returns "lo".
-[[nodiscard]] std::vector<std::string> local_interfaces();
-
-/// Returns the source address that the kernel's routing table selects for a destination. Returns no
-/// value and sets errno if there is no route.
-[[nodiscard]] std::optional<Address> route_source(const Address& destination);
 
 } // namespace softverbs::cm

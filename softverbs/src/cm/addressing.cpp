@@ -2,6 +2,7 @@
 // Implements the commands that bind an id, and that resolve addresses and routes.
 #include <cerrno>
 
+#include "cm/local_addresses.hpp"
 #include "cm/manager.hpp"
 #include "cm/multicast.hpp"
 #include "cm/routes.hpp"

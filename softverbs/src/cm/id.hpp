@@ -8,9 +8,9 @@
 #include <list>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "cm/address.hpp"
+#include "cm/event.hpp"
 #include "cm/exchange.hpp"
 #include "cm/registry.hpp"
 
@@ -18,27 +18,6 @@ namespace softverbs::cm {
 
 struct ChannelFile;
 struct Id;
-
-/// The types of events. The values are those of enum rdma_cm_event_type, whose header cannot be
-/// included together with <rdma/rdma_user_cm.h>.
-enum class EventType : std::uint32_t {
-    address_resolved = 0,
-    address_error,
-    route_resolved,
-    route_error,
-    connect_request,
-    connect_response,
-    connect_error,
-    unreachable,
-    rejected,
-    established,
-    disconnected,
-    device_removal,
-    multicast_join,
-    multicast_error,
-    address_change,
-    timewait_exit,
-};
 
 /// The state of an id. The states are those of the kernel's rdma_cm.
 enum class State {
@@ -102,16 +81,6 @@ struct Multicast {
     std::uint16_t mlid = 0;
 };
 
-/// An event that is queued until the program receives it with GET_EVENT.
-struct Event {
-    rdma_ucm_event_resp response{};
-    /// The id that counts this event in events_reported.
-    Id* owner = nullptr;
-    Multicast* multicast = nullptr;
-    /// For a connection request: the id that was created for it. Otherwise null.
-    Id* request = nullptr;
-};
-
 /// An rdma_cm_id, with the state that is in the kernel for a real device. Only the Manager changes
 /// it, with its lock held.
 struct Id {
@@ -171,6 +140,12 @@ struct Id {
     std::list<Multicast> groups;
 
     [[nodiscard]] bool datagram() const noexcept { return qp_type == IBV_QPT_UD; }
+    /// Returns the port space of the service at an address. For an InfiniBand address, the service
+    /// ID contains the port space. For other addresses, it is the port space of the id.
+    [[nodiscard]] std::uint16_t service_space(const Address& address) const noexcept {
+        const std::uint16_t named = address.service_port_space();
+        return named != 0 ? named : port_space;
+    }
     /// Returns how many bytes the IP addressing header occupies in the private data of a REQ or
     /// SIDR_REQ.
     [[nodiscard]] std::size_t private_data_offset() const noexcept {

@@ -10,16 +10,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <new>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include "cm/descriptors.hpp"
@@ -27,7 +23,6 @@
 #include "fabric/clock.hpp"
 #include "fabric/report.hpp"
 #include "fabric/system_error.hpp"
-#include "objects/exit_handler.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs::cm {
@@ -71,73 +66,7 @@ void without_exceptions(const Function& function) noexcept {
     }
 }
 
-std::atomic<Manager*> the_manager{nullptr};
-std::mutex making;
-
-void before_fork() {
-    making.lock();
-    if (Manager* const there = the_manager.load(); there != nullptr) {
-        there->lock.lock();
-    }
-}
-void after_fork_in_parent() {
-    if (Manager* const there = the_manager.load(); there != nullptr) {
-        there->lock.unlock();
-    }
-    making.unlock();
-}
-void after_fork_in_child() {
-    // The child process creates its own manager when it needs one. It does not destroy the parent's
-    // manager, because another thread may have been changing that object during fork(2).
-    if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
-        parents->abandon();
-        parents->lock.unlock();
-    }
-    making.unlock();
-}
-void at_process_exit() {
-    if (Manager* const there = the_manager.load(); there != nullptr) {
-        there->at_exit();
-    }
-}
-
 } // namespace
-
-Manager* existing_manager() noexcept {
-    return the_manager.load(std::memory_order_acquire);
-}
-
-Manager* manager() {
-    const std::scoped_lock guard(making);
-    if (Manager* const there = the_manager.load(); there != nullptr) {
-        return there;
-    }
-    // A process that ends may remove the directory while this process opens files in the directory.
-    // If so, try again.
-    for (int attempt = 0;; ++attempt) {
-        try {
-            auto* const made = new Manager;
-            the_manager.store(made);
-            static bool registered = false;
-            if (!registered) {
-                registered = true;
-                ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-                register_exit_handler<at_process_exit>();
-            }
-            return made;
-        } catch (const std::system_error& error) {
-            constexpr int attempts = 8;
-            if (error.code().value() == ENOENT && attempt < attempts) {
-                continue;
-            }
-            std::fprintf(stderr, "softverbs: rdma_cm is not available: %s\n", error.what());
-            errno = error.code().value();
-        } catch (const std::bad_alloc&) {
-            errno = ENOMEM;
-        }
-        return nullptr;
-    }
-}
 
 Manager::Manager()
     : network_(process().network.addresses.empty()
@@ -291,173 +220,6 @@ void Manager::clear_deadline(Id& id) {
     if (id.deadline != 0) {
         deadlines_.erase({id.deadline, id.handle});
         id.deadline = 0;
-    }
-}
-
-// Open files
-
-int Manager::open_file(int flags, ChannelFile*& file) {
-    auto made = std::make_unique<ChannelFile>();
-    files_.reserve(files_.size() + 1);
-    if (const int error = made->open(flags); error != 0) {
-        return error;
-    }
-    files_.push_back(std::move(made));
-    epoll_event event{}; // EPOLLHUP is reported always.
-    event.data.ptr = files_.back().get();
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, files_.back()->signal_end.get(), &event) != 0) {
-        const int error = errno;
-        ::close(files_.back()->descriptors.front());
-        files_.pop_back();
-        return error;
-    }
-    file = files_.back().get();
-    return 0;
-}
-
-void Manager::close_file(ChannelFile& file) {
-    for (bool found = true; found;) {
-        // destroy_id() may also destroy ids of connection requests. Therefore search again from the
-        // start.
-        const auto id = std::ranges::find_if(
-            ids_, [&file](const auto& each) { return each.second->file == &file; });
-        found = id != ids_.end();
-        if (found) {
-            destroy_id(*id->second);
-        }
-    }
-    std::erase_if(files_, [&file](const auto& each) { return each.get() == &file; });
-}
-
-// Creation and destruction of ids
-
-Id* Manager::add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type) {
-    auto made = std::make_unique<Id>();
-    while (ids_.contains(next_handle_)) {
-        ++next_handle_;
-    }
-    made->handle = next_handle_++;
-    made->file = &file;
-    made->port_space = port_space;
-    made->qp_type = qp_type;
-    Id* const id = made.get();
-    ids_[id->handle] = std::move(made);
-    return id;
-}
-
-Id* Manager::create_id(ChannelFile& file, std::uint64_t uid, std::uint16_t port_space,
-                       ibv_qp_type qp_type) {
-    Id* const id = add_id(file, port_space, qp_type);
-    id->uid = uid;
-    return id;
-}
-
-Id* Manager::find_id(const ChannelFile& file, std::uint32_t handle) const {
-    const auto found = ids_.find(handle);
-    if (found == ids_.end()) {
-        errno = ENOENT;
-        return nullptr;
-    }
-    if (found->second->file != &file) {
-        errno = EINVAL;
-        return nullptr;
-    }
-    return found->second.get();
-}
-
-unsigned Manager::destroy_id(Id& id) {
-    if (id.listener != nullptr) {
-        ++id.listener->backlog;
-    }
-    // Destroy the connection requests to this id that the program has not received yet.
-    std::vector<Id*> requests;
-    id.file->remove([&](const Event& event) {
-        if (event.owner == &id && event.request != nullptr) {
-            requests.push_back(event.request);
-        }
-        return event.owner == &id || event.request == &id;
-    });
-    for (Id* const request : requests) {
-        request->listener = nullptr;
-        destroy_id(*request);
-    }
-    withdraw(id);
-    release_binding(id);
-    clear_deadline(id);
-    forget_communication_id(id);
-    const unsigned reported = id.events_reported;
-    ids_.erase(id.handle);
-    return reported;
-}
-
-void Manager::release_binding(Id& id) {
-    if (id.binding) {
-        registry_->release(*id.binding);
-        id.binding.reset();
-    }
-}
-
-void Manager::migrate_id(Id& id, ChannelFile& file) {
-    std::vector<Event> moved;
-    id.file->remove([&](const Event& event) {
-        if (event.owner == &id) {
-            moved.push_back(event);
-        }
-        return event.owner == &id;
-    });
-    for (const Event& event : moved) {
-        if (event.request != nullptr) {
-            event.request->file = &file;
-        }
-        file.push(event);
-    }
-    id.file = &file;
-}
-
-Multicast* Manager::find_group(const ChannelFile& file, std::uint32_t handle, Id*& owner) {
-    for (const auto& [number, id] : ids_) {
-        for (Multicast& group : id->groups) {
-            if (group.handle == handle) {
-                owner = id.get();
-                errno = EINVAL;
-                return id->file == &file ? &group : nullptr;
-            }
-        }
-    }
-    errno = ENOENT;
-    return nullptr;
-}
-
-// Events.
-
-void Manager::raise(Id& id, EventType type, int status) {
-    Event event;
-    event.response.event = static_cast<std::uint32_t>(type);
-    event.response.status = static_cast<std::uint32_t>(status);
-    raise(id, event);
-}
-
-void Manager::raise(Id& id, const Event& event) {
-    if (id.uid == 0 && event.request == nullptr) {
-        return;
-    }
-    Event made = event;
-    made.owner = &id;
-    if (made.multicast != nullptr) {
-        made.response.uid = made.multicast->uid;
-        made.response.id = made.multicast->handle;
-    } else {
-        made.response.uid = id.uid;
-        made.response.id = made.request != nullptr ? made.request->handle : id.handle;
-    }
-    id.file->push(made);
-}
-
-void Manager::device_removed(unsigned device) {
-    for (const auto& [handle, id] : ids_) {
-        if (id->route.has_device() && id->route.device == device) {
-            raise(*id, EventType::device_removal);
-        }
     }
 }
 

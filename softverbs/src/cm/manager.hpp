@@ -70,7 +70,7 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// Leaves a multicast group. Returns how many of its events the program has received.
     unsigned leave(Id& owner, Multicast& group);
 
-    // Connecting and disconnecting: see connection.cpp.
+    // Commands that establish and end connections: see connection.cpp.
     [[nodiscard]] int connect(Id& id, const rdma_ucm_conn_param& parameters,
                               const rdma_ucm_ece& ece);
     [[nodiscard]] int accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parameters,
@@ -115,26 +115,32 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     [[nodiscard]] Id* add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type);
     void release_binding(Id& id);
-    void withdraw(Id& id);
 
-    // Functions that send and receive messages: see connection.cpp.
+    // Communication IDs, and sending of messages: see connection.cpp.
     void assign_communication_id(Id& id);
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
     void send(const Id& id, const Message& message);
+    void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
+
+    // Finding the process that listens for a request: see service_lookup.cpp.
+    [[nodiscard]] Id* find_listener(const Message& message);
     void send_request(Id& id, const Message& request);
     void send_request_to_host(Id& id, const Message& request);
     void look_up_again(Id& id, const Message& request);
-    void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
+
+    // Received messages: see received_messages.cpp.
     void received_request(const Peer& from, const Message& message);
     void received_reply(Id& id, const Message& message);
     void received_reject(Id& id, const Message& message);
+    void received_sidr_reply(Id& id, const Message& message);
+
+    // The end of connections: see disconnection.cpp.
+    void withdraw(Id& id);
     void received_disconnect(Id& id);
     void report_disconnect(Id& id);
-    void received_sidr_reply(Id& id, const Message& message);
     void end_connection(Id& id, int status);
     void expired(Id& id);
-    [[nodiscard]] Id* find_listener(const Message& message);
 
     /// The exchange with other hosts. Null if the network between hosts is disabled. It must be
     /// created before exchange_: the slot that exchange_ takes must have a free TCP port.

@@ -3,6 +3,10 @@
 
 #include <sys/socket.h>
 
+#include <cstring>
+
+#include "fabric/random.hpp"
+
 namespace softverbs::cm {
 
 namespace {
@@ -38,6 +42,26 @@ bool is_valid(const WireAddress& address) noexcept {
 }
 
 } // namespace
+
+WireAddress wire(const Address& address) noexcept {
+    return {address.gid(), address.family(), address.port()};
+}
+
+Address unwire(const WireAddress& wire, std::uint16_t port_space) {
+    Address address = Address::from_gid(wire.address, wire.family);
+    address.set_service_port_space(port_space);
+    address.set_port(wire.port);
+    return address;
+}
+
+void set_private_data(Message& message, const std::uint8_t* data, std::size_t size) noexcept {
+    message.private_data_size = static_cast<std::uint8_t>(size);
+    std::memcpy(message.private_data.data(), data, size);
+}
+
+std::uint32_t random_psn() noexcept {
+    return fabric::random_number(std::uint32_t{1}) & largest_24_bits;
+}
 
 bool is_valid(const Message& message) noexcept {
     return message.magic == Message::current_magic && message.type >= MessageType::req &&

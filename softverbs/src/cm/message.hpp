@@ -41,6 +41,18 @@ inline constexpr std::uint8_t unsupported = 1;
 inline constexpr std::uint8_t rejected = 2;
 } // namespace sidr
 
+/// Number of times that a message is sent without a reply: the first time, and CMA_MAX_CM_RETRIES
+/// of the kernel.
+inline constexpr unsigned max_attempts = 16;
+/// Timeout exponent of the timewait state: after a connection has ended, its packets may arrive for
+/// 4.096 µs * 2^17, about 0.5 seconds.
+inline constexpr unsigned timewait_timeout = 17;
+
+/// Converts a timeout exponent to nanoseconds: 4.096 µs * 2^exponent.
+[[nodiscard]] constexpr std::uint64_t timeout_ns(unsigned exponent) noexcept {
+    return std::uint64_t{4096} << exponent;
+}
+
 /// Maximum length in bytes of the private data of a program, for each type of message. Private data
 /// has this length on the wire and in the event of the receiver; shorter data is padded with zeros.
 /// In a REQ or SIDR_REQ between IP addresses, 36 bytes of it are the IP addressing header (IBTA
@@ -60,6 +72,12 @@ struct WireAddress {
     std::uint16_t family; // AF_INET, AF_INET6 or family_ib
     std::uint16_t port;
 };
+
+/// Converts an address to its form in messages.
+[[nodiscard]] WireAddress wire(const Address& address) noexcept;
+/// Converts an address from its form in messages. The service ID of an InfiniBand address gets the
+/// port space.
+[[nodiscard]] Address unwire(const WireAddress& wire, std::uint16_t port_space);
 
 /// A message of the connection manager. Numbers are little-endian. The magic number identifies the
 /// version; other versions are rejected.
@@ -97,6 +115,10 @@ struct Message {
 };
 static_assert(std::is_trivially_copyable_v<Message>);
 static_assert(std::endian::native == std::endian::little);
+
+void set_private_data(Message& message, const std::uint8_t* data, std::size_t size) noexcept;
+/// Returns a random packet sequence number for a new connection.
+[[nodiscard]] std::uint32_t random_psn() noexcept;
 
 /// Returns whether each member of a received message has a value that the corresponding field of an
 /// InfiniBand message can have. Members that depend on the state of the recipient are not checked.

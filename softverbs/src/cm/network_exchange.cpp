@@ -9,10 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
-#include <iterator>
 #include <new>
-#include <span>
 #include <system_error>
 #include <utility>
 
@@ -26,48 +23,9 @@ namespace softverbs::cm {
 
 namespace {
 
-constexpr unsigned max_slots = 1024;
-/// Time limit for the response to a query for a listening process. After this time, the query is
-/// sent again. SO_REUSEPORT may then select another process of the other host to respond.
-constexpr std::uint64_t query_ns = 3 * fabric::second_ns;
-/// Time to wait after a failed query before the next query is sent.
-constexpr std::uint64_t query_interval_ns = fabric::second_ns / 5;
-/// Maximum number of accepted connections whose handshake is not complete, so the peer has not
-/// proven the secret. If another connection is accepted, the oldest such connection is closed.
-constexpr std::size_t most_unproven = 64;
 /// Maximum number of queued bytes for a peer that does not receive them. Further messages are lost,
 /// and their senders get a timeout.
 constexpr std::size_t most_waiting = 4096 * sizeof(Message);
-
-/// The first structure that each process sends after the handshake, if the connection is for
-/// messages of the connection manager.
-struct Hello {
-    std::uint32_t magic;
-    std::uint32_t message_size;
-    std::uint64_t process;
-};
-
-struct Query {
-    std::uint32_t magic;
-    std::uint16_t port_space;
-    std::uint16_t reserved;
-    WireAddress address;
-};
-
-struct Answer {
-    std::uint32_t magic;
-    std::uint32_t reserved;
-    std::uint64_t process; // 0: no process listens there
-};
-
-template <class Structure>
-std::span<const std::byte> bytes_of(const Structure& structure) noexcept {
-    return std::as_bytes(std::span(&structure, 1));
-}
-template <class Structure>
-bool take(NetworkLink& link, Structure& structure) {
-    return link.take(std::as_writable_bytes(std::span(&structure, 1)));
-}
 
 } // namespace
 
@@ -87,124 +45,6 @@ void NetworkExchange::abandon() noexcept {
     spare_.close();
     timer_.reset();
     epoll_.reset();
-}
-
-// Listening.
-
-fabric::UniqueFd NetworkExchange::listening_socket(const fabric::HostAddress& address,
-                                                   unsigned slot, bool shared, int& error) const {
-    fabric::UniqueFd socket = fabric::tcp_socket(address);
-    const auto port = static_cast<std::uint16_t>(settings_.first_port + slot);
-    if (!socket || !fabric::listen_at(socket.get(), address, port, shared)) {
-        error = errno;
-        socket.reset();
-    }
-    return socket;
-}
-
-void NetworkExchange::watch(const Listener& listener) const {
-    if (!fabric::watch(epoll_.get(), listener.socket.get())) {
-        fabric::throw_error(errno, "cannot watch a descriptor with epoll");
-    }
-}
-
-bool NetworkExchange::listen(unsigned slot) {
-    std::vector<Listener> made;
-    for (const fabric::HostAddress& address : settings_.addresses) {
-        int error = 0;
-        fabric::UniqueFd socket =
-            listening_socket(address, fabric::first_cm_slot + slot, false, error);
-        if (error == EADDRINUSE) {
-            return false;
-        }
-        if (!socket) {
-            fabric::throw_error(error, "rdma_cm cannot listen at " + fabric::to_string(address) +
-                                           "; set SOFTVERBS_ADDRESS to addresses of this host");
-        }
-        made.push_back({address, std::move(socket), Purpose::messages});
-    }
-    for (const Listener& listener : made) {
-        watch(listener);
-    }
-    listeners_ = std::move(made);
-    slot_ = fabric::first_cm_slot + slot;
-    return true;
-}
-
-int NetworkExchange::serve_directory() {
-    if (serves_directory_) {
-        return 0;
-    }
-    try {
-        std::vector<Listener> made;
-        for (const fabric::HostAddress& address : settings_.addresses) {
-            int error = 0;
-            fabric::UniqueFd socket =
-                listening_socket(address, fabric::service_directory_slot, true, error);
-            if (!socket) {
-                fabric::report(
-                    "rdma_cm cannot listen on port " +
-                    std::to_string(settings_.first_port + fabric::service_directory_slot) + " of " +
-                    fabric::to_string(address) +
-                    ", because another user or program uses it; set another SOFTVERBS_PORT on all "
-                    "hosts");
-                return error;
-            }
-            made.push_back({address, std::move(socket), Purpose::answer});
-        }
-        listeners_.reserve(listeners_.size() + made.size());
-        for (Listener& listener : made) {
-            watch(listener);
-        }
-        std::ranges::move(made, std::back_inserter(listeners_));
-        serves_directory_ = true;
-        return 0;
-    } catch (const std::system_error& error) {
-        return error.code().value();
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
-}
-
-void NetworkExchange::accept_all(const Listener& listener) {
-    const auto unproven = [](const auto& link) {
-        return link->connection->state() == NetworkLink::State::handshake && link->deadline != 0 &&
-               link->purpose != Purpose::query;
-    };
-    // Maximum number of connections that one call accepts. The epoll reports the remaining
-    // connections again.
-    constexpr int most_accepted = 64;
-    for (int count = 0; count < most_accepted; ++count) {
-        sockaddr_storage name{};
-        socklen_t length = sizeof name;
-        fabric::UniqueFd socket(::accept4(listener.socket.get(), reinterpret_cast<sockaddr*>(&name),
-                                          &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-        if (!socket) {
-            if (spare_.reject(listener.socket.get())) {
-                continue;
-            }
-            return;
-        }
-        const auto peer = fabric::host_of(reinterpret_cast<const sockaddr&>(name));
-        if (!peer) {
-            continue;
-        }
-        if (std::ranges::count_if(links_, unproven) >= static_cast<std::ptrdiff_t>(most_unproven)) {
-            (*std::ranges::find_if(links_, unproven))->connection->close();
-        }
-        fabric::set_connection_options(socket.get());
-        const fabric::Route route{listener.address, *peer};
-        const unsigned slot =
-            listener.purpose == Purpose::answer ? fabric::service_directory_slot : slot_;
-        Link* const link =
-            add(std::move(socket), route, listener.purpose,
-                std::make_unique<fabric::TcpHandshake>(fabric::TcpHandshake::Side::acceptor,
-                                                       settings_.secret, route, slot));
-        if (link != nullptr) {
-            link->peer.host = gid_of(*peer);
-            link->deadline = fabric::now_ns() + query_ns;
-        }
-    }
 }
 
 // Connecting.
@@ -251,55 +91,6 @@ NetworkExchange::Link* NetworkExchange::connect(const fabric::Route& route, unsi
                                                       settings_.secret, route, slot_, slot));
 }
 
-int NetworkExchange::request(const fabric::Route& route, const Message& message) noexcept {
-    try {
-        Search& search = searches_[message.sender_id];
-        search = {route, message, 0};
-        query(message.sender_id, search);
-        set_timer();
-        return 0;
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;
-    }
-}
-
-void NetworkExchange::query(std::uint32_t communication_id, Search& search) {
-    Link* const link = connect(search.route, fabric::service_directory_slot, Purpose::query);
-    if (link == nullptr) {
-        search.next = fabric::now_ns() + query_interval_ns;
-        return;
-    }
-    search.next = 0;
-    link->communication_id = communication_id;
-    link->deadline = fabric::now_ns() + query_ns;
-    Query query{};
-    query.magic = Message::current_magic;
-    query.port_space = search.message.port_space;
-    query.address = search.message.destination;
-    link->connection->send(bytes_of(query));
-}
-
-void NetworkExchange::deliver_request(std::uint32_t communication_id, const Search& search,
-                                      std::uint64_t process) {
-    const Peer peer{gid_of(search.route.remote), process};
-    Link* link = find(peer);
-    if (link == nullptr) {
-        const auto slot = static_cast<unsigned>(process & Peer::slot_mask);
-        link = slot < max_slots
-                   ? connect(search.route, fabric::first_cm_slot + slot, Purpose::messages)
-                   : nullptr;
-        if (link == nullptr) {
-            requests_.no_service(search.message);
-            return;
-        }
-        link->peer = peer;
-        const Hello hello{Message::current_magic, sizeof(Message), process_};
-        link->connection->send(bytes_of(hello));
-    }
-    link->connection->send(bytes_of(search.message));
-    requests_.request_sent(communication_id, peer);
-}
-
 int NetworkExchange::send(const Peer& to, const Message& message) noexcept {
     Link* const link = find(to);
     if (link == nullptr) {
@@ -307,7 +98,7 @@ int NetworkExchange::send(const Peer& to, const Message& message) noexcept {
     }
     try {
         if (link->connection->waiting() < most_waiting) {
-            link->connection->send(bytes_of(message));
+            link->connection->send_structure(message);
         }
         return 0;
     } catch (const std::bad_alloc&) {
@@ -317,46 +108,11 @@ int NetworkExchange::send(const Peer& to, const Message& message) noexcept {
 
 // Receiving.
 
-void NetworkExchange::answer_query(Link& link) {
-    Query query{};
-    if (!take(*link.connection, query)) {
-        return;
-    }
-    if (query.magic != Message::current_magic) {
-        link.connection->close();
-        return;
-    }
-    Answer answer{};
-    answer.magic = Message::current_magic;
-    const auto peer = requests_.find_service(query.port_space, query.address);
-    answer.process = peer ? peer->process : 0;
-    link.connection->send(bytes_of(answer));
-}
-
-void NetworkExchange::receive_answer(Link& link) {
-    Answer answer{};
-    if (!take(*link.connection, answer)) {
-        return;
-    }
-    link.connection->close();
-    const auto found = searches_.find(link.communication_id);
-    if (found == searches_.end()) {
-        return;
-    }
-    const Search search = found->second;
-    searches_.erase(found);
-    if (answer.magic != Message::current_magic || answer.process == 0) {
-        requests_.no_service(search.message);
-    } else {
-        deliver_request(link.communication_id, search, answer.process);
-    }
-}
-
 void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
     while (link.connection->usable()) {
         if (!link.greeted) {
             Hello hello{};
-            if (!take(*link.connection, hello)) {
+            if (!link.connection->take_structure(hello)) {
                 return;
             }
             const bool connector = link.peer.process != 0;
@@ -371,12 +127,12 @@ void NetworkExchange::receive_messages(Link& link, Receiver& receiver) {
             link.peer.process = hello.process;
             if (!connector) {
                 const Hello reply{Message::current_magic, sizeof(Message), process_};
-                link.connection->send(bytes_of(reply));
+                link.connection->send_structure(reply);
             }
             continue;
         }
         Message message{};
-        if (!take(*link.connection, message)) {
+        if (!link.connection->take_structure(message)) {
             return;
         }
         if (!is_valid(message)) {
@@ -402,27 +158,6 @@ void NetworkExchange::service(Link& link, Receiver& receiver) {
         case Purpose::messages:
             link.deadline = 0;
             receive_messages(link, receiver);
-            break;
-    }
-}
-
-/// Called when the connection of a query has ended. If the query was successful, the search was
-/// removed before.
-void NetworkExchange::query_ended(const Link& link) {
-    const auto found = searches_.find(link.communication_id);
-    if (found == searches_.end() || found->second.next != 0) {
-        return;
-    }
-    switch (link.connection->state()) {
-        case NetworkLink::State::refused:
-            requests_.no_service(searches_.extract(found).mapped().message);
-            break;
-        case NetworkLink::State::unproven:
-            searches_.erase(found);
-            requests_.request_refused(link.communication_id);
-            break;
-        default:
-            found->second.next = fabric::now_ns() + query_interval_ns;
             break;
     }
 }

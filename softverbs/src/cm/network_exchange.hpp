@@ -9,6 +9,7 @@
 
 #include "cm/exchange.hpp"
 #include "cm/network_link.hpp"
+#include "fabric/clock.hpp"
 #include "fabric/network_settings.hpp"
 #include "fabric/spare_descriptor.hpp"
 
@@ -69,6 +70,17 @@ class NetworkExchange final : public Exchange {
     void progress(Receiver& receiver) override;
 
   private:
+    /// Time limit for a handshake or a query. After this time, a query for a listening process is
+    /// sent again. SO_REUSEPORT may then select another process of the other host to respond.
+    static constexpr std::uint64_t query_ns = 3 * fabric::second_ns;
+
+    /// The first structure that each process sends after the handshake, if the connection is for
+    /// messages of the connection manager.
+    struct Hello {
+        std::uint32_t magic;
+        std::uint32_t message_size;
+        std::uint64_t process;
+    };
     enum class Purpose : std::uint8_t { query, answer, messages };
     struct Listener {
         fabric::HostAddress address;

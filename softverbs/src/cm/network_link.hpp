@@ -56,6 +56,14 @@ class NetworkLink {
     /// Copies the next bytes.size() bytes of the receive buffer to @p bytes. Returns false if fewer
     /// bytes have arrived.
     [[nodiscard]] bool take(std::span<std::byte> bytes);
+    template <class Structure>
+    void send_structure(const Structure& structure) {
+        send(std::as_bytes(std::span(&structure, 1)));
+    }
+    template <class Structure>
+    [[nodiscard]] bool take_structure(Structure& structure) {
+        return take(std::as_writable_bytes(std::span(&structure, 1)));
+    }
     /// Closes the connection.
     void close() noexcept;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "cm/local_addresses.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs::cm {

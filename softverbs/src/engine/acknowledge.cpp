@@ -65,13 +65,13 @@ void Engine::Implementation::acknowledge_all() {
 void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     constexpr std::uint64_t longest_wait_ns = 1'000'000'000;
     constexpr timespec interval{0, 200'000};
-    const std::uint64_t end = now_ns() + longest_wait_ns;
+    const std::uint64_t end = fabric::now_ns() + longest_wait_ns;
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
     };
     // The loop also ends for a peer whose process has ended, because the agent thread removes that
     // peer from the list peers.
-    while (!std::ranges::all_of(peers, is_consumed) && now_ns() < end) {
+    while (!std::ranges::all_of(peers, is_consumed) && fabric::now_ns() < end) {
         lock.unlock();
         ::nanosleep(&interval, nullptr);
         lock.lock();

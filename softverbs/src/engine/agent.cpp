@@ -55,10 +55,10 @@ void Engine::Implementation::agent() {
     std::unique_lock lock(process().lock);
     std::uint64_t polls_seen = polls;
     std::uint64_t nap_ns = shortest_nap_ns;
-    std::uint64_t idle_since = now_ns();
+    std::uint64_t idle_since = fabric::now_ns();
     bool reported = false;
     while (!stopping) {
-        const std::uint64_t now = now_ns();
+        const std::uint64_t now = fabric::now_ns();
         unsigned done = 0;
         try {
             if (std::exchange(runs_all, false)) {

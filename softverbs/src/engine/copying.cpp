@@ -27,7 +27,7 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
         copying = true;
         // Wake the agent thread, which continues the copy even if the program does not poll again.
         if (agent_state == Agent::asleep) {
-            wake_agent_before(now_ns());
+            wake_agent_before(fabric::now_ns());
         }
         return Copy::incomplete;
     };

@@ -26,7 +26,7 @@ std::uint64_t Engine::Implementation::late_until(fabric::Lane lane, std::uint32_
     const bool wanted = lane == fabric::Lane::responses ? disorder.acks() : disorder.qps();
     std::uint64_t due = 0;
     if (const std::uint64_t delay = wanted ? disorder.delay_ns() : 0; delay != 0) {
-        due = now_ns() + delay;
+        due = fabric::now_ns() + delay;
     }
     for (const Delayed& late : delayed) {
         if (late.lane == lane && late.source == source) {
@@ -61,7 +61,7 @@ void Engine::Implementation::hold_write(const Qp& qp, const Window& window, std:
         release_writes();
     }
     held_bytes += bytes.size();
-    held_writes.push_back({now_ns() + 1'000'000 + process().disorder.delay_ns(),
+    held_writes.push_back({fabric::now_ns() + 1'000'000 + process().disorder.delay_ns(),
                            qp.number(),
                            window,
                            offset,

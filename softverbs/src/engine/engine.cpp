@@ -102,7 +102,7 @@ void Engine::progress() noexcept {
         engine.work();
         if (engine.waiting_for_receivers != 0 || !engine.delayed.empty() ||
             !engine.held_writes.empty()) {
-            engine.run_timers(now_ns());
+            engine.run_timers(fabric::now_ns());
         }
     } catch (const std::bad_alloc&) {
         engine.run_later();

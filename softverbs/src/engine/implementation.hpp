@@ -21,8 +21,6 @@
 
 namespace softverbs {
 
-using fabric::now_ns;
-
 /// Maximum length in bytes of messages whose data is sent in packets. For a longer message, the
 /// packet contains only the address of the data, and the receiver copies the data from memory of
 /// the sender. This is one copy instead of two, but is slower for small messages. The value is a

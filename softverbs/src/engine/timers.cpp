@@ -31,7 +31,7 @@ std::uint64_t timeout_of(const Qp& qp) noexcept {
 } // namespace
 
 void Engine::Implementation::set_timer(Qp& qp, std::uint64_t after_ns) {
-    qp.requester.deadline = now_ns() + after_ns;
+    qp.requester.deadline = fabric::now_ns() + after_ns;
     if (!qp.requester.timed) {
         timed.push_back(&qp);
         qp.requester.timed = true;
@@ -173,7 +173,7 @@ void Engine::moderated(Cq& cq, std::uint64_t period_ns) {
     Implementation& engine = *implementation_;
     std::erase_if(engine.moderated, [&cq](const auto& event) { return event.cq == &cq; });
     if (period_ns != 0) {
-        engine.moderated.push_back({now_ns() + period_ns, &cq});
+        engine.moderated.push_back({fabric::now_ns() + period_ns, &cq});
         engine.wake_agent_before(engine.moderated.back().due);
     }
 }

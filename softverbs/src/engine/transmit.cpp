@@ -75,7 +75,7 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
         case SOFTVERBS_PACKET_DROP:
             return fabric::Sent::sent;
         case SOFTVERBS_PACKET_DELAY:
-            delay(to, lane, packet, now_ns() + std::uint64_t{fault->delay_ms} * 1'000'000);
+            delay(to, lane, packet, fabric::now_ns() + std::uint64_t{fault->delay_ms} * 1'000'000);
             return fabric::Sent::sent;
         case SOFTVERBS_PACKET_DUPLICATE:
             static_cast<void>(put(to, lane, packet));

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cm/address.hpp"
+
+namespace softverbs::cm {
+
+/// The position of an address among the addresses of this machine. cm::find_device() computes the
+/// device number for the address from this position.
+struct LocalAddress {
+    bool loopback = false;
+    /// For the loopback address 127.0.0.N, the value is N - 1. For another address, it is the
+    /// position of the network interface that has the address. Interfaces are ordered by their
+    /// indices, without loopback.
+    unsigned ordinal = 0;
+};
+/// Returns the position of @p address among the addresses of this machine. Returns no value if this
+/// machine does not have the address.
+[[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
+
+/// Returns the names of the network interfaces with IPv4 or IPv6 addresses, in the order of
+/// LocalAddress::ordinal. If there are none except loopback, returns "lo".
+[[nodiscard]] std::vector<std::string> local_interfaces();
+
+/// Returns the source address that the kernel's routing table selects for a destination. Returns no
+/// value and sets errno if there is no route.
+[[nodiscard]] std::optional<Address> route_source(const Address& destination);
+
+} // namespace softverbs::cm

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The only Manager of this process, from its creation to fork(2) and the end of the process.
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <mutex>
+#include <new>
+#include <system_error>
+
+#include "cm/manager.hpp"
+#include "objects/exit_handler.hpp"
+
+namespace softverbs::cm {
+
+namespace {
+
+std::atomic<Manager*> the_manager{nullptr};
+std::mutex making;
+
+void before_fork() {
+    making.lock();
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        there->lock.lock();
+    }
+}
+void after_fork_in_parent() {
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        there->lock.unlock();
+    }
+    making.unlock();
+}
+void after_fork_in_child() {
+    // The child process creates its own manager when it needs one. It does not destroy the parent's
+    // manager, because another thread may have been changing that object during fork(2).
+    if (Manager* const parents = the_manager.exchange(nullptr); parents != nullptr) {
+        parents->abandon();
+        parents->lock.unlock();
+    }
+    making.unlock();
+}
+void at_process_exit() {
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        there->at_exit();
+    }
+}
+
+} // namespace
+
+Manager* existing_manager() noexcept {
+    return the_manager.load(std::memory_order_acquire);
+}
+
+Manager* manager() {
+    const std::scoped_lock guard(making);
+    if (Manager* const there = the_manager.load(); there != nullptr) {
+        return there;
+    }
+    // A process that ends may remove the directory while this process opens files in the directory.
+    // If so, try again.
+    for (int attempt = 0;; ++attempt) {
+        try {
+            auto* const made = new Manager;
+            the_manager.store(made);
+            static bool registered = false;
+            if (!registered) {
+                registered = true;
+                ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+                register_exit_handler<at_process_exit>();
+            }
+            return made;
+        } catch (const std::system_error& error) {
+            constexpr int attempts = 8;
+            if (error.code().value() == ENOENT && attempt < attempts) {
+                continue;
+            }
+            std::fprintf(stderr, "softverbs: rdma_cm is not available: %s\n", error.what());
+            errno = error.code().value();
+        } catch (const std::bad_alloc&) {
+            errno = ENOMEM;
+        }
+        return nullptr;
+    }
+}
+
+} // namespace softverbs::cm

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Handles the messages of the connection manager that arrive, as the kernel's ib_cm and rdma_cm do.
+#include <algorithm>
+
+#include "cm/manager.hpp"
+#include "cm/queue_pair_attributes.hpp"
+#include "cm/routes.hpp"
+
+namespace softverbs::cm {
+
+namespace {
+
+/// Timeout exponent in an MRA message: 4.096 µs * 2^24, about 69 seconds. The value is that of
+/// CMA_CM_MRA_SETTING in the kernel.
+constexpr unsigned mra_timeout = 24;
+
+/// Returns whether the source addresses in a request are those of the host of the sender. For a
+/// sender on this host, they must be addresses of this host.
+bool has_own_source(const Peer& from, const Message& request, const Address& source) {
+    if (from.host != Gid{}) {
+        return request.sgid == from.host && request.source.address == from.host;
+    }
+    int error = 0;
+    return has_device_gid(request.sgid) &&
+           (request.sgid == request.source.address || find_device(source, error) != nullptr);
+}
+
+} // namespace
+
+void Manager::received_request(const Peer& from, const Message& message) {
+    const bool datagram = message.type == MessageType::sidr_req;
+    const auto refuse = [&](std::uint8_t reason, std::uint8_t status) {
+        reply(from, message, datagram ? MessageType::sidr_rep : MessageType::rej,
+              datagram ? status : reason);
+    };
+    Id* const listener = find_listener(message);
+    if (listener == nullptr) {
+        refuse(reject::invalid_service_id, sidr::unsupported);
+        return;
+    }
+    int error = 0;
+    const Address destination = unwire(message.destination, message.port_space);
+    Device* const device = destination.is_unspecified() && destination.family() == family_ib
+                               ? nullptr
+                               : find_device(destination, error);
+    if (device == nullptr || listener->backlog == 0 ||
+        message.qp_type != static_cast<std::uint8_t>(listener->qp_type)) {
+        refuse(reject::consumer_defined, sidr::rejected);
+        return;
+    }
+    const Address source = unwire(message.source, message.port_space);
+    if (!has_own_source(from, message, source)) {
+        refuse(reject::invalid_gid, sidr::rejected);
+        return;
+    }
+    if (message.mtu < IBV_MTU_256 || message.mtu > IBV_MTU_4096) {
+        refuse(reject::invalid_mtu, sidr::rejected);
+        return;
+    }
+    Id& id = *add_id(*listener->file, listener->port_space, listener->qp_type);
+    id.listener = listener;
+    --listener->backlog;
+    id.state = State::connecting;
+    id.exchanged = datagram ? Exchanged::sidr_req_received : Exchanged::req_received;
+    id.source = destination;
+    id.destination = source;
+    id.peer = from;
+    id.peer_communication_id = message.sender_id;
+    assign_communication_id(id);
+    set_device(id.route, *device, destination);
+    id.route.dgid = message.sgid;
+    id.route.dlid = message.slid;
+    id.route.mtu = std::min(id.route.mtu, static_cast<ibv_mtu>(message.mtu));
+    id.route.paths = 1;
+    id.receive_psn = random_psn();
+    id.send_psn = message.psn;
+    id.peer_qp_num = message.qp_num;
+    id.retry_count = message.retry_count;
+    id.rnr_retry_count = message.rnr_retry_count;
+    // Exchange the values: the peer's initiator depth limits the requests that this id must respond
+    // to, and the peer's responder resources limit the requests that this id may send.
+    id.responder_resources = message.initiator_depth;
+    id.initiator_depth = message.responder_resources;
+
+    Event event = make_event(EventType::connect_request);
+    event.request = &id;
+    if (datagram) {
+        get_private_data(event.response.param.ud, message,
+                         private_data::sidr_req - id.private_data_offset());
+    } else {
+        auto& parameters = event.response.param.conn;
+        get_private_data(parameters, message, private_data::req - id.private_data_offset());
+        parameters.responder_resources = id.responder_resources;
+        parameters.initiator_depth = id.initiator_depth;
+        parameters.flow_control = message.flow_control;
+        parameters.retry_count = message.retry_count;
+        parameters.rnr_retry_count = message.rnr_retry_count;
+        parameters.srq = message.srq;
+        parameters.qp_num = message.qp_num;
+        event.response.ece = {message.ece_vendor, message.ece_options};
+        send(id, this->message(id, MessageType::mra));
+    }
+    raise(*listener, event);
+}
+
+void Manager::received_reply(Id& id, const Message& message) {
+    clear_deadline(id);
+    id.exchanged = Exchanged::rep_received;
+    id.peer_communication_id = message.sender_id;
+    id.send_psn = message.psn;
+    id.peer_qp_num = message.qp_num;
+    id.responder_resources = message.initiator_depth;
+    id.initiator_depth = message.responder_resources;
+    id.rnr_retry_count = message.rnr_retry_count;
+    Event event = make_event(EventType::connect_response);
+    auto& parameters = event.response.param.conn;
+    get_private_data(parameters, message, private_data::rep);
+    parameters.responder_resources = id.responder_resources;
+    parameters.initiator_depth = id.initiator_depth;
+    parameters.flow_control = message.flow_control;
+    parameters.rnr_retry_count = message.rnr_retry_count;
+    parameters.srq = message.srq;
+    parameters.qp_num = message.qp_num;
+    event.response.ece = {message.ece_vendor, message.ece_options};
+    raise(id, event);
+}
+
+void Manager::received_reject(Id& id, const Message& message) {
+    clear_deadline(id);
+    id.exchanged = Exchanged::nothing;
+    raise(id, rejected(message.status, &message));
+}
+
+void Manager::received_sidr_reply(Id& id, const Message& message) {
+    clear_deadline(id);
+    id.exchanged = Exchanged::nothing;
+    if (message.status != sidr::success) {
+        raise(id, make_event(EventType::unreachable, message.status));
+        return;
+    }
+    Event event = make_event(EventType::established);
+    auto& parameters = event.response.param.ud;
+    get_private_data(parameters, message, private_data::sidr_rep);
+    parameters.qp_num = message.qp_num;
+    parameters.qkey = message.qkey;
+    fill_address_vector(parameters.ah_attr, id.route);
+    raise(id, event);
+}
+
+void Manager::received(const Peer& from, const Message& message) {
+    if (message.type == MessageType::req || message.type == MessageType::sidr_req) {
+        received_request(from, message);
+        return;
+    }
+    const auto found = by_communication_id_.find(message.recipient_id);
+    if (found == by_communication_id_.end() || found->second->peer != from) {
+        if (message.type == MessageType::dreq) {
+            reply(from, message, MessageType::drep, 0);
+        } else if (message.type == MessageType::rep) {
+            reply(from, message, MessageType::rej, reject::invalid_communication_id);
+        }
+        return;
+    }
+    Id& id = *found->second;
+    const Exchanged state = id.exchanged;
+    switch (message.type) {
+        case MessageType::mra:
+            if (state == Exchanged::req_sent) {
+                set_deadline(
+                    id, timeout_ns(mra_timeout) + max_attempts * timeout_ns(response_timeout_));
+            }
+            break;
+        case MessageType::rej:
+            if (state == Exchanged::req_sent || state == Exchanged::req_received ||
+                state == Exchanged::rep_sent || state == Exchanged::rep_received) {
+                received_reject(id, message);
+            } else if (state == Exchanged::established) {
+                // The peer has destroyed its id before the RTU message arrived.
+                received_disconnect(id);
+            }
+            break;
+        case MessageType::rep:
+            if (state == Exchanged::req_sent) {
+                received_reply(id, message);
+            }
+            break;
+        case MessageType::rtu:
+            if (state == Exchanged::rep_sent) {
+                clear_deadline(id);
+                id.exchanged = Exchanged::established;
+                raise(id, EventType::established);
+            }
+            break;
+        case MessageType::dreq:
+            if (state == Exchanged::established || state == Exchanged::rep_sent ||
+                state == Exchanged::rep_received || state == Exchanged::dreq_sent) {
+                received_disconnect(id);
+            } else if (state == Exchanged::timewait) {
+                send(id, this->message(id, MessageType::drep));
+            }
+            break;
+        case MessageType::drep:
+            if (state == Exchanged::dreq_sent) {
+                end_connection(id, 0);
+            }
+            break;
+        case MessageType::sidr_rep:
+            if (state == Exchanged::sidr_req_sent) {
+                received_sidr_reply(id, message);
+            }
+            break;
+        default:
+            break;
+    }
+}
+
+} // namespace softverbs::cm

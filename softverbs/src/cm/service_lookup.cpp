@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Finds the process that listens for a connection request, on this host or on another host.
+#include <memory>
+
+#include "cm/manager.hpp"
+
+namespace softverbs::cm {
+
+namespace {
+
+/// If no process listens for a request, the service is looked up again every 20 ms, up to 0.2
+/// seconds in total. Only then is the request rejected. Servers such as perftest need this: they
+/// call rdma_listen() again for each connection, shortly before the next request arrives from a
+/// network.
+constexpr unsigned service_lookups = 10;
+constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
+
+} // namespace
+
+Id* Manager::find_listener(const Message& message) {
+    const Address destination = unwire(message.destination, message.port_space);
+    Id* best = nullptr;
+    for (const auto& [handle, id] : ids_) {
+        if (id->state == State::listening && id->source.port() == destination.port() &&
+            id->service_space(id->source) == message.port_space &&
+            accepts(id->source, id->family_only.value_or(false), destination) &&
+            (best == nullptr || best->source.is_unspecified())) {
+            best = id.get();
+        }
+    }
+    return best;
+}
+
+void Manager::send_request(Id& id, const Message& request) {
+    if (id.route.remote) {
+        send_request_to_host(id, request);
+        return;
+    }
+    const auto peer = registry_->find(request.port_space, id.destination);
+    if (peer) {
+        id.peer = *peer;
+    }
+    if (peer && exchange_->send(*peer, request) == 0) {
+        id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
+        set_deadline(id, max_attempts * timeout_ns(response_timeout_));
+        return;
+    }
+    look_up_again(id, request);
+}
+
+void Manager::look_up_again(Id& id, const Message& request) {
+    if (++id.lookups < service_lookups) {
+        id.unsent_request = std::make_unique<Message>(request);
+        set_deadline(id, service_lookup_interval_ns);
+        return;
+    }
+    // No process listens for the request. Raise the event that a rejection by a remote host would
+    // raise.
+    forget_communication_id(id);
+    raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
+                            : rejected(reject::invalid_service_id, nullptr));
+}
+
+void Manager::send_request_to_host(Id& id, const Message& request) {
+    const fabric::Route route{host_of(id.route.sgid), host_of(id.route.dgid)};
+    id.searching = true;
+    set_deadline(id, max_attempts * timeout_ns(response_timeout_));
+    if (network_->request(route, request) != 0) {
+        id.searching = false;
+        look_up_again(id, request);
+    }
+}
+
+std::optional<Peer> Manager::find_service(std::uint16_t port_space, const WireAddress& address) {
+    return registry_->find(port_space, unwire(address, port_space));
+}
+
+void Manager::request_sent(std::uint32_t communication_id, const Peer& peer) {
+    if (const auto found = by_communication_id_.find(communication_id);
+        found != by_communication_id_.end()) {
+        Id& id = *found->second;
+        id.searching = false;
+        id.peer = peer;
+        id.exchanged = id.datagram() ? Exchanged::sidr_req_sent : Exchanged::req_sent;
+        set_deadline(id, max_attempts * timeout_ns(response_timeout_));
+    }
+}
+
+void Manager::no_service(const Message& request) {
+    if (const auto found = by_communication_id_.find(request.sender_id);
+        found != by_communication_id_.end()) {
+        Id& id = *found->second;
+        id.searching = false;
+        clear_deadline(id);
+        look_up_again(id, request);
+    }
+}
+
+void Manager::request_refused(std::uint32_t communication_id) {
+    if (const auto found = by_communication_id_.find(communication_id);
+        found != by_communication_id_.end()) {
+        Id& id = *found->second;
+        id.searching = false;
+        clear_deadline(id);
+        raise(id, EventType::unreachable, -EACCES);
+    }
+}
+
+} // namespace softverbs::cm
