@@ -44,6 +44,7 @@ function(rdmabuf_add_provider name)
     set(target rdmabuf_provider_${name})
     add_library(${target} OBJECT ${arg_SOURCES})
     rdmabuf_configure_target(${target})
+    rdmabuf_hide_symbols(${target})
     target_include_directories(
         ${target} PRIVATE "${PROJECT_SOURCE_DIR}/include" "${PROJECT_BINARY_DIR}/include"
                           "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/providers")
@@ -62,6 +63,11 @@ endfunction()
 # Call once, after the last rdmabuf_add_provider().
 function(rdmabuf_write_provider_config)
     get_property(RDMABUF_PROVIDER_DEFINES GLOBAL PROPERTY rdmabuf_provider_defines)
+    get_target_property(type rdmabuf TYPE)
+    set(RDMABUF_SHARED_LIBRARY 0)
+    if(type STREQUAL "SHARED_LIBRARY")
+        set(RDMABUF_SHARED_LIBRARY 1)
+    endif()
     set(generated_dir "${PROJECT_BINARY_DIR}/include")
     configure_file("${PROJECT_SOURCE_DIR}/cmake/config.hpp.in"
                    "${generated_dir}/rdmabuf/detail/config.hpp" @ONLY)

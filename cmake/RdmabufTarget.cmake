@@ -20,6 +20,11 @@ function(rdmabuf_configure_target target)
                                              $<$<BOOL:${RDMABUF_WERROR}>:-Werror>)
 endfunction()
 
+# Hides the symbols of a target that is, or is a part of, a library, except those marked RDMABUF_EXPORT.
+function(rdmabuf_hide_symbols target)
+    set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
 # rdmabuf_add_program(name SOURCES file... [LIBS target...])
 # An executable linked with rdmabuf: an example or a benchmark.
 function(rdmabuf_add_program name)

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// What may be done to a memory region, as a set of flags. The local side may always read.
@@ -55,6 +57,6 @@ inline constexpr Access full_access =
     Access::local_write | Access::remote_write | Access::remote_read | Access::remote_atomic;
 
 /// The flag names joined by `|`, "local_read" for none, bits without a name in hexadecimal.
-[[nodiscard]] std::string to_string(Access access);
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(Access access);
 
 } // namespace rdmabuf

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
@@ -12,7 +13,7 @@
 namespace rdmabuf {
 
 namespace detail {
-struct DestroyAh {
+struct RDMABUF_EXPORT DestroyAh {
     static constexpr const char* name = "ibv_destroy_ah";
     static int call(ibv_ah* ah) noexcept;
 };
@@ -30,7 +31,7 @@ struct AddressHandleOptions {
 
 /// The way to a peer's port, for unreliable datagrams. Moves only; holds its protection domain.
 /// ibv_create_ah(3).
-class AddressHandle {
+class RDMABUF_EXPORT AddressHandle {
   public:
     /// @throws Error EINVAL for a port or GID index that is not there, EHOSTUNREACH or ETIMEDOUT
     /// when
@@ -50,8 +51,8 @@ class AddressHandle {
 
 namespace detail {
 /// The address vector to @p peer, as address handles and connections need it.
-[[nodiscard]] ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
-                                       const AddressHandleOptions& options) noexcept;
+[[nodiscard]] RDMABUF_EXPORT ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
+                                                      const AddressHandleOptions& options) noexcept;
 } // namespace detail
 
 } // namespace rdmabuf

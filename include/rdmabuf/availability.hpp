@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// Whether something can be used here and now and, when it cannot, why and what would change that.
@@ -26,6 +28,6 @@ struct Availability {
 };
 
 /// "yes", "yes: reason", "no: reason" or "no: reason; remedy".
-[[nodiscard]] std::string to_string(const Availability& availability);
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(const Availability& availability);
 
 } // namespace rdmabuf

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/unique_fd.hpp>
@@ -25,7 +26,7 @@ namespace rdmabuf::bootstrap {
 /// - EPROTO      the peer speaks something else, or is at another step than this side: both must
 ///               call the same operations in the same order
 /// - ENOTCONN    an earlier ETIMEDOUT, ECONNRESET or garbled message ended this channel
-class Channel {
+class RDMABUF_EXPORT Channel {
   public:
     /// @param host     name or address, IPv4 or IPv6; every address of a name is tried. The lookup
     ///                 of a name has limits of its own: resolv.conf(5).
@@ -79,7 +80,7 @@ class Channel {
 };
 
 /// Waits for Channels.
-class Listener {
+class RDMABUF_EXPORT Listener {
   public:
     /// @param port  0 for one that is free
     /// @param host  the address to listen at; empty for all, IPv6 and IPv4

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <rdmabuf/detail/chunk_search.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/remote_chunks.hpp>
@@ -28,7 +29,7 @@ struct ChunkedRegionOptions {
 /// has registered none. A range that fits is one chunk.
 ///
 /// A transfer has to be cut where chunks end, at both ends: split() does that.
-class ChunkedRegion : public RegisteredMemory {
+class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
   public:
     /// @throws Error as register_memory(), and EINVAL for a chunk size that is not whole pages or
     /// is

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
@@ -39,11 +40,11 @@
 namespace rdmabuf::cm {
 
 namespace detail {
-struct DestroyEventChannel {
+struct RDMABUF_EXPORT DestroyEventChannel {
     static constexpr const char* name = "rdma_destroy_event_channel";
     static int call(rdma_event_channel* channel) noexcept;
 };
-struct DestroyId {
+struct RDMABUF_EXPORT DestroyId {
     static constexpr const char* name = "rdma_destroy_id";
     static int call(rdma_cm_id* id) noexcept;
 };
@@ -53,7 +54,7 @@ using Id = rdmabuf::detail::unique_handle<rdma_cm_id, DestroyId, EventChannel>;
 } // namespace detail
 
 /// A connected pair. Destroying it disconnects, without waiting for the peer.
-class Connection {
+class RDMABUF_EXPORT Connection {
   public:
     Connection(Connection&&) noexcept = default;
     Connection& operator=(Connection&&) noexcept = default;
@@ -94,7 +95,7 @@ class Connection {
 };
 
 /// An incoming connection that is neither accepted nor rejected. Destroying it rejects.
-class ConnectionRequest {
+class RDMABUF_EXPORT ConnectionRequest {
   public:
     /// The device it came in on; closed by librdmacm when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
@@ -130,7 +131,7 @@ class ConnectionRequest {
 };
 
 /// Waits for connections at an address.
-class Listener {
+class RDMABUF_EXPORT Listener {
   public:
     /// @param host     an address or a name of this machine; empty for any, IPv6 and IPv4
     /// @param port     0 for one that is free
@@ -153,7 +154,7 @@ class Listener {
 
 /// The way to a peer: its address is resolved, the device to reach it by is known. Whether the peer
 /// is there is not known yet.
-class Route {
+class RDMABUF_EXPORT Route {
   public:
     /// @param host  name or address, IPv4 or IPv6; every address of a name is tried. The lookup of
     /// a

@@ -6,23 +6,25 @@
 #include <chrono>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
 namespace rdmabuf {
 
 namespace detail {
-struct DestroyCompChannel {
+struct RDMABUF_EXPORT DestroyCompChannel {
     static constexpr const char* name = "ibv_destroy_comp_channel";
     static int call(ibv_comp_channel* channel) noexcept;
 };
 using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
 /// Waits for one event and acknowledges it; nullptr when the time ran out.
-[[nodiscard]] ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout);
+[[nodiscard]] RDMABUF_EXPORT ibv_cq* wait_event(ibv_comp_channel* channel,
+                                                std::chrono::milliseconds timeout);
 } // namespace detail
 
 /// Where completion queues announce new completions to a thread that sleeps. Queues made with it
 /// keep it alive. ibv_create_comp_channel(3).
-class CompletionChannel {
+class RDMABUF_EXPORT CompletionChannel {
   public:
     /// @throws Error EMFILE at the process's limit of descriptors.
     explicit CompletionChannel(const Context& context);

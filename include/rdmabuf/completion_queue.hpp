@@ -9,6 +9,7 @@
 
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_completion.hpp>
@@ -16,7 +17,7 @@
 namespace rdmabuf {
 
 namespace detail {
-struct DestroyCq {
+struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
     static int call(ibv_cq* cq) noexcept;
 };
@@ -33,7 +34,7 @@ struct CompletionQueueOptions {
 
 /// Where finished work is reported. Copies share it; it holds its Context and CompletionChannel.
 /// ibv_create_cq(3).
-class CompletionQueue {
+class RDMABUF_EXPORT CompletionQueue {
   public:
     /// @throws Error EINVAL for a depth of 0, above the device's max_cqe, or a vector it does not
     /// have;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <rdmabuf/availability.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/gid.hpp>
@@ -18,7 +19,7 @@
 namespace rdmabuf {
 
 namespace detail {
-struct CloseDevice {
+struct RDMABUF_EXPORT CloseDevice {
     static constexpr const char* name = "ibv_close_device";
     static int call(ibv_context* context) noexcept;
 };
@@ -68,7 +69,7 @@ struct AsyncEvent {
 
 /// An opened device. Copies share it; it closes when the last copy, and the last object made from
 /// it, is gone.
-class Context {
+class RDMABUF_EXPORT Context {
   public:
     /// @throws Error EACCES or EPERM on /dev/infiniband/uverbsN (udev rules; `--device` of a
     ///         container), ENODEV when the device went away. ibv_open_device(3).

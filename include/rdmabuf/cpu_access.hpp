@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// What the CPU is going to do to a dma-buf. The values are the DMA_BUF_SYNC_* bits of
@@ -15,7 +17,7 @@ enum class CpuAccessMode : std::uint8_t { read = 1, write = 2, read_write = 3 };
 /// Brackets CPU access to a mapped dma-buf with DMA_BUF_IOCTL_SYNC, so that CPU and device caches
 /// agree: START when made, END with the same mode when it goes. It orders caches and locks nothing.
 /// Documentation/driver-api/dma-buf.rst, "CPU Access to DMA Buffer Objects".
-class CpuAccess {
+class RDMABUF_EXPORT CpuAccess {
   public:
     /// @param dmabuf   not owned; -1 for memory that needs no synchronising
     /// @param mapping  a mapping of it

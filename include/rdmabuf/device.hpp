@@ -10,10 +10,12 @@
 #include <string_view>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// An RDMA device of this machine, not yet opened. Holds the list it came from.
-class Device {
+class RDMABUF_EXPORT Device {
   public:
     /// The name under /sys/class/infiniband, "mlx5_0".
     [[nodiscard]] std::string name() const;
@@ -35,7 +37,7 @@ class Device {
 };
 
 /// The RDMA devices of this machine at the time of construction. An empty list is not an error.
-class DeviceList {
+class RDMABUF_EXPORT DeviceList {
   public:
     /// @throws Error EPERM, ENOMEM, or ENOSYS (no kernel support: ib_uverbs is not loaded).
     ///         ibv_get_device_list(3).
@@ -61,6 +63,6 @@ class DeviceList {
 
 /// "0x0002c903000ae254" as the IB tools print it: four groups of four digits,
 /// "0002:c903:000a:e254".
-[[nodiscard]] std::string guid_to_string(std::uint64_t guid);
+[[nodiscard]] RDMABUF_EXPORT std::string guid_to_string(std::uint64_t guid);
 
 } // namespace rdmabuf

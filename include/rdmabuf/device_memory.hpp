@@ -9,6 +9,7 @@
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/status.hpp>
@@ -16,7 +17,7 @@
 namespace rdmabuf {
 
 namespace detail {
-struct FreeDm {
+struct RDMABUF_EXPORT FreeDm {
     static constexpr const char* name = "ibv_free_dm";
     static int call(ibv_dm* dm) noexcept;
 };
@@ -32,7 +33,7 @@ struct DeviceMemoryOptions {
 /// Memory on the NIC itself: what it holds is sent without a PCIe read, and atomics on it are done
 /// without crossing PCIe. There is little of it (DeviceAttributes::max_dm_size). Regions made from
 /// it keep it alive. ibv_alloc_dm(3).
-class DeviceMemory {
+class RDMABUF_EXPORT DeviceMemory {
   public:
     /// @param size  in bytes; not 0
     /// @throws Error EINVAL for a size of 0, above max_dm_size, or an alignment beyond the
@@ -93,7 +94,7 @@ struct DeviceMemoryMROptions {
 
 /// A registered part of device memory. Its addresses, local and remote, count from 0.
 /// ibv_reg_dm_mr in ibv_alloc_dm(3).
-class DeviceMemoryMR : public Region {
+class RDMABUF_EXPORT DeviceMemoryMR : public Region {
   public:
     /// @throws Error ERANGE for a part outside the memory (with the numbers), EINVAL for flags
     /// other

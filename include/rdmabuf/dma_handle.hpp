@@ -6,6 +6,7 @@
 
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
 /// Of rdma-core 59 and newer; this library is built with older ones as well.
@@ -14,7 +15,7 @@ struct ibv_dmah; // NOLINT(readability-identifier-naming)
 namespace rdmabuf {
 
 namespace detail {
-struct DeallocDmah {
+struct RDMABUF_EXPORT DeallocDmah {
     static constexpr const char* name = "ibv_dealloc_dmah";
     static int call(ibv_dmah* handle) noexcept;
 };
@@ -35,7 +36,7 @@ struct DmaHandleOptions {
 /// How a NIC's writes into a region reach the processors: TLP processing hints (TPH). Copies share
 /// it; regions registered with it keep it. ibv_alloc_dmah(3), of rdma-core 59, Linux 6.17 and mlx5;
 /// looked for when it is used.
-class DmaHandle {
+class RDMABUF_EXPORT DmaHandle {
   public:
     /// @throws Error EINVAL for a processing hint above 3, or a processor without the kind of
     /// memory

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/region.hpp>
 
@@ -24,7 +25,7 @@ struct DmaBufOptions {
 /// The kernel takes its own reference to the dma-buf, so the descriptor may be closed and the
 /// ExportedRange dropped right after. Several regions, on several protection domains, can be made
 /// from one. ibv_reg_dmabuf_mr in ibv_reg_mr(3); drivers/infiniband/core/uverbs_std_types_mr.c.
-class DmaBufMR : public Region {
+class RDMABUF_EXPORT DmaBufMR : public Region {
   public:
     /// Refused here, with the errno the kernel would give (EINVAL) and the reason it would not: a
     /// length of 0; offset + length that overflows; iova and offset with different page offsets; a

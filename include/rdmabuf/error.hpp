@@ -5,6 +5,8 @@
 #include <string_view>
 #include <system_error>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// A place in a program. Not std::source_location, which clang 14 does not have: a library built by
@@ -26,7 +28,7 @@ struct SourceLocation {
 ///
 /// what() reads `function: meaning (errno NAME): hint`. code() is in std::system_category(), so
 /// `error.code() == std::errc::invalid_argument` works as usual.
-class Error : public std::system_error {
+class RDMABUF_EXPORT Error : public std::system_error {
   public:
     /// @param error     a positive errno value
     /// @param function  the C function that failed, or that would have; a string literal
@@ -53,7 +55,7 @@ class Error : public std::system_error {
 
 /// "Invalid argument (EINVAL)" for 22. Also knows 524, the kernel-internal ENOTSUPP that some
 /// exporters let through to user space and that strerror does not know.
-[[nodiscard]] std::string describe_errno(int error);
+[[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
 /// Called when a destructor could not give a resource back: destructors do not throw, and a failed
 /// teardown must not pass unseen. @param function is the C function, @param error its errno.
@@ -61,6 +63,7 @@ using TeardownFailureHandler = void (*)(const char* function, int error) noexcep
 
 /// Replaces the handler (thread safe) and returns the one before. nullptr restores the default,
 /// which writes one line to stderr.
-TeardownFailureHandler set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;
+RDMABUF_EXPORT TeardownFailureHandler
+set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;
 
 } // namespace rdmabuf

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {
@@ -33,7 +34,7 @@ enum class MappingKind : std::uint8_t {
 /// A range that an exporter gave out. Owns the descriptor, and gives it back in the exporter's own
 /// way: not every driver wants close(2). Export once, register on any number of protection domains,
 /// then drop it.
-class ExportedRange {
+class RDMABUF_EXPORT ExportedRange {
   public:
     /// How the exporter wants its descriptor back. Called once, with the descriptor; must not
     /// throw.

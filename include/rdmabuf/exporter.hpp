@@ -12,6 +12,7 @@
 
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/cpu_access.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exported_range.hpp>
 
 namespace rdmabuf {
@@ -27,7 +28,7 @@ enum class MemoryKind : std::uint8_t {
     /// Host memory pinned by a device's driver.
     pinned_host,
 };
-[[nodiscard]] const char* to_string(MemoryKind kind) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(MemoryKind kind) noexcept;
 
 /// What an exporter knows about an address.
 struct Allocation {
@@ -43,7 +44,7 @@ struct Allocation {
 };
 
 /// Turns addresses of one kind of memory into dma-bufs. Thread safe.
-class Exporter {
+class RDMABUF_EXPORT Exporter {
   public:
     virtual ~Exporter() = default;
     Exporter(const Exporter&) = delete;
@@ -70,7 +71,7 @@ class Exporter {
 
 /// Memory made by an Allocator. Moves only; gives everything back when destroyed, and keeps alive
 /// what it needs of the allocator.
-class Buffer {
+class RDMABUF_EXPORT Buffer {
   public:
     /// What an allocator keeps for one buffer; its destructor gives it back.
     class Memory {
@@ -123,7 +124,7 @@ class Buffer {
 };
 
 /// An exporter that also makes memory.
-class Allocator : public Exporter {
+class RDMABUF_EXPORT Allocator : public Exporter {
   public:
     /// @param size  in bytes; rounded up to what the memory comes in (pages)
     /// @throws Error EINVAL for 0, ENOMEM, or why the memory cannot be had here

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <string>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// A global identifier: 128 bits in network byte order, an IPv6 address in form.
-struct Gid {
+struct RDMABUF_EXPORT Gid {
     std::array<std::uint8_t, 16> bytes{};
 
     [[nodiscard]] static Gid from_native(const union ibv_gid& gid) noexcept;
@@ -27,7 +29,7 @@ struct Gid {
 };
 
 /// In IPv6 notation, as ibv_devinfo -v prints it.
-[[nodiscard]] std::string to_string(const Gid& gid);
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(const Gid& gid);
 
 /// What a GID table entry is used with. ibv_query_gid_ex(3).
 enum class GidType : std::uint8_t {
@@ -37,7 +39,7 @@ enum class GidType : std::uint8_t {
 };
 
 /// "IB", "RoCE v1" or "RoCE v2".
-[[nodiscard]] const char* to_string(GidType type) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(GidType type) noexcept;
 
 /// One used entry of a port's GID table.
 struct GidEntry {

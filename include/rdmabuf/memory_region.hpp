@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/region.hpp>
 
 namespace rdmabuf {
@@ -18,7 +19,7 @@ struct MemoryRegionOptions {
 
 /// Registered host memory. The memory stays the caller's and must outlive the region.
 /// ibv_reg_mr(3).
-class MemoryRegion : public Region {
+class RDMABUF_EXPORT MemoryRegion : public Region {
   public:
     /// @param address  the first byte. Needs no alignment.
     /// @param length   in bytes

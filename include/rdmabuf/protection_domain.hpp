@@ -4,12 +4,13 @@
 #include <infiniband/verbs.h>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
 namespace rdmabuf {
 
 namespace detail {
-struct DeallocPd {
+struct RDMABUF_EXPORT DeallocPd {
     static constexpr const char* name = "ibv_dealloc_pd";
     static int call(ibv_pd* pd) noexcept;
 };
@@ -17,7 +18,7 @@ struct DeallocPd {
 
 /// What memory regions and queue pairs must share to work together. Copies share it, and it holds
 /// its Context. ibv_alloc_pd(3).
-class ProtectionDomain {
+class RDMABUF_EXPORT ProtectionDomain {
   public:
     /// @throws Error ENOMEM when the device has no more.
     explicit ProtectionDomain(const Context& context);

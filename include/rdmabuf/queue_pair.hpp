@@ -10,6 +10,7 @@
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
@@ -24,7 +25,7 @@ namespace rdmabuf {
 class PreparedQueuePair;
 
 namespace detail {
-struct DestroyQp {
+struct RDMABUF_EXPORT DestroyQp {
     static constexpr const char* name = "ibv_destroy_qp";
     static int call(ibv_qp* qp) noexcept;
 };
@@ -98,7 +99,7 @@ struct QueuePairOptions {
 /// nothing else: the Status is the int of ibv_post_send(3) - ENOMEM when the queue is full, EINVAL
 /// for a bad request. Moves only; holds its protection domain, completion queues and shared receive
 /// queue.
-class QueuePair {
+class RDMABUF_EXPORT QueuePair {
   public:
     /// Makes the first half of a connection: see PreparedQueuePair.
     [[nodiscard]] static PreparedQueuePair prepare(const ProtectionDomain& pd,
@@ -249,7 +250,7 @@ class QueuePair {
 ///     auto prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
 ///     bootstrap.send(prepared.address().encode());
 ///     QueuePair qp = std::move(prepared).connect(peer);
-class PreparedQueuePair {
+class RDMABUF_EXPORT PreparedQueuePair {
   public:
     /// @throws Error EINVAL for a limit above the device's (the hint names it), for a port that is
     /// not

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/wire.hpp>
 
@@ -20,10 +21,10 @@ enum class QueuePairType : std::uint8_t {
     unreliable_datagram = IBV_QPT_UD,
 };
 /// "RC", "UC" or "UD".
-[[nodiscard]] const char* to_string(QueuePairType type) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(QueuePairType type) noexcept;
 
 /// What a peer must know to connect to, or to send datagrams to, a queue pair.
-struct QueuePairAddress {
+struct RDMABUF_EXPORT QueuePairAddress {
     QueuePairType type = QueuePairType::reliable_connected;
     /// 24 bits.
     std::uint32_t number = 0;

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <rdmabuf/detail/export.hpp>
+
 /// What is known of drivers that share and take dma-bufs, from the sources of Linux (to 7.3) and
 /// rdma-core (to 65); none of it was found out on hardware. It explains failures and fills the
 /// tables of docs/registration.md. Nothing is ever skipped because of it.
@@ -23,7 +25,7 @@ enum class ImportMode : std::uint8_t {
     follows_moves,
 };
 /// "none", "pinned", "pinned, revocable", "follows moves".
-[[nodiscard]] const char* to_string(ImportMode mode) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(ImportMode mode) noexcept;
 
 struct ImporterQuirk {
     /// The RDMA driver: "mlx5".
@@ -50,7 +52,7 @@ enum class PinBehaviour : std::uint8_t {
     refused,
 };
 /// "in place", "moves to system memory", "refused".
-[[nodiscard]] const char* to_string(PinBehaviour behaviour) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(PinBehaviour behaviour) noexcept;
 
 struct ExporterQuirk {
     /// Exporter::name() or, of what this library has no exporter for, the kernel's.
@@ -61,15 +63,17 @@ struct ExporterQuirk {
     std::string_view note;
 };
 
-[[nodiscard]] std::span<const ImporterQuirk> importer_quirks() noexcept;
-[[nodiscard]] std::span<const ExporterQuirk> exporter_quirks() noexcept;
+[[nodiscard]] RDMABUF_EXPORT std::span<const ImporterQuirk> importer_quirks() noexcept;
+[[nodiscard]] RDMABUF_EXPORT std::span<const ExporterQuirk> exporter_quirks() noexcept;
 
 /// By the name of the RDMA driver, or by what Device::driver() says; nullptr for others.
-[[nodiscard]] const ImporterQuirk* find_importer_quirk(std::string_view driver) noexcept;
-[[nodiscard]] const ExporterQuirk* find_exporter_quirk(std::string_view exporter) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const ImporterQuirk* find_importer_quirk(
+    std::string_view driver) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const ExporterQuirk* find_exporter_quirk(
+    std::string_view exporter) noexcept;
 
 /// The row of a table in Markdown: how docs/registration.md has it.
-[[nodiscard]] std::string markdown_row(const ImporterQuirk& quirk);
-[[nodiscard]] std::string markdown_row(const ExporterQuirk& quirk);
+[[nodiscard]] RDMABUF_EXPORT std::string markdown_row(const ImporterQuirk& quirk);
+[[nodiscard]] RDMABUF_EXPORT std::string markdown_row(const ExporterQuirk& quirk);
 
 } // namespace rdmabuf

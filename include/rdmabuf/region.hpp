@@ -8,6 +8,7 @@
 #include <memory>
 
 #include <rdmabuf/access.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/remote_region.hpp>
@@ -15,7 +16,7 @@
 namespace rdmabuf {
 
 namespace detail {
-struct DeregMr {
+struct RDMABUF_EXPORT DeregMr {
     static constexpr const char* name = "ibv_dereg_mr";
     static int call(ibv_mr* mr) noexcept;
 };
@@ -25,7 +26,7 @@ using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::share
 
 /// What all registered memory has in common: keys, and addresses as the NIC counts them. Base of
 /// MemoryRegion, DmaBufMR and DeviceMemoryMR; holds its protection domain; moves only.
-class Region {
+class RDMABUF_EXPORT Region {
   public:
     Region(Region&&) noexcept = default;
     Region& operator=(Region&&) noexcept = default;

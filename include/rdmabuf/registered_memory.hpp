@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/region.hpp>
 #include <rdmabuf/registration_trail.hpp>
@@ -29,14 +30,14 @@ enum class RegistrationState : std::uint8_t {
     closed,
 };
 /// "registered", "revoked", "closed".
-[[nodiscard]] const char* to_string(RegistrationState state) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationState state) noexcept;
 
 /// Whether a completion may come of a revoked region: a protection or access error, at this end or
 /// at the peer's. It may as well come of a wrong key or address; RegisteredMemory::verify() tells.
-[[nodiscard]] bool may_mean_revocation(const WorkCompletion& completion) noexcept;
+[[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
 /// The same of asynchronous events: IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL and
 /// IBV_EVENT_DEVICE_FATAL. Verbs has no event about a region.
-[[nodiscard]] bool may_mean_revocation(const AsyncEvent& event) noexcept;
+[[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const AsyncEvent& event) noexcept;
 
 namespace detail {
 
@@ -74,7 +75,7 @@ struct RegisteredSet {
 /// verify() look; from then on check() says ENODEV, and whatever gives out a key throws it.
 ///
 /// Deregistering calls verbs only, never a vendor's driver: the memory may be gone.
-class RegisteredMemory {
+class RDMABUF_EXPORT RegisteredMemory {
   public:
     RegisteredMemory(RegisteredMemory&&) noexcept = default;
     RegisteredMemory& operator=(RegisteredMemory&&) noexcept = default;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/registered_memory.hpp>
@@ -19,7 +20,7 @@ namespace rdmabuf {
 
 /// Which paths may be taken, in the order they are tried. Without any: dmabuf, then host for memory
 /// that no exporter knows.
-class PathOrder {
+class RDMABUF_EXPORT PathOrder {
   public:
     static constexpr std::size_t most = 4;
 
@@ -118,10 +119,11 @@ class Registration : public RegisteredMemory {
 ///         range that overflows, no protection domain, and options that contradict each other.
 ///         A range longer than the NIC registers at once is refused by it (EINVAL): see
 ///         ChunkedRegion.
-[[nodiscard]] Registration register_memory(std::span<const ProtectionDomain> pds,
-                                           const Resolver& resolver, std::uintptr_t address,
-                                           std::size_t length,
-                                           const RegistrationOptions& options = {});
+[[nodiscard]] RDMABUF_EXPORT Registration register_memory(std::span<const ProtectionDomain> pds,
+                                                          const Resolver& resolver,
+                                                          std::uintptr_t address,
+                                                          std::size_t length,
+                                                          const RegistrationOptions& options = {});
 /// On one protection domain.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, std::uintptr_t address,

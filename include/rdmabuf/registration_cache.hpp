@@ -10,6 +10,7 @@
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/detail/cached_registration.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/registration.hpp>
 #include <rdmabuf/remote_region.hpp>
@@ -65,7 +66,7 @@ struct RegistrationCacheOptions {
 ///
 /// A key reaches the whole entry, with all its access: give peers no rkey of a lease where they
 /// must not reach what lies beside it in a buffer.
-class RegistrationCache {
+class RDMABUF_EXPORT RegistrationCache {
   public:
     /// The right to use an entry. Moves only. Whatever becomes of the entry or of the cache, the
     /// memory stays registered until the lease is given back, by any thread.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exported_range.hpp>
 
 namespace rdmabuf {
@@ -25,7 +26,7 @@ enum class RegistrationPath : std::uint8_t {
     host,
 };
 /// "dmabuf", "dmabuf_data_direct", "peermem", "host".
-[[nodiscard]] const char* to_string(RegistrationPath path) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationPath path) noexcept;
 
 /// One thing that register_memory() tried, or refused to try.
 struct Attempt {
@@ -49,7 +50,7 @@ struct Attempt {
 };
 /// "dmabuf: ibv_reg_dmabuf_mr on soft0, memory of cuda: Operation not supported (EOPNOTSUPP): why;
 /// what to do".
-[[nodiscard]] std::string to_string(const Attempt& attempt);
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(const Attempt& attempt);
 
 /// Every attempt of a registration, in the order they were made. The last one of a registration
 /// that exists is the one that worked.
@@ -72,6 +73,6 @@ class Trail {
     Attempts attempts_;
 };
 /// One paragraph: a sentence for each attempt, without line breaks.
-[[nodiscard]] std::string to_string(const Trail& trail);
+[[nodiscard]] RDMABUF_EXPORT std::string to_string(const Trail& trail);
 
 } // namespace rdmabuf

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/wire.hpp>
 
@@ -14,7 +15,7 @@ namespace rdmabuf {
 /// Memory of a peer that is registered in chunks, each with its own rkey, one behind the other
 /// without gaps. ChunkedRegion::remote() makes one, and it travels as bytes; memory in one region
 /// is one chunk.
-class RemoteChunks {
+class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;
     /// One chunk.

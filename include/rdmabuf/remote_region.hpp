@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/wire.hpp>
 
 namespace rdmabuf {
@@ -18,7 +19,7 @@ struct RemoteAddress {
 
 /// Memory of a peer that one-sided operations may reach. The peer's DmaBufMR, MemoryRegion or
 /// DeviceMemoryMR makes one with remote(), and it travels as bytes.
-struct RemoteRegion {
+struct RDMABUF_EXPORT RemoteRegion {
     /// The first byte as the peer's NIC counts: the iova of the peer's registration.
     std::uint64_t address = 0;
     /// In bytes.

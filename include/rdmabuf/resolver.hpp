@@ -8,12 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
 
 /// Asks an ordered set of exporters whose memory an address is. Copies share the exporters.
-class Resolver {
+class RDMABUF_EXPORT Resolver {
   public:
     /// An exporter that knows the address, and what it knows.
     struct Match {

@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// Why something could not be done, for programs that do without exceptions.
@@ -49,7 +51,7 @@ class [[nodiscard]] Result {
 
 namespace detail {
 /// Calls @p thunk, and tells what it throws. @return whether it threw nothing
-bool call_and_catch(void (*thunk)(void*), void* argument, Failure& failure) noexcept;
+RDMABUF_EXPORT bool call_and_catch(void (*thunk)(void*), void* argument, Failure& failure) noexcept;
 } // namespace detail
 
 /// Does something that may throw, and turns what it throws into a value: for programs that are

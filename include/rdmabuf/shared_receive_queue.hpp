@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/status.hpp>
@@ -15,7 +16,7 @@
 namespace rdmabuf {
 
 namespace detail {
-struct DestroySrq {
+struct RDMABUF_EXPORT DestroySrq {
     static constexpr const char* name = "ibv_destroy_srq";
     static int call(ibv_srq* srq) noexcept;
 };
@@ -32,7 +33,7 @@ struct SharedReceiveQueueOptions {
 
 /// Receives that several queue pairs draw from. Queue pairs made with it keep it alive.
 /// ibv_create_srq(3).
-class SharedReceiveQueue {
+class RDMABUF_EXPORT SharedReceiveQueue {
   public:
     /// @throws Error EINVAL above the device's max_srq_wr or max_srq_sge, EOPNOTSUPP where the
     /// device

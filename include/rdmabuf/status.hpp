@@ -3,11 +3,13 @@
 
 #include <system_error>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// Success, or an errno value: what data-path calls return instead of throwing. It is one int and
 /// costs what the int of the C call costs.
-class [[nodiscard]] Status {
+class [[nodiscard]] RDMABUF_EXPORT Status {
   public:
     constexpr Status() noexcept = default;
     /// @param error 0 for success, otherwise a positive errno value.

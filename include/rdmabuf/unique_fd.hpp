@@ -3,10 +3,12 @@
 
 #include <utility>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// Owns a file descriptor. 0 is a descriptor like any other; -1 means none.
-class UniqueFd {
+class RDMABUF_EXPORT UniqueFd {
   public:
     UniqueFd() noexcept = default;
     /// Takes ownership of @p fd, which may be -1.

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
@@ -25,7 +26,7 @@ namespace rdmabuf {
 ///
 /// The provider may hold a lock of the queue pair between opening and completing: add requests and
 /// nothing else, in one thread.
-class WorkBatch {
+class RDMABUF_EXPORT WorkBatch {
   public:
     WorkBatch(WorkBatch&& other) noexcept : qp_(std::exchange(other.qp_, nullptr)) {}
     WorkBatch& operator=(WorkBatch&&) = delete;

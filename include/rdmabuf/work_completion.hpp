@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include <rdmabuf/detail/export.hpp>
+
 namespace rdmabuf {
 
 /// A completion as the provider wrote it: nothing is copied or translated on the data path.
@@ -18,10 +20,10 @@ using WorkCompletion = ibv_wc;
 
 /// What usually causes a status, and what to look at; empty for success and for statuses that say
 /// everything by their name. ibv_poll_cq(3), and section 11.6.2 of the InfiniBand specification.
-[[nodiscard]] const char* completion_hint(ibv_wc_status status) noexcept;
+[[nodiscard]] RDMABUF_EXPORT const char* completion_hint(ibv_wc_status status) noexcept;
 
 /// "wr_id 7 on QP 17: remote access error (vendor error 0x88): hint". Allocates: not for the data
 /// path.
-[[nodiscard]] std::string describe(const WorkCompletion& completion);
+[[nodiscard]] RDMABUF_EXPORT std::string describe(const WorkCompletion& completion);
 
 } // namespace rdmabuf

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <rdmabuf/access.hpp>
+#include <rdmabuf/detail/export.hpp>
 
 namespace rdmabuf::detail {
 
@@ -28,12 +29,12 @@ struct CachedRegistration {
 };
 
 /// A lease on an entry that serves, or on a new one.
-[[nodiscard]] CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
-                                          std::size_t length, Access access);
+[[nodiscard]] RDMABUF_EXPORT CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
+                                                         std::size_t length, Access access);
 /// A lease on an entry that serves; nullptr when there is none.
-[[nodiscard]] CachedRegistration* find(CacheCore& core, std::uintptr_t address, std::size_t length,
-                                       Access access) noexcept;
+[[nodiscard]] RDMABUF_EXPORT CachedRegistration* find(CacheCore& core, std::uintptr_t address,
+                                                      std::size_t length, Access access) noexcept;
 /// Ends a lease. When it was the last of an entry that is no longer found, deregisters.
-void give_back(CachedRegistration& entry) noexcept;
+RDMABUF_EXPORT void give_back(CachedRegistration& entry) noexcept;
 
 } // namespace rdmabuf::detail

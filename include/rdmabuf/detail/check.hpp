@@ -6,14 +6,15 @@
 #include <string>
 #include <string_view>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/result.hpp>
 
 namespace rdmabuf::detail {
 
 /// Throws an Error, also for programs that are compiled without exceptions and cannot say so.
-[[noreturn]] void raise(int error, const char* function, std::string_view hint,
-                        SourceLocation where = SourceLocation::current());
+[[noreturn]] RDMABUF_EXPORT void raise(int error, const char* function, std::string_view hint,
+                                       SourceLocation where = SourceLocation::current());
 
 /// A hint is text, or a function from the errno to text: the latter for hints that take work, which
 /// is done only on failure, and after errno has been read. Should that work fail in turn, there is

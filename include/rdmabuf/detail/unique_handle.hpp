@@ -8,11 +8,12 @@
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/detail/export.hpp>
 
 namespace rdmabuf::detail {
 
 /// Passes a failed teardown to the handler set with set_teardown_failure_handler().
-void report_teardown_failure(const char* function, int error) noexcept;
+RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
 
 /// Destroys a C object, then lets go of the parents it was made from.
 ///

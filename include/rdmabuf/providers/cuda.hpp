@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -24,7 +25,8 @@ struct CudaOptions {
 /// Memory of cuMemAlloc is made to synchronise what cuMemcpy does
 /// (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) when it is first exported, as GPUDirect RDMA demands. Mapped
 /// memory (cuMemMap) has no such attribute: whoever owns its context sets CU_CTX_SYNC_MEMOPS.
-[[nodiscard]] std::shared_ptr<Allocator> make_cuda_exporter(const CudaOptions& options = {});
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_cuda_exporter(
+    const CudaOptions& options = {});
 
 /// Whom RDMA writes into a GPU's memory are to be visible to.
 enum class CudaWriteScope : std::uint8_t { owner, all_devices };
@@ -34,6 +36,7 @@ enum class CudaWriteScope : std::uint8_t { owner, all_devices };
 /// @return false where the device orders them by itself and nothing had to be done
 /// @throws Error EFAULT for an address that CUDA does not know, EOPNOTSUPP for a device that
 ///         cannot flush on behalf of the host
-bool flush_cuda_writes(std::uintptr_t address, CudaWriteScope scope = CudaWriteScope::owner);
+RDMABUF_EXPORT bool flush_cuda_writes(std::uintptr_t address,
+                                      CudaWriteScope scope = CudaWriteScope::owner);
 
 } // namespace rdmabuf

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -18,6 +19,7 @@ struct DrmOptions {
 /// "drm": dumb buffers of a DRM primary node, exported through PRIME and mapped for the CPU.
 /// Needs permission to open the node (group video). drm-memory(7);
 /// drivers/gpu/drm/drm_dumb_buffers.c.
-[[nodiscard]] std::shared_ptr<Allocator> make_drm_exporter(const DrmOptions& options = {});
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_drm_exporter(
+    const DrmOptions& options = {});
 
 } // namespace rdmabuf

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <rdmabuf/added_range.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
@@ -41,7 +42,7 @@ struct ExternalMemory {
 ///     Resolver resolver = Resolver::system();
 ///     resolver.add(external);
 ///     const AddedRange range = external->add(fd, {.address = pointer, .length = size});
-class ExternalExporter : public Exporter {
+class RDMABUF_EXPORT ExternalExporter : public Exporter {
   public:
     /// Makes the memory known until the AddedRange is gone. @p fd stays the caller's: the exporter
     /// has one of its own, close-on-exec, of the same dma-buf, and so has everything exported.
@@ -57,6 +58,6 @@ class ExternalExporter : public Exporter {
     [[nodiscard]] virtual AddedRange add(UniqueFd fd, const ExternalMemory& memory) = 0;
 };
 
-[[nodiscard]] std::shared_ptr<ExternalExporter> make_external_exporter();
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<ExternalExporter> make_external_exporter();
 
 } // namespace rdmabuf

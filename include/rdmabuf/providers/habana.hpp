@@ -6,6 +6,7 @@
 #include <memory>
 
 #include <rdmabuf/added_range.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -47,7 +48,7 @@ struct HabanaMemory {
 ///   synDeviceMalloc(), synMemCopyAsync().
 /// - **Lifetime.** An ExportedRange keeps a buffer of allocate(). A region made from one does not:
 ///   keep the buffer for as long as its regions. A mapping that is exported cannot be unmapped.
-class HabanaExporter : public Allocator {
+class RDMABUF_EXPORT HabanaExporter : public Allocator {
   public:
     /// Makes memory of the program's device known until the AddedRange is gone, and exports it.
     /// @throws Error
@@ -60,7 +61,7 @@ class HabanaExporter : public Allocator {
     [[nodiscard]] virtual AddedRange add(const HabanaMemory& memory) = 0;
 };
 
-[[nodiscard]] std::shared_ptr<HabanaExporter> make_habana_exporter(
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<HabanaExporter> make_habana_exporter(
     const HabanaOptions& options = {});
 
 } // namespace rdmabuf

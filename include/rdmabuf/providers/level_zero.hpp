@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -31,7 +32,7 @@ struct LevelZeroOptions {
 /// each driver that has a GPU, and keep it.
 ///
 /// A generation is the driver's identifier of an allocation (ze_memory_allocation_properties_t).
-[[nodiscard]] std::shared_ptr<Allocator> make_level_zero_exporter(
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_level_zero_exporter(
     const LevelZeroOptions& options = {});
 
 } // namespace rdmabuf

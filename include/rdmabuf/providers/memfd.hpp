@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -12,6 +13,6 @@ namespace rdmabuf {
 /// devices only those of softverbs take it for one. A kernel refuses to register it with EINVAL,
 /// since dma_buf_get() of drivers/dma-buf/dma-buf.c does. Not in Resolver::system(), so that no
 /// real device is offered one unless a program asks for it: Resolver({make_memfd_exporter()}).
-[[nodiscard]] std::shared_ptr<Allocator> make_memfd_exporter();
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_memfd_exporter();
 
 } // namespace rdmabuf

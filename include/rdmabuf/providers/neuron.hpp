@@ -7,6 +7,7 @@
 #include <string>
 
 #include <rdmabuf/added_range.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -48,7 +49,7 @@ struct NeuronMemory {
 ///   its regions.
 /// - **Kernel module.** aws-neuronx-dkms up to 2.27 closes the descriptor a second time when a
 ///   region ends (ndmabuf_detach of neuron_dmabuf.c), and is therefore refused.
-class NeuronExporter : public Allocator {
+class RDMABUF_EXPORT NeuronExporter : public Allocator {
   public:
     /// Makes memory known until the AddedRange is gone, and exports it. Remove it before the tensor
     /// is freed.
@@ -61,7 +62,7 @@ class NeuronExporter : public Allocator {
     [[nodiscard]] virtual AddedRange add(const NeuronMemory& memory) = 0;
 };
 
-[[nodiscard]] std::shared_ptr<NeuronExporter> make_neuron_exporter(
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<NeuronExporter> make_neuron_exporter(
     const NeuronOptions& options = {});
 
 } // namespace rdmabuf

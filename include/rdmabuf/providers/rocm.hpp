@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -31,6 +32,7 @@ struct RocmOptions {
 ///   docs/registration.md.
 ///
 /// src/inc/hsa_ext_amd.h of ROCR-Runtime.
-[[nodiscard]] std::shared_ptr<Allocator> make_rocm_exporter(const RocmOptions& options = {});
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_rocm_exporter(
+    const RocmOptions& options = {});
 
 } // namespace rdmabuf

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <rdmabuf/context.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -29,6 +30,7 @@ namespace rdmabuf {
 ///
 /// Not in Resolver::system(), as it is that of one device:
 /// Resolver({make_verbs_dm_exporter(context)}).
-[[nodiscard]] std::shared_ptr<Allocator> make_verbs_dm_exporter(const Context& context);
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_verbs_dm_exporter(
+    const Context& context);
 
 } // namespace rdmabuf

@@ -7,6 +7,7 @@
 #include <string>
 
 #include <rdmabuf/added_range.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/exporter.hpp>
 
 namespace rdmabuf {
@@ -31,7 +32,7 @@ struct VfioRegion {
 /// from it fail, and registering it is ENODEV until the memory is enabled again. So only importers
 /// can have it that let go when told to: mlx5, and irdma from Linux 7.1 on; others answer
 /// EOPNOTSUPP. drivers/vfio/pci/vfio_pci_dmabuf.c.
-class VfioExporter : public Exporter {
+class RDMABUF_EXPORT VfioExporter : public Exporter {
   public:
     /// Exports these pages, and makes them known until the AddedRange is gone. Until then, and as
     /// long as an ExportedRange of them lives, the device stays open.
@@ -51,7 +52,7 @@ class VfioExporter : public Exporter {
 ///                     the program may close its own, and the device stays open until the exporter
 ///                     and all it has exported are gone
 /// @param pci_address  "0000:3b:00.0" of the device; may be empty
-[[nodiscard]] std::shared_ptr<VfioExporter> make_vfio_exporter(int device,
-                                                               std::string pci_address = {});
+[[nodiscard]] RDMABUF_EXPORT std::shared_ptr<VfioExporter> make_vfio_exporter(
+    int device, std::string pci_address = {});
 
 } // namespace rdmabuf
