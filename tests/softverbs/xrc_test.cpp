@@ -262,4 +262,40 @@ TEST_F(Xrc, neitherSideDoesWhatTheOtherDoes) {
     EXPECT_EQ(ibv_get_srq_num(plain.get(), &unused), EINVAL);
 }
 
+TEST_F(Xrc, attributesOfTheOtherSideAreIgnored) {
+    // A program may pass the mask of an RC queue pair to both sides: uverbs drops the attributes of
+    // the other side, see modify_qp_mask() in the kernel.
+    start_xrc();
+    constexpr int place = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    constexpr int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    constexpr int sending = IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
+    for (ibv_qp* const qp : {initiator.get(), target.get()}) {
+        const ibv_qp_attr attr =
+            quick_attributes((qp == target.get() ? initiator : target)->qp_num);
+        ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
+        ASSERT_EQ(modify(qp, attr, IBV_QPS_INIT, place), 0);
+        ASSERT_EQ(modify(qp, attr, IBV_QPS_RTR, path | responder), 0);
+        ASSERT_EQ(modify(qp, attr, IBV_QPS_RTS, sending | requester), 0);
+        ibv_qp_attr kept{};
+        ibv_qp_init_attr init{};
+        ASSERT_EQ(ibv_query_qp(qp, &kept, responder | requester, &init), 0);
+        EXPECT_EQ(kept.max_dest_rd_atomic, qp == target.get() ? 4 : 0);
+        EXPECT_EQ(kept.max_rd_atomic, qp == target.get() ? 0 : 4);
+    }
+    receive_at(srq.get(), 1, 0);
+    ASSERT_EQ(post_to(number(srq.get()), Request(a, b, IBV_WR_SEND, 2, 64)), 0);
+    EXPECT_EQ(poll(a.cq.get(), 1).at(0).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(poll(b.cq.get(), 1).at(0).byte_len, 64U);
+    // A value out of range is not checked either.
+    ibv_qp_attr high{};
+    high.max_rd_atomic = 255;
+    ASSERT_EQ(modify(target.get(), {}, IBV_QPS_RESET, 0), 0);
+    const ibv_qp_attr attr = quick_attributes(initiator->qp_num);
+    ASSERT_EQ(modify(target.get(), attr, IBV_QPS_INIT, place), 0);
+    ASSERT_EQ(modify(target.get(), attr, IBV_QPS_RTR, path | responder), 0);
+    EXPECT_EQ(modify(target.get(), high, IBV_QPS_RTS, sending | requester), 0);
+}
+
 } // namespace

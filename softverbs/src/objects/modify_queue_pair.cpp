@@ -165,6 +165,7 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
         qp.current_state = qp.target->state();
         return error;
     }
+    mask &= ~ignored_attributes(qp.type());
     const bool changes_state = (mask & IBV_QP_STATE) != 0;
     if (changes_state &&
         (attributes.qp_state == IBV_QPS_RESET || attributes.qp_state == IBV_QPS_ERR)) {

@@ -5,6 +5,9 @@ namespace softverbs {
 
 namespace {
 
+constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
 /// Masks of attributes for each type of queue pair.
 struct Masks {
     int rc = 0;
@@ -15,8 +18,6 @@ struct Masks {
     /// responder. XRC_RECV has the attributes of RC, except those of the requester; but it has the
     /// timeout.
     [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
-        constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-        constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         switch (type) {
             case IBV_QPT_RC:
                 return rc;
@@ -66,7 +67,7 @@ constexpr Rule rules[] = {
     {IBV_QPS_INIT, IBV_QPS_INIT, {}, place},
     {IBV_QPS_INIT,
      IBV_QPS_RTR,
-     {peer | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, peer, 0},
+     {peer | responder, peer, 0},
      {tuning, tuning, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
     {IBV_QPS_RTR,
      IBV_QPS_RTS,
@@ -97,6 +98,17 @@ Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noex
         }
     }
     return {};
+}
+
+int ignored_attributes(ibv_qp_type type) noexcept {
+    switch (type) {
+        case IBV_QPT_XRC_SEND:
+            return responder;
+        case IBV_QPT_XRC_RECV:
+            return requester;
+        default:
+            return 0;
+    }
 }
 
 } // namespace softverbs
