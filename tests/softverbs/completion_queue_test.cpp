@@ -233,10 +233,25 @@ TEST_F(CompletionQueue, raisesAnEventAtOnceForWhatWasNotPolled) {
     EXPECT_FALSE(is_readable(channel->fd)) << "they are not the solicited ones asked for";
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     take_event(channel.get(), cq.get());
-    EXPECT_FALSE(is_readable(channel->fd)) << "one event, however many there are";
+    EXPECT_FALSE(is_readable(channel->fd)) << "one event for each request";
     EXPECT_EQ(softverbs_cq_armed(cq.get()), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
-    EXPECT_FALSE(is_readable(channel->fd)) << "they have been told of";
+    take_event(channel.get(), cq.get());
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    EXPECT_FALSE(is_readable(channel->fd)) << "both completions have been reported";
+}
+
+TEST_F(CompletionQueue, raisesEventsUntilAllIsPolledInSmallParts) {
+    // perftest arms the queue after each event and then polls at most 16 completions.
+    const UniqueChannel channel = make_channel();
+    const UniqueCq cq = make_cq(100, channel.get());
+    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    complete(cq.get(), 0, 80);
+    for (std::uint64_t polled = 0; polled < 80; polled += 16) {
+        take_event(channel.get(), cq.get());
+        ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+        expect(cq.get(), polled, 16);
+    }
 }
 
 TEST_F(CompletionQueue, missesWhatCompletesJustBeforeTheRequest) {
