@@ -2,8 +2,6 @@
 #include "cm/manager.hpp"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -20,6 +18,7 @@
 
 #include "cm/descriptors.hpp"
 #include "control/settings.hpp"
+#include "fabric/background_thread.hpp"
 #include "fabric/clock.hpp"
 #include "fabric/report.hpp"
 #include "fabric/system_error.hpp"
@@ -96,19 +95,7 @@ Manager::Manager()
         watch(network_->fd(), network_ready);
     }
     watch(wake_.get(), woken);
-    // Block all signals in the thread, because threads of the program must handle them.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, &before);
-    try {
-        thread_ = std::thread([this] { run(); });
-    } catch (...) {
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    ::pthread_setname_np(thread_.native_handle(), "softverbs-cm");
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = fabric::start_background_thread("softverbs-cm", [this] { run(); });
 }
 
 void Manager::at_exit() noexcept {

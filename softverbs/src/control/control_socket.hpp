@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 
 #include "control/device_faults.hpp"
 
@@ -40,9 +38,5 @@ void abandon() noexcept;
 void cancel_plan() noexcept;
 /// Cancels the faults of plan() and of flap_port() that have not occurred.
 void cancel_all() noexcept;
-
-/// Executes a command and returns "ok" or an error text. The commands are "fault <list>", "port
-/// <device> <port> down|up|flap:<n>ms*<times>" and "reset-device <device>".
-[[nodiscard]] std::string execute(std::string_view command);
 
 } // namespace softverbs::control

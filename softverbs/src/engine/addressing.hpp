@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "fabric/connection.hpp"
 #include "fabric/host_address.hpp"
-#include "fabric/node.hpp"
 #include "objects/queue_pair.hpp"
 
 namespace softverbs {

@@ -2,45 +2,23 @@
 #include "engine/engine.hpp"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "control/control_socket.hpp"
 #include "engine/addressing.hpp"
 #include "engine/implementation.hpp"
+#include "fabric/background_thread.hpp"
 #include "objects/process.hpp"
 
 namespace softverbs {
-
-namespace {
-
-/// Starts the agent thread. The thread blocks all signals, because threads of the program must
-/// handle them.
-std::unique_ptr<std::thread> start_thread(Engine::Implementation& engine) {
-    sigset_t all{};
-    sigset_t before{};
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::unique_ptr<std::thread> thread;
-    try {
-        thread = std::make_unique<std::thread>([&engine] { engine.agent(); });
-        ::pthread_setname_np(thread->native_handle(), "softverbs");
-    } catch (...) {
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-        throw;
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-}
-
-} // namespace
 
 Engine::Engine() : implementation_(std::make_unique<Implementation>()) {}
 
@@ -57,7 +35,9 @@ int Engine::start() {
         options.network = process().network;
         engine.node = fabric::Node::open(options);
         engine.slot = engine.node->slot();
-        engine.thread = start_thread(engine);
+        auto thread = std::make_unique<std::thread>();
+        *thread = fabric::start_background_thread("softverbs", [&engine] { engine.agent(); });
+        engine.thread = std::move(thread);
         control::start();
         if (const int error = control::plan(process().faults.take_device_faults()); error != 0) {
             std::fprintf(stderr,

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "fabric/node.hpp"
+#include "fabric/connection.hpp"
 #include "objects/mapping.hpp"
 #include "objects/memory.hpp"
 #include "objects/process.hpp"

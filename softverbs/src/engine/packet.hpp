@@ -8,7 +8,7 @@
 #include <cstring>
 #include <span>
 
-#include "fabric/node.hpp"
+#include "fabric/connection.hpp"
 
 namespace softverbs {
 

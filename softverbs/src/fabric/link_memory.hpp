@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fabric/connection.hpp"
 #include "fabric/mapping.hpp"
-#include "fabric/node.hpp"
 #include "fabric/ring.hpp"
 #include "fabric/unique_fd.hpp"
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
+#include "fabric/connection.hpp"
 #include "fabric/link_memory.hpp"
-#include "fabric/node.hpp"
 #include "fabric/unique_fd.hpp"
 
 namespace softverbs::fabric {

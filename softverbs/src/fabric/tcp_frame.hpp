@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "fabric/node.hpp"
+#include "fabric/connection.hpp"
 
 namespace softverbs::fabric {
 

@@ -94,6 +94,10 @@ class TcpLink final : public Connection {
         closing,
         over,
     };
+    /// Size of the buffer input_ in bytes.
+    static constexpr std::size_t input_bytes = std::size_t{256} * 1024;
+    static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
+
     static constexpr std::size_t index(Lane lane) noexcept {
         return static_cast<std::size_t>(lane);
     }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "control/planned_faults.hpp"
+
+#include <softverbs/softverbs.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace softverbs::control {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+} // namespace
+
+void change_state(const PlannedFault& planned) {
+    const DeviceFault& fault = planned.fault;
+    ibv_port_state state = IBV_PORT_DOWN;
+    switch (fault.kind) {
+        case DeviceFault::Kind::reset:
+            softverbs_reset_device(fault.device);
+            return;
+        case DeviceFault::Kind::flap:
+            // The first change takes the port down. Before this change, changes_left is even.
+            state = planned.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
+            break;
+        case DeviceFault::Kind::port_up:
+            state = IBV_PORT_ACTIVE;
+            break;
+        case DeviceFault::Kind::port_down:
+            break;
+    }
+    softverbs_set_port_state(fault.device, fault.port, state);
+}
+
+void PlannedFaults::add(std::span<const DeviceFault> faults, bool from_list) {
+    planned_.reserve(planned_.size() + faults.size());
+    for (const DeviceFault& fault : faults) {
+        const unsigned changes = fault.kind == DeviceFault::Kind::flap ? 2 * fault.times : 1;
+        planned_.push_back(
+            {fault, changes, Clock::now() + std::chrono::milliseconds(fault.delay_ms), from_list});
+    }
+}
+
+void PlannedFaults::remove_list() {
+    std::erase_if(planned_, [](const PlannedFault& planned) { return planned.from_list; });
+}
+
+std::vector<PlannedFault> PlannedFaults::take_due() {
+    std::vector<PlannedFault> due;
+    const auto now = Clock::now();
+    for (PlannedFault& planned : planned_) {
+        if (planned.due <= now && planned.changes_left != 0) {
+            due.push_back(planned);
+            --planned.changes_left;
+            planned.due += std::chrono::milliseconds(planned.fault.period_ms);
+        }
+    }
+    std::erase_if(planned_, [](const PlannedFault& planned) { return planned.changes_left == 0; });
+    return due;
+}
+
+int PlannedFaults::time_to_next_change() const {
+    if (planned_.empty()) {
+        return -1;
+    }
+    const auto next = std::ranges::min_element(planned_, {}, &PlannedFault::due)->due;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
+}
+
+} // namespace softverbs::control

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <new>
+
+#include "fabric/no_cancellation.hpp"
+#include "fabric/tcp_link.hpp"
+
+namespace softverbs::fabric {
+namespace {
+
+/// Maximum number of buffers in one sendmsg(2): header, parts of the record, and padding.
+constexpr std::size_t most_parts = 32;
+
+} // namespace
+
+bool TcpLink::has_room(Lane lane, std::size_t length) noexcept {
+    const std::size_t at = index(lane);
+    const std::uint32_t needed = frame_bytes(length);
+    if (!open() || outstanding_[at] + needed <= window_bytes) {
+        return true;
+    }
+    wanted_[at] = starved_[at] ? std::min(wanted_[at], needed) : needed;
+    starved_[at] = true;
+    return false;
+}
+
+Sent TcpLink::send(Lane lane, std::span<const std::span<const std::byte>> parts) noexcept {
+    if (!open()) [[unlikely]] {
+        return Sent::closed;
+    }
+    const NoCancellation not_cancelled;
+    std::size_t length = 0;
+    for (const auto part : parts) {
+        length += part.size();
+    }
+    assert(length <= longest_frame_record);
+    if (!has_room(lane, length)) {
+        return Sent::full;
+    }
+    if (!transmit(lane == Lane::requests ? FrameKind::request : FrameKind::response, parts)) {
+        return Sent::closed;
+    }
+    outstanding_[index(lane)] += frame_bytes(length);
+    requests_sent_ += lane == Lane::requests ? 1 : 0;
+    return Sent::sent;
+}
+
+bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte>> parts) noexcept {
+    std::array<iovec, most_parts> vectors{};
+    std::size_t count = 1;
+    std::size_t length = 0;
+    assert(parts.size() + 2 <= vectors.size());
+    for (const auto part : parts) {
+        if (!part.empty()) {
+            vectors[count++] = {const_cast<std::byte*>(part.data()), part.size()};
+            length += part.size();
+        }
+    }
+    FrameHeader header = consumed_;
+    header.kind = kind;
+    header.length = static_cast<std::uint32_t>(length);
+    FrameHeaderBytes header_bytes = encode(header);
+    announced_ = consumed_;
+    vectors[0] = {header_bytes.data(), header_bytes.size()};
+    static std::array<std::byte, 8> zeros{};
+    const std::size_t total = frame_bytes(length);
+    if (const std::size_t padding = total - frame_header_bytes - length; padding != 0) {
+        vectors[count++] = {zeros.data(), padding};
+    }
+    std::size_t sent = 0;
+    if (state_ == State::open && output_.empty()) {
+        msghdr message{};
+        message.msg_iov = vectors.data();
+        message.msg_iovlen = count;
+        ssize_t result = 0;
+        do {
+            result = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        } while (result < 0 && errno == EINTR);
+        if (result < 0 && errno != EAGAIN) {
+            hang_up();
+            return false;
+        }
+        sent = result < 0 ? 0 : static_cast<std::size_t>(result);
+    }
+    if (sent == total) {
+        return true;
+    }
+    // Store the rest of the frame. The flow-control windows limit the size of output_.
+    try {
+        for (const iovec& vector : std::span(vectors).first(count)) {
+            const std::size_t skipped = std::min(sent, vector.iov_len);
+            const auto* const bytes = static_cast<const std::byte*>(vector.iov_base);
+            output_.append({bytes + skipped, vector.iov_len - skipped});
+            sent -= skipped;
+        }
+    } catch (const std::bad_alloc&) {
+        hang_up();
+        return false;
+    }
+    watch_room(true);
+    return true;
+}
+
+void TcpLink::flush() noexcept {
+    const int error = output_.send_to(socket_.get());
+    if (error != 0 && error != EAGAIN) {
+        hang_up();
+        return;
+    }
+    watch_room(error == EAGAIN);
+}
+
+void TcpLink::watch_room(bool wanted) noexcept {
+    if (watches_room_ == wanted) {
+        return;
+    }
+    watches_room_ = wanted;
+    epoll_event event{};
+    event.events = EPOLLIN | (wanted ? std::uint32_t{EPOLLOUT} : 0);
+    event.data.fd = socket_.get();
+    ::epoll_ctl(context_.epoll, EPOLL_CTL_MOD, socket_.get(), &event);
+}
+
+void TcpLink::acknowledge() noexcept {
+    const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
+                       announced_.bytes_consumed == consumed_.bytes_consumed;
+    // If output_ is not empty, the socket buffer is full, and a credit frame cannot be sent now.
+    if (state_ == State::open && !known && output_.empty()) {
+        static_cast<void>(transmit(FrameKind::credit, {}));
+    }
+}
+
+} // namespace softverbs::fabric
