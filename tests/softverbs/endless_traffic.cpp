@@ -16,7 +16,12 @@
 #include <string>
 #include <vector>
 
+#include "checked_calls.hpp"
+
 namespace {
+
+using softverbs_test::done;
+using softverbs_test::made;
 
 constexpr std::size_t memory_size = std::size_t{1} << 20;
 constexpr std::size_t half = memory_size / 2;
@@ -29,19 +34,6 @@ struct Address {
     std::uint32_t rkey;
     std::uint64_t memory;
 };
-
-template <class T>
-T* made(T* object, const char* what) {
-    if (object == nullptr) {
-        throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
-    }
-    return object;
-}
-void done(int error, const char* what) {
-    if (error != 0) {
-        throw std::runtime_error(std::string(what) + ": " + std::strerror(error));
-    }
-}
 
 void connect(ibv_qp* qp, const Address& peer) {
     ibv_qp_attr attr{};

@@ -9,7 +9,7 @@
 namespace softverbs_test {
 namespace {
 
-class AccessTest : public VerbsTest {
+class AccessTest : public ConnectedPairTest {
   protected:
     void SetUp() override {
         VerbsTest::SetUp();
@@ -30,18 +30,6 @@ class AccessTest : public VerbsTest {
         requests_.reset();
         receives_.reset();
         VerbsTest::TearDown();
-    }
-
-    void connect_pair() {
-        connect(requester_.get(), responder_->qp_num);
-        connect(responder_.get(), requester_->qp_num);
-    }
-    /// Connects both queue pairs again after an error.
-    void connect_again() {
-        for (ibv_qp* const qp : {requester_.get(), responder_.get()}) {
-            ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
-        }
-        connect_pair();
     }
 
     [[nodiscard]] ibv_sge local(std::size_t offset = 0, std::uint32_t length = 16) const {
@@ -77,8 +65,6 @@ class AccessTest : public VerbsTest {
 
     UniqueCq requests_;
     UniqueCq receives_;
-    UniqueQp requester_;
-    UniqueQp responder_;
     alignas(8) std::array<std::uint8_t, 64> local_{};
     UniqueMr local_mr_;
 };

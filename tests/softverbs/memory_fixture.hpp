@@ -132,4 +132,24 @@ class MemoryTest : public VerbsTest {
 constexpr unsigned full_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
+/// A test with two connected queue pairs of this process. The derived class creates and destroys
+/// them.
+class ConnectedPairTest : public VerbsTest {
+  protected:
+    void connect_pair() {
+        connect(requester_.get(), responder_->qp_num);
+        connect(responder_.get(), requester_->qp_num);
+    }
+    /// Connects both queue pairs again after an error.
+    void connect_again() {
+        for (ibv_qp* const qp : {requester_.get(), responder_.get()}) {
+            ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
+        }
+        connect_pair();
+    }
+
+    UniqueQp requester_;
+    UniqueQp responder_;
+};
+
 } // namespace softverbs_test

@@ -13,7 +13,7 @@ using UniqueMw = std::unique_ptr<ibv_mw, Destroyer<ibv_dealloc_mw>>;
 constexpr unsigned remote_all =
     static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE) | IBV_ACCESS_REMOTE_READ;
 
-class MemoryWindowTest : public VerbsTest {
+class MemoryWindowTest : public ConnectedPairTest {
   protected:
     void SetUp() override {
         VerbsTest::SetUp();
@@ -33,16 +33,6 @@ class MemoryWindowTest : public VerbsTest {
         VerbsTest::TearDown();
     }
 
-    void connect_pair() {
-        connect(requester_.get(), responder_->qp_num);
-        connect(responder_.get(), requester_->qp_num);
-    }
-    void connect_again() {
-        for (ibv_qp* const qp : {requester_.get(), responder_.get()}) {
-            ASSERT_EQ(modify(qp, {}, IBV_QPS_RESET, 0), 0);
-        }
-        connect_pair();
-    }
     UniqueMr region(unsigned access) {
         UniqueMr mr(ibv_reg_mr_iova2(pd.get(), memory_.data(), memory_.length(), memory_.address(),
                                      access));
@@ -109,8 +99,6 @@ class MemoryWindowTest : public VerbsTest {
     Pages memory_{1};
     std::array<std::uint8_t, 64> local_{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
     UniqueCq cq_;
-    UniqueQp requester_;
-    UniqueQp responder_;
     UniqueMr mr_;
     UniqueMr local_mr_;
 };

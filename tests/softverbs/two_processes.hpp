@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 
+#include "checked_calls.hpp"
 #include "pair_test.hpp"
 #include "temporary_directory.hpp"
 
@@ -35,19 +36,6 @@ struct Address {
     std::uint32_t rkey;
     std::uint64_t memory;
 };
-
-template <class T>
-T* made(T* object, const char* what) {
-    if (object == nullptr) {
-        throw std::runtime_error(std::string(what) + ": " + std::strerror(errno));
-    }
-    return object;
-}
-inline void done(int error, const char* what) {
-    if (error != 0) {
-        throw std::runtime_error(std::string(what) + ": " + std::strerror(error));
-    }
-}
 
 inline ibv_context* open_first_device() {
     ibv_device** const list = made(ibv_get_device_list(nullptr), "ibv_get_device_list");

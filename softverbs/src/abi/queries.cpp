@@ -13,7 +13,7 @@ namespace softverbs {
 
 namespace {
 
-/// Copies a structure to the memory of the program.
+/// Copies a structure to memory of the program, but at most @p size bytes.
 /// @param size  size of the structure in the program, which may have been built with another
 ///     verbs.h
 template <class Structure>

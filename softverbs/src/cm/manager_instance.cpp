@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The only Manager of this process, from its creation to fork(2) and the end of the process.
+// Creates the only Manager of this process, and handles fork(2) and the exit of the process.
 #include <pthread.h>
 
 #include <atomic>

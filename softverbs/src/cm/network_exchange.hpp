@@ -94,7 +94,7 @@ class NetworkExchange final : public Exchange {
         /// arrived.
         Peer peer;
         bool greeted = false;
-        /// For a query: the communication ID of the request.
+        /// For a query: the communication ID of the connection request that needs the query.
         std::uint32_t communication_id = 0;
         /// Time at which the connection is closed if its query or handshake is not complete by
         /// then. 0: there is no time limit.

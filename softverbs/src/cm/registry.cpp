@@ -117,7 +117,8 @@ Registry::Lock Registry::open() {
             continue;
         }
         if (status.st_size != 0 && static_cast<std::size_t>(status.st_size) != sizeof(File)) {
-            // Never truncate this file. A process that has mapped it would get SIGBUS.
+            // The file has an invalid size. Remove it, and create another one. Do not truncate it:
+            // a process that has mapped it would get SIGBUS.
             check(result(::unlinkat(directory.fd(), file_name, 0) == 0));
             continue;
         }

@@ -13,11 +13,11 @@ namespace softverbs::control {
 struct PlannedFault {
     DeviceFault fault;
     /// Number of state changes that have not occurred yet.
-    unsigned changes_left;
+    unsigned changes_left = 0;
     /// Time of the next state change.
     std::chrono::steady_clock::time_point due;
     /// True if plan() has added the fault, and false if flap_port() has added it.
-    bool from_list;
+    bool from_list = false;
 };
 
 /// Executes the next state change of a fault. Does nothing if the device was removed after the

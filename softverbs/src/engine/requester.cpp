@@ -186,7 +186,7 @@ void Engine::Implementation::give_up_responses(Qp& qp) {
 }
 
 void Engine::Implementation::fail_oldest(Qp& qp, ibv_wc_status status) {
-    // The queue pair may already be in the error state, because its completion queue has overrun.
+    // If its completion queue has overrun, the queue pair is already in the error state.
     if (!qp.sends.empty() && qp.state() != IBV_QPS_ERR) {
         complete_send(qp, status);
         enter_error(qp);

@@ -78,7 +78,7 @@ class InboundRequest {
     /// Executes a send whose data is copied when the program polls the completion (scatter-to-CQE).
     /// Returns false if the data of this send is not copied in this way.
     bool send_to_cqe();
-    /// Completes a send after its last packet has arrived.
+    /// Completes the receive request of a message after its last packet has arrived.
     void end_send(const Scatter* data);
     /// Ends a message after its last packet: increments the expected sequence number and sends an
     /// ACK.

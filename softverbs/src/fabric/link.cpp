@@ -280,8 +280,8 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // The handler may have rejected a request because this connection had no room for the response.
-    // Deliver such a request again: has_room() returns true for a closed connection.
+    // Make the node deliver requests again that the handler has rejected because this connection
+    // had no room for the response: has_room() returns true for a closed connection.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {

@@ -108,8 +108,8 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // The handler may have rejected a request because this connection had no room for the
-        // response. Deliver such a request again: has_room() returns true for a closed connection.
+        // Make the node deliver requests again that the handler has rejected because this
+        // connection had no room for the response: has_room() returns true for a closed connection.
         ++context_.deliveries;
         stop_watching(context_.epoll, socket_.get());
     }

@@ -35,9 +35,9 @@ class Lock {
     [[nodiscard]] bool awaited() const noexcept {
         return waiters_.load(std::memory_order_relaxed) != 0;
     }
-    /// Unlocks, lets a waiting thread have the lock, and locks again. Without this, a thread that
-    /// unlocks and locks again in a loop can keep a waiting thread from the lock for a long time.
-    /// The caller holds the lock.
+    /// Unlocks, lets a waiting thread have the lock, and locks again. The caller holds the lock.
+    /// Without this function, a thread that unlocks and locks again in a loop could keep a waiting
+    /// thread from the lock for a long time.
     void pass() noexcept {
         unlock();
         constexpr unsigned attempts = 1000;

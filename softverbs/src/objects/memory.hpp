@@ -175,7 +175,7 @@ struct Window {
     Mr* mr;
 };
 
-/// Returns whether the CPU cannot access the memory, so that the CUDA driver must copy the data.
+/// Returns true if the CPU cannot access the memory. The CUDA driver must then copy the data.
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }

@@ -289,8 +289,8 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     } else if (target.qp_base.context == handle.qp_base.context) {
         target.qp_base.context = target.handles.front()->qp_base.context;
     }
-    // From now on, no event is raised for this handle. Remove its queued events, so that the
-    // program can receive none during the wait.
+    // No new event can be raised for this handle now. Remove its queued events before the wait, so
+    // that the program receives no further event of this handle.
     forget_events(context_of(handle.qp_base), handle.native());
     process().engine.wait_for_writes();
     wait_for_acknowledgements(handle, lock);
