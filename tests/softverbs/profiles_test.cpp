@@ -110,7 +110,9 @@ TEST_F(ProfilesTest, EfaHasNoConnectedQueuePairs) {
     for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_DRIVER}) {
         EXPECT_EQ(create(qp_attributes(type, cq.get())), EOPNOTSUPP);
     }
-    EXPECT_EQ(create(qp_attributes(IBV_QPT_UD, cq.get())), 0);
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_UD, cq.get());
+    init.cap.max_inline_data = 32;
+    EXPECT_EQ(create(init), 0);
     EXPECT_EQ(create_srq(), EOPNOTSUPP);
 }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dlfcn.h>
 #include <errno.h>
 #include <infiniband/mlx5dv.h>
 
@@ -7,6 +6,7 @@
 #include <cstdint>
 
 #include "abi/entry.hpp"
+#include "abi/provider_library.hpp"
 #include "objects/memory.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/scatter_to_cqe.hpp"
@@ -20,26 +20,7 @@ namespace softverbs {
 
 namespace {
 
-/// Calls the function @p name of the real libmlx5. Returns @p absent if libmlx5 is not loaded or
-/// does not have the function. libibverbs loads libmlx5 as a provider, so dlsym(3) with RTLD_NEXT
-/// may not find it.
-template <class Result, class... Parameters, class... Arguments>
-Result forward_mlx5(Result (*self)(Parameters...), const char* name, Result absent,
-                    Arguments... arguments) {
-    void* found = ::dlsym(RTLD_NEXT, name);
-    if (found == nullptr) {
-        if (void* const library = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
-            library != nullptr) {
-            found = ::dlsym(library, name);
-            ::dlclose(library); // the library stays loaded, as it was before
-        }
-    }
-    if (found == nullptr || found == reinterpret_cast<void*>(self)) {
-        errno = EOPNOTSUPP;
-        return absent;
-    }
-    return reinterpret_cast<Result (*)(Parameters...)>(found)(arguments...);
-}
+constexpr ProviderLibrary libmlx5{"libmlx5.so.1", "libmlx5-real.so.1"};
 
 /// MLX5DV_QP_CREATE_OOO_DP. Older headers do not declare it.
 constexpr std::uint32_t out_of_order = 1U << 7U;
@@ -142,16 +123,16 @@ using namespace softverbs;
 
 SOFTVERBS_ENTRY bool mlx5dv_is_supported(ibv_device* device) {
     const Device* const known = ours(device);
-    return known != nullptr
-               ? known->rules.is_mlx5
-               : forward_mlx5(mlx5dv_is_supported, "mlx5dv_is_supported", false, device);
+    return known != nullptr ? known->rules.is_mlx5
+                            : forward_to_provider(libmlx5, mlx5dv_is_supported,
+                                                  "mlx5dv_is_supported", false, device);
 }
 
 SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_context_attr* attr) {
     const Device* const known = ours(device);
     if (known == nullptr) {
-        return forward_mlx5(mlx5dv_open_device, "mlx5dv_open_device",
-                            static_cast<ibv_context*>(nullptr), device, attr);
+        return forward_to_provider(libmlx5, mlx5dv_open_device, "mlx5dv_open_device",
+                                   static_cast<ibv_context*>(nullptr), device, attr);
     }
     // MLX5DV_CONTEXT_FLAGS_DEVX permits access to the firmware. Software devices have no firmware.
     if (!known->rules.is_mlx5 || (attr != nullptr && attr->flags != 0)) {
@@ -166,7 +147,8 @@ SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_conte
 SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out) {
     const Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_mlx5(mlx5dv_query_device, "mlx5dv_query_device", EOPNOTSUPP, native, out);
+        return forward_to_provider(libmlx5, mlx5dv_query_device, "mlx5dv_query_device", EOPNOTSUPP,
+                                   native, out);
     }
     if (!is_mlx5(*context)) {
         return EOPNOTSUPP;
@@ -180,15 +162,16 @@ SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
     // no such queues.
     return context_in(*object, types) != nullptr
                ? with_errno(EOPNOTSUPP)
-               : forward_mlx5(mlx5dv_init_obj, "mlx5dv_init_obj", EOPNOTSUPP, object, types);
+               : forward_to_provider(libmlx5, mlx5dv_init_obj, "mlx5dv_init_obj", EOPNOTSUPP,
+                                     object, types);
 }
 
 SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_ex* attributes,
                                          mlx5dv_qp_init_attr* extra) {
     Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_mlx5(mlx5dv_create_qp, "mlx5dv_create_qp", static_cast<ibv_qp*>(nullptr),
-                            native, attributes, extra);
+        return forward_to_provider(libmlx5, mlx5dv_create_qp, "mlx5dv_create_qp",
+                                   static_cast<ibv_qp*>(nullptr), native, attributes, extra);
     }
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
@@ -220,9 +203,9 @@ SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, s
                                              int mlx5_access) {
     const Context* const context = ours(pd->context);
     if (context == nullptr) {
-        return forward_mlx5(mlx5dv_reg_dmabuf_mr, "mlx5dv_reg_dmabuf_mr",
-                            static_cast<ibv_mr*>(nullptr), pd, offset, length, iova, fd, access,
-                            mlx5_access);
+        return forward_to_provider(libmlx5, mlx5dv_reg_dmabuf_mr, "mlx5dv_reg_dmabuf_mr",
+                                   static_cast<ibv_mr*>(nullptr), pd, offset, length, iova, fd,
+                                   access, mlx5_access);
     }
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
@@ -239,8 +222,9 @@ SOFTVERBS_ENTRY int mlx5dv_get_data_direct_sysfs_path(ibv_context* native, char*
                                                       std::size_t length) {
     const Context* const context = ours(native);
     if (context == nullptr) {
-        return forward_mlx5(mlx5dv_get_data_direct_sysfs_path, "mlx5dv_get_data_direct_sysfs_path",
-                            EOPNOTSUPP, native, buffer, length);
+        return forward_to_provider(libmlx5, mlx5dv_get_data_direct_sysfs_path,
+                                   "mlx5dv_get_data_direct_sysfs_path", EOPNOTSUPP, native, buffer,
+                                   length);
     }
     return with_errno(is_mlx5(*context) ? ENODEV : EOPNOTSUPP);
 }

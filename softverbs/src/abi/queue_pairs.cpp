@@ -91,7 +91,13 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
     if (ours(qp->context) == nullptr) {
         return forward<ibv_query_qp>("ibv_query_qp", qp, attributes, mask, init);
     }
+    // The attributes that the efa driver of the kernel returns.
+    constexpr int efa_attributes = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY |
+                                   IBV_QP_SQ_PSN | IBV_QP_CAP | IBV_QP_RNR_RETRY;
     return call("ibv_query_qp", context_of(*qp), [&] {
+        if (device_of(*qp).rules.is_efa && (mask & ~efa_attributes) != 0) {
+            return EOPNOTSUPP;
+        }
         query_qp(Qp::of(qp), *attributes, *init);
         if ((mask & IBV_QP_STATE) != 0) {
             qp->state = attributes->qp_state;

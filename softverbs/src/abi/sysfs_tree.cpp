@@ -118,8 +118,9 @@ void describe_port(Tree& tree, const std::string& directory, const Port& port) {
     add("sm_lid", format("0x%x\n", attributes.sm_lid));
     add("sm_sl", format("%u\n", attributes.sm_sl));
     add("cap_mask", format("0x%08x\n", attributes.port_cap_flags));
-    add("link_layer",
-        attributes.link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet\n" : "InfiniBand\n");
+    add("link_layer", attributes.link_layer == IBV_LINK_LAYER_ETHERNET     ? "Ethernet\n"
+                      : attributes.link_layer == IBV_LINK_LAYER_INFINIBAND ? "InfiniBand\n"
+                                                                           : "Unknown\n");
     for (int index = 0; index < attributes.gid_tbl_len; ++index) {
         const auto at = static_cast<std::size_t>(index);
         const std::string name = std::to_string(index);
@@ -230,7 +231,7 @@ void describe(Tree& tree, const Device& device) {
     const auto add = [&](const char* file, const std::string& text) {
         tree.files[infiniband + "/" + file] = text;
     };
-    add("node_type", "1: CA\n");
+    add("node_type", device.node_type == IBV_NODE_UNSPECIFIED ? "7: unspecified\n" : "1: CA\n");
     add("node_guid", guid_text(device.guid));
     add("sys_image_guid", guid_text(attributes.sys_image_guid));
     add("node_desc", "softverbs " + name + "\n");

@@ -20,6 +20,7 @@ int Disorder::set(std::string_view text) {
         if (error != std::errc() || end != seed.data() + seed.size()) {
             return EINVAL;
         }
+        parsed.seed_ = parsed.random_;
         text = text.substr(0, colon);
         // Multiply the seed by an odd constant, so that small seeds also change the upper bits. Set
         // bit 0, because the state of an xorshift generator must not be 0.

@@ -22,6 +22,9 @@ class Disorder {
     [[nodiscard]] bool writes() const noexcept { return writes_; }
     [[nodiscard]] bool any() const noexcept { return any_; }
 
+    /// Returns the seed of the list, or 1 if there is none.
+    [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
+
     /// Returns a random delay in nanoseconds: 0 with a probability of one half, otherwise less than
     /// 1 millisecond.
     [[nodiscard]] std::uint64_t delay_ns() noexcept;
@@ -32,6 +35,7 @@ class Disorder {
     bool writes_ = false;
     bool any_ = false;         // acks_ || qps_ || writes_
     std::uint64_t random_ = 1; // not 0
+    std::uint64_t seed_ = 1;
 };
 
 } // namespace softverbs

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "abi/paths.hpp"
+#include "objects/efa.hpp"
 #include "objects/qp_table.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/tag_matching.hpp"
@@ -226,25 +227,60 @@ void as_mlx5(Device& device) {
     device.attributes.orig_attr.vendor_id = 0x02c9;
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
+/// Sets the attributes of a port as efa_query_port() in the kernel does. The port has one GID,
+/// which is made from the MAC address of the device.
+void as_efa_port(Port& port) {
+    ibv_port_attr& attributes = port.attributes;
+    attributes.link_layer = IBV_LINK_LAYER_UNSPECIFIED;
+    attributes.lid = attributes.sm_lid = 0;
+    attributes.lmc = 1;
+    attributes.gid_tbl_len = 1;
+    attributes.port_cap_flags = 0;
+    attributes.max_msg_sz = efa::mtu;
+    port.gids.resize(1);
+    port.gids.front().gid_type = IBV_GID_TYPE_IB;
+}
 void as_efa(Device& device) {
+    // The limits are those of efa_query_device() in the kernel driver, and of the device. See also
+    // objects/efa.hpp.
     without_tag_matching(device);
-    // EFA pins registered memory. It supports RDMA reads and writes, but no atomics.
-    without_on_demand(device);
-    without_xrc(device);
+    without_on_demand(device); // EFA pins registered memory
+    without_multicast(device);
     without(device, SOFTVERBS_FEATURE_DM | SOFTVERBS_FEATURE_MW);
-    device.rules.atomic_write = false;
-    device.attributes.orig_attr.max_mcast_grp = 0;
+    set_capabilities(device, 0);
+    set_read_limits(device, 0, 0);
+    device.node_type = IBV_NODE_UNSPECIFIED;
+    device.transport_type = IBV_TRANSPORT_UNSPECIFIED;
+    device.attributes.xrc_odp_caps = 0;
     device.attributes.packet_pacing_caps = {};
     device.attributes.cq_mod_caps = {};
-    device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_NONE;
-    device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
-    // libefa has no shared receive queues. It creates UD queue pairs, and SRD queue pairs with
-    // efadv_create_qp_ex(), which softverbs does not have.
+    device.attributes.completion_timestamp_mask = 0;
+    device.attributes.hca_core_clock = 0;
     ibv_device_attr& basic = device.attributes.orig_attr;
+    basic.atomic_cap = IBV_ATOMIC_NONE;
+    basic.max_mw = 0;
     basic.max_srq = basic.max_srq_wr = basic.max_srq_sge = 0;
+    basic.local_ca_ack_delay = 0;
+    basic.max_qp = max_short_queue_pairs;
+    basic.max_qp_wr = static_cast<int>(efa::max_send_requests);
+    basic.max_sge = efa::max_send_sge;
+    basic.max_sge_rd = efa::max_rdma_sge;
+    basic.max_cq = 512;
+    basic.max_cqe = 32768;
+    basic.max_mr = 262'144;
+    basic.max_pd = 256;
+    basic.max_ah = 8192;
+    basic.vendor_id = 0x1d0f;
+    basic.vendor_part_id = basic.hw_ver = 0xefa1;
+    for (Port& port : device.ports) {
+        as_efa_port(port);
+    }
+    device.rules.is_efa = true;
+    device.rules.atomic_write = false;
+    device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
+    device.rules.max_inline = efa::max_inline;
+    // libefa creates UD queue pairs, and SRD queue pairs with its own functions.
     device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_RC} | 1U << unsigned{IBV_QPT_UC};
-    device.attributes.orig_attr.vendor_id = 0x1d0f;
-    device.attributes.orig_attr.vendor_part_id = 0xefa1;
 }
 void as_bnxt(Device& device) {
     // A NetXtreme-E of generation P5 (BCM57508). The limits are those of bnxt_re_query_device() and
@@ -429,6 +465,7 @@ void describe(Device& device, unsigned index, std::string_view profile, bool eth
     device.rules = {};
     device.dm_used = 0;
     kind.apply(device);
+    has_short_qp_numbers = device.rules.is_efa;
 }
 
 } // namespace softverbs

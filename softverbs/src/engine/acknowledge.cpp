@@ -91,6 +91,9 @@ void Engine::handle_arrived() {
 }
 
 void Engine::leaving(Qp& qp) {
+    if (!implementation_->holding.empty()) {
+        implementation_->send_all_held(); // a NIC has sent these requests
+    }
     handle_arrived();
     implementation_->acknowledge(qp);
     // A responder in the same process has executed all requests that this queue pair has sent.

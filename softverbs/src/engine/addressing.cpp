@@ -52,7 +52,7 @@ Destination destination_of(const Device& from, const ibv_ah_attr& address) {
 
 bool is_addressed_to(const Qp& qp, const fabric::Connection* from, std::uint8_t index) {
     const Device& device = device_of(qp.qp_base);
-    const bool connected = qp.type() != IBV_QPT_UD;
+    const bool connected = !is_datagram(qp.type());
     if (from == nullptr || !from->between_hosts()) {
         return index == device.index && (!connected || !qp.requester.route.remote);
     }

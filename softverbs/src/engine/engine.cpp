@@ -31,7 +31,7 @@ int Engine::start() {
     }
     try {
         fabric::NodeOptions options;
-        options.slots = 1U << qp_slot_bits;
+        options.slots = 1U << slot_bits();
         options.network = process().network;
         engine.node = fabric::Node::open(options);
         engine.slot = engine.node->slot();
@@ -79,6 +79,9 @@ void Engine::progress() noexcept {
         process().lock.pass();
     }
     try {
+        if (!engine.holding.empty()) [[unlikely]] {
+            engine.send_all_held();
+        }
         engine.work();
         if (engine.waiting_for_receivers != 0 || !engine.delayed.empty() ||
             !engine.held_writes.empty()) {
@@ -129,7 +132,7 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             break;
         case IBV_QPS_RTR:
             qp.responder.expected_psn = qp.attributes.rq_psn;
-            if (qp.type() != IBV_QPT_UD) {
+            if (!is_datagram(qp.type())) {
                 const Destination peer =
                     destination_of(device_of(qp.qp_base), qp.attributes.ah_attr);
                 requester.device = peer.device;
@@ -141,6 +144,9 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             if (from == IBV_QPS_RTR) {
                 requester.next = qp.sends.first();
                 requester.next_psn = qp.attributes.sq_psn;
+                if (qp.srd != nullptr) {
+                    Implementation::start_srd(qp);
+                }
             }
             requester.retries_left = qp.attributes.retry_cnt;
             requester.rnr_retries_left = qp.attributes.rnr_retry;
@@ -190,6 +196,7 @@ void Engine::Implementation::forget(Qp& qp) {
     if (std::exchange(qp.responder.ack_listed, false)) {
         std::erase(ack_pending, &qp);
     }
+    std::erase(holding, &qp);
     requester.deadline = 0;
     withdraw_requests(qp);
 }
@@ -264,8 +271,7 @@ void Engine::abandon() {
     static_cast<void>(engine.thread.release());
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
-            qp->requester.connection = nullptr;
-            qp->responder.ack_listed = qp->responder.ack_pending = false;
+            Implementation::forget_connections(*qp);
         }
     }
     engine.peers.clear();
@@ -283,6 +289,7 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
         return;
     }
     engine.acknowledge_all();
+    engine.send_all_held();
     engine.send_late_packets(0);
     engine.release_writes();
     engine.wait_until_consumed(lock);
@@ -295,8 +302,7 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     // other processes.
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
-            qp->requester.connection = nullptr;
-            qp->responder.ack_listed = qp->responder.ack_pending = false;
+            Implementation::forget_connections(*qp);
         }
     }
     withdraw_writes();

@@ -173,6 +173,27 @@ struct Engine::Implementation : fabric::Handler {
     /// Completes the oldest request with an error, and moves the queue pair to the error state.
     void fail_oldest(Qp& qp, ibv_wc_status status);
 
+    // srd_requester.cpp and srd_responder.cpp: queue pairs of the type SRD
+
+    /// Like run(), for an SRD queue pair.
+    void run_srd(Qp& qp);
+    /// Sends all requests that were held back so that others can overtake them.
+    void send_all_held();
+    void expired_srd(Qp& qp);
+    /// Called when the queue pair enters the state RTS for the first time.
+    static void start_srd(Qp& qp) noexcept;
+    /// Called when a connection was closed. Sends the requests that were in flight on it again.
+    void disconnect_srd(Qp& qp, const fabric::Connection& connection);
+    void handle_srd_response(Qp& qp, const Packet& packet);
+    void handle_srd_request(Qp& qp, fabric::Connection* from, const Packet& packet);
+    /// Sends a NAK for a request whose destination queue pair does not exist.
+    void reject_srd_request(fabric::Connection* from, const Packet& packet);
+    /// The SRD queue pairs that hold requests back.
+    std::vector<Qp*> holding;
+    /// Removes all references of the queue pair to connections. Called when these are closed at the
+    /// end of the process, and after fork(2).
+    static void forget_connections(Qp& qp) noexcept;
+
     // short_send.cpp and short_receive.cpp: fast path for small requests
 
     /// Sends the next request of the queue pair. Returns false and changes nothing if the fast path

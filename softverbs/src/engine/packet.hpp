@@ -56,7 +56,8 @@ struct PacketHeader {
     std::uint32_t destination; // a queue pair number
     std::uint32_t source;
     std::uint32_t psn;
-    std::uint32_t imm_or_key; // imm_data or invalidated rkey, as in ibv_wc
+    /// imm_data or invalidated rkey, as in ibv_wc. For a NAK of an SRD queue pair: an efa::Status.
+    std::uint32_t imm_or_key;
     std::uint64_t remote_address;
     std::uint32_t rkey;
     std::uint32_t qkey;
@@ -64,8 +65,11 @@ struct PacketHeader {
     std::uint64_t length;
     /// Offset of the data of this packet in the message in bytes.
     std::uint64_t offset;
-    /// For an atomic: an operand. For a datagram with a GRH: a GlobalRoute.
+    /// For an atomic: an operand. For a datagram with a GRH: a GlobalRoute. For a request of an SRD
+    /// queue pair: SrdSession::oldest. For an ACK of an SRD queue pair: the offset of the
+    /// acknowledged packet, whose end is in the member offset.
     std::uint64_t compare_add;
+    /// Operand of an atomic. For SRD queue pairs: Srd::epoch of the requester.
     std::uint64_t swap;
     /// Number of data bytes or, with the flag to_fetch, number of segments.
     std::uint32_t payload;

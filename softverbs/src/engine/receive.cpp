@@ -88,6 +88,9 @@ void Engine::Implementation::on_closed(fabric::Connection& connection) {
             }
             run(*qp);
         }
+        if (qp != nullptr && qp->srd != nullptr) {
+            disconnect_srd(*qp, connection);
+        }
     }
 }
 
@@ -148,6 +151,12 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
         return true;
     }
     Qp* const qp = process().qps.find(header.destination);
+    if (header.service == IBV_QPT_DRIVER && lane == fabric::Lane::requests &&
+        slot_of(header.source) == sender &&
+        (qp == nullptr || qp->number() != header.destination || qp->type() != IBV_QPT_DRIVER)) {
+        reject_srd_request(from, packet);
+        return true;
+    }
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
         header.service != qp->type() || !is_addressed_to(*qp, from, header.device) ||
         !port_is_up(*qp)) {

@@ -67,6 +67,10 @@ void retire(Qp& qp) {
 }
 
 void Engine::Implementation::run(Qp& qp) {
+    if (qp.srd != nullptr) [[unlikely]] {
+        run_srd(qp);
+        return;
+    }
     Requester& requester = qp.requester;
     const auto may_send = [&] {
         if (requester.next >= qp.sends.end() || requester.stalled ||

@@ -174,6 +174,10 @@ bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
 
 bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                                              const Packet& packet) {
+    if (qp.srd != nullptr) [[unlikely]] {
+        handle_srd_response(qp, packet);
+        return true;
+    }
     const PacketHeader& header = packet.header;
     Requester& requester = qp.requester;
     if (header.source != qp.attributes.dest_qp_num || qp.type() == IBV_QPT_UD ||

@@ -178,7 +178,11 @@ Step OutboundRequest::datagram() {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
     const Port& port = *found;
-    if (request_.length > std::uint64_t{128} << port.attributes.active_mtu) {
+    // The MTU of EFA is no power of two. It is the maximum length of a message.
+    const std::uint64_t most = device.rules.is_efa
+                                   ? port.attributes.max_msg_sz
+                                   : std::uint64_t{128} << port.attributes.active_mtu;
+    if (request_.length > most) {
         return fail_in_turn(IBV_WC_LOC_LEN_ERR);
     }
     if (const ibv_wc_status status = open(entries); status != IBV_WC_SUCCESS) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "objects/ah_numbers.hpp"
 #include "objects/xrc_domain.hpp"
 
 namespace softverbs {
@@ -285,6 +286,12 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
     }
     wc.slid = header_.source_lid;
     wc.sl = received_service_level();
+    if (device_of(qp_.qp_base).rules.is_efa) [[unlikely]] {
+        // libefa reports the address handle number of the sender, and no GRH.
+        wc.slid = find_ah_number(qp_.receive_pd(), header_.source_gid);
+        wc.wc_flags &= ~unsigned{IBV_WC_GRH};
+        completion.source_gid = header_.source_gid;
+    }
     completion.solicited = (header_.flags & PacketHeader::solicited) != 0;
     responder_.current_taken = false;
     if (data != nullptr) {
@@ -307,6 +314,10 @@ void InboundRequest::done() {
 
 bool Engine::Implementation::handle_request(Qp& qp, fabric::Connection* from,
                                             const Packet& packet) {
+    if (qp.srd != nullptr) [[unlikely]] {
+        handle_srd_request(qp, from, packet);
+        return true;
+    }
     return InboundRequest(*this, qp, from, packet)();
 }
 

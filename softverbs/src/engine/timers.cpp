@@ -107,6 +107,10 @@ void Engine::Implementation::expired(Qp& qp) {
         run(qp);
         return;
     }
+    if (qp.srd != nullptr) {
+        expired_srd(qp);
+        return;
+    }
     if (qp.state() != IBV_QPS_RTS && qp.state() != IBV_QPS_SQD) {
         return;
     }

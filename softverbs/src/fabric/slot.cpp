@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "fabric/random.hpp"
@@ -21,7 +22,10 @@ unsigned some_slot(unsigned slots) noexcept {
 Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
-    const unsigned first = some_slot(slots);
+    // Prefer small numbers, because a program can select the profile efa later, whose queue pair
+    // numbers have 8 bits for the slot.
+    constexpr unsigned preferred = 256;
+    const unsigned first = some_slot(std::min(slots, preferred));
     // Number of searches for a free slot. One search is not enough, because another process that
     // calls sweep() locks each free slot for a moment.
     constexpr int rounds = 3;

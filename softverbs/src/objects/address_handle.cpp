@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 
+#include "objects/ah_numbers.hpp"
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 
@@ -24,10 +24,11 @@ int check_address(Device& device, const ibv_ah_attr& address) {
         return EINVAL;
     }
     if (address.is_global == 0) {
-        // Without a GRH, the destination is a LID. LID 0 is reserved, and Ethernet ports have no
-        // LIDs.
-        return port->attributes.link_layer == IBV_LINK_LAYER_ETHERNET || address.dlid == 0 ? EINVAL
-                                                                                           : 0;
+        // Without a GRH, the destination is a LID. Only InfiniBand ports have LIDs, and LID 0 is
+        // reserved.
+        return port->attributes.link_layer != IBV_LINK_LAYER_INFINIBAND || address.dlid == 0
+                   ? EINVAL
+                   : 0;
     }
     if (address.grh.sgid_index >= port->gids.size() ||
         is_zero(port->gids[address.grh.sgid_index].gid) || is_zero(address.grh.dgid)) {
@@ -44,9 +45,13 @@ Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes) {
     if (process().live[SOFTVERBS_AH] >= static_cast<std::size_t>(most)) {
         return fail(ENOMEM);
     }
-    auto* ah = new (std::nothrow) Ah;
-    if (ah == nullptr) {
-        return fail(ENOMEM);
+    auto ah = std::make_unique<Ah>();
+    if (device_of(pd).rules.is_efa) {
+        const auto number = take_ah_number(pd, attributes.grh.dgid);
+        if (!number) {
+            return fail(ENOMEM);
+        }
+        ah->number = *number;
     }
     static std::uint32_t handles = 0;
     ah->context = pd.context;
@@ -56,10 +61,13 @@ Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes) {
     ++context_of(pd).users;
     ++pd.users;
     ++process().live[SOFTVERBS_AH];
-    return ah;
+    return ah.release();
 }
 
 int destroy_ah(Ah& ah) {
+    if (device_of(ah).rules.is_efa) {
+        release_ah_number(*static_cast<Pd*>(ah.pd), ah.attributes.grh.dgid);
+    }
     --context_of(ah).users;
     --static_cast<Pd*>(ah.pd)->users;
     --process().live[SOFTVERBS_AH];

@@ -6,6 +6,7 @@
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/scatter_to_cqe.hpp"
+#include "objects/srd.hpp"
 #include "objects/tag_matching.hpp"
 
 namespace softverbs {
@@ -37,6 +38,9 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
 /// Returns whether the oldest send request was sent, at least partly, and has not completed, or
 /// must be retransmitted.
 bool is_sending(const Qp& qp) noexcept {
+    if (qp.srd != nullptr) {
+        return !qp.srd->requests.empty();
+    }
     const std::uint64_t first = qp.sends.first();
     return first < qp.requester.next || first < qp.requester.resent_until ||
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
@@ -83,7 +87,9 @@ void release_slots(const Completion& completion) noexcept {
         }
         return;
     }
-    if (completion.send_limit != 0) {
+    if (completion.send_limit != 0 && completion.qp->srd != nullptr) {
+        completion.qp->sends.free(); // completions are out of order, so count the slots
+    } else if (completion.send_limit != 0) {
         completion.qp->sends.free_until(completion.send_limit);
     } else if (completion.srq != nullptr) {
         completion.srq->requests.free();
@@ -207,6 +213,9 @@ void consume_receive(Qp& qp) noexcept {
 }
 
 void flush_sends(Qp& qp) {
+    while (qp.srd != nullptr && !qp.srd->requests.empty()) {
+        complete_srd(qp, qp.srd->requests.begin()->first, efa::Status::flushed);
+    }
     while (!qp.sends.empty()) {
         complete_send(qp, IBV_WC_WR_FLUSH_ERR);
     }

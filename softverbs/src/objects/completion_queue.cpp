@@ -25,12 +25,17 @@ namespace {
 constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
+constexpr std::uint64_t efa_wc_flags = IBV_WC_STANDARD_FLAGS;
 constexpr unsigned known_flags =
     IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     const Device& device = *context.device;
     const auto max = static_cast<std::uint32_t>(device.attributes.orig_attr.max_cqe);
+    if (device.rules.is_efa &&
+        (attributes.comp_mask != 0 || (attributes.wc_flags & ~efa_wc_flags) != 0)) {
+        return EOPNOTSUPP; // as in libefa
+    }
     const bool has_flags = (attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
     if (attributes.cqe < 1 || attributes.cqe > max ||
         attributes.comp_vector >= static_cast<std::uint32_t>(device.completion_vectors) ||
@@ -136,6 +141,11 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
         cq->parent = static_cast<Pd*>(attributes.parent_domain);
         ++cq->parent->users;
+    }
+    if (context.device->rules.is_efa) {
+        // libefa rounds the number of entries up.
+        cq->cqe = static_cast<int>(std::bit_ceil(attributes.cqe));
+        cq->efa.owner = cq.get();
     }
     set_polling_functions(*cq);
     if (cq->channel != nullptr) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -51,6 +52,8 @@ struct Completion {
     /// Time of the completion by CLOCK_REALTIME in nanoseconds. 0 if the completion queue was
     /// created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.
     std::uint64_t wallclock_ns = 0;
+    /// The GID of the sender. Only for receive completions with the profile efa.
+    ibv_gid source_gid{};
 };
 
 /// Data of a completion that the CPU copies when the program polls the completion, and the
@@ -64,6 +67,11 @@ struct Scatter {
     std::uint32_t length = 0;
     std::uint32_t targets = 0;
     std::array<Target, 16> target{};
+};
+
+/// The interface of efadv_cq_from_ibv_cq_ex() to a completion queue.
+struct EfaCq : efadv_cq {
+    Cq* owner = nullptr;
 };
 
 // A completion queue. The ibv_cq that the program uses has the same address.
@@ -106,6 +114,7 @@ struct Cq : ibv_cq_ex {
     unsigned moderated = 0;
     /// The current completion of ibv_start_poll(), which the ibv_wc_read_*() functions read.
     Completion current{};
+    EfaCq efa{};
     /// Locked from ibv_start_poll() to ibv_end_poll(), except in a single-threaded queue. A thread
     /// that takes both locks takes this one before Process::lock.
     std::mutex poll_lock;

@@ -36,6 +36,9 @@ struct Rules {
     bool on_demand = true;
     /// Whether the functions of mlx5dv.h accept the device.
     bool is_mlx5 = false;
+    /// Whether the functions of efadv.h accept the device, and verbs have the restrictions of
+    /// libefa and of the efa driver in the kernel. See efa.hpp.
+    bool is_efa = false;
     /// Whether small payloads are copied by the CPU when their completions are polled; see
     /// scatter_to_cqe.hpp.
     bool scatter_to_cqe = false;

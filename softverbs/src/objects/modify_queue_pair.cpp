@@ -3,6 +3,7 @@
 
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
+#include "objects/srd.hpp"
 #include "objects/transitions.hpp"
 #include "objects/xrc_domain.hpp"
 
@@ -130,6 +131,9 @@ void reset(Qp& qp) {
     qp.sends.clear();
     qp.receives.clear();
     qp.requester.next = qp.sends.end();
+    if (qp.srd != nullptr) {
+        qp.srd->reset();
+    }
     release_current_receive(qp);
     invalidate_all(qp);
     if (qp.domain != nullptr) {
@@ -144,6 +148,24 @@ void reset(Qp& qp) {
     qp.attributes = {};
     qp.attributes.cap = cap;
     qp.last_receive_flushed = false;
+}
+
+} // namespace
+
+namespace {
+
+/// Checks for attributes that the efa driver of the kernel does not support. Returns 0 or
+/// EOPNOTSUPP.
+int check_efa(const Qp& qp, const ibv_qp_attr& attributes, int mask) {
+    constexpr int supported = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
+                              IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN |
+                              IBV_QP_RNR_RETRY;
+    const bool is_efa = device_of(qp.qp_base).rules.is_efa;
+    return is_efa && ((mask & ~supported) != 0 ||
+                      ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) ||
+                      ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index != 0))
+               ? EOPNOTSUPP
+               : 0;
 }
 
 } // namespace
@@ -166,6 +188,9 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
         return error;
     }
     mask &= ~ignored_attributes(qp.type());
+    if (const int error = check_efa(qp, attributes, mask); error != 0) {
+        return error;
+    }
     const bool changes_state = (mask & IBV_QP_STATE) != 0;
     if (changes_state &&
         (attributes.qp_state == IBV_QPS_RESET || attributes.qp_state == IBV_QPS_ERR)) {
@@ -183,6 +208,9 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
         ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != from) ||
         !Checker(qp, attributes, mask).ok()) {
         return EINVAL;
+    }
+    if (qp.srd != nullptr && from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
+        qp.attributes.rnr_retry = max_retries; // if the program does not set it: no limit
     }
     store(qp.attributes, attributes, mask);
     if (to == IBV_QPS_RESET) {

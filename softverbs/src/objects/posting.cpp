@@ -80,7 +80,7 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
     if (qp.type() == IBV_QPT_XRC_SEND) {
         request.remote_qkey = wanted.qp_type.xrc.remote_srqn;
     }
-    return qp.type() == IBV_QPT_UD
+    return is_datagram(qp.type())
                ? set_destination(qp, request, wanted.wr.ud.ah, wanted.wr.ud.remote_qpn,
                                  wanted.wr.ud.remote_qkey)
                : 0;
@@ -106,7 +106,7 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
         std::ranges::copy(entries, qp.entries(position).begin());
         return 0;
     }
-    if (!can_be_inline(wanted.opcode) || request.length > qp.init.cap.max_inline_data) {
+    if (!can_be_inline(qp, wanted.opcode) || request.length > qp.init.cap.max_inline_data) {
         return EINVAL;
     }
     request.is_inline = true;
@@ -191,7 +191,7 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
 }
 
 int append(Qp& qp, const ibv_send_wr& wanted) {
-    if (!has_opcode(qp, wanted.opcode) || (wanted.send_flags & ~known_flags) != 0) {
+    if (!has_opcode(qp, wanted.opcode) || !has_valid_flags(qp, wanted.send_flags)) {
         return EINVAL;
     }
     if (qp.sends.full()) {
@@ -282,8 +282,16 @@ bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept {
             device_of(qp.qp_base).attributes.orig_attr.atomic_cap != IBV_ATOMIC_NONE);
 }
 
-bool can_be_inline(ibv_wr_opcode opcode) noexcept {
-    return is_one_of(opcode, inline_opcodes);
+bool can_be_inline(const Qp& qp, ibv_wr_opcode opcode) noexcept {
+    return is_one_of(opcode, qp.srd != nullptr ? datagram_opcodes : inline_opcodes);
+}
+
+bool has_valid_flags(const Qp& qp, unsigned flags) noexcept {
+    if (device_of(qp.qp_base).rules.is_efa) {
+        constexpr unsigned efa_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+        return (flags & ~efa_flags) == 0 && (qp.signal_all || (flags & IBV_SEND_SIGNALED) != 0);
+    }
+    return (flags & ~known_flags) == 0;
 }
 
 int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_t remote_qpn,
@@ -354,6 +362,9 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
     if (error == 0 && context_of(*native).dead) {
         error = EIO;
     }
+    if (error == 0 && qp.state() == IBV_QPS_ERR && device_of(qp.qp_base).rules.is_efa) {
+        error = EINVAL; // as in libefa
+    }
     if (error == 0 &&
         (qp.state() == IBV_QPS_RESET || qp.shared_queue != nullptr || is_xrc(qp.type()))) {
         error = EINVAL;
@@ -400,7 +411,7 @@ int bind_mw(ibv_qp* native, ibv_mw* mw, ibv_mw_bind* bind) {
     }
     int error = 0;
     if (mw->type != IBV_MW_TYPE_1 || !has_opcode(qp, IBV_WR_BIND_MW) ||
-        (bind->send_flags & ~known_flags) != 0) {
+        !has_valid_flags(qp, bind->send_flags)) {
         error = EINVAL;
     }
     if (error == 0) {
@@ -451,6 +462,9 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
     }
     if (context_of(*native).dead) {
         return EIO;
+    }
+    if (solicited_only != 0 && device_of(*native).rules.is_efa) {
+        return EOPNOTSUPP; // as in libefa
     }
     int error = 0;
     try {

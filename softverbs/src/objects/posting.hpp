@@ -30,8 +30,8 @@ namespace softverbs {
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
 /// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
-/// has failed), EINVAL (the state is RESET, INIT or RTR, or the queue pair is an XRC target), or
-/// the errno of a planned fault for @p verb.
+/// has failed), EINVAL (the state is RESET, INIT or RTR, with the profile efa also ERR and SQE, or
+/// the queue pair is an XRC target), or the errno of a planned fault for @p verb.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
     if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
         return error;
@@ -40,6 +40,9 @@ namespace softverbs {
         return EIO;
     }
     const ibv_qp_state state = qp.state();
+    if (device_of(qp.qp_base).rules.is_efa) [[unlikely]] {
+        return state == IBV_QPS_RTS || state == IBV_QPS_SQD ? 0 : EINVAL;
+    }
     return qp.type() == IBV_QPT_XRC_RECV || state == IBV_QPS_RESET || state == IBV_QPS_INIT ||
                    state == IBV_QPS_RTR
                ? EINVAL
@@ -48,7 +51,10 @@ namespace softverbs {
 /// Returns whether the type of the queue pair supports the opcode. Atomics must be supported by the
 /// device, too.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
-[[nodiscard]] bool can_be_inline(ibv_wr_opcode opcode) noexcept;
+[[nodiscard]] bool can_be_inline(const Qp& qp, ibv_wr_opcode opcode) noexcept;
+/// Returns whether the flags of a send request are valid. With the profile efa, as in libefa, all
+/// requests must be signaled.
+[[nodiscard]] bool has_valid_flags(const Qp& qp, unsigned flags) noexcept;
 
 /// Sets the destination of a datagram. Returns 0 or EINVAL.
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,

@@ -1,27 +1,36 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "objects/qp_table.hpp"
 
+#include <algorithm>
+
 namespace softverbs {
 
 std::uint32_t QpTable::insert(Qp& qp, unsigned slot) {
+    const std::uint32_t limit = has_short_qp_numbers ? short_index_limit : qp_index_limit;
     std::uint32_t index = 0;
+    if (slot >> slot_bits() != 0) {
+        return 0; // the process has obtained its slot while queue pair numbers had more bits
+    }
     // Use new indices before indices of destroyed queue pairs, because packets to a destroyed queue
     // pair may still be in flight.
-    if (qps_.size() < qp_index_limit) {
+    if (qps_.size() < limit) {
         index = static_cast<std::uint32_t>(qps_.size());
         qps_.push_back(&qp);
-    } else if (!free_.empty()) {
-        index = free_.front();
-        free_.pop_front();
-        qps_[index] = &qp;
     } else {
-        return 0;
+        const auto free =
+            std::ranges::find_if(free_, [limit](std::uint32_t one) { return one < limit; });
+        if (free == free_.end()) {
+            return 0;
+        }
+        index = *free;
+        free_.erase(free);
+        qps_[index] = &qp;
     }
-    return slot << qp_index_bits | index;
+    return slot << index_bits() | index;
 }
 
 void QpTable::erase(std::uint32_t number) {
-    const std::uint32_t index = number & ((1U << qp_index_bits) - 1);
+    const std::uint32_t index = number & ((1U << index_bits()) - 1);
     qps_[index] = nullptr;
     free_.push_back(index);
 }

@@ -14,8 +14,22 @@ struct Qp;
 /// in this process. Therefore the number identifies the process, and is unique on the host.
 inline constexpr unsigned qp_index_bits = 14;
 inline constexpr unsigned qp_slot_bits = 10;
-[[nodiscard]] constexpr unsigned slot_of(std::uint32_t qp_number) noexcept {
-    return qp_number >> qp_index_bits;
+/// With the profile efa, a queue pair number has 16 bits, as on EFA: 8 bits for the slot, and 8
+/// bits for the index. Programs store these numbers in 16 bits.
+inline constexpr unsigned short_index_bits = 8;
+inline constexpr unsigned short_slot_bits = 8;
+/// Whether queue pair numbers have 16 bits. The profile sets it. All processes with the same
+/// rendezvous directory must use profiles with the same size.
+inline bool has_short_qp_numbers = false;
+
+[[nodiscard]] inline unsigned index_bits() noexcept {
+    return has_short_qp_numbers ? short_index_bits : qp_index_bits;
+}
+[[nodiscard]] inline unsigned slot_bits() noexcept {
+    return has_short_qp_numbers ? short_slot_bits : qp_slot_bits;
+}
+[[nodiscard]] inline unsigned slot_of(std::uint32_t qp_number) noexcept {
+    return qp_number >> index_bits();
 }
 
 /// The InfiniBand specification reserves the queue pair numbers 0 and 1 (management) and 0xffffff
@@ -23,6 +37,8 @@ inline constexpr unsigned qp_slot_bits = 10;
 inline constexpr std::uint32_t first_qp_index = 2;
 inline constexpr std::uint32_t qp_index_limit = (1U << qp_index_bits) - 1;
 inline constexpr int max_queue_pairs = static_cast<int>(qp_index_limit - first_qp_index);
+inline constexpr std::uint32_t short_index_limit = (1U << short_index_bits) - 1;
+inline constexpr int max_short_queue_pairs = static_cast<int>(short_index_limit - first_qp_index);
 
 /// The queue pairs of this process, by their numbers. A freed number is reused as late as possible.
 class QpTable {
@@ -34,7 +50,7 @@ class QpTable {
     /// Returns the queue pair with the index in @p number, or null. The caller must check that the
     /// slot in @p number is that of this process.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
-        const std::size_t index = number & ((1U << qp_index_bits) - 1);
+        const std::size_t index = number & ((1U << index_bits()) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;
     }
     [[nodiscard]] const std::vector<Qp*>& all() const noexcept { return qps_; }

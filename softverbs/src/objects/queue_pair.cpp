@@ -5,6 +5,7 @@
 #include <infiniband/mlx5dv.h>
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <new>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "objects/multicast.hpp"
 #include "objects/process.hpp"
 #include "objects/scatter_to_cqe.hpp"
+#include "objects/srd.hpp"
 #include "objects/tag_matching.hpp"
 #include "objects/xrc_domain.hpp"
 
@@ -21,6 +23,8 @@ namespace softverbs {
 namespace {
 
 constexpr std::uint64_t datagram_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+constexpr std::uint64_t srd_ops = datagram_ops | IBV_QP_EX_WITH_RDMA_READ |
+                                  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 constexpr std::uint64_t unreliable_ops =
     datagram_ops | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
     IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
@@ -29,9 +33,10 @@ constexpr std::uint64_t reliable_ops =
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 std::uint64_t supported_ops(const Device& device, ibv_qp_type type) {
-    std::uint64_t ops = is_reliable(type)    ? reliable_ops
-                        : type == IBV_QPT_UC ? unreliable_ops
-                                             : datagram_ops;
+    std::uint64_t ops = is_reliable(type)        ? reliable_ops
+                        : type == IBV_QPT_UC     ? unreliable_ops
+                        : type == IBV_QPT_DRIVER ? srd_ops
+                                                 : datagram_ops;
     if (!device.has(SOFTVERBS_FEATURE_MW)) {
         ops &= ~std::uint64_t{IBV_QP_EX_WITH_BIND_MW};
     }
@@ -58,6 +63,15 @@ int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes
     const ibv_qp_cap& cap = attributes.cap;
     const int entries = std::min(limits.max_sge, static_cast<int>(max_sge));
     const bool receives = attributes.srq == nullptr;
+    if (device.rules.is_efa) {
+        return cap.max_send_wr > efa::max_send_requests ||
+                       cap.max_recv_wr > efa::max_receive_requests ||
+                       cap.max_send_sge > efa::max_send_sge ||
+                       cap.max_recv_sge > efa::max_receive_sge ||
+                       cap.max_inline_data > efa::max_inline
+                   ? EINVAL
+                   : 0;
+    }
     if (!within(cap.max_send_wr, limits.max_qp_wr) || !within(cap.max_send_sge, entries) ||
         cap.max_inline_data > device.rules.max_inline ||
         (receives &&
@@ -67,7 +81,25 @@ int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes
     return 0;
 }
 
-int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
+/// Checks the attributes that libefa does not support. Returns 0 or an errno.
+int check_efa(const ibv_qp_init_attr_ex& attributes) {
+    constexpr unsigned supported = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    if ((attributes.comp_mask & ~supported) != 0) {
+        return EOPNOTSUPP;
+    }
+    return attributes.srq != nullptr ? EINVAL : 0;
+}
+
+/// As libefa does, rounds the numbers of work requests up to a power of two, for the receive queue
+/// of scatter/gather entries.
+void round_up(ibv_qp_cap& cap) {
+    cap.max_send_wr = cap.max_send_wr == 0 ? 0 : std::bit_ceil(cap.max_send_wr);
+    if (cap.max_recv_wr != 0 && cap.max_recv_sge != 0) {
+        cap.max_recv_wr = std::bit_ceil(cap.max_recv_sge * cap.max_recv_wr) / cap.max_recv_sge;
+    }
+}
+
+int check(Context& context, const ibv_qp_init_attr_ex& attributes, bool is_srd) {
     constexpr unsigned known = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS * 2 - 1;
     unsigned supported =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -85,6 +117,11 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
                                                      : unsigned{IBV_QP_INIT_ATTR_PD})) {
         return EINVAL;
     }
+    if (context.device->rules.is_efa && (type == IBV_QPT_UD || is_srd)) {
+        if (const int error = check_efa(attributes); error != 0) {
+            return error;
+        }
+    }
     if (has(~supported) || (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attributes.create_flags != 0)) {
         return EOPNOTSUPP;
     }
@@ -94,7 +131,7 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes) {
     }
     // As drivers do, return EOPNOTSUPP for types that are not supported, such as raw packet queue
     // pairs.
-    if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && !xrc) {
+    if (type != IBV_QPT_RC && type != IBV_QPT_UC && type != IBV_QPT_UD && !xrc && !is_srd) {
         return EOPNOTSUPP;
     }
     if (type == IBV_QPT_XRC_RECV) {
@@ -165,14 +202,15 @@ int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes, Queue
 Qp::Qp() : ibv_qp_ex{} {}
 Qp::~Qp() = default;
 
-Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
-    return create_qp(context, attributes, memory, ScatterRequest::none);
-}
+namespace {
 
-Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
-              ScatterRequest scatter) {
-    if (const int error = check(context, attributes); error != 0) {
+Qp* create(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
+           ScatterRequest scatter, bool is_srd) {
+    if (const int error = check(context, attributes, is_srd); error != 0) {
         return fail(error);
+    }
+    if (context.device->rules.is_efa) {
+        round_up(attributes.cap);
     }
     if (const int error = process().engine.start(); error != 0) {
         return fail(error);
@@ -199,6 +237,9 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     std::uint32_t number = 0;
     try {
         qp = std::make_unique<Qp>();
+        if (is_srd) {
+            qp->srd = std::make_unique<Srd>();
+        }
         if (context.device->rules.scatter_to_cqe) {
             qp->scatter_to_cqe = make_scatter_to_cqe(attributes, scatter);
         }
@@ -251,6 +292,21 @@ Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& me
     }
     count(*qp, 1);
     return qp.release();
+}
+
+} // namespace
+
+Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
+    return create(context, attributes, memory, ScatterRequest::none, false);
+}
+
+Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
+              ScatterRequest scatter) {
+    return create(context, attributes, memory, scatter, false);
+}
+
+Qp* create_srd_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory) {
+    return create(context, attributes, memory, ScatterRequest::none, true);
 }
 
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {

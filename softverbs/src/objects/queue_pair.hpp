@@ -29,6 +29,7 @@ enum class ScatterRequest : std::uint8_t;
 struct XrcDomain; // xrc_domain.hpp
 struct Xrcd;
 struct TagList; // tag_matching.hpp
+struct Srd;     // srd.hpp
 
 inline constexpr std::size_t max_sge = 16;
 inline constexpr std::uint32_t max_inline = 1024;
@@ -39,11 +40,19 @@ inline constexpr std::uint32_t psn_mask = 0xffffff;
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
+/// Returns whether each send request names its destination with an address handle. This is true for
+/// UD and for SRD, whose queue pairs have the type IBV_QPT_DRIVER.
+[[nodiscard]] constexpr bool is_datagram(ibv_qp_type type) noexcept {
+    return type == IBV_QPT_UD || type == IBV_QPT_DRIVER;
+}
+
 /// An address handle. Posting copies its attributes, so that the program can destroy it at any
 /// time.
 struct Ah : ibv_ah {
     Ah() : ibv_ah{} {}
     ibv_ah_attr attributes{};
+    /// The address handle number. Only with the profile efa; see ah_numbers.hpp.
+    std::uint16_t number = 0;
 };
 
 /// A work request in a send queue.
@@ -57,7 +66,7 @@ struct SendRequest {
     std::uint32_t rkey = 0;
     std::uint64_t compare_add = 0;
     std::uint64_t swap = 0;
-    // The destination; only for UD.
+    // The destination; only for UD and SRD.
     ibv_ah_attr destination{};
     std::uint32_t remote_qpn = 0;
     std::uint32_t remote_qkey = 0;
@@ -361,6 +370,8 @@ struct Qp : ibv_qp_ex {
     /// State of scatter-to-CQE: small payloads are copied when their completions are polled. Null
     /// if it is disabled.
     std::unique_ptr<ScatterToCqe> scatter_to_cqe;
+    /// State of an SRD queue pair. Null for all other types.
+    std::unique_ptr<Srd> srd;
 
     Requester requester;
     Responder responder;
@@ -414,6 +425,9 @@ struct Qp : ibv_qp_ex {
 /// Like create_qp() above, for mlx5dv_create_qp().
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
                             ScatterRequest scatter);
+/// Like create_qp() above, for an SRD queue pair. Its type is IBV_QPT_DRIVER.
+[[nodiscard]] Qp* create_srd_qp(Context& context, ibv_qp_init_attr_ex& attributes,
+                                QueueMemory& memory);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
 /// Stores the rate limit, which ibv_query_qp() returns. The limit has no effect on the send rate.
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);

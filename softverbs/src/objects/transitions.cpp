@@ -94,7 +94,11 @@ Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noex
     }
     for (const Rule& rule : rules) {
         if (rule.from == from && rule.to == to) {
-            return {true, rule.required.of(type), rule.optional.of(type)};
+            // SRD has the attributes of UD, and the number of retries after RNR NAKs.
+            const bool starts_srd =
+                type == IBV_QPT_DRIVER && from == IBV_QPS_RTR && to == IBV_QPS_RTS;
+            return {true, rule.required.of(type),
+                    rule.optional.of(type) | (starts_srd ? int{IBV_QP_RNR_RETRY} : 0)};
         }
     }
     return {};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "objects/efa.hpp"
 #include "objects/posting.hpp"
 #include "objects/process.hpp"
 
@@ -41,7 +42,8 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     if (qp.batch_error != 0) {
         return nullptr;
     }
-    if ((qp.init.send_ops_flags & op) == 0) {
+    if ((qp.init.send_ops_flags & op) == 0 ||
+        (device_of(qp.qp_base).rules.is_efa && !has_valid_flags(qp, native->wr_flags))) {
         fail_batch(qp, EINVAL);
         return nullptr;
     }
@@ -189,7 +191,9 @@ void wr_set_sge_list(ibv_qp_ex* native, std::size_t count, const ibv_sge* list) 
     if (request == nullptr) {
         return;
     }
-    if (count > qp.init.cap.max_send_sge) {
+    const bool is_srd_rdma = qp.srd != nullptr && request->opcode != IBV_WR_SEND &&
+                             request->opcode != IBV_WR_SEND_WITH_IMM;
+    if (count > (is_srd_rdma ? efa::max_rdma_sge : qp.init.cap.max_send_sge)) {
         fail_batch(qp, EINVAL);
         return;
     }
@@ -220,7 +224,7 @@ void wr_set_inline_data_list(ibv_qp_ex* native, std::size_t count, const ibv_dat
         // Limit each length before the addition, so that the sum cannot overflow.
         length += std::min<std::uint64_t>(buffer.length, max_inline + 1);
     }
-    if (length > qp.init.cap.max_inline_data || !can_be_inline(request->opcode)) {
+    if (length > qp.init.cap.max_inline_data || !can_be_inline(qp, request->opcode)) {
         fail_batch(qp, EINVAL);
         return;
     }
@@ -260,7 +264,7 @@ void wr_start(ibv_qp_ex* native) {
 
 /// Returns whether all datagrams in the batch have a destination.
 bool all_addressed(Qp& qp) {
-    if (qp.type() != IBV_QPT_UD) {
+    if (!is_datagram(qp.type())) {
         return true;
     }
     for (std::uint64_t position = qp.sends.end(); position != qp.batch_end; ++position) {

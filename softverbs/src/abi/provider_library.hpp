@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <dlfcn.h>
+#include <errno.h>
+
+#include <initializer_list>
+
+namespace softverbs {
+
+/// The names of a provider library: the one under which programs load it, and the one under which
+/// the front library (softverbs/front) loads the real one.
+struct ProviderLibrary {
+    const char* name;
+    const char* behind_front;
+};
+
+/// Calls the function @p function of the real provider library, because the object does not belong
+/// to softverbs. Returns @p absent with errno EOPNOTSUPP if the library is not loaded or does not
+/// have the function. dlsym(3) with RTLD_NEXT may not find the library, because libibverbs loads it
+/// as a provider.
+template <class Result, class... Parameters, class... Arguments>
+Result forward_to_provider(const ProviderLibrary& provider, Result (*self)(Parameters...),
+                           const char* function, Result absent, Arguments... arguments) {
+    const auto usable = [self](void* found) {
+        return found != nullptr && found != reinterpret_cast<void*>(self);
+    };
+    void* found = ::dlsym(RTLD_NEXT, function);
+    for (const char* const name : {provider.behind_front, provider.name}) {
+        if (usable(found)) {
+            break;
+        }
+        if (void* const library = ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD); library != nullptr) {
+            found = ::dlsym(library, function);
+            ::dlclose(library); // the library stays loaded, as it was before
+        }
+    }
+    if (!usable(found)) {
+        errno = EOPNOTSUPP;
+        return absent;
+    }
+    return reinterpret_cast<Result (*)(Parameters...)>(found)(arguments...);
+}
+
+} // namespace softverbs

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+
+#include "engine/addressing.hpp"
+#include "engine/requester.hpp"
+#include "engine/srd_requester.hpp"
+#include "objects/process.hpp"
+
+// Sending of the packets of SRD requests.
+
+namespace softverbs {
+
+namespace {
+
+using Kind = PacketHeader::Kind;
+using efa::Status;
+
+/// Time after which a request is tried again whose connection is full.
+constexpr std::uint64_t full_wait_ns = 200'000;
+
+bool is_write(ibv_wr_opcode opcode) noexcept {
+    return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+bool is_rdma(ibv_wr_opcode opcode) noexcept {
+    return opcode == IBV_WR_RDMA_READ || is_write(opcode);
+}
+
+/// Sends packets of one request.
+class Transmission {
+  public:
+    Transmission(Engine::Implementation& engine, Qp& qp, std::uint64_t number, SrdRequest& request)
+        : engine_(engine),
+          qp_(qp),
+          number_(number),
+          request_(request),
+          length_(request.request.length) {}
+
+    /// Sends packets until all data was sent, or the requester must wait. If the request fails, it
+    /// is completed and no longer exists.
+    void operator()() {
+        engine_.release_writes(); // a NIC reads memory after earlier RDMA writes to it
+        request_.state = SrdRequest::State::sent;
+        EntryList entries;
+        if (const Status status = check(entries); status != Status::success) {
+            complete_srd(qp_, number_, status);
+            return;
+        }
+        request_.deadline = now_ns() + (first_srd_timeout_ns << request_.retries);
+        set_timer_before(engine_, qp_, request_.deadline);
+        if (const Status status = find_destination(); status != Status::success) {
+            complete_srd(qp_, number_, status);
+            return;
+        }
+        while (reachable_ && (!request_.begun || request_.sent < length_) && !must_wait()) {
+            if (!send_packet(entries)) {
+                return;
+            }
+        }
+    }
+
+  private:
+    [[nodiscard]] ibv_wr_opcode opcode() const noexcept { return request_.request.opcode; }
+    [[nodiscard]] bool reads() const noexcept { return opcode() == IBV_WR_RDMA_READ; }
+
+    [[nodiscard]] Status check(EntryList& entries) const {
+        const Port* const port = device_of(qp_.qp_base).port(qp_.attributes.port_num);
+        if (port == nullptr) {
+            return Status::internal_error; // a test has reduced the number of ports
+        }
+        if (length_ > (is_rdma(opcode()) ? efa::max_rdma_length : port->attributes.max_msg_sz)) {
+            return Status::bad_length;
+        }
+        const ibv_ah_attr& address = request_.request.destination;
+        if (address.grh.sgid_index >= port->gids.size()) {
+            return Status::invalid_ah;
+        }
+        const std::span list(request_.entries.data(), request_.request.entries);
+        return request_.request.is_inline ||
+                       entries.open(qp_.pd(), list, length_, reads()) == Denied::no
+                   ? Status::success
+                   : Status::invalid_lkey;
+    }
+
+    Status find_destination() {
+        Device& device = device_of(qp_.qp_base);
+        const Port& port = *device.port(qp_.attributes.port_num);
+        destination_ = destination_of(device, request_.request.destination);
+        request_.to = nullptr;
+        reachable_ = false;
+        if (destination_.device < 0 || port.attributes.state != IBV_PORT_ACTIVE) {
+            return Status::success; // the packets are lost
+        }
+        reachable_ = engine_.reach(request_.request.remote_qpn, destination_.route, request_.to);
+        return reachable_ || destination_.route.remote ? Status::success
+                                                       : Status::remote_bad_destination;
+    }
+
+    [[nodiscard]] bool must_wait() const noexcept {
+        const bool is_last = length_ - request_.sent <= record_payload;
+        // The last packet of a write is executed once, and can complete a receive request.
+        // Therefore it is sent when all other packets were acknowledged.
+        if (is_write(opcode()) && is_last && request_.acknowledged < request_.sent) {
+            return true;
+        }
+        return request_.sent - request_.acknowledged >= read_window;
+    }
+
+    void fill_header(PacketHeader& header, std::uint64_t bytes) const {
+        const SendRequest& wanted = request_.request;
+        Device& device = device_of(qp_.qp_base);
+        header.kind = reads() ? Kind::read : is_write(opcode()) ? Kind::write : Kind::send;
+        header.service = static_cast<std::uint8_t>(IBV_QPT_DRIVER);
+        header.flags = PacketHeader::has_grh;
+        const bool has_immediate =
+            opcode() == IBV_WR_SEND_WITH_IMM || opcode() == IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (has_immediate && request_.sent + bytes == length_) {
+            header.flags |= PacketHeader::has_immediate;
+            header.imm_or_key = wanted.imm_data;
+        }
+        header.destination = wanted.remote_qpn;
+        header.source = qp_.number();
+        header.psn = static_cast<std::uint32_t>(number_);
+        header.remote_address = wanted.remote_address;
+        header.rkey = wanted.rkey;
+        header.qkey = wanted.remote_qkey;
+        header.length = length_;
+        header.offset = request_.sent;
+        header.payload = static_cast<std::uint32_t>(bytes);
+        header.compare_add = oldest();
+        header.swap = qp_.srd->epoch;
+        header.device = static_cast<std::uint8_t>(destination_.device);
+        const Port& port = *device.port(qp_.attributes.port_num);
+        header.source_gid = port.gids[wanted.destination.grh.sgid_index].gid;
+        header.destination_gid = wanted.destination.grh.dgid;
+    }
+
+    /// Returns the number of the oldest request to the same queue pair that has not completed.
+    [[nodiscard]] std::uint32_t oldest() const noexcept {
+        const auto is_same = [this](const auto& other) {
+            const SendRequest& one = other.second.request;
+            return one.remote_qpn == request_.request.remote_qpn &&
+                   std::ranges::equal(one.destination.grh.dgid.raw,
+                                      request_.request.destination.grh.dgid.raw);
+        };
+        return static_cast<std::uint32_t>(std::ranges::find_if(qp_.srd->requests, is_same)->first);
+    }
+
+    /// Returns false if no more packets can be sent now.
+    bool send_packet(const EntryList& entries) {
+        const std::uint64_t bytes =
+            std::min<std::uint64_t>(length_ - request_.sent, record_payload);
+        Outgoing packet;
+        fill_header(packet.header, bytes);
+        if (request_.request.is_inline) {
+            packet.parts[1] = std::span(request_.inline_data).first(length_);
+            packet.count = 2;
+        } else if (!reads()) {
+            const auto parts =
+                entries.parts(request_.sent, bytes, std::span(packet.parts).subspan(1));
+            if (!parts) {
+                complete_srd(qp_, number_, Status::invalid_lkey); // the memory was revoked
+                return false;
+            }
+            packet.count = 1 + *parts;
+        }
+        switch (engine_.transmit(request_.to, fabric::Lane::requests, packet)) {
+            case fabric::Sent::full:
+                wait_for_room();
+                return false;
+            case fabric::Sent::closed:
+                request_.to = nullptr; // the packet is lost
+                return false;
+            case fabric::Sent::sent:
+                break;
+        }
+        request_.begun = true;
+        request_.sent += bytes;
+        request_.record = request_.to == nullptr ? 0 : request_.to->sent();
+        return true;
+    }
+
+    void wait_for_room() {
+        Requester& requester = qp_.requester;
+        request_.blocked = true;
+        qp_.srd->blocked.push_back(number_);
+        // on_room() continues the queue pair for one connection. The timer continues the requests
+        // to others.
+        if (!requester.stalled) {
+            engine_.stalled.push_back(&qp_);
+            requester.stalled = true;
+            requester.connection = request_.to;
+        }
+        set_timer_before(engine_, qp_, now_ns() + full_wait_ns);
+    }
+
+    Engine::Implementation& engine_;
+    Qp& qp_;
+    std::uint64_t number_;
+    SrdRequest& request_;
+    std::uint64_t length_;
+    Destination destination_;
+    bool reachable_ = false;
+};
+
+} // namespace
+
+void set_timer_before(Engine::Implementation& engine, Qp& qp, std::uint64_t deadline) {
+    Requester& requester = qp.requester;
+    if (requester.timed && requester.deadline <= deadline) {
+        return;
+    }
+    if (!requester.timed) {
+        engine.timed.push_back(&qp);
+        requester.timed = true;
+    }
+    requester.deadline = deadline;
+    engine.wake_agent_before(deadline);
+}
+
+void transmit_srd(Engine::Implementation& engine, Qp& qp, std::uint64_t number) {
+    const auto found = qp.srd->requests.find(number);
+    if (found != qp.srd->requests.end()) {
+        found->second.blocked = false;
+        Transmission(engine, qp, number, found->second)();
+    }
+}
+
+} // namespace softverbs
