@@ -6,10 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace softverbs::tools {
 
@@ -36,14 +39,37 @@ std::string joined(const std::string& first, const std::string& second) {
     return first.empty() || second.empty() ? first + second : first + ":" + second;
 }
 
-/// Returns a directory with a symbolic link libibverbs-real.so.1 to the real libibverbs of this
-/// machine. Returns an empty string if it is not needed, because the link in the directory of the
-/// front library already refers to the same library.
-std::string directory_of_other_library(const Installation& installation) {
-    std::error_code error;
-    const auto expected =
-        std::filesystem::canonical(installation.front / "libibverbs-real.so.1", error);
-    if (!error && expected == installation.real_library) {
+/// A symbolic link to a real library, with the name under which a front library depends on it.
+struct Link {
+    std::string name;
+    std::filesystem::path target;
+};
+
+/// Returns the links that the front libraries need on this machine. Provider libraries that are not
+/// installed are omitted; programs cannot load their front libraries.
+std::vector<Link> links_of(const Installation& installation) {
+    std::vector<Link> links{{"libibverbs-real.so.1", installation.real_library}};
+    for (const std::string provider : {"libefa", "libmlx5"}) {
+        std::error_code error;
+        const auto real = std::filesystem::canonical(
+            installation.real_library.parent_path() / (provider + ".so.1"), error);
+        if (!error) {
+            links.push_back({provider + "-real.so.1", real});
+        }
+    }
+    return links;
+}
+
+/// Returns a directory with symbolic links to the real libraries. The directory of the front
+/// libraries already contains links to the libraries of the build machine. Returns an empty string
+/// if these refer to the real libraries on this machine, too.
+std::string directory_of_other_libraries(const Installation& installation) {
+    const std::vector<Link> links = links_of(installation);
+    const auto is_there = [&installation](const Link& link) {
+        std::error_code error;
+        return std::filesystem::canonical(installation.front / link.name, error) == link.target;
+    };
+    if (std::ranges::all_of(links, is_there)) {
         return {};
     }
     const char* const rendezvous = softverbs_directory();
@@ -55,11 +81,12 @@ std::string directory_of_other_library(const Installation& installation) {
         std::filesystem::path(rendezvous) / "libibverbs" /
         std::to_string(std::hash<std::string>()(installation.real_library));
     std::filesystem::create_directories(directory);
-    const auto link = directory / "libibverbs-real.so.1";
-    // Replace the link atomically, because other processes may be using it.
-    const auto made = directory / ("new-" + std::to_string(::getpid()));
-    std::filesystem::create_symlink(installation.real_library, made);
-    std::filesystem::rename(made, link);
+    for (const Link& link : links) {
+        // Replace the link atomically, because other processes may be using it.
+        const auto made = directory / ("new-" + std::to_string(::getpid()));
+        std::filesystem::create_symlink(link.target, made);
+        std::filesystem::rename(made, directory / link.name);
+    }
     return directory;
 }
 
@@ -76,7 +103,8 @@ void set_loader_environment(const Installation& installation) {
     }
     std::string directories = variable("LD_LIBRARY_PATH");
     if (!has_entry(directories, between_directories, front)) {
-        directories = joined(joined(directory_of_other_library(installation), front), directories);
+        directories =
+            joined(joined(directory_of_other_libraries(installation), front), directories);
     }
     // Entries of LD_PRELOAD are separated by spaces. If the path contains a space, put the
     // directory into LD_LIBRARY_PATH and only the file name into LD_PRELOAD.

@@ -55,9 +55,17 @@ TEST_F(LauncherTest, IsNotNeededByAProgramThatSearchesAllLibrariesUnderLdPreload
     EXPECT_EQ(result.output, "device soft0\nok 4096\n");
 }
 
+TEST_F(LauncherTest, GivesTheFunctionsOfEfaToAProgramThatLoadsLibefaItself) {
+    const CommandResult result = run(std::string("--profile efa -- ") + LOADED_BY_DLOPEN + " efa");
+    EXPECT_EQ(result.output, "capabilities 0xf\n");
+    EXPECT_EQ(result.exit_status, 0);
+    // The device of another profile is not an EFA device.
+    EXPECT_NE(run(std::string("-- ") + LOADED_BY_DLOPEN + " efa").exit_status, 0);
+}
+
 TEST_F(LauncherTest, LetsTheLibrariesLoadThatAreLinkedWithLibibverbs) {
     // Providers use private symbols of libibverbs.so.1, which the front library does not define.
-    for (const char* const library : {"libmlx5.so.1", "librdmacm.so.1"}) {
+    for (const char* const library : {"libmlx5.so.1", "libefa.so.1", "librdmacm.so.1"}) {
         const CommandResult result =
             run(std::string("-- ") + LOADED_BY_DLOPEN + " provider " + library);
         EXPECT_EQ(result.output, "loaded\n");

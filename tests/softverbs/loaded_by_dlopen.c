@@ -5,10 +5,12 @@
  * "default" it searches RTLD_DEFAULT, where LD_PRELOAD has put libsoftverbs.so. It connects two
  * queue pairs of the first device, writes a message through them, and prints "ok" and the number of
  * bytes that arrived. With the arguments "provider" and the name of a library it only loads that
- * library, whose symbols all have to be found. */
+ * library, whose symbols all have to be found. With the argument "efa" it loads libefa.so.1 and
+ * prints the capabilities that efadv_query_device() returns for the first device. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <infiniband/efadv.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +71,36 @@ static void connect_to(__typeof__(ibv_modify_qp)* modify, struct ibv_qp* qp, uns
             "RTS");
 }
 
+static int query_efa(void) {
+    library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+    require(library != NULL, "libibverbs.so.1");
+    FUNCTION(ibv_get_device_list, "IBVERBS_1.1");
+    FUNCTION(ibv_open_device, "IBVERBS_1.1");
+    FUNCTION(ibv_close_device, "IBVERBS_1.1");
+    FUNCTION(ibv_free_device_list, "IBVERBS_1.1");
+    library = dlopen("libefa.so.1", RTLD_NOW | RTLD_LOCAL);
+    require(library != NULL, "libefa.so.1");
+    FUNCTION(efadv_query_device, "EFA_1.1");
+    require(dlsym(library, "efadv_create_driver_qp") == find("efadv_create_driver_qp", "EFA_1.0"),
+            "efadv_create_driver_qp");
+    find("efadv_create_cq", "EFA_1.2");
+    struct ibv_device** const list = ibv_get_device_list_(NULL);
+    require(list != NULL && list[0] != NULL, "no device");
+    struct ibv_context* const context = ibv_open_device_(list[0]);
+    require(context != NULL, "ibv_open_device");
+    ibv_free_device_list_(list);
+    struct efadv_device_attr device;
+    errno = efadv_query_device_(context, &device, sizeof device);
+    require(errno == 0, "efadv_query_device");
+    printf("capabilities %#x\n", device.device_caps);
+    require(ibv_close_device_(context) == 0, "ibv_close_device");
+    return 0;
+}
+
 int main(int argc, char** argv) {
+    if (argc == 2 && strcmp(argv[1], "efa") == 0) {
+        return query_efa();
+    }
     if (argc == 3 && strcmp(argv[1], "provider") == 0) {
         library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
         if (library == NULL || dlopen(argv[2], RTLD_NOW | RTLD_LOCAL) == NULL) {
