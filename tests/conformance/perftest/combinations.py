@@ -28,6 +28,7 @@ NONE = Setting("")
 # perftest sends inline, and calls ibv_wr_*(), on devices only that it knows by vendor and part number.
 MLX5 = ("SOFTVERBS_PROFILE", "mlx5")
 ETHERNET = ("SOFTVERBS_LINK_LAYER", "ethernet")
+EFA = ("SOFTVERBS_PROFILE", "efa")
 
 # The axes of which all combinations run with --all.
 MAIN = {
@@ -68,6 +69,10 @@ ALONE = [option("-Q 1 --perform_warm_up"), option("--perform_warm_up"), option("
          option("--dont_xchg_versions"), option("--ipv6"), option("--latency_gap=1"),
          Setting("rate by software", ("--rate_limit=5", "--rate_limit_type=SW")),
          Setting("rate by hardware", ("--rate_limit=5", "--rate_limit_type=HW")), option("-D 1")]
+
+# The connection types of the profile efa, for the programs that have SRD. They run alone, each with one size.
+ON_EFA = [Setting("SRD on efa", ("-c", "SRD", "-x", "0"), (EFA,), (("Connection type", "SRD"),)),
+          Setting("UD on efa", ("-c", "UD", "-x", "0", "-Q", "1"), (EFA,), (("Connection type", "UD"),))]
 
 
 def has_option(usage, text):
