@@ -33,13 +33,6 @@ class Offers : public TransportTest, public ::testing::WithParamInterface<std::s
                   code(0));
         return request;
     }
-    /// Lets both ends say what they have to say.
-    void settle() {
-        for (int i = 0; i < 100; ++i) {
-            left().progress();
-            right().progress();
-        }
-    }
     /// Goes on at the sender's end only: long enough when it need not be told where to write.
     [[nodiscard]] Outcome finish_alone(const Request& request) {
         return left().wait(request, 5000ms);

@@ -2,6 +2,7 @@
 #include "transport_fixture.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace rdmabuf::testing {
 
@@ -123,6 +124,27 @@ Outcome TransportTest::finish(Channel& channel, const Request& request) {
     }
     ADD_FAILURE() << "the request has not ended";
     return {};
+}
+
+std::optional<std::uint64_t> TransportTest::next_notification(Channel& channel) {
+    const auto end = std::chrono::steady_clock::now() + 10s;
+    std::optional<std::uint64_t> value;
+    while (!value && std::chrono::steady_clock::now() < end) {
+        left_->progress();
+        right_->progress();
+        value = channel.notification();
+    }
+    return value;
+}
+
+void TransportTest::settle() {
+    // With SOFTVERBS_DISORDER, packets are delayed by some milliseconds.
+    const auto duration = std::getenv("SOFTVERBS_DISORDER") != nullptr ? 10ms : 0ms;
+    const auto end = std::chrono::steady_clock::now() + duration;
+    for (int i = 0; i < 100 || std::chrono::steady_clock::now() < end; ++i) {
+        left_->progress();
+        right_->progress();
+    }
 }
 
 Outcome TransportTest::after_a_while(Channel& channel, const Request& request) {

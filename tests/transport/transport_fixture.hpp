@@ -98,6 +98,11 @@ class TransportTest : public SoftverbsTest {
     /// Goes on at both ends until @p request of @p channel is done; fails the test after ten
     /// seconds.
     Outcome finish(Channel& channel, const Request& request);
+    /// Makes progress at both ends until @p channel has a notification. Returns its value, or
+    /// nothing after ten seconds.
+    [[nodiscard]] std::optional<std::uint64_t> next_notification(Channel& channel);
+    /// Makes progress at both ends until all messages that they have sent have arrived.
+    void settle();
     /// Goes on at both ends for a while, and tells whether it is done.
     [[nodiscard]] Outcome after_a_while(Channel& channel, const Request& request);
     /// Sends @p count bytes from left to right, and compares them.

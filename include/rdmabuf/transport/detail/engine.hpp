@@ -293,6 +293,8 @@ class Engine {
     /// Has the device copy a message to memory that the CPU cannot write.
     void land(Operation& operation, std::uint32_t i) noexcept;
 
+    /// Whether a send can process a grant now.
+    [[nodiscard]] static bool expects_grant(const Operation& operation) noexcept;
     void granted(const Header& header, std::span<const std::byte> body) noexcept;
 
     void offered(const Header& header, std::span<const std::byte> body) noexcept;

@@ -140,11 +140,19 @@ inline void Engine::take_message(std::uint32_t i, std::uint32_t slot,
     }
 }
 
+inline bool Engine::expects_grant(const Operation& operation) noexcept {
+    // The peer grants the next part when it is notified of the previous one. Its grant may arrive
+    // before the completions of the RDMA writes of the previous part, because acknowledgements and
+    // messages of the peer have no order.
+    return operation.stage == Stage::announced ||
+           (operation.stage == Stage::moving && operation.told &&
+            operation.moved == operation.window);
+}
+
 inline void Engine::granted(const Header& header, std::span<const std::byte> body) noexcept {
     const std::uint32_t i = operations_.named(header.operation);
     if (i == OperationTable::none || operations_[i].purpose != Purpose::send ||
-        operations_[i].stage != Stage::announced ||
-        !read_chunks(header, body, operations_[i].remote) ||
+        !expects_grant(operations_[i]) || !read_chunks(header, body, operations_[i].remote) ||
         header.length > operations_[i].bytes - operations_[i].moved) {
         fail(EPROTO);
         return;
