@@ -3,6 +3,13 @@
 
 #include <dlfcn.h>
 
+#include <array>
+#include <climits>
+#include <mutex>
+#include <string>
+
+#include "base/loaded_objects.hpp"
+
 namespace rdmabuf::detail {
 namespace {
 
@@ -40,6 +47,8 @@ VerbsExtensions find_extensions() {
     look_up(found.dealloc_dmah, RTLD_DEFAULT, "ibv_dealloc_dmah");
     found.mlx5_reg_dmabuf_mr = reinterpret_cast<decltype(found.mlx5_reg_dmabuf_mr)>(
         find_mlx5_function("mlx5dv_reg_dmabuf_mr"));
+    found.mlx5_data_direct_path = reinterpret_cast<decltype(found.mlx5_data_direct_path)>(
+        find_mlx5_function("mlx5dv_get_data_direct_sysfs_path"));
     return found;
 }
 
@@ -55,9 +64,40 @@ void* find_mlx5_function(const char* name) noexcept {
     return provider != nullptr ? ::dlsym(provider, name) : nullptr;
 }
 
-const VerbsExtensions& verbs_extensions() {
-    static const VerbsExtensions found = find_extensions();
+VerbsExtensions verbs_extensions() {
+    static std::mutex mutex;
+    static VerbsExtensions found;
+    static unsigned long long searched = 0;
+    // Read before the search: a library that another thread loads meanwhile changes the count, and
+    // the next call searches again.
+    const unsigned long long objects = loaded_objects();
+    const std::lock_guard lock(mutex);
+    if (objects != searched && !found.complete()) {
+        found = find_extensions();
+        searched = objects;
+    }
     return found;
+}
+
+Availability data_direct_of(const ibv_context* context) {
+    const VerbsExtensions extensions = verbs_extensions();
+    if (extensions.mlx5_reg_dmabuf_mr == nullptr) {
+        return data_direct_function();
+    }
+    const std::string device = context->device->name;
+    if (extensions.mlx5_data_direct_path == nullptr) {
+        return Availability::no(
+            "this libmlx5 cannot say whether " + device + " has a data-direct function",
+            "use rdma-core 54 or newer");
+    }
+    std::array<char, PATH_MAX> path{};
+    const int error = extensions.mlx5_data_direct_path(const_cast<ibv_context*>(context),
+                                                       path.data(), path.size());
+    if (error == 0) {
+        return Availability::yes(path.data());
+    }
+    return Availability::no(device + " has no data-direct function, or this kernel no data direct",
+                            "use an mlx5 NIC with a data-direct function, and Linux 6.12");
 }
 
 Availability data_direct_function() {

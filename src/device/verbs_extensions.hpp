@@ -9,9 +9,9 @@
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/dma_handle.hpp>
 
-/// What newer rdma-core has and the one this is built with may not: the functions are looked for in
-/// the process, once. The declarations are the part of its ABI that is used here; a build with a
-/// libibverbs that has them compares the two.
+/// Functions of newer versions of rdma-core than the one that this library may be built with. They
+/// are looked up in the process at run time. The declarations are the part of the ABI of rdma-core
+/// that is used here; a build with a libibverbs that has them compares the two.
 namespace rdmabuf::detail {
 
 /// ibv_mr_init_attr of rdma-core 59; `buf` came with 64 and is not read by those before.
@@ -55,14 +55,25 @@ struct VerbsExtensions {
     ibv_mr* (*mlx5_reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                                   std::uint64_t iova, int fd, int access,
                                   int mlx5_access) = nullptr;
+    /// Also of libmlx5. Returns 0, or an errno value: ENODEV without a data-direct function.
+    int (*mlx5_data_direct_path)(ibv_context* context, char* path, std::size_t size) = nullptr;
+
+    [[nodiscard]] bool complete() const noexcept {
+        return reg_mr_ex != nullptr && alloc_dmah != nullptr && dealloc_dmah != nullptr &&
+               mlx5_reg_dmabuf_mr != nullptr && mlx5_data_direct_path != nullptr;
+    }
 };
-[[nodiscard]] const VerbsExtensions& verbs_extensions();
+/// The functions that exist now. A function that is missing is looked up again after the process
+/// has loaded another object: libibverbs loads libmlx5 with the first mlx5 device.
+[[nodiscard]] VerbsExtensions verbs_extensions();
 
 /// Returns a function of the program or of libmlx5, if libibverbs has loaded libmlx5; null if there
 /// is none.
 [[nodiscard]] void* find_mlx5_function(const char* name) noexcept;
 
-/// Why mlx5dv_reg_dmabuf_mr cannot be called, and what to do.
+/// Whether mlx5dv_reg_dmabuf_mr can be called, or why not.
 [[nodiscard]] Availability data_direct_function();
+/// Whether the device has a data-direct function, or why not.
+[[nodiscard]] Availability data_direct_of(const ibv_context* context);
 
 } // namespace rdmabuf::detail

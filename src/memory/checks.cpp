@@ -39,6 +39,35 @@ void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size
     }
 }
 
+void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
+                       const char* function) {
+    // The flags of IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT, which newer headers
+    // have, and the range of optional flags, which kernels ignore if they do not know them.
+    constexpr auto flush = static_cast<Access>(0x300U);
+    constexpr auto optional = static_cast<Access>(0x3ff00000U);
+    constexpr Access known = full_access | Access::memory_window_bind | Access::zero_based |
+                             Access::on_demand | Access::hugetlb | flush | optional;
+    check_access(access, known, function, "host memory");
+    if (length == 0) {
+        throw Error(EINVAL, function, "a length of 0: there is nothing to register");
+    }
+    const auto page = std::uint64_t{page_size()};
+    const auto start = std::uint64_t{reinterpret_cast<std::uintptr_t>(address)};
+    if (iova % page == start % page) {
+        return;
+    }
+    const std::string in_page =
+        std::to_string(start % page) + " bytes into a page of " + std::to_string(page) + " bytes";
+    if (has(access, Access::zero_based)) {
+        throw Error(EINVAL, function,
+                    "zero_based needs an address at the beginning of a page, and this address is " +
+                        in_page + ": register from the beginning of the page");
+    }
+    throw Error(EINVAL, function,
+                "the address is " + in_page + ", and the iova " + std::to_string(iova % page) +
+                    " bytes: the kernel takes only an iova with the page offset of the address");
+}
+
 void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                   const char* function) {
     check_access(access, full_access | Access::relaxed_ordering, function, "a dma-buf");

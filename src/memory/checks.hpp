@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <rdmabuf/access.hpp>
@@ -18,9 +19,15 @@ void check_access(Access access, Access allowed, const char* function, const cha
 void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
                   const char* function, const char* what);
 
-/// Refuses, with EINVAL and in words, what the kernel answers with a bare EINVAL when a dma-buf is
-/// to be registered: flags, a length of 0, a range that overflows, iova and offset that differ
-/// within a page.
+/// Checks what the kernel refuses with a bare EINVAL when host memory is registered: a length of 0,
+/// access flags that verbs does not have, and an iova with another page offset than the address.
+/// @throws Error EINVAL with the reason
+void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
+                       const char* function);
+
+/// Checks what the kernel refuses with a bare EINVAL when a dma-buf is registered: access flags, a
+/// length of 0, a range that overflows, and an iova with another page offset than the offset.
+/// @throws Error EINVAL with the reason
 void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                   const char* function);
 

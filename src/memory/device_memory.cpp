@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <dlfcn.h>
-
+#include <cstdint>
 #include <string>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/device_memory.hpp>
 
+#include "base/loaded_objects.hpp"
 #include "memory/checks.hpp"
 
 namespace rdmabuf {
@@ -21,12 +21,13 @@ constexpr std::size_t copy_unit = 4;
 
 constexpr Access dm_access = full_access;
 
-/// Whether a pointer leads into loaded code. mlx5 leaves the copy functions of some kinds of device
-/// memory null, and mana never sets them in memory it got from malloc: calling either is a crash.
+/// Whether a pointer leads to code. The provider mlx5 leaves the copy functions of some kinds of
+/// device memory null. The provider mana never sets them, in memory of malloc(3): what was there
+/// before may be the address of an object's data. Calling either crashes.
 template <class Function>
 bool is_code(Function* function) noexcept {
-    Dl_info info{};
-    return function != nullptr && dladdr(reinterpret_cast<void*>(function), &info) != 0;
+    return function != nullptr &&
+           detail::is_loaded_code(reinterpret_cast<std::uintptr_t>(function));
 }
 
 ibv_dm* allocate(const Context& context, std::size_t size, const DeviceMemoryOptions& options) {

@@ -36,11 +36,8 @@ std::uint64_t choose_iova(const void* address, const MemoryRegionOptions& option
 
 ibv_mr* register_memory(const ProtectionDomain& pd, void* address, std::size_t length,
                         const MemoryRegionOptions& options) {
-    constexpr Access anything = ~Access::local_read;
-    detail::check_access(options.access, anything, function, "host memory");
-    if (length == 0) {
-        throw Error(EINVAL, function, "a length of 0: there is nothing to register");
-    }
+    detail::check_host_region(address, length, choose_iova(address, options), options.access,
+                              function);
     const auto access = static_cast<unsigned>(options.access);
     errno = 0;
     // The function behind the macro of that name: it takes an iova, and drops optional flags that

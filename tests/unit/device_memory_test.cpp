@@ -3,8 +3,10 @@
 // DeviceMemoryTest, which moves data, is in tests/support.
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <rdmabuf/device_memory.hpp>
 
@@ -162,6 +164,29 @@ TEST_F(DMTest, CopyFunctionsThatAProviderNeverSetAreRefusedAndNotCalled) {
         EXPECT_EQ(memory.try_copy_in(0, host(0, 4)), Status(EOPNOTSUPP));
         EXPECT_EQ(memory.try_copy_out(0, host(0, 4)), Status(EOPNOTSUPP));
     }
+}
+
+ibv_dm* (*alloc_original)(ibv_context* context, ibv_alloc_dm_attr* attributes);
+/// Lies in a loaded object, as the constants of the provider do.
+int data_of_the_program;
+
+/// As the provider mana: memory of malloc(3), which holds what was there before.
+ibv_dm* alloc_with_leftovers(ibv_context* context, ibv_alloc_dm_attr* attributes) {
+    ibv_dm* const dm = alloc_original(context, attributes);
+    void* const leftover = &data_of_the_program;
+    std::memcpy(&dm->memcpy_to_dm, &leftover, sizeof(leftover));
+    std::memcpy(&dm->memcpy_from_dm, &leftover, sizeof(leftover));
+    return dm;
+}
+
+TEST_F(DMTest, CopyFunctionsThatPointToDataAreRefusedAndNotCalled) {
+    verbs_context* const operations = verbs_get_ctx(basics_.context.native());
+    alloc_original = std::exchange(operations->alloc_dm, alloc_with_leftovers);
+    DeviceMemory memory(basics_.context, 64);
+    operations->alloc_dm = alloc_original;
+    EXPECT_THAT(error_of([&] { memory.copy_in(0, host(0, 4)); }),
+                fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 gives no way to copy"));
+    EXPECT_EQ(memory.try_copy_out(0, host(0, 4)), Status(EOPNOTSUPP));
 }
 
 TEST_F(DMTest, CloseIsBusyWhileARegionUsesTheMemory) {

@@ -114,6 +114,25 @@ TEST_F(MemoryRegionTest, ThatPeersMayWriteMustBeWritable) {
     EXPECT_TRUE(testing::record().registrations.empty());
 }
 
+TEST_F(MemoryRegionTest, AnIovaWithAnotherPageOffsetIsRefusedWithTheReason) {
+    EXPECT_THAT(refusal(static_cast<std::byte*>(memory_.data()) + 8, 16, {.iova = 0x10010}),
+                fails_with("ibv_reg_mr", EINVAL,
+                           "the address is 8 bytes into a page of 4096 bytes, and the iova 16"));
+    const Access zero_based = Access::local_write | Access::zero_based;
+    EXPECT_THAT(
+        refusal(static_cast<std::byte*>(memory_.data()) + 8, 16, {.access = zero_based}),
+        fails_with("ibv_reg_mr", EINVAL, "zero_based needs an address at the beginning of a page"));
+    EXPECT_TRUE(testing::record().registrations.empty());
+}
+
+TEST_F(MemoryRegionTest, AccessBitsThatVerbsDoesNotHaveAreRefusedByName) {
+    EXPECT_THAT(
+        refusal(memory_.data(), 64, {.access = Access::local_write | static_cast<Access>(0x400)}),
+        fails_with("ibv_reg_mr", EINVAL, "host memory cannot be registered with 0x400"));
+    // Optional bits of newer kernels pass.
+    EXPECT_FALSE(refusal(memory_.data(), 64, {.access = static_cast<Access>(1U << 21U)}));
+}
+
 TEST_F(MemoryRegionTest, AboveTheLimitOfLockedMemorySaysTheLimit) {
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "base/loaded_objects.hpp"
+
+#include <link.h>
+
+#include <cstddef>
+
+namespace rdmabuf::detail {
+
+unsigned long long loaded_objects() noexcept {
+    unsigned long long count = 0;
+    // The record of every object holds the same count: the first record is enough.
+    const auto read = [](dl_phdr_info* object, std::size_t /*size*/, void* data) {
+        *static_cast<unsigned long long*>(data) = object->dlpi_adds;
+        return 1;
+    };
+    ::dl_iterate_phdr(read, &count);
+    return count;
+}
+
+bool is_loaded_code(std::uintptr_t address) noexcept {
+    const auto holds = [](dl_phdr_info* object, std::size_t /*size*/, void* data) {
+        const std::uintptr_t wanted = *static_cast<const std::uintptr_t*>(data);
+        for (std::size_t i = 0; i < object->dlpi_phnum; ++i) {
+            const auto& segment = object->dlpi_phdr[i];
+            const bool code = segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0;
+            if (code && wanted - (object->dlpi_addr + segment.p_vaddr) < segment.p_memsz) {
+                return 1;
+            }
+        }
+        return 0;
+    };
+    return ::dl_iterate_phdr(holds, &address) != 0;
+}
+
+} // namespace rdmabuf::detail
