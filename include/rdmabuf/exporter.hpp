@@ -32,11 +32,11 @@ enum class MemoryKind : std::uint8_t {
 
 /// What an exporter knows about an address.
 struct Allocation {
-    /// Where the allocation begins, and its length in bytes.
+    /// Address of the first byte of the allocation, and its length in bytes.
     std::uintptr_t base = 0;
     std::size_t length = 0;
-    /// Differs from that of any allocation that was at the same address before: what a cache
-    /// compares.
+    /// Differs from the generation of any allocation that was at the same address before, so that
+    /// a cache can compare the two. 0 if the exporter cannot distinguish them.
     std::uint64_t generation = 0;
     MemoryKind kind = MemoryKind::device;
     /// "0000:3b:00.0" of the device that holds the memory; empty when it has none.
@@ -54,8 +54,21 @@ class RDMABUF_EXPORT Exporter {
     [[nodiscard]] virtual std::string_view name() const noexcept = 0;
     /// Whether it can work on this machine, and why not.
     [[nodiscard]] virtual Availability availability() const = 0;
-    /// The allocation that holds @p address, if it is one of this exporter's. Exports nothing.
+    /// Returns the allocation that holds @p address, or none for memory that is not this
+    /// exporter's. Exports nothing, loads no driver, initialises no driver and creates no context:
+    /// a driver that the program does not use has no memory in this process.
+    /// @throws Error if the exporter cannot say whose memory it is (the driver is too old, or
+    ///         fails). The memory may be a device's then.
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
+    /// As find(), for the @p length bytes at @p address. Where one dma-buf can span several pieces
+    /// of memory (mappings of CUDA virtual memory), the result covers all pieces that hold the
+    /// range, and its generation changes when any of them is replaced. Other exporters return what
+    /// find() returns.
+    [[nodiscard]] virtual std::optional<Allocation> find_range(std::uintptr_t address,
+                                                               std::size_t length) const {
+        static_cast<void>(length);
+        return find(address);
+    }
     /// The dma-buf that holds the @p length bytes at @p address.
     /// @param mapping  one that the exporter does not have is refused with ENOTSUP, or falls back
     ///                 to standard where it depends on the machine: ExportedRange::mapping()

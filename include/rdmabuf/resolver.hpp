@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,7 +15,13 @@
 
 namespace rdmabuf {
 
-/// Asks an ordered set of exporters whose memory an address is. Copies share the exporters.
+/// Finds out whose memory an address is, with an ordered set of exporters. Copies share the
+/// exporters.
+///
+/// Finding an owner initialises nothing: find(), try_find() and Exporter::find() neither load nor
+/// initialise a vendor's driver. Exporter::availability(), Exporter::export_range() and
+/// Allocator::allocate() load the driver's library if the program has not, and availability() and
+/// allocate() also initialise the driver.
 class RDMABUF_EXPORT Resolver {
   public:
     /// An exporter that knows the address, and what it knows.
@@ -36,9 +44,16 @@ class RDMABUF_EXPORT Resolver {
     /// Asks @p exporter after all others.
     void add(std::shared_ptr<Exporter> exporter);
 
-    /// The first exporter that knows @p address. @throws Error EFAULT when none does: the hint
-    /// names every exporter asked, with its answer.
+    /// Returns the first exporter that knows @p address, or none for memory that belongs to no
+    /// exporter, as ordinary host memory.
+    /// @throws Error if no exporter knows the address and one of them could not answer: then the
+    ///         memory may be a device's. errno and reason are those of that exporter.
+    [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
+    /// As try_find(). @throws Error EFAULT when no exporter knows the address; the hint names all
+    ///         exporters
     [[nodiscard]] Match find(std::uintptr_t address) const;
+    /// "no exporter knows the address 0x1000, of these exporters: cuda, drm": the hint of find().
+    [[nodiscard]] std::string describe_unknown(std::uintptr_t address) const;
     /// find(), then export_range() of the exporter found.
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping = MappingKind::standard) const;

@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/loaded_objects.hpp"
+
 namespace rdmabuf::detail {
 
 DriverLibrary::DriverLibrary(std::string name, void* handle) noexcept
@@ -25,6 +27,30 @@ OrRefusal<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
     return Refusal{ENOENT, "dlopen",
                    Availability::no("the " + std::string(vendor) + " cannot be loaded: " + tried,
                                     std::string(remedy))};
+}
+
+std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* const> names) {
+    for (const char* const name : names) {
+        if (void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+            handle != nullptr) {
+            return DriverLibrary(name, handle);
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<DriverLibrary> LoadedLibrarySearch::find(std::span<const char* const> names) {
+    // Read before the search: a library that another thread loads meanwhile changes the count, and
+    // the next call searches again.
+    const unsigned long long objects = loaded_objects();
+    if (objects == searched_.load(std::memory_order_relaxed)) {
+        return std::nullopt;
+    }
+    auto library = DriverLibrary::find_loaded(names);
+    if (!library) {
+        searched_.store(objects, std::memory_order_relaxed);
+    }
+    return library;
 }
 
 void* DriverLibrary::symbol(const char* name) const noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <span>
 #include <string>
@@ -26,6 +27,10 @@ class DriverLibrary {
                                                        std::string_view vendor,
                                                        std::string_view remedy);
 
+    /// Finds the first of @p names that the process has loaded already. Loads nothing.
+    [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
+        std::span<const char* const> names);
+
     /// The one that was loaded.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     /// Null when the driver does not have it.
@@ -38,7 +43,19 @@ class DriverLibrary {
     void* handle_;
 };
 
-/// Fills a table of functions from a driver, and notes what it lacks.
+/// Finds a library that the process may load at any time. Thread safe.
+class LoadedLibrarySearch {
+  public:
+    /// As DriverLibrary::find_loaded(). After a search without result it searches again only if the
+    /// process has loaded another object since then.
+    [[nodiscard]] std::optional<DriverLibrary> find(std::span<const char* const> names);
+
+  private:
+    /// loaded_objects() at the last search without result.
+    std::atomic<unsigned long long> searched_{0};
+};
+
+/// Fills a table of functions from a driver, and notes which functions the driver lacks.
 class SymbolLookup {
   public:
     explicit SymbolLookup(const DriverLibrary& library) noexcept : library_(&library) {}
@@ -48,16 +65,27 @@ class SymbolLookup {
     void optional(const char* name, Function*& function) noexcept {
         function = reinterpret_cast<Function*>(library_->symbol(name));
     }
-    /// @param since  the driver that has it: "CUDA 11.7"
+    /// Looks up a function that only export and allocation need. A driver without it can still say
+    /// whose memory an address is.
+    /// @param since  the first driver that has it: "CUDA 11.7"
     template <class Function>
-    void required(const char* name, Function*& function, std::string_view since) {
+    void needed(const char* name, Function*& function, std::string_view since) {
         optional(name, function);
         if (function == nullptr) {
             note_missing(name, since);
         }
     }
+    /// Looks up a function without which the driver cannot say whose memory an address is.
+    template <class Function>
+    void required(const char* name, Function*& function, std::string_view since) {
+        needed(name, function, since);
+        usable_ = usable_ && function != nullptr;
+    }
 
-    /// Why the driver is too old: names all that is missing. None when it has everything required.
+    /// Whether the driver has all required functions.
+    [[nodiscard]] bool usable() const noexcept { return usable_; }
+    /// Why the driver is too old: names all functions that are missing, needed and required ones.
+    /// None when no function is missing.
     [[nodiscard]] std::optional<Refusal> refusal(std::string_view remedy) const;
 
   private:
@@ -65,6 +93,7 @@ class SymbolLookup {
 
     const DriverLibrary* library_;
     std::string missing_;
+    bool usable_ = true;
 };
 
 /// What a refusal to load a driver says.
@@ -92,6 +121,20 @@ OrRefusal<Driver> load_driver(std::span<const char* const> names, const DriverTe
         return std::move(*refusal);
     }
     return Driver(library.name(), functions);
+}
+
+/// Makes a driver of a library that is loaded already. A driver that lacks only needed functions is
+/// returned, with Driver::lacking(); the caller must not call the functions that are null.
+template <class Driver, class Functions>
+OrRefusal<Driver> make_driver(const DriverLibrary& library, const DriverTexts& texts,
+                              Functions (*look_up)(SymbolLookup&)) {
+    SymbolLookup lookup(library);
+    const Functions functions = look_up(lookup);
+    auto lacking = lookup.refusal(texts.version_remedy);
+    if (!lookup.usable()) {
+        return *std::move(lacking);
+    }
+    return Driver(library.name(), functions, std::move(lacking));
 }
 
 } // namespace rdmabuf::detail

@@ -42,6 +42,8 @@ enum class PointerAttribute : int {
     range_size = 12,
     is_gpu_direct_rdma_capable = 15,
     mempool_handle = 17,
+    mapping_size = 18,
+    mapping_base_address = 19,
 };
 
 /// CUdevice_attribute
@@ -76,6 +78,8 @@ using DeviceGetAttribute = Result(int*, DeviceAttribute, Device);
 using DeviceGetPciBusId = Result(char*, int length, Device);
 using DevicePrimaryContextRetain = Result(Context*, Device);
 using DevicePrimaryContextRelease = Result(Device);
+using DevicePrimaryContextGetState = Result(Device, unsigned* flags, int* active);
+using ContextGetCurrent = Result(Context*);
 using ContextPushCurrent = Result(Context);
 using ContextPopCurrent = Result(Context*);
 using PointerGetAttribute = Result(void*, PointerAttribute, DevicePointer);

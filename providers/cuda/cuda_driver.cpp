@@ -21,6 +21,8 @@ constexpr const char* fork_remedy =
     "CUDA is not initialised in this process; in the child of a process that had initialised it, "
     "CUDA stays unusable: exec another program, or fork before CUDA is used";
 
+constexpr DriverTexts texts{"NVIDIA driver", library_remedy, version_remedy};
+
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
     constexpr const char* old = "CUDA 6.0";
@@ -31,22 +33,23 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.required("cuDeviceGet", all.device_get, old);
     lookup.required("cuDeviceGetAttribute", all.device_get_attribute, old);
     lookup.required("cuDeviceGetPCIBusId", all.device_get_pci_bus_id, old);
-    lookup.required("cuDevicePrimaryCtxRetain", all.device_primary_context_retain, "CUDA 7.0");
-    lookup.required("cuDevicePrimaryCtxRelease_v2", all.device_primary_context_release,
-                    "CUDA 11.0");
+    lookup.needed("cuDevicePrimaryCtxRetain", all.device_primary_context_retain, "CUDA 7.0");
+    lookup.needed("cuDevicePrimaryCtxRelease_v2", all.device_primary_context_release, "CUDA 11.0");
+    lookup.needed("cuDevicePrimaryCtxGetState", all.device_primary_context_get_state, "CUDA 7.0");
+    lookup.required("cuCtxGetCurrent", all.context_get_current, old);
     lookup.required("cuCtxPushCurrent_v2", all.context_push_current, old);
     lookup.required("cuCtxPopCurrent_v2", all.context_pop_current, old);
     lookup.required("cuPointerGetAttribute", all.pointer_get_attribute, old);
     lookup.required("cuPointerGetAttributes", all.pointer_get_attributes, "CUDA 7.0");
-    lookup.required("cuPointerSetAttribute", all.pointer_set_attribute, old);
+    lookup.needed("cuPointerSetAttribute", all.pointer_set_attribute, old);
     lookup.required("cuMemGetAddressRange_v2", all.mem_get_address_range, old);
-    lookup.required("cuMemGetHandleForAddressRange", all.mem_get_handle_for_address_range,
-                    "CUDA 11.7");
-    lookup.required("cuFlushGPUDirectRDMAWrites", all.flush_gpu_direct_rdma_writes, "CUDA 11.3");
-    lookup.required("cuMemAlloc_v2", all.mem_alloc, old);
-    lookup.required("cuMemFree_v2", all.mem_free, old);
-    lookup.required("cuMemcpyHtoD_v2", all.memcpy_h_to_d, old);
-    lookup.required("cuMemcpyDtoH_v2", all.memcpy_d_to_h, old);
+    lookup.needed("cuMemGetHandleForAddressRange", all.mem_get_handle_for_address_range,
+                  "CUDA 11.7");
+    lookup.needed("cuFlushGPUDirectRDMAWrites", all.flush_gpu_direct_rdma_writes, "CUDA 11.3");
+    lookup.needed("cuMemAlloc_v2", all.mem_alloc, old);
+    lookup.needed("cuMemFree_v2", all.mem_free, old);
+    lookup.needed("cuMemcpyHtoD_v2", all.memcpy_h_to_d, old);
+    lookup.needed("cuMemcpyDtoH_v2", all.memcpy_d_to_h, old);
     return all;
 }
 
@@ -71,13 +74,22 @@ const char* remedy_for(Result result) noexcept {
 
 } // namespace
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    return load_driver<Driver>(names, {"NVIDIA driver", library_remedy, version_remedy}, look_up);
+OrRefusal<Driver> Driver::make(const DriverLibrary& library) {
+    return make_driver<Driver>(library, texts, look_up);
 }
 
-const OrRefusal<Driver>& Driver::of_process() {
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
+    if (auto* const refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    return make(std::get<DriverLibrary>(opened));
+}
+
+ProcessDriver<Driver>& Driver::of_process() {
     // Never destroyed: buffers of static objects are freed through it.
-    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    static auto* const driver =
+        new ProcessDriver<Driver>(library_names, texts.vendor, texts.library_remedy);
     return *driver;
 }
 

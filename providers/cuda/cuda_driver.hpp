@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/process_driver.hpp"
 #include "common/refusal.hpp"
 #include "cuda/cuda_abi.hpp"
 
@@ -23,6 +24,8 @@ struct Functions {
     DeviceGetPciBusId* device_get_pci_bus_id = nullptr;
     DevicePrimaryContextRetain* device_primary_context_retain = nullptr;
     DevicePrimaryContextRelease* device_primary_context_release = nullptr;
+    DevicePrimaryContextGetState* device_primary_context_get_state = nullptr;
+    ContextGetCurrent* context_get_current = nullptr;
     ContextPushCurrent* context_push_current = nullptr;
     ContextPopCurrent* context_pop_current = nullptr;
     PointerGetAttribute* pointer_get_attribute = nullptr;
@@ -40,14 +43,19 @@ struct Functions {
 /// The driver, loaded but not initialised: that is a step that changes the process.
 class Driver {
   public:
-    /// What load() found.
-    Driver(std::string library, const Functions& functions)
-        : library_(std::move(library)), functions_(functions) {}
+    /// @param lacking  why the driver can neither export nor allocate, if it cannot
+    Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking)
+        : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
-    /// The driver of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const OrRefusal<Driver>& of_process();
-    /// @param names  where to look for it, in order
+    /// The driver of this process.
+    [[nodiscard]] static ProcessDriver<Driver>& of_process();
+    /// @return the driver, or a refusal if it cannot say whose memory an address is
+    [[nodiscard]] static OrRefusal<Driver> make(const DriverLibrary& library);
+    /// Loads the first of @p names that there is, then calls make().
     [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+
+    /// Why the driver can neither export nor allocate, if functions for that are missing.
+    [[nodiscard]] const std::optional<Refusal>& lacking() const noexcept { return lacking_; }
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libcuda.so.1".
@@ -75,6 +83,7 @@ class Driver {
   private:
     std::string library_;
     Functions functions_;
+    std::optional<Refusal> lacking_;
 };
 
 /// The errno that stands for @p result.
@@ -84,7 +93,7 @@ class Driver {
 /// process, or in the child of one that used CUDA, there is nothing left to give back.
 void report_teardown(Result result, const char* function) noexcept;
 
-/// Keeps the primary context of a device alive.
+/// Keeps the primary context of a device alive, and creates it if it does not exist.
 class PrimaryContext {
   public:
     PrimaryContext(const Driver& driver, Device device);

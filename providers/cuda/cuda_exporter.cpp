@@ -27,17 +27,51 @@ MemoryKind kind_of(const Pointer& pointer) noexcept {
     return pointer.type == MemoryType::host ? MemoryKind::pinned_host : MemoryKind::device;
 }
 
-std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer) {
-    const PointerContext current(driver, pointer);
-    const auto extent = extent_of(driver, pointer);
+/// A number that depends on both generations, and on their order.
+std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
+    // A bijection of 64-bit numbers that spreads each bit over all (the finaliser of SplitMix64).
+    std::uint64_t mixed = first * 3 + next + 0x9e3779b97f4a7c15U;
+    mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
+    mixed = (mixed ^ mixed >> 27U) * 0x94d049bb133111ebU;
+    return mixed ^ mixed >> 31U;
+}
+
+/// Extends @p allocation by the mappings that follow it in the same reserved range, as far as the
+/// @p length bytes at @p pointer reach. Ends at the first address without a mapping.
+void add_mappings(const Driver& driver, const Pointer& pointer, std::size_t length,
+                  Allocation& allocation) {
+    const detail::Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
+    for (;;) {
+        const std::uintptr_t next = allocation.base + allocation.length;
+        if (next - pointer.address >= length || !reserved.holds(next, 1)) {
+            return;
+        }
+        const auto other = find_pointer(driver, next);
+        const auto extent = other && other->mapped() ? find_extent(driver, *other)
+                                                     : std::optional<detail::Extent>();
+        if (!extent || !extent->holds(next, 1)) {
+            return;
+        }
+        allocation.length = extent->base + extent->length - allocation.base;
+        allocation.generation = combine(allocation.generation, other->id);
+    }
+}
+
+std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer,
+                                   std::size_t length) {
+    const auto extent = find_extent(driver, pointer);
     if (!extent) {
         return std::nullopt;
     }
-    return Allocation{.base = extent->base,
-                      .length = extent->length,
-                      .generation = pointer.id,
-                      .kind = kind_of(pointer),
-                      .pci_address = driver.pci_address(pointer.device)};
+    Allocation allocation{.base = extent->base,
+                          .length = extent->length,
+                          .generation = pointer.id,
+                          .kind = kind_of(pointer),
+                          .pci_address = driver.pci_address(pointer.device)};
+    if (pointer.mapped()) {
+        add_mappings(driver, pointer, length, allocation);
+    }
+    return allocation;
 }
 
 /// The driver, initialised, and how many devices it has.
@@ -47,11 +81,11 @@ struct Usable {
 };
 
 OrRefusal<Usable> initialise(int wanted) {
-    const auto& loaded = Driver::of_process();
-    if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return *refusal;
+    auto loaded = Driver::of_process().load();
+    if (auto* const refusal = std::get_if<Refusal>(&loaded)) {
+        return std::move(*refusal);
     }
-    const auto& driver = std::get<Driver>(loaded);
+    const Driver& driver = *std::get<const Driver*>(loaded);
     if (auto refusal = driver.initialise()) {
         return std::move(*refusal);
     }
@@ -108,7 +142,12 @@ class CudaExporter final : public Allocator {
     }
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        const auto* const driver = std::get_if<Driver>(&Driver::of_process());
+        return find_range(address, 1);
+    }
+
+    [[nodiscard]] std::optional<Allocation> find_range(std::uintptr_t address,
+                                                       std::size_t length) const override {
+        const Driver* const driver = Driver::of_process().loaded();
         if (driver == nullptr) {
             return std::nullopt;
         }
@@ -117,9 +156,9 @@ class CudaExporter final : public Allocator {
             return std::nullopt;
         }
         try {
-            return describe(*driver, *pointer);
+            return describe(*driver, *pointer, length);
         } catch (const Error&) {
-            // Another thread may have freed it meanwhile, its context with it.
+            // Another thread may have freed the memory and its context in between.
             if (const auto now = find_pointer(*driver, address); !now || now->id != pointer->id) {
                 return std::nullopt;
             }
@@ -132,7 +171,7 @@ class CudaExporter final : public Allocator {
         if (length == 0) {
             throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
         }
-        const Driver& driver = detail::value_or_raise(Driver::of_process());
+        const Driver& driver = *detail::value_or_raise(Driver::of_process().load());
         const Pointer pointer = require_pointer(driver, address);
         try {
             check_exportable(driver, pointer);

@@ -9,56 +9,97 @@
 
 namespace rdmabuf::detail::cuda {
 
-std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address) {
-    Pointer pointer{.address = address};
+namespace {
+
+/// Queries one attribute. @return false if the driver does not know the attribute
+template <class Value>
+bool get_attribute(const Driver& driver, DevicePointer address, PointerAttribute attribute,
+                   Value& value) {
+    return driver.functions().pointer_get_attribute(&value, attribute, address) == success;
+}
+
+/// Queries all attributes in one call.
+/// @param with_pools  false for drivers before CUDA 11.2, which refuse the whole call because of
+///                    the one attribute that they do not know
+Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
     unsigned managed = 0;
     int ordinal = 0;
     void* pool = nullptr;
     std::array attributes{
-        PointerAttribute::memory_type,    PointerAttribute::is_managed,
-        PointerAttribute::mempool_handle, PointerAttribute::context,
-        PointerAttribute::device_ordinal, PointerAttribute::buffer_id,
-        PointerAttribute::range_start,    PointerAttribute::range_size,
+        PointerAttribute::memory_type, PointerAttribute::is_managed,
+        PointerAttribute::context,     PointerAttribute::device_ordinal,
+        PointerAttribute::buffer_id,   PointerAttribute::range_start,
+        PointerAttribute::range_size,  PointerAttribute::mempool_handle,
     };
-    std::array<void*, attributes.size()> values{
-        &pointer.type,        &managed,           &pool, &pointer.context, &ordinal, &pointer.id,
-        &pointer.range_start, &pointer.range_size};
-    const Functions& functions = driver.functions();
-    const Result asked = functions.pointer_get_attributes(
-        static_cast<unsigned>(attributes.size()), attributes.data(), values.data(), address);
-    if (asked != success) {
-        return asked;
+    std::array<void*, attributes.size()> values{&pointer.type,       &managed,
+                                                &pointer.context,    &ordinal,
+                                                &pointer.id,         &pointer.range_start,
+                                                &pointer.range_size, &pool};
+    const std::size_t count = attributes.size() - (with_pools ? 0 : 1);
+    const Result queried = driver.functions().pointer_get_attributes(
+        static_cast<unsigned>(count), attributes.data(), values.data(), pointer.address);
+    if (queried != success) {
+        return queried;
     }
     pointer.managed = managed != 0;
     pointer.pooled = pool != nullptr;
-    if (pointer.type != MemoryType::none) {
-        if (const Result got = functions.device_get(&pointer.device, ordinal); got != success) {
-            return got;
-        }
+    return pointer.type != MemoryType::none
+               ? driver.functions().device_get(&pointer.device, ordinal)
+               : success;
+}
+
+/// Whether the driver says that @p address is no pointer of its own: it refuses even the attribute
+/// that all its pointers have.
+bool is_foreign(const Driver& driver, DevicePointer address) {
+    MemoryType type = MemoryType::none;
+    const Result queried =
+        driver.functions().pointer_get_attribute(&type, PointerAttribute::memory_type, address);
+    return queried == invalid_value || queried == not_initialized ||
+           (queried == success && type == MemoryType::none);
+}
+
+} // namespace
+
+std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address) {
+    Pointer pointer{.address = address};
+    Result queried = get_attributes(driver, pointer, true);
+    if (queried == invalid_value) {
+        pointer = {.address = address};
+        queried = get_attributes(driver, pointer, false);
     }
-    return pointer;
+    if (queried == success) {
+        return pointer;
+    }
+    if ((queried == invalid_value || queried == invalid_context) && is_foreign(driver, address)) {
+        return Pointer{.address = address};
+    }
+    return queried;
 }
 
 std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address) {
     const auto found = query(driver, address);
-    const auto* const pointer = std::get_if<Pointer>(&found);
-    return pointer != nullptr && pointer->type != MemoryType::none ? std::optional(*pointer)
-                                                                   : std::nullopt;
+    if (const auto* const refused = std::get_if<Result>(&found)) {
+        if (*refused == not_initialized) {
+            return std::nullopt; // A process that has not initialised CUDA has no memory of it.
+        }
+        driver.raise(*refused, "cuPointerGetAttributes",
+                     "the owner of the memory at " + hexadecimal(address) + " cannot be queried");
+    }
+    const auto& pointer = std::get<Pointer>(found);
+    return pointer.type != MemoryType::none ? std::optional(pointer) : std::nullopt;
 }
 
 Pointer require_pointer(const Driver& driver, DevicePointer address) {
     const auto found = query(driver, address);
-    const auto* const refused = std::get_if<Result>(&found);
-    if (refused != nullptr && errno_of(*refused) == ENODEV) {
+    if (const auto* const refused = std::get_if<Result>(&found)) {
         driver.raise(*refused, "cuPointerGetAttributes",
-                     "whose memory " + hexadecimal(address) + " is cannot be asked");
+                     "the owner of the memory at " + hexadecimal(address) + " cannot be queried");
     }
-    if (refused != nullptr || std::get<Pointer>(found).type == MemoryType::none) {
+    if (std::get<Pointer>(found).type == MemoryType::none) {
         throw Error(EFAULT, "cuPointerGetAttributes",
                     hexadecimal(address) +
                         " lies in no live allocation of cuda: pass an address of memory that has "
-                        "not been freed" +
-                        (refused != nullptr ? " (" + driver.name_of(*refused) + ")" : ""));
+                        "not been freed");
     }
     return std::get<Pointer>(found);
 }
@@ -67,6 +108,31 @@ PointerContext::PointerContext(const Driver& driver, const Pointer& pointer)
     : current_(driver, pointer.context != nullptr
                            ? pointer.context
                            : primary_.emplace(driver, pointer.device).get()) {}
+
+std::optional<ExistingContext> ExistingContext::find(const Driver& driver, const Pointer& pointer) {
+    const Functions& functions = driver.functions();
+    if (pointer.context != nullptr) {
+        return std::optional<ExistingContext>(std::in_place, driver, pointer.context);
+    }
+    unsigned flags = 0;
+    int active = 0;
+    if (!driver.lacking() &&
+        functions.device_primary_context_get_state(pointer.device, &flags, &active) == success &&
+        active != 0) {
+        return std::optional<ExistingContext>(std::in_place, driver, pointer.device);
+    }
+    Context current = nullptr;
+    if (functions.context_get_current(&current) == success && current != nullptr) {
+        return std::optional<ExistingContext>(std::in_place);
+    }
+    return std::nullopt;
+}
+
+ExistingContext::ExistingContext(const Driver& driver, Context context)
+    : current_(std::in_place, driver, context) {}
+
+ExistingContext::ExistingContext(const Driver& driver, Device device)
+    : primary_(std::in_place, driver, device), current_(std::in_place, driver, primary_->get()) {}
 
 std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
     Extent extent;
@@ -80,15 +146,46 @@ std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
     return extent;
 }
 
+namespace {
+
+/// The mapping that holds @p address, without a context. None for drivers that do not know the
+/// attributes.
+std::optional<Extent> mapping_at(const Driver& driver, DevicePointer address) {
+    Extent mapping;
+    const bool known =
+        get_attribute(driver, address, PointerAttribute::mapping_base_address, mapping.base) &&
+        get_attribute(driver, address, PointerAttribute::mapping_size, mapping.length);
+    return known && mapping.holds(address, 1) ? std::optional(mapping) : std::nullopt;
+}
+
+} // namespace
+
 std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::device && !pointer.managed) {
         return extent_at(driver, pointer.address);
     }
-    // cuMemGetAddressRange is for cuMemAlloc and cuMemMap; of other memory the pointer tells.
+    // cuMemGetAddressRange is for cuMemAlloc and cuMemMap. Attributes describe other memory.
     if (pointer.range_size == 0) {
         return std::nullopt;
     }
     return Extent{.base = pointer.range_start, .length = pointer.range_size};
+}
+
+std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer) {
+    if (pointer.type != MemoryType::device || pointer.managed) {
+        return extent_of(driver, pointer);
+    }
+    if (const auto context = ExistingContext::find(driver, pointer)) {
+        return extent_of(driver, pointer);
+    }
+    if (const auto mapping = mapping_at(driver, pointer.address)) {
+        return mapping;
+    }
+    throw Error(ENODEV, "cuMemGetAddressRange",
+                "the memory at " + hexadecimal(pointer.address) + " of device " +
+                    std::to_string(pointer.device) +
+                    " has no context, none is current in this thread, and the device has no "
+                    "primary context: make a context current before this call");
 }
 
 } // namespace rdmabuf::detail::cuda

@@ -33,30 +33,58 @@ struct Pointer {
     }
 };
 
-/// Asks for @p address, in any thread and without a current context. What is not CUDA's is a
-/// pointer of no memory type, or the driver's refusal to say.
+/// Queries the attributes of @p address, in any thread and without a current context.
+/// @return a pointer of MemoryType::none for memory that is not CUDA's, or the result with which
+///         the driver failed to answer
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address);
 
-/// The pointer at @p address, if it is CUDA's.
+/// The pointer at @p address. None for memory that is not CUDA's, and in a process that has not
+/// initialised CUDA. @throws Error if the driver cannot say
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address);
-/// @throws Error EFAULT when it is not, ENODEV when CUDA is not initialised in this process
+/// @throws Error EFAULT for memory that is not CUDA's, ENODEV if CUDA is not initialised in this
+///         process, and as find_pointer()
 [[nodiscard]] Pointer require_pointer(const Driver& driver, DevicePointer address);
 
-/// The context of memory, current for as long as this lives.
+/// Makes the context of memory current for as long as this object lives. Creates the primary
+/// context of the device if the memory has no context and the primary context does not exist.
 class PointerContext {
   public:
     PointerContext(const Driver& driver, const Pointer& pointer);
 
   private:
-    /// Memory without a context is reached in its device's primary one.
+    /// For memory that has no context: the primary context of its device.
     std::optional<PrimaryContext> primary_;
     CurrentContext current_;
 };
 
-/// What the driver has behind an address: the allocation, or one mapping of a reserved range. None
-/// where nothing is. The pointer's context is current.
+/// Makes a context in which the driver describes memory current for as long as this object lives.
+/// Never creates a context.
+class ExistingContext {
+  public:
+    /// Uses the context of the memory. For memory without a context it uses the primary context of
+    /// the device if that exists, or else the calling thread's current context. @return none where
+    /// neither exists
+    [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
+                                                             const Pointer& pointer);
+
+    /// Use find().
+    ExistingContext() = default;
+    ExistingContext(const Driver& driver, Context context);
+    ExistingContext(const Driver& driver, Device device);
+
+  private:
+    std::optional<PrimaryContext> primary_;
+    std::optional<CurrentContext> current_;
+};
+
+/// The extent of the allocation, or of the one mapping of a reserved range, that holds @p address.
+/// None where nothing is mapped. A context of the pointer has to be current.
 [[nodiscard]] std::optional<Extent> extent_at(const Driver& driver, DevicePointer address);
-/// The allocation that a pointer belongs to, of whatever kind. The pointer's context is current.
+/// The extent of the memory that a pointer belongs to, of any kind. A context of the pointer has to
+/// be current.
 [[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
+/// As extent_of(), without a current context, and without creating one.
+/// @throws Error ENODEV if the driver describes the memory in a context only, and none exists
+[[nodiscard]] std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::cuda

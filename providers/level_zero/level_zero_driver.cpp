@@ -26,6 +26,8 @@ constexpr const char* driver_remedy =
 constexpr const char* initialise_remedy =
     "Level Zero is not initialised in this process: call zeInit first, or availability()";
 
+constexpr DriverTexts texts{"Level Zero loader", library_remedy, version_remedy};
+
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
     constexpr const char* first = "Level Zero 1.0";
@@ -34,19 +36,19 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.required("zeDriverGetApiVersion", all.driver_get_api_version, first);
     lookup.required("zeDeviceGet", all.device_get, first);
     lookup.required("zeDeviceGetProperties", all.device_get_properties, first);
-    lookup.required("zeDeviceGetExternalMemoryProperties",
-                    all.device_get_external_memory_properties, first);
-    lookup.required("zeDeviceGetCommandQueueGroupProperties", all.device_get_queue_group_properties,
-                    first);
+    lookup.needed("zeDeviceGetExternalMemoryProperties", all.device_get_external_memory_properties,
+                  first);
+    lookup.needed("zeDeviceGetCommandQueueGroupProperties", all.device_get_queue_group_properties,
+                  first);
     lookup.required("zeContextCreate", all.context_create, first);
-    lookup.required("zeMemAllocDevice", all.mem_alloc_device, first);
-    lookup.required("zeMemFree", all.mem_free, first);
+    lookup.needed("zeMemAllocDevice", all.mem_alloc_device, first);
+    lookup.needed("zeMemFree", all.mem_free, first);
     lookup.required("zeMemGetAllocProperties", all.mem_get_alloc_properties, first);
     lookup.required("zeMemGetAddressRange", all.mem_get_address_range, first);
-    lookup.required("zeMemGetIpcHandle", all.mem_get_ipc_handle, first);
-    lookup.required("zeCommandListCreateImmediate", all.command_list_create_immediate, first);
-    lookup.required("zeCommandListDestroy", all.command_list_destroy, first);
-    lookup.required("zeCommandListAppendMemoryCopy", all.command_list_append_memory_copy, first);
+    lookup.needed("zeMemGetIpcHandle", all.mem_get_ipc_handle, first);
+    lookup.needed("zeCommandListCreateImmediate", all.command_list_create_immediate, first);
+    lookup.needed("zeCommandListDestroy", all.command_list_destroy, first);
+    lookup.needed("zeCommandListAppendMemoryCopy", all.command_list_append_memory_copy, first);
     lookup.optional("zeDevicePciGetPropertiesExt", all.device_pci_get_properties);
     lookup.optional("zeMemPutIpcHandle", all.mem_put_ipc_handle);
     lookup.optional("zeMemGetFileDescriptorFromIpcHandleExp", all.mem_get_fd_from_ipc_handle);
@@ -129,17 +131,28 @@ struct Driver::OwnContexts {
     }
 };
 
-Driver::Driver(std::string library, const Functions& functions)
-    : library_(std::move(library)), functions_(functions), own_(std::make_shared<OwnContexts>()) {}
+Driver::Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking)
+    : library_(std::move(library)),
+      functions_(functions),
+      lacking_(std::move(lacking)),
+      own_(std::make_shared<OwnContexts>()) {}
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    return load_driver<Driver>(names, {"Level Zero loader", library_remedy, version_remedy},
-                               look_up);
+OrRefusal<Driver> Driver::make(const DriverLibrary& library) {
+    return make_driver<Driver>(library, texts, look_up);
 }
 
-const OrRefusal<Driver>& Driver::of_process() {
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
+    if (auto* const refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    return make(std::get<DriverLibrary>(opened));
+}
+
+ProcessDriver<Driver>& Driver::of_process() {
     // Never destroyed: buffers of static objects are freed through it.
-    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    static auto* const driver =
+        new ProcessDriver<Driver>(library_names, texts.vendor, texts.library_remedy);
     return *driver;
 }
 
@@ -195,36 +208,47 @@ OrRefusal<std::vector<Gpu>> Driver::gpus() const {
     return all;
 }
 
-/// Makes what is missing. The caller holds the lock.
-void Driver::make_contexts() const {
+/// Makes the contexts that are missing, and notes the first failure. The caller holds the lock.
+void Driver::make_contexts(OwnContextList& list) const {
+    bool complete = true;
+    const auto note = [&](Result result, const char* function) {
+        complete = false;
+        // Without initialisation, or without any driver, there is no memory either.
+        const bool none = result == uninitialized || result == unsupported_feature;
+        if (list.failed == success && !none) {
+            list.failed = result;
+            list.function = function;
+        }
+    };
     const auto found = drivers();
-    const auto* const all = std::get_if<std::vector<DriverHandle>>(&found);
-    if (all == nullptr) {
+    if (const auto* const result = std::get_if<Result>(&found)) {
+        note(*result, "zeDriverGet");
         return;
     }
-    bool refused = false;
-    for (DriverHandle driver : *all) {
+    for (DriverHandle driver : std::get<std::vector<DriverHandle>>(found)) {
         const auto gpus = gpus_of(driver);
-        const auto* const devices = std::get_if<std::vector<Device>>(&gpus);
-        if (devices != nullptr && devices->empty()) {
-            continue;
+        if (const auto* const result = std::get_if<Result>(&gpus)) {
+            note(*result, "zeDeviceGet");
+        } else if (!std::get<std::vector<Device>>(gpus).empty()) {
+            if (const Result made = own_->make(functions_, driver); made != success) {
+                note(made, "zeContextCreate");
+            }
         }
-        refused = devices == nullptr || own_->make(functions_, driver) != success || refused;
     }
-    own_->complete = !refused && !own_->made.empty();
+    own_->complete = complete && !own_->made.empty();
 }
 
-std::vector<Context> Driver::contexts() const {
+OwnContextList Driver::contexts() const {
     const std::lock_guard lock(own_->mutex);
+    OwnContextList list;
     if (!own_->complete) {
-        make_contexts();
+        make_contexts(list);
     }
-    std::vector<Context> all;
-    all.reserve(own_->made.size());
+    list.contexts.reserve(own_->made.size());
     for (const auto& [driver, context] : own_->made) {
-        all.push_back(context);
+        list.contexts.push_back(context);
     }
-    return all;
+    return list;
 }
 
 Context Driver::context_of(DriverHandle driver) const {

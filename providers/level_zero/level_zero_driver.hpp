@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/process_driver.hpp"
 #include "common/refusal.hpp"
 #include "level_zero/level_zero_abi.hpp"
 
@@ -45,16 +46,29 @@ struct Gpu {
     Device device = nullptr;
 };
 
+/// One context of each driver that has a GPU, as far as the drivers make one.
+struct OwnContextList {
+    std::vector<Context> contexts;
+    /// The first failure: of the drivers that it concerns no memory can be looked up.
+    Result failed = 0;
+    const char* function = "";
+};
+
 /// Level Zero, loaded but not initialised: that is a step that changes the process.
 class Driver {
   public:
-    /// What load() found.
-    Driver(std::string library, const Functions& functions);
+    /// @param lacking  why the loader can neither export nor allocate, if it cannot
+    Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking);
 
-    /// The loader of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const OrRefusal<Driver>& of_process();
-    /// @param names  where to look for it, in order
+    /// The loader of this process.
+    [[nodiscard]] static ProcessDriver<Driver>& of_process();
+    /// @return the loader, or a refusal if it cannot say whose memory an address is
+    [[nodiscard]] static OrRefusal<Driver> make(const DriverLibrary& library);
+    /// Loads the first of @p names that there is, then calls make().
     [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+
+    /// Why the loader can neither export nor allocate, if functions for that are missing.
+    [[nodiscard]] const std::optional<Refusal>& lacking() const noexcept { return lacking_; }
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libze_loader.so.1".
@@ -65,10 +79,10 @@ class Driver {
     /// The GPUs of all drivers, in the order of zeDriverGet and zeDeviceGet.
     [[nodiscard]] OrRefusal<std::vector<Gpu>> gpus() const;
 
-    /// One context of each driver that has a GPU. Made when they are first asked for, in a process
-    /// that has initialised Level Zero, and never destroyed: buffers of static objects are freed
-    /// through them. Without those that drivers refuse, and none in other processes.
-    [[nodiscard]] std::vector<Context> contexts() const;
+    /// The contexts of this library. The first call in a process that has initialised Level Zero
+    /// makes them; in other processes the list is empty and without a failure. They are never
+    /// destroyed: buffers of static objects are freed through them.
+    [[nodiscard]] OwnContextList contexts() const;
     /// That of @p driver. @throws Error
     [[nodiscard]] Context context_of(DriverHandle driver) const;
 
@@ -92,10 +106,11 @@ class Driver {
 
     [[nodiscard]] std::variant<std::vector<DriverHandle>, Result> drivers() const;
     [[nodiscard]] std::variant<std::vector<Device>, Result> gpus_of(DriverHandle driver) const;
-    void make_contexts() const;
+    void make_contexts(OwnContextList& list) const;
 
     std::string library_;
     Functions functions_;
+    std::optional<Refusal> lacking_;
     std::shared_ptr<OwnContexts> own_;
 };
 

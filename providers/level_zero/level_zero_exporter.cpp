@@ -72,8 +72,8 @@ std::string version_of(const Driver& driver, DriverHandle handle) {
 
 class LevelZeroExporter final : public Allocator {
   public:
-    LevelZeroExporter(const OrRefusal<Driver>& loaded, const LevelZeroOptions& options)
-        : loaded_(&loaded), device_(options.device) {
+    LevelZeroExporter(ProcessDriver<Driver>& loader, const LevelZeroOptions& options)
+        : loader_(&loader), device_(options.device) {
         std::transform(options.contexts.begin(), options.contexts.end(),
                        std::back_inserter(contexts_),
                        [](void* context) { return static_cast<Context>(context); });
@@ -82,10 +82,11 @@ class LevelZeroExporter final : public Allocator {
     [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
 
     [[nodiscard]] Availability availability() const override {
-        if (const auto* const refusal = std::get_if<Refusal>(loaded_)) {
+        const auto loaded = loader_->load();
+        if (const auto* const refusal = std::get_if<Refusal>(&loaded)) {
             return refusal->why;
         }
-        const auto& driver = std::get<Driver>(*loaded_);
+        const Driver& driver = *std::get<const Driver*>(loaded);
         const auto initialised = initialise(driver, device_);
         if (const auto* const refusal = std::get_if<Refusal>(&initialised)) {
             return refusal->why;
@@ -108,7 +109,7 @@ class LevelZeroExporter final : public Allocator {
     }
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        const auto* const driver = std::get_if<Driver>(loaded_);
+        const Driver* const driver = loader_->loaded();
         if (driver == nullptr) {
             return std::nullopt;
         }
@@ -138,7 +139,7 @@ class LevelZeroExporter final : public Allocator {
                         "level_zero memory reaches an importer in one way only; ask for "
                         "MappingKind::standard");
         }
-        const Driver& driver = detail::value_or_raise(*loaded_);
+        const Driver& driver = *detail::value_or_raise(loader_->load());
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
         // Another thread may have freed it meanwhile. The descriptor was then perhaps another
@@ -165,22 +166,22 @@ class LevelZeroExporter final : public Allocator {
         if (size == 0) {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
-        const Driver& driver = detail::value_or_raise(*loaded_);
+        const Driver& driver = *detail::value_or_raise(loader_->load());
         const auto gpus = detail::value_or_raise(initialise(driver, device_));
         return level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);
     }
 
   private:
-    const OrRefusal<Driver>* loaded_;
+    ProcessDriver<Driver>* loader_;
     int device_;
     std::vector<Context> contexts_;
 };
 
 } // namespace
 
-std::shared_ptr<Allocator> make_exporter(const OrRefusal<Driver>& driver,
+std::shared_ptr<Allocator> make_exporter(ProcessDriver<Driver>& loader,
                                          const LevelZeroOptions& options) {
-    return std::make_shared<LevelZeroExporter>(driver, options);
+    return std::make_shared<LevelZeroExporter>(loader, options);
 }
 
 } // namespace rdmabuf::detail::level_zero

@@ -9,9 +9,9 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// make_level_zero_exporter() with a loader of one's own.
-/// @param driver  alive as long as the exporter and all that is made by it
-[[nodiscard]] std::shared_ptr<Allocator> make_exporter(const OrRefusal<Driver>& driver,
+/// As make_level_zero_exporter(), with another loader than that of the process.
+/// @param loader  has to outlive the exporter and all that it makes
+[[nodiscard]] std::shared_ptr<Allocator> make_exporter(ProcessDriver<Driver>& loader,
                                                        const LevelZeroOptions& options);
 
 } // namespace rdmabuf::detail::level_zero

@@ -2,17 +2,32 @@
 #include "level_zero/level_zero_pointer.hpp"
 
 #include <cerrno>
+#include <string>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
 namespace rdmabuf::detail::level_zero {
 
+namespace {
+
+/// Whether a result says that the memory is not the driver's: the driver of an NPU answers
+/// not_available. invalid_null_pointer is the answer for address 0.
+bool is_foreign(Result result) noexcept {
+    return result == not_available || result == invalid_argument || result == address_not_found ||
+           result == invalid_null_pointer || result == uninitialized;
+}
+
+} // namespace
+
 std::variant<Pointer, Result> query(const Driver& driver, Context context, std::uintptr_t address) {
     AllocationProperties properties;
     Device device = nullptr;
     const Result asked = driver.functions().mem_get_alloc_properties(
         context, reinterpret_cast<const void*>(address), &properties, &device);
+    if (is_foreign(asked)) {
+        return Pointer{.address = address};
+    }
     if (asked != success) {
         return asked;
     }
@@ -24,32 +39,45 @@ std::variant<Pointer, Result> query(const Driver& driver, Context context, std::
                    .device = device};
 }
 
-std::optional<Pointer> Contexts::find_in(std::span<const Context> contexts,
-                                         std::uintptr_t address) const {
+std::optional<Pointer> Contexts::find_in(std::span<const Context> contexts, std::uintptr_t address,
+                                         Result& failed) const {
     for (Context context : contexts) {
         const auto answer = query(*driver_, context, address);
-        const auto* const pointer = std::get_if<Pointer>(&answer);
-        if (pointer != nullptr && pointer->type != MemoryType::unknown) {
-            return *pointer;
+        if (const auto* const result = std::get_if<Result>(&answer)) {
+            failed = failed == success ? *result : failed;
+            continue;
+        }
+        const auto& pointer = std::get<Pointer>(answer);
+        if (pointer.type != MemoryType::unknown) {
+            return pointer;
         }
     }
     return std::nullopt;
 }
 
 std::optional<Pointer> Contexts::find(std::uintptr_t address) const {
-    if (auto found = find_in(named_, address)) {
+    Result failed = success;
+    if (auto found = find_in(named_, address, failed)) {
         return found;
     }
-    return find_in(driver_->contexts(), address);
+    const OwnContextList own = driver_->contexts();
+    if (auto found = find_in(own.contexts, address, failed)) {
+        return found;
+    }
+    const std::string hint =
+        "the owner of the memory at " + hexadecimal(address) + " cannot be queried";
+    Driver::check(failed, "zeMemGetAllocProperties", hint);
+    Driver::check(own.failed, own.function, hint);
+    return std::nullopt;
 }
 
 Pointer Contexts::require(std::uintptr_t address) const {
     if (auto found = find(address)) {
         return *found;
     }
-    if (named_.empty() && driver_->contexts().empty()) {
+    if (named_.empty() && driver_->contexts().contexts.empty()) {
         Driver::raise(uninitialized, "zeMemGetAllocProperties",
-                      "whose memory " + hexadecimal(address) + " is cannot be asked");
+                      "the owner of the memory at " + hexadecimal(address) + " cannot be queried");
     }
     throw Error(EFAULT, "zeMemGetAllocProperties",
                 hexadecimal(address) +

@@ -26,26 +26,29 @@ struct Pointer {
     Device device = nullptr;
 };
 
-/// Asks one context for @p address. What is not the context's is a pointer of unknown type, or the
-/// driver's refusal to say.
+/// Queries one context for @p address. @return a pointer of unknown type for memory that is not the
+/// context's, or the result with which the driver failed to answer
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, Context context,
                                                   std::uintptr_t address);
 
-/// Where addresses are looked up: the contexts that the program named, then those of this library.
-/// Intel's driver answers for all contexts in each; the specification says that a context knows no
-/// memory but its own.
+/// The contexts in which addresses are looked up: first those that the program named, then those of
+/// this library. Intel's driver answers for the memory of all contexts in each context. By the
+/// specification a context knows only its own memory.
 class Contexts {
   public:
     Contexts(const Driver& driver, std::span<const Context> named)
         : driver_(&driver), named_(named) {}
 
+    /// None for memory that no context knows. @throws Error if no context knows it, and one of them
+    /// or a driver failed to answer
     [[nodiscard]] std::optional<Pointer> find(std::uintptr_t address) const;
-    /// @throws Error EFAULT where none knows it, ENODEV when there are none to ask
+    /// @throws Error as find(), EFAULT where no context knows it, ENODEV when no context exists
     [[nodiscard]] Pointer require(std::uintptr_t address) const;
 
   private:
+    /// @param failed  set to the first result with which a context failed to answer
     [[nodiscard]] std::optional<Pointer> find_in(std::span<const Context> contexts,
-                                                 std::uintptr_t address) const;
+                                                 std::uintptr_t address, Result& failed) const;
 
     const Driver* driver_;
     std::span<const Context> named_;

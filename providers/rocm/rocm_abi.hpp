@@ -54,8 +54,11 @@ enum class PointerType : int {
     graphics = 3,
     /// Another process's.
     ipc = 4,
-    /// Addresses without memory; newer than the others.
+    /// Addresses without memory; since HSA AMD extension 1.12.
     reserved = 5,
+    /// Memory mapped to reserved addresses (hsa_amd_vmem_map, hipMemMap); since HSA AMD extension
+    /// 1.12. The base is the address of the query, and the length that of the whole mapping.
+    mapped = 6,
 };
 
 /// hsa_amd_pointer_info_t

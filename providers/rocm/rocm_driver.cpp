@@ -19,6 +19,8 @@ constexpr const char* library_remedy =
     "LD_LIBRARY_PATH (/opt/rocm/lib)";
 constexpr const char* version_remedy = "install ROCm 5.6 or newer";
 
+constexpr DriverTexts texts{"HSA runtime of ROCm", library_remedy, version_remedy};
+
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
     constexpr const char* old = "ROCm 5.0";
@@ -29,18 +31,18 @@ Functions look_up(SymbolLookup& lookup) {
     lookup.required("hsa_system_get_info", all.system_get_info, old);
     lookup.required("hsa_iterate_agents", all.iterate_agents, old);
     lookup.required("hsa_agent_get_info", all.agent_get_info, old);
-    lookup.required("hsa_memory_copy", all.memory_copy, old);
-    lookup.required("hsa_amd_agent_iterate_memory_pools", all.agent_iterate_memory_pools, old);
-    lookup.required("hsa_amd_memory_pool_get_info", all.memory_pool_get_info, old);
-    lookup.required("hsa_amd_memory_pool_allocate", all.memory_pool_allocate, old);
-    lookup.required("hsa_amd_memory_pool_free", all.memory_pool_free, old);
+    lookup.needed("hsa_memory_copy", all.memory_copy, old);
+    lookup.needed("hsa_amd_agent_iterate_memory_pools", all.agent_iterate_memory_pools, old);
+    lookup.needed("hsa_amd_memory_pool_get_info", all.memory_pool_get_info, old);
+    lookup.needed("hsa_amd_memory_pool_allocate", all.memory_pool_allocate, old);
+    lookup.needed("hsa_amd_memory_pool_free", all.memory_pool_free, old);
     lookup.required("hsa_amd_pointer_info", all.pointer_info, old);
     lookup.required("hsa_amd_register_deallocation_callback", all.register_deallocation_callback,
                     old);
     lookup.required("hsa_amd_deregister_deallocation_callback",
                     all.deregister_deallocation_callback, old);
-    lookup.required("hsa_amd_portable_export_dmabuf", all.export_dmabuf, dmabuf);
-    lookup.required("hsa_amd_portable_close_dmabuf", all.close_dmabuf, dmabuf);
+    lookup.needed("hsa_amd_portable_export_dmabuf", all.export_dmabuf, dmabuf);
+    lookup.needed("hsa_amd_portable_close_dmabuf", all.close_dmabuf, dmabuf);
     lookup.optional("hsa_amd_portable_export_dmabuf_v2", all.export_dmabuf_v2);
     return all;
 }
@@ -61,14 +63,22 @@ const char* remedy_for(Status status) noexcept {
 
 } // namespace
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
-    return load_driver<Driver>(names, {"HSA runtime of ROCm", library_remedy, version_remedy},
-                               look_up);
+OrRefusal<Driver> Driver::make(const DriverLibrary& library) {
+    return make_driver<Driver>(library, texts, look_up);
 }
 
-const OrRefusal<Driver>& Driver::of_process() {
+OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
+    if (auto* const refusal = std::get_if<Refusal>(&opened)) {
+        return std::move(*refusal);
+    }
+    return make(std::get<DriverLibrary>(opened));
+}
+
+ProcessDriver<Driver>& Driver::of_process() {
     // Never destroyed: buffers of static objects are freed through it.
-    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    static auto* const driver =
+        new ProcessDriver<Driver>(library_names, texts.vendor, texts.library_remedy);
     return *driver;
 }
 

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "common/process_driver.hpp"
 #include "common/refusal.hpp"
 #include "rocm/rocm_abi.hpp"
 
@@ -37,14 +39,19 @@ struct Functions {
 /// The driver, loaded but not initialised: that is a step that changes the process.
 class Driver {
   public:
-    /// What load() found.
-    Driver(std::string library, const Functions& functions)
-        : library_(std::move(library)), functions_(functions) {}
+    /// @param lacking  why the driver can neither export nor allocate, if it cannot
+    Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking)
+        : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
-    /// The driver of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const OrRefusal<Driver>& of_process();
-    /// @param names  where to look for it, in order
+    /// The runtime of this process.
+    [[nodiscard]] static ProcessDriver<Driver>& of_process();
+    /// @return the runtime, or a refusal if it cannot say whose memory an address is
+    [[nodiscard]] static OrRefusal<Driver> make(const DriverLibrary& library);
+    /// Loads the first of @p names that there is, then calls make().
     [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+
+    /// Why the runtime can neither export nor allocate, if functions for that are missing.
+    [[nodiscard]] const std::optional<Refusal>& lacking() const noexcept { return lacking_; }
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libhsa-runtime64.so.1".
@@ -64,6 +71,7 @@ class Driver {
   private:
     std::string library_;
     Functions functions_;
+    std::optional<Refusal> lacking_;
 };
 
 /// The errno that stands for @p status.

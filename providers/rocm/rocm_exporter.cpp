@@ -60,15 +60,14 @@ class RocmExporter final : public Allocator {
     }
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
-        const auto* const driver = std::get_if<Driver>(&Driver::of_process());
+        const Driver* const driver = Driver::of_process().loaded();
         if (driver == nullptr || Runtime::is_parents() ||
             (!holds() && !find_pointer(*driver, address))) {
             return std::nullopt;
         }
-        // HSA is initialised, or there would have been nothing to find.
-        const auto held = hold(*driver);
-        const auto met =
-            std::holds_alternative<SharedRuntime>(held) ? meet(*driver, address) : std::nullopt;
+        // HSA is initialised here, because it has answered: hsa_init only adds a reference.
+        (void)detail::value_or_raise(hold(*driver));
+        const auto met = meet(*driver, address);
         if (!met) {
             return std::nullopt;
         }
@@ -84,7 +83,7 @@ class RocmExporter final : public Allocator {
         if (length == 0) {
             throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
         }
-        const Driver& driver = detail::value_or_raise(Driver::of_process());
+        const Driver& driver = *detail::value_or_raise(Driver::of_process().load());
         if (!Runtime::is_parents()) {
             (void)require_pointer(driver, address);
         }
@@ -128,11 +127,11 @@ class RocmExporter final : public Allocator {
     }
 
     OrRefusal<Usable> initialise() const {
-        const auto& loaded = Driver::of_process();
-        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-            return *refusal;
+        auto loaded = Driver::of_process().load();
+        if (auto* const refusal = std::get_if<Refusal>(&loaded)) {
+            return std::move(*refusal);
         }
-        const auto& driver = std::get<Driver>(loaded);
+        const Driver& driver = *std::get<const Driver*>(loaded);
         auto held = hold(driver);
         if (auto* refusal = std::get_if<Refusal>(&held)) {
             return std::move(*refusal);
@@ -151,7 +150,7 @@ class RocmExporter final : public Allocator {
     /// Another thread may have freed it meanwhile, and then nothing else is worth telling.
     static void throw_if_freed(const Driver& driver, const Met& met) {
         const Met now = require_met(driver, met.pointer.address);
-        if (met.lasting && now.generation != met.generation) {
+        if (met.generation != 0 && now.generation != met.generation) {
             throw Error(EFAULT, "export_range",
                         "the allocation at " + detail::hexadecimal(met.pointer.address) +
                             " was freed while it was exported, and there is another now");

@@ -64,11 +64,6 @@ bool Generations::watch(const Driver& driver, std::uintptr_t base) {
     return true;
 }
 
-std::uint64_t Generations::next() {
-    const std::lock_guard lock(mutex_);
-    return ++last_;
-}
-
 void Generations::forget(const Known& known) {
     const std::lock_guard lock(mutex_);
     const auto found = known_.find(known.base);

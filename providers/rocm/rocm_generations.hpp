@@ -46,8 +46,6 @@ class Generations {
     [[nodiscard]] bool watch(const Driver& driver, std::uintptr_t base);
     /// The allocation is no more.
     void forget(const Known& known);
-    /// A number for an allocation whose end nobody tells: good for a single look.
-    [[nodiscard]] std::uint64_t next();
 
   private:
     static void freed(void* pointer, void* data) noexcept;

@@ -8,6 +8,7 @@
 #include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/pages.hpp"
 #include "rocm/rocm_agents.hpp"
 #include "rocm/rocm_generations.hpp"
 
@@ -29,6 +30,12 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
                     .base = reinterpret_cast<std::uintptr_t>(info.agent_base),
                     .length = info.length,
                     .owner = info.owner};
+    if (info.type == PointerType::mapped) {
+        // HSA does not say where the mapping begins. Only the page of the address is sure.
+        pointer.base = address - address % page_size();
+        pointer.length = page_size();
+        return pointer;
+    }
     // Pinned memory of the program's may have other addresses for the device than for the program.
     if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
         info.type == PointerType::locked && address - host < info.length) {
@@ -40,31 +47,43 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
     return pointer;
 }
 
+[[noreturn]] void raise_unanswered(const Driver& driver, Status status, std::uintptr_t address) {
+    driver.raise(status, info_call,
+                 "the owner of the memory at " + hexadecimal(address) + " cannot be queried");
+}
+
 } // namespace
 
 std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address) {
+    if (address == 0) {
+        return std::nullopt; // The driver refuses it as an argument.
+    }
     const auto found = query(driver, address);
-    const auto* const pointer = std::get_if<Pointer>(&found);
-    return pointer != nullptr && pointer->type != PointerType::unknown ? std::optional(*pointer)
-                                                                       : std::nullopt;
+    if (const auto* const refused = std::get_if<Status>(&found)) {
+        if (*refused == not_initialized) {
+            return std::nullopt; // A process that has not initialised HSA has no memory of it.
+        }
+        raise_unanswered(driver, *refused, address);
+    }
+    const auto& pointer = std::get<Pointer>(found);
+    return pointer.type != PointerType::unknown ? std::optional(pointer) : std::nullopt;
 }
 
 Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
     const auto found = query(driver, address);
-    const auto* const refused = std::get_if<Status>(&found);
-    if (refused != nullptr && *refused == not_initialized) {
-        driver.raise(*refused, info_call,
-                     "whose memory " + hexadecimal(address) + " is cannot be asked");
+    if (const auto* const refused = std::get_if<Status>(&found);
+        refused != nullptr && address != 0) {
+        raise_unanswered(driver, *refused, address);
     }
-    if (refused != nullptr || std::get<Pointer>(found).type == PointerType::unknown) {
-        throw Error(EFAULT, info_call,
-                    hexadecimal(address) +
-                        " lies in no live allocation of rocm: pass an address of memory that has "
-                        "not been freed, and that is neither managed (hipMallocManaged) nor mapped "
-                        "(hipMemMap), which HSA does not tell of" +
-                        (refused != nullptr ? " (" + driver.name_of(*refused) + ")" : ""));
+    const auto* const pointer = std::get_if<Pointer>(&found);
+    if (pointer != nullptr && pointer->type != PointerType::unknown) {
+        return *pointer;
     }
-    return std::get<Pointer>(found);
+    throw Error(EFAULT, info_call,
+                hexadecimal(address) +
+                    " lies in no live allocation of rocm: pass an address of memory that has not "
+                    "been freed, and that is not managed (hipMallocManaged), which HSA does not "
+                    "describe");
 }
 
 std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
@@ -79,7 +98,7 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
         if (known && known->base == pointer->base) {
             // Known before it was asked for and after: it was not freed in between.
             if (generations.still(*known)) {
-                return Met{.pointer = *pointer, .generation = known->generation, .lasting = true};
+                return Met{.pointer = *pointer, .generation = known->generation};
             }
             continue;
         }
@@ -88,7 +107,7 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             generations.forget(*known);
         }
         if (!generations.watch(driver, pointer->base)) {
-            return Met{.pointer = *pointer, .generation = generations.next()};
+            return Met{.pointer = *pointer};
         }
     }
 }

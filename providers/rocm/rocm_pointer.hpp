@@ -15,7 +15,8 @@ namespace rdmabuf::detail::rocm {
 struct Pointer {
     std::uintptr_t address = 0;
     PointerType type = PointerType::unknown;
-    /// The allocation. Small ones share a dma-buf, which this says nothing of.
+    /// The allocation; of PointerType::mapped only the page that holds the address. Small
+    /// allocations share a dma-buf, which is not described here.
     std::uintptr_t base = 0;
     std::size_t length = 0;
     /// No agent for memory of a device that this process does not see.
@@ -30,9 +31,8 @@ struct Pointer {
 /// A pointer, and which allocation it was.
 struct Met {
     Pointer pointer;
+    /// 0 for memory whose end HSA does not report.
     std::uint64_t generation = 0;
-    /// Whether the allocation has the same generation at the next look.
-    bool lasting = false;
 };
 
 /// The pointer at @p address and its generation, which belong together whatever other threads free

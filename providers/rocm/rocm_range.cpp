@@ -135,6 +135,13 @@ void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::siz
 void check_exportable(const Driver& driver, const Pointer& pointer) {
     const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
     // Not left to the driver, which looks for the device that holds the memory.
+    if (pointer.type == PointerType::mapped) {
+        throw Error(EOPNOTSUPP, export_call,
+                    what +
+                        "mapped (hipMemMap), which HSA does not export by its address: export its "
+                        "handle (hipMemExportToShareableHandle), and pass the descriptor on "
+                        "(make_external_exporter)");
+    }
     if (pointer.type == PointerType::ipc || pointer.type == PointerType::graphics) {
         const bool ipc = pointer.type == PointerType::ipc;
         throw Error(EOPNOTSUPP, export_call,

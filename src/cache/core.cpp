@@ -200,7 +200,8 @@ CacheSlot* CacheCore::find_again(const CacheRange& range, Access access) noexcep
 
 bool CacheCore::is_current(const CacheSlot& slot) noexcept {
     try {
-        const std::optional<Allocation> now = slot.rest->exporter->find(slot.address);
+        const std::optional<Allocation> now =
+            slot.rest->exporter->find_range(slot.address, slot.end - slot.address);
         return now && now->generation == slot.rest->generation;
     } catch (...) {
         return false; // registering it anew says why it cannot be said

@@ -154,7 +154,7 @@ std::shared_ptr<CacheCore::Pending> CacheCore::pending_for(const CacheRange& ran
 CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {
     try {
         for (const auto& exporter : resolver_.exporters()) {
-            if (auto allocation = exporter->find(range.begin)) {
+            if (auto allocation = exporter->find_range(range.begin, range.length())) {
                 const CacheRange all{.begin = allocation->base,
                                      .end = allocation->base + allocation->length};
                 return {.one = all.holds(range),
@@ -301,7 +301,7 @@ void CacheCore::fill(CacheSlot& slot, Registration registration, const Pending& 
     if (const auto& allocation = registration.allocation(); allocation) {
         const CacheRange all{.begin = allocation->base,
                              .end = allocation->base + allocation->length};
-        slot.rest->mixed = !all.holds(pending.range);
+        slot.rest->mixed = !all.holds(pending.range) || allocation->generation == 0;
         if (!slot.rest->mixed) {
             slot.rest->exporter = resolver_.exporter(registration.exporter()).get();
             slot.rest->generation = allocation->generation;

@@ -31,7 +31,8 @@ struct SlotRest {
     /// Whose generation can be compared, if that can be done; of those that the resolver holds.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
-    /// Nobody can say whose memory it is, or it is of more than one allocation.
+    /// No generation can be compared: no exporter knows the memory, its exporter has no
+    /// generations, or it belongs to more than one allocation.
     bool mixed = false;
     /// Is deregistered with the last lease.
     bool watched = false;

@@ -36,29 +36,7 @@
 namespace rdmabuf {
 namespace {
 
-std::string unknown_address(std::uintptr_t address,
-                            std::span<const std::shared_ptr<Exporter>> exporters) {
-    std::string hint = "no exporter knows the address " + detail::hexadecimal(address);
-    if (exporters.empty()) {
-        return hint + ": the resolver has none to ask; add one, or use Resolver::system()";
-    }
-    const char* separator = ". ";
-    for (const auto& exporter : exporters) {
-        hint.append(separator).append(exporter->name()).append(": ");
-        separator = "; ";
-        if (const Availability found = exporter->availability(); found) {
-            hint += "not its memory";
-        } else {
-            hint.append("not available, ").append(found.reason);
-            if (!found.remedy.empty()) {
-                hint.append(" (").append(found.remedy).append(")");
-            }
-        }
-    }
-    return hint;
-}
-
-/// "drm, udmabuf": the names of those that @p wanted accepts.
+/// "drm, udmabuf": the names of the exporters that @p wanted accepts.
 template <class Predicate>
 std::string names(std::span<const std::shared_ptr<Exporter>> exporters, Predicate wanted) {
     std::string list;
@@ -119,13 +97,44 @@ void Resolver::add(std::shared_ptr<Exporter> exporter) {
     exporters_.push_back(not_null(std::move(exporter)));
 }
 
-Resolver::Match Resolver::find(std::uintptr_t address) const {
+std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const {
+    std::optional<Error> unanswered;
     for (const auto& exporter : exporters_) {
-        if (auto allocation = exporter->find(address)) {
-            return {.exporter = exporter, .allocation = std::move(*allocation)};
+        try {
+            if (auto allocation = exporter->find(address)) {
+                return Match{.exporter = exporter, .allocation = std::move(*allocation)};
+            }
+        } catch (const Error& error) {
+            // Another exporter may know the address all the same.
+            if (!unanswered) {
+                unanswered.emplace(
+                    error.error(), error.function(),
+                    std::string(exporter->name()) + " cannot say whether the memory at " +
+                        detail::hexadecimal(address) + " is its own: " + std::string(error.hint()));
+            }
         }
     }
-    throw Error(EFAULT, "Resolver::find", unknown_address(address, exporters_));
+    if (unanswered) {
+        throw Error(*unanswered);
+    }
+    return std::nullopt;
+}
+
+std::string Resolver::describe_unknown(std::uintptr_t address) const {
+    std::string text = "no exporter knows the address " + detail::hexadecimal(address);
+    if (exporters_.empty()) {
+        return text + ": the resolver has no exporters; add one, or use Resolver::system()";
+    }
+    // Exporter::availability() would say more, but it initialises the drivers.
+    return text +
+           ", of these exporters: " + names(exporters_, [](const Exporter&) { return true; });
+}
+
+Resolver::Match Resolver::find(std::uintptr_t address) const {
+    if (auto match = try_find(address)) {
+        return *std::move(match);
+    }
+    throw Error(EFAULT, "Resolver::find", describe_unknown(address));
 }
 
 ExportedRange Resolver::export_range(std::uintptr_t address, std::size_t length,

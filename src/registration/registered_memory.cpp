@@ -52,11 +52,17 @@ void RegisteredMemory::mark_revoked() noexcept {
 }
 
 RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
-    if (state() != RegistrationState::registered || !set_->allocation) {
+    // Host memory stays pinned until it is deregistered, whatever a device's driver says of it: the
+    // program may have ended its registration with that driver.
+    if (state() != RegistrationState::registered || !set_->allocation ||
+        path() == RegistrationPath::host) {
         return state();
     }
-    const std::optional<Allocation> now = resolver.exporter(set_->exporter)->find(set_->address);
-    if (!now || now->generation != set_->allocation->generation) {
+    const std::optional<Allocation> now =
+        resolver.exporter(set_->exporter)->find_range(set_->address, set_->length);
+    const std::uint64_t generation = set_->allocation->generation;
+    const bool replaced = now && now->generation != generation && generation != 0;
+    if (!now || replaced) {
         mark_revoked();
     }
     return state();

@@ -91,6 +91,17 @@ TEST_F(LevelZeroFinding, TakesTheDriversRefusalForAnAnswer) {
     }
 }
 
+TEST_F(LevelZeroFinding, DriverErrorIsNotTheAnswerThatMemoryIsNotLevelZeros) {
+    const std::uint64_t address = make(device);
+    // The context of the program fails; that of the library does not know the memory.
+    fake_level_zero_fail("zeMemGetAllocProperties", 1, abi::device_lost);
+    const auto error = error_of([&] { (void)exporter_->find(address); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENODEV);
+    EXPECT_STREQ(error->function(), "zeMemGetAllocProperties");
+    EXPECT_TRUE(exporter_->find(address));
+}
+
 TEST_F(LevelZeroFinding, TellsWhatFailsForMemoryThatIsLevelZeros) {
     const std::uint64_t address = make(device);
     fake_level_zero_fail("zeMemGetAddressRange", 1, abi::device_lost);

@@ -18,10 +18,11 @@ using enum FakeLevelZeroKind;
 
 constexpr const char* descriptor_call = "zeMemGetFileDescriptorFromIpcHandleExp";
 
-const detail::OrRefusal<abi::Driver>& younger_loader() {
-    static const auto* const driver =
-        new detail::OrRefusal<abi::Driver>(abi::Driver::load(std::array{YOUNGER_LOADER}));
-    return *driver;
+detail::ProcessDriver<abi::Driver>& younger_loader() {
+    static constexpr std::array names{YOUNGER_LOADER};
+    static auto* const loader =
+        new detail::ProcessDriver<abi::Driver>(names, "newer Level Zero loader", "build it");
+    return *loader;
 }
 
 class LevelZeroIpc : public LevelZeroTest {

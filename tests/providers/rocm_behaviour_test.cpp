@@ -63,11 +63,15 @@ TEST_F(RocmFinding, ExportsNothingAndAsksOnceForWhatIsNotHsas) {
     EXPECT_FALSE(exporter_->find(make(FakeRocmKind::reserved))) << "there is no memory";
 }
 
-TEST_F(RocmFinding, TakesTheDriversRefusalForAnAnswer) {
+TEST_F(RocmFinding, DriverErrorIsNotTheAnswerThatMemoryIsNotHsas) {
     const std::uint64_t address = make(FakeRocmKind::device);
-    fake_rocm_fail(info_call, 1, abi::invalid_argument);
-    EXPECT_FALSE(exporter_->find(address));
+    fake_rocm_fail(info_call, 1, abi::general_error);
+    const auto error = error_of([&] { (void)exporter_->find(address); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EIO);
+    EXPECT_STREQ(error->function(), info_call);
     EXPECT_TRUE(exporter_->find(address));
+    EXPECT_FALSE(exporter_->find(0)) << "the driver refuses it as an argument";
 }
 
 TEST_F(RocmFinding, WorksWithADriverThatTellsLess) {
@@ -127,15 +131,15 @@ TEST_F(RocmGenerations, BelongToWhatIsThereWhenAnotherThreadFreesBetweenTwoCalls
     }
 }
 
-TEST_F(RocmGenerations, AreNeverTheSameOfMemoryThatCannotTellItsEnd) {
+TEST_F(RocmGenerations, DoNotChangeAtEachLookAtMemoryWhoseEndIsNotReported) {
     fake_rocm_set_mute(true);
     for (const auto kind : {FakeRocmKind::device, FakeRocmKind::locked, FakeRocmKind::ipc}) {
         const std::uint64_t address = make(kind);
-        const auto first = exporter_->find(address);
-        const auto second = exporter_->find(address);
-        ASSERT_TRUE(first && second);
-        EXPECT_NE(first->generation, second->generation);
-        EXPECT_NE(first->generation, 0U);
+        for (int look = 0; look < 2; ++look) {
+            const auto found = exporter_->find(address);
+            ASSERT_TRUE(found);
+            EXPECT_EQ(found->generation, 0U) << "HSA does not say";
+        }
     }
 }
 
@@ -385,6 +389,25 @@ TEST_F(RocmKinds, OfTheHostAreRefusedWithWhatToUse) {
         EXPECT_EQ(error->error(), EOPNOTSUPP);
         EXPECT_THAT(error->what(), AllOf(HasSubstr("host memory"), HasSubstr("MemoryRegion")));
     }
+    EXPECT_EQ(fake_rocm_calls(export_call), 0U);
+}
+
+TEST_F(RocmKinds, MappedToAddressesAreFoundByThePageAndRefusedWithWhatToUse) {
+    // HSA calls each address the beginning of the mapping, and tells the length of all of it.
+    const std::uint64_t address = make(FakeRocmKind::mapped, 4 * page_size(), 1);
+    const std::uint64_t inside = address + page_size() + 7;
+    const auto found = exporter_->find(inside);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->kind, MemoryKind::device);
+    EXPECT_EQ(found->base, address + page_size());
+    EXPECT_EQ(found->length, page_size());
+    EXPECT_EQ(found->generation, 0U);
+    EXPECT_EQ(found->pci_address, "0000:3c:00.0");
+    const auto error = refusal(inside, 1);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), EOPNOTSUPP);
+    EXPECT_THAT(error->what(),
+                AllOf(HasSubstr("hipMemMap"), HasSubstr("hipMemExportToShareableHandle")));
     EXPECT_EQ(fake_rocm_calls(export_call), 0U);
 }
 

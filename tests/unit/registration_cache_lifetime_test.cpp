@@ -325,7 +325,7 @@ TEST_F(RegistrationCacheLifetime, NoticesThatCheckedMemoryWasFreed) {
     cache.acquire(at(0), 4096, writable).reset();
     exporter_->freed = true;
     EXPECT_THAT(error_of([&] { cache.acquire(at(0), 4096, writable).reset(); }),
-                fails_with("register_memory", EFAULT, "fake: not its memory"));
+                fails_with("register_memory", EFAULT, "of these exporters: fake"));
     EXPECT_EQ(live(), 0U);
     EXPECT_EQ(cache.statistics().stale, 1U);
 }

@@ -18,9 +18,19 @@ struct CudaOptions {
 /// "cuda": memory of NVIDIA GPUs, through the driver's libcuda.so.1, which is loaded at run time.
 /// Exports what cuMemAlloc and cuMemMap made: CUDA 11.7 or newer, and the open kernel modules. A
 /// range may span several mappings of one reserved range. MappingKind::pcie falls back to
-/// standard: ExportedRange::mapping() says which it is. Of several mappings find() tells the one at
-/// the address, its generation too: the driver knows no more. find() and export_range() need no
-/// current context and do not initialise CUDA; availability() and allocate() do.
+/// standard: ExportedRange::mapping() says which it is. find() describes the one mapping at the
+/// address, find_range() all mappings that hold the range.
+///
+/// - **Initialisation.** find() does nothing in a process that has not loaded libcuda.so.1 or not
+///   called cuInit, and creates no context. export_range() loads libcuda.so.1 and does not
+///   initialise CUDA; for memory without a context (cuMemMap) it uses the primary context of the
+///   device, and creates that for the time of the call if it does not exist. availability() and
+///   allocate() initialise CUDA. None of them needs a current context, except for find() of mapped
+///   memory where the program uses no primary context and the driver is older than CUDA 11.4
+///   (ENODEV).
+/// - **Drivers before CUDA 11.7** export nothing, but find() knows their memory, so that it is
+/// never
+///   registered as host memory.
 ///
 /// Memory of cuMemAlloc is made to synchronise what cuMemcpy does
 /// (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) when it is first exported, as GPUDirect RDMA demands. Mapped

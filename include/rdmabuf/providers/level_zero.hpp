@@ -27,9 +27,11 @@ struct LevelZeroOptions {
 /// what to do. The dma-buf is the whole allocation's, and its descriptor a duplicate: the driver
 /// keeps its own.
 ///
-/// find() and export_range() do not initialise Level Zero; availability() and allocate() do, for
-/// GPUs (ZE_INIT_FLAG_GPU_ONLY). In a process where it is initialised all four make one context for
-/// each driver that has a GPU, and keep it.
+/// find() does nothing in a process that has not loaded the loader. find() and export_range() do
+/// not initialise Level Zero; availability() and allocate() do, for GPUs (ZE_INIT_FLAG_GPU_ONLY).
+/// Level Zero answers only in a context: in a process where it is initialised all four make one
+/// context for each driver that has a GPU, and keep it. Such a context allocates nothing on the
+/// device.
 ///
 /// A generation is the driver's identifier of an allocation (ze_memory_allocation_properties_t).
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_level_zero_exporter(

@@ -20,6 +20,9 @@ SAME_FUNCTION(abi::DevicePrimaryContextRetain, cuDevicePrimaryCtxRetain,
               "cuDevicePrimaryCtxRetain");
 SAME_FUNCTION(abi::DevicePrimaryContextRelease, cuDevicePrimaryCtxRelease,
               "cuDevicePrimaryCtxRelease_v2");
+SAME_FUNCTION(abi::DevicePrimaryContextGetState, cuDevicePrimaryCtxGetState,
+              "cuDevicePrimaryCtxGetState");
+SAME_FUNCTION(abi::ContextGetCurrent, cuCtxGetCurrent, "cuCtxGetCurrent");
 SAME_FUNCTION(abi::ContextPushCurrent, cuCtxPushCurrent, "cuCtxPushCurrent_v2");
 SAME_FUNCTION(abi::ContextPopCurrent, cuCtxPopCurrent, "cuCtxPopCurrent_v2");
 SAME_FUNCTION(abi::PointerGetAttribute, cuPointerGetAttribute, "cuPointerGetAttribute");

@@ -27,14 +27,18 @@ extern abi::DeviceGetAttribute cuDeviceGetAttribute;
 extern abi::DeviceGetPciBusId cuDeviceGetPCIBusId;
 extern abi::DevicePrimaryContextRetain cuDevicePrimaryCtxRetain;
 extern abi::DevicePrimaryContextRelease cuDevicePrimaryCtxRelease_v2;
+extern abi::DevicePrimaryContextGetState cuDevicePrimaryCtxGetState;
+extern abi::ContextGetCurrent cuCtxGetCurrent;
 extern abi::ContextPushCurrent cuCtxPushCurrent_v2;
 extern abi::ContextPopCurrent cuCtxPopCurrent_v2;
 extern abi::PointerGetAttribute cuPointerGetAttribute;
 extern abi::PointerGetAttributes cuPointerGetAttributes;
 extern abi::PointerSetAttribute cuPointerSetAttribute;
 extern abi::MemGetAddressRange cuMemGetAddressRange_v2;
+#ifndef FAKE_CUDA_OLDER
 extern abi::MemGetHandleForAddressRange cuMemGetHandleForAddressRange;
 extern abi::FlushGpuDirectRdmaWrites cuFlushGPUDirectRDMAWrites;
+#endif
 extern abi::MemAlloc cuMemAlloc_v2;
 extern abi::MemFree cuMemFree_v2;
 extern abi::MemcpyHtoD cuMemcpyHtoD_v2;
@@ -48,8 +52,12 @@ void put(void* data, Value value) {
     std::memcpy(data, &value, sizeof(value));
 }
 
-/// The value of one attribute; zeroes for memory that is nobody's.
-Result describe(void* data, abi::PointerAttribute attribute, const Allocation* found) {
+/// The value of one attribute; zeroes for memory that is not CUDA's.
+Result describe(const Machine& machine, void* data, abi::PointerAttribute attribute,
+                const Allocation* found, std::uint64_t base) {
+    if (machine.unknown_attributes.contains(static_cast<int>(attribute))) {
+        return abi::invalid_value;
+    }
     const Allocation nothing{.type = abi::MemoryType::none};
     const Allocation& allocation = found != nullptr ? *found : nothing;
     switch (attribute) {
@@ -84,10 +92,17 @@ Result describe(void* data, abi::PointerAttribute attribute, const Allocation* f
         case abi::PointerAttribute::mempool_handle:
             put(data, std::uintptr_t{allocation.pooled});
             return abi::success;
+        case abi::PointerAttribute::mapping_base_address:
+            put(data, base);
+            return abi::success;
+        case abi::PointerAttribute::mapping_size:
+            put(data, allocation.size);
+            return abi::success;
     }
     return abi::invalid_value;
 }
 
+#ifndef FAKE_CUDA_OLDER
 /// What a range of whole pages may be exported as: one allocation, or mappings of one device and
 /// kind without a gap between them.
 Result check_range(Machine& machine, std::uint64_t start, std::size_t size) {
@@ -122,6 +137,7 @@ Result check_range(Machine& machine, std::uint64_t start, std::size_t size) {
     }
     return abi::success;
 }
+#endif
 
 } // namespace
 
@@ -252,6 +268,25 @@ Result cuDevicePrimaryCtxRelease_v2(abi::Device device) {
     return abi::success;
 }
 
+Result cuDevicePrimaryCtxGetState(abi::Device device, unsigned* flags, int* active) {
+    const Call call("cuDevicePrimaryCtxGetState");
+    if (call.refused() != abi::success) {
+        return call.refused();
+    }
+    if (!call.has_device(device)) {
+        return abi::invalid_device;
+    }
+    *flags = 0;
+    *active = call.device(device).primary.alive ? 1 : 0;
+    return abi::success;
+}
+
+Result cuCtxGetCurrent(abi::Context* context) {
+    const Call call("cuCtxGetCurrent");
+    *context = contexts().empty() ? nullptr : contexts().back();
+    return call.refused();
+}
+
 Result cuCtxPushCurrent_v2(abi::Context context) {
     const Call call("cuCtxPushCurrent_v2");
     if (call.refused() != abi::success) {
@@ -280,8 +315,10 @@ Result cuPointerGetAttribute(void* data, abi::PointerAttribute attribute,
     if (call.refused() != abi::success) {
         return call.refused();
     }
-    const Allocation* const found = call->holder(address, nullptr);
-    return found != nullptr ? describe(data, attribute, found) : abi::invalid_value;
+    std::uint64_t base = 0;
+    const Allocation* const found = call->holder(address, &base);
+    return found != nullptr ? describe(*call.operator->(), data, attribute, found, base)
+                            : abi::invalid_value;
 }
 
 Result cuPointerGetAttributes(unsigned count, abi::PointerAttribute* attributes, void** data,
@@ -290,9 +327,10 @@ Result cuPointerGetAttributes(unsigned count, abi::PointerAttribute* attributes,
     if (call.refused() != abi::success) {
         return call.refused();
     }
-    const Allocation* const found = call->holder(address, nullptr);
+    std::uint64_t base = 0;
+    const Allocation* const found = call->holder(address, &base);
     for (unsigned i = 0; i < count; ++i) {
-        const Result described = describe(data[i], attributes[i], found);
+        const Result described = describe(*call.operator->(), data[i], attributes[i], found, base);
         if (described != abi::success) {
             return described;
         }
@@ -335,6 +373,7 @@ Result cuMemGetAddressRange_v2(abi::DevicePointer* base, std::size_t* size,
     return found->mapped() || call.reaches(*found) ? abi::success : abi::invalid_context;
 }
 
+#ifndef FAKE_CUDA_OLDER
 Result cuMemGetHandleForAddressRange(void* handle, abi::DevicePointer address, std::size_t size,
                                      int type, unsigned long long flags) {
     const Call call("cuMemGetHandleForAddressRange");
@@ -388,6 +427,7 @@ Result cuFlushGPUDirectRDMAWrites(int target, int scope) {
     call->flushed_context = contexts().back();
     return abi::success;
 }
+#endif
 
 Result cuMemAlloc_v2(abi::DevicePointer* address, std::size_t size) {
     const Call call("cuMemAlloc_v2");

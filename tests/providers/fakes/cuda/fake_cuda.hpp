@@ -41,6 +41,9 @@ void fake_cuda_set_no_descriptor(bool none);
 /// Allocations are packed, 512 bytes aligned, as the real driver packs small ones.
 void fake_cuda_set_packed(bool packed);
 
+/// The driver is too old to know a pointer attribute.
+void fake_cuda_forget_pointer_attribute(int attribute);
+
 enum class FakeCudaKind : std::uint8_t { device, managed, pool, host };
 /// An allocation that the program made itself, in a context of its own (pools have none). Host
 /// memory is the CPU's as well.
@@ -56,6 +59,9 @@ struct FakeCudaMapping {
 };
 /// A reserved range with mappings, one after the other (cuMemAddressReserve, cuMemMap).
 std::uint64_t fake_cuda_map(const FakeCudaMapping* mappings, unsigned count);
+
+/// Unmaps the one mapping that begins at @p address, and maps other memory of its size there.
+void fake_cuda_map_anew(std::uint64_t address);
 
 /// Frees what fake_cuda_make() or fake_cuda_map() returned.
 void fake_cuda_free(std::uint64_t address);

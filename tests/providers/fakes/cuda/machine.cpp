@@ -61,6 +61,7 @@ void Machine::reset(int count) {
     inheritable = false;
     no_descriptor = false;
     packed = false;
+    unknown_attributes.clear();
     open_block = 0;
     open_used = 0;
     flushed_scope = 0;
@@ -217,6 +218,11 @@ void fake_cuda_set_packed(bool packed) {
     Machine::get().packed = packed;
 }
 
+void fake_cuda_forget_pointer_attribute(int attribute) {
+    const auto lock = locked();
+    Machine::get().unknown_attributes.insert(attribute);
+}
+
 std::uint64_t fake_cuda_make(FakeCudaKind kind, std::size_t size, int device) {
     const auto lock = locked();
     fake_cuda::Allocation allocation{.size = size, .device = device};
@@ -248,6 +254,12 @@ std::uint64_t fake_cuda_map(const FakeCudaMapping* mappings, unsigned count) {
         at += mappings[i].size;
     }
     return start;
+}
+
+void fake_cuda_map_anew(std::uint64_t address) {
+    const auto lock = locked();
+    Machine& machine = Machine::get();
+    machine.allocations.at(address).id = ++machine.last_id;
 }
 
 void fake_cuda_free(std::uint64_t address) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,8 @@ struct Machine {
     bool inheritable = false;
     bool no_descriptor = false;
     bool packed = false;
+    /// Pointer attributes that this driver is too old to know.
+    std::set<int> unknown_attributes;
     /// Where the next packed allocation goes, and how much room there is.
     std::uint64_t open_block = 0;
     std::size_t open_used = 0;

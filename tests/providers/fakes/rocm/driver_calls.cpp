@@ -366,6 +366,11 @@ Status hsa_amd_pointer_info(const void* pointer, abi::PointerInfo* info,
         answer.type = found->type;
         answer.agent_base = pointer_to(locked ? base + fake_rocm::locked_distance : base);
         answer.host_base = pointer_to(base);
+        if (found->type == abi::PointerType::mapped) {
+            // As the real one: the address of the query, and the length of the whole mapping.
+            answer.agent_base = pointer_to(number_of(pointer));
+            answer.host_base = answer.agent_base;
+        }
         answer.length = found->size;
         answer.owner = found->owner;
         answer.global_flags = abi::coarse_grained;

@@ -59,6 +59,8 @@ enum class FakeRocmKind : std::uint8_t {
     ipc,
     /// Addresses without memory.
     reserved,
+    /// Mapped to reserved addresses (hipMemMap).
+    mapped,
 };
 /// An allocation that the program made itself.
 std::uint64_t fake_rocm_make(FakeRocmKind kind, std::size_t size, int gpu);

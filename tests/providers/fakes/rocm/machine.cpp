@@ -171,6 +171,8 @@ abi::PointerType type_of(FakeRocmKind kind) {
             return abi::PointerType::ipc;
         case FakeRocmKind::reserved:
             return abi::PointerType::reserved;
+        case FakeRocmKind::mapped:
+            return abi::PointerType::mapped;
     }
     return abi::PointerType::unknown;
 }
