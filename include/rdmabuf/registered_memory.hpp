@@ -49,12 +49,18 @@ class AnyRegion : public Region {
         : Region(std::move(handle), iova, length, access) {}
 };
 
+/// How memory is registered on one protection domain.
+struct NicPath {
+    RegistrationPath path{};
+    MappingKind mapping = MappingKind::standard;
+};
+
 /// What one registration made, and how.
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};
-    RegistrationPath path{};
-    MappingKind mapping = MappingKind::standard;
+    /// One for each protection domain.
+    std::vector<NicPath> nics = {};
     std::uintptr_t address = 0;
     std::size_t length = 0;
     std::uint64_t iova = 0;
@@ -82,10 +88,15 @@ class RDMABUF_EXPORT RegisteredMemory {
     RegisteredMemory(const RegisteredMemory&) = delete;
     RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-    /// The path that worked.
-    [[nodiscard]] RegistrationPath path() const noexcept { return set_->path; }
-    /// How the exporter mapped it, of the dma-buf paths.
-    [[nodiscard]] MappingKind mapping() const noexcept { return set_->mapping; }
+    /// The path that worked on protection domain @p i.
+    [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
+        return set_->nics[i].path;
+    }
+    /// The mapping that the exporter exported for protection domain @p i, on the dma-buf paths.
+    /// NICs of one registration may need different mappings.
+    [[nodiscard]] MappingKind mapping(std::size_t i = 0) const noexcept {
+        return set_->nics[i].mapping;
+    }
     /// Everything that was tried; the last attempt is the one that worked.
     [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
     /// The name of the exporter whose memory it is; empty for ordinary host memory.
@@ -124,9 +135,11 @@ class RDMABUF_EXPORT RegisteredMemory {
     /// Says that the memory is gone. Any thread may call it, while this object lives and is not
     /// being moved or closed. What is closed stays closed.
     void mark_revoked() noexcept;
-    /// Asks the exporter whether its allocation still is the one that was registered, and marks
-    /// this revoked when it is gone or another one is in its place. Calls the vendor's driver: for
-    /// when may_mean_revocation() says so, not for the data path. Of host memory nobody can tell.
+    /// Queries the exporter, and marks this registration as revoked if the allocation was freed or
+    /// replaced since it was registered. Calls the vendor's driver: use it when
+    /// may_mean_revocation() says so, not on the data path. Memory registered by
+    /// RegistrationPath::host is never marked, because it stays pinned. Where the exporter has no
+    /// generations (Allocation::generation is 0), only freed memory is noticed.
     /// @throws Error ENOENT when @p resolver does not have that exporter, or what the driver says.
     RegistrationState verify(const Resolver& resolver);
 

@@ -52,12 +52,14 @@ struct RegistrationOptions {
     /// The caller promises that this is a device's memory: a host pointer is refused (EFAULT), and
     /// nothing falls back to host memory.
     bool device_memory = false;
-    /// What the NIC calls the first byte; by default its address. Must have the same offset into
-    /// its page.
+    /// The iova of the first byte; by default its address. Has to have the same page offset as the
+    /// address (on the dma-buf paths, as the offset in the dma-buf).
     std::optional<std::uint64_t> iova = std::nullopt;
-    /// How the exporter maps. By default the standard way with ibv_reg_dmabuf_mr, and for PCIe with
-    /// data direct; when the NIC refuses one pair with EOPNOTSUPP, EINVAL or 524, the other is
-    /// tried. With a value here there is no other: pcie goes with dmabuf_data_direct only.
+    /// The mapping that is exported on the dma-buf paths. By default it is chosen for each NIC, as
+    /// docs/registration.md describes, and the next choice is tried when the NIC refuses one with
+    /// EOPNOTSUPP, EINVAL or 524. A value here is used for all NICs and has no alternative. pcie
+    /// with the path dmabuf is for NICs that take it (EFA): on others it may register, and remote
+    /// operations fail later.
     std::optional<MappingKind> mapping = std::nullopt;
     /// For TLP processing hints; not with dmabuf_data_direct. Read during the call only.
     const DmaHandle* dma_handle = nullptr;
@@ -110,9 +112,10 @@ class Registration : public RegisteredMemory {
 };
 
 /// Makes the @p length bytes at @p address known to every NIC of @p pds, whatever memory they are:
-/// asks the exporters of @p resolver whose memory it is, then tries one path after the other until
-/// one works on all of them. A dma-buf is exported once, registered on each, and given back in its
-/// exporter's own way before this returns. What a path that failed had made is given back first.
+/// finds the exporter of the memory in @p resolver, then tries one path after the other until one
+/// works on all of them. One dma-buf is exported for each mapping that a NIC needs, registered on
+/// those NICs, and given back in its exporter's own way before this returns. Before the next path
+/// is tried, all registrations of the path before are given back.
 ///
 /// @throws Error when nothing worked: its hint is the trail, its errno that of the first attempt
 ///         that a driver or verbs answered. EINVAL before anything is tried, for a length of 0, a

@@ -31,15 +31,18 @@ enum class RegistrationPath : std::uint8_t {
 /// One thing that register_memory() tried, or refused to try.
 struct Attempt {
     RegistrationPath path{};
-    /// How the exporter was asked to map; of the dma-buf paths.
+    /// On the dma-buf paths: the mapping that was exported, or that the exporter refused to export.
     MappingKind mapping = MappingKind::standard;
+    /// Why the NIC gets this mapping; empty for the standard mapping. A string literal.
+    const char* reason = "";
     /// 0 when it worked, otherwise a positive errno value; 524 is the kernel's own ENOTSUPP.
     int error = 0;
     /// The C function, or the function of this library that refused; a string literal.
     const char* call = "";
     /// The name of the exporter whose memory it is; empty where none knows it.
     std::string exporter = {};
-    /// The device it failed on; empty where it worked, or no device was asked.
+    /// The device on which it failed, or the devices on which it worked, separated by ", ". Empty
+    /// if it worked on all devices of the registration, or no device was called.
     std::string device = {};
     /// What the errno means here; empty where nothing is known beyond it.
     std::string meaning = {};

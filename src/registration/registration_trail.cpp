@@ -28,6 +28,9 @@ std::string to_string(const Attempt& attempt) {
         text.append(", memory of ").append(attempt.exporter);
         if (attempt.mapping == MappingKind::pcie) {
             text += " mapped for PCIe";
+            if (*attempt.reason != '\0') {
+                text.append(" (").append(attempt.reason).append(")");
+            }
         }
     }
     text.append(": ").append(attempt.worked() ? "registered" : describe_errno(attempt.error));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -61,6 +62,17 @@ bool can_import(const Context& context) {
     }
 }
 
+/// EINVAL has many causes: that the NIC has no data-direct function is one only if the NIC says so.
+std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
+    if (error == EINVAL || error == EOPNOTSUPP) {
+        const Availability direct = data_direct_of(context.native());
+        if (!direct) {
+            return direct.reason + "; " + direct.remedy;
+        }
+    }
+    return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), error);
+}
+
 [[noreturn]] void conflict(const WalkRequest& request, const std::string& text) {
     throw Error(EINVAL, request.function, "options contradict each other: " + text);
 }
@@ -92,13 +104,6 @@ void check_options(const WalkRequest& request) {
         !options.paths.has(dmabuf_data_direct)) {
         conflict(request, "a mapping is for the dma-buf paths, and none of them is listed");
     }
-    if (options.mapping == MappingKind::pcie &&
-        (options.paths.empty() || options.paths.has(dmabuf))) {
-        conflict(
-            request,
-            "memory mapped for PCIe is registered with dmabuf_data_direct: with dmabuf it may "
-            "register, and remote operations fail later; list dmabuf_data_direct, without dmabuf");
-    }
     check_dma_handle(request);
 }
 
@@ -117,6 +122,10 @@ RegistrationWalk::RegistrationWalk(const WalkRequest& request)
                     "iova " + hexadecimal(iova_) + " + length " + std::to_string(request.length) +
                         " overflows 64 bits");
     }
+    nics_.reserve(request.pds.size());
+    for (const ProtectionDomain& pd : request.pds) {
+        nics_.emplace_back(&pd);
+    }
     set_->address = request.address;
     set_->length = request.length;
     set_->iova = iova_;
@@ -133,6 +142,10 @@ std::unique_ptr<RegisteredSet> RegistrationWalk::run() {
     }
     for (const RegistrationPath path : paths()) {
         if (take(path)) {
+            for (Nic& nic : nics_) {
+                set_->nics.push_back(nic.path);
+                std::ranges::move(nic.regions, std::back_inserter(set_->regions));
+            }
             if (request_.options.trail != nullptr) {
                 *request_.options.trail = set_->trail;
             }
@@ -157,7 +170,7 @@ bool RegistrationWalk::listed(RegistrationPath path) const noexcept {
 void RegistrationWalk::ask_exporters() {
     for (const auto& exporter : request_.resolver.exporters()) {
         try {
-            if (auto allocation = exporter->find(request_.address)) {
+            if (auto allocation = exporter->find_range(request_.address, request_.length)) {
                 set_->exporter = exporter->name();
                 set_->allocation = std::move(allocation);
                 exporter_ = exporter.get();
@@ -185,60 +198,131 @@ bool RegistrationWalk::take(RegistrationPath path) {
 bool RegistrationWalk::take_dmabuf(RegistrationPath path) {
     if (exporter_ == nullptr) {
         // Short enough for a string to hold without an allocation: this is how host memory begins.
-        refuse(path, "Resolver::find", EFAULT, "nobody knows it");
+        refuse(path, "Resolver::find", EFAULT, "unknown memory");
         return false;
     }
-    const bool free_choice = !request_.options.mapping;
-    const bool direct = path == dmabuf_data_direct;
-    const MappingKind mapping =
-        request_.options.mapping.value_or(direct ? MappingKind::pcie : MappingKind::standard);
-    Outcome outcome = try_dmabuf(path, mapping);
-    if (outcome == Outcome::not_exported && direct && free_choice) {
-        // Not every exporter has a mapping of its own for PCIe: there the standard one goes that
-        // way.
-        outcome = try_dmabuf(path, MappingKind::standard);
+    const RegistrationPath other = path == dmabuf ? dmabuf_data_direct : dmabuf;
+    for (Nic& nic : nics_) {
+        nic.choices = choose_mappings(
+            *set_->allocation, nic.pd->context(),
+            {.options = request_.options, .path = path, .other_is_listed = listed(other)});
+        nic.next = 0;
     }
-    const RegistrationPath other = direct ? dmabuf : dmabuf_data_direct;
-    if (outcome == Outcome::refused_pair && free_choice && is_device() && !listed(other) &&
-        request_.options.dma_handle == nullptr) {
-        outcome = try_dmabuf(other, direct ? MappingKind::standard : MappingKind::pcie);
+    bool possible = true;
+    auto open = nics_.begin();
+    while (possible && open != nics_.end()) {
+        const MappingChoice choice = open->choices[open->next];
+        std::vector<Nic*> group;
+        for (Nic& nic : nics_) {
+            if (nic.regions.empty() && nic.choices[nic.next] == choice) {
+                group.push_back(&nic);
+            }
+        }
+        possible = try_choice(choice, group);
+        open = std::ranges::find_if(nics_, [](const Nic& nic) { return nic.regions.empty(); });
     }
-    return outcome == Outcome::worked;
+    exports_ = {};
+    if (!possible) {
+        drop_regions();
+    }
+    return possible;
 }
 
-RegistrationWalk::Outcome RegistrationWalk::try_dmabuf(RegistrationPath path, MappingKind mapping) {
-    const bool direct = path == dmabuf_data_direct;
+bool RegistrationWalk::try_choice(const MappingChoice& choice, const std::vector<Nic*>& group) {
+    const bool direct = choice.path == dmabuf_data_direct;
     if (direct) {
         if (Availability there = data_direct_function(); !there) {
-            refuse(path, reg_data_direct, ENOSYS, std::move(there.reason), std::move(there.remedy));
-            return Outcome::failed;
+            refuse(choice.path, reg_data_direct, ENOSYS, std::move(there.reason),
+                   std::move(there.remedy));
+            return false;
         }
     }
-    Attempt& attempt = begin(path, direct                                   ? reg_data_direct
-                                   : request_.options.dma_handle != nullptr ? reg_mr_ex
-                                                                            : reg_dmabuf);
-    attempt.mapping = mapping;
-    std::optional<ExportedRange> range;
+    const char* const call = direct                                   ? reg_data_direct
+                             : request_.options.dma_handle != nullptr ? reg_mr_ex
+                                                                      : reg_dmabuf;
+    const ExportedRange* range = nullptr;
     try {
-        range.emplace(exporter_->export_range(request_.address, request_.length, mapping));
-        if (range->length() < request_.length) {
-            throw Error(EIO, "export_range",
-                        "only " + std::to_string(range->length()) + " of " +
-                            std::to_string(request_.length) + " bytes were exported");
-        }
+        range = &export_for(choice.mapping);
     } catch (const Error& error) {
+        Attempt& attempt = begin(choice.path, call);
+        attempt.mapping = choice.mapping;
+        attempt.reason = choice.reason;
         fail_attempt(attempt, error);
-        return Outcome::not_exported;
+        return advance_all(group, Outcome::not_exported);
     }
-    const bool worked = register_pieces(
-        attempt, [&](const ProtectionDomain& pd, std::size_t offset, std::size_t length) {
-            direct ? make_data_direct(pd, *range, offset, length)
-                   : make_dmabuf(pd, *range, offset, length);
-        });
-    if (worked) {
-        return Outcome::worked;
+    if (choice.use == MappingUse::exact && range->mapping() != choice.mapping) {
+        return advance_all(group, Outcome::not_exported);
     }
-    return refuses_mapping(attempt.error) ? Outcome::refused_pair : Outcome::failed;
+    std::string worked;
+    std::size_t count = 0;
+    for (Nic* const nic : group) {
+        const auto make = [&](std::size_t offset, std::size_t length) {
+            direct ? make_data_direct(*nic, *range, offset, length)
+                   : make_dmabuf(*nic, *range, offset, length);
+        };
+        nic->path = {.path = choice.path, .mapping = range->mapping()};
+        std::optional<Error> error = register_pieces(*nic, make);
+        if (!error) {
+            worked.append(worked.empty() ? "" : ", ").append(nic->pd->context().device_name());
+            ++count;
+            continue;
+        }
+        Attempt& attempt = begin(choice.path, call);
+        attempt.mapping = range->mapping();
+        attempt.reason = choice.reason;
+        explain_failure(*nic, *error, attempt);
+        if (!refuses_mapping(attempt.error) || !advance(*nic, Outcome::refused)) {
+            return false;
+        }
+    }
+    if (count != 0) {
+        Attempt& attempt = begin(choice.path, call);
+        attempt.mapping = range->mapping();
+        attempt.reason = choice.reason;
+        if (count != nics_.size()) {
+            attempt.device = std::move(worked);
+        }
+    }
+    return true;
+}
+
+const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
+    auto& wanted = exports_[static_cast<std::size_t>(mapping)];
+    if (wanted) {
+        return *wanted;
+    }
+    // An exporter that has one mapping only may have returned it for the other one.
+    for (const auto& made : exports_) {
+        if (made && made->mapping() == mapping) {
+            return *made;
+        }
+    }
+    wanted.emplace(exporter_->export_range(request_.address, request_.length, mapping));
+    if (wanted->length() < request_.length) {
+        const std::string length = std::to_string(wanted->length());
+        wanted.reset();
+        throw Error(
+            EIO, "export_range",
+            "only " + length + " of " + std::to_string(request_.length) + " bytes were exported");
+    }
+    return *wanted;
+}
+
+bool RegistrationWalk::advance(Nic& nic, Outcome outcome) {
+    const MappingKind before = nic.choices[nic.next].mapping;
+    while (++nic.next < nic.choices.size()) {
+        const MappingChoice& choice = nic.choices[nic.next];
+        if (outcome == Outcome::not_exported
+                ? before == MappingKind::pcie && choice.mapping != before
+                : choice.use != MappingUse::unexported) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool RegistrationWalk::advance_all(const std::vector<Nic*>& group, Outcome outcome) {
+    return std::ranges::all_of(group, [&](Nic* nic) { return advance(*nic, outcome); });
 }
 
 bool RegistrationWalk::may_be_host() {
@@ -297,46 +381,60 @@ bool RegistrationWalk::take_address(RegistrationPath path) {
         return false;
     }
     Attempt& attempt = begin(path, request_.options.dma_handle != nullptr ? reg_mr_ex : reg_mr);
-    const bool worked =
-        register_pieces(attempt, [&](const ProtectionDomain& pd, std::size_t offset,
-                                     std::size_t length) { make_address(pd, offset, length); });
-    if (attempt.error == EFAULT && path == peermem) {
-        explain_peer_memory(peer_memory_clients(), attempt);
+    for (Nic& nic : nics_) {
+        nic.path = {.path = path};
+        const std::optional<Error> error = register_pieces(
+            nic,
+            [&](std::size_t offset, std::size_t length) { make_address(nic, offset, length); });
+        if (error) {
+            explain_failure(nic, *error, attempt);
+            if (attempt.error == EFAULT && path == peermem) {
+                explain_peer_memory(peer_memory_clients(), attempt);
+            }
+            drop_regions();
+            return false;
+        }
     }
-    return worked;
+    return true;
 }
 
 template <class Make>
-bool RegistrationWalk::register_pieces(Attempt& attempt, Make make) {
+std::optional<Error> RegistrationWalk::register_pieces(Nic& nic, Make make) {
     const std::size_t whole = request_.length;
     const std::size_t most = request_.chunk != 0 ? request_.chunk : whole;
     // Up to a page boundary, so that all the others begin at one.
     const std::size_t first = request_.chunk != 0 ? most - request_.address % page_size() : whole;
-    std::vector<AnyRegion>& regions = set_->regions;
-    regions.reserve(request_.pds.size() * ((whole - std::min(first, whole) + most - 1) / most + 1));
-    for (const ProtectionDomain& pd : request_.pds) {
-        for (std::size_t offset = 0, length = 0; offset < whole; offset += length) {
-            length = std::min(offset == 0 ? first : most, whole - offset);
-            try {
-                make(pd, offset, length);
-            } catch (const Error& error) {
-                regions.clear();
-                fail_attempt(attempt, error);
-                attempt.device = pd.context().device_name();
-                if (is_dmabuf(attempt.path)) {
-                    // Where nothing can be imported, atomics are not to blame.
-                    const bool atomics = attempt.error == EOPNOTSUPP && can_import(pd.context());
-                    explain_refusal(driver_name(pd.context().device_name()),
-                                    atomics ? access_ : access_ & ~Access::remote_atomic, attempt);
-                }
-                explain_length(pd.context(), length, attempt);
-                return false;
-            }
+    nic.regions.reserve((whole - std::min(first, whole) + most - 1) / most + 1);
+    for (std::size_t offset = 0, length = 0; offset < whole; offset += length) {
+        length = std::min(offset == 0 ? first : most, whole - offset);
+        try {
+            make(offset, length);
+        } catch (const Error& error) {
+            nic.regions.clear();
+            nic.failed_length = length;
+            return error;
         }
     }
-    set_->path = attempt.path;
-    set_->mapping = attempt.mapping;
-    return true;
+    return std::nullopt;
+}
+
+void RegistrationWalk::explain_failure(const Nic& nic, const Error& error, Attempt& attempt) {
+    const Context& context = nic.pd->context();
+    fail_attempt(attempt, error);
+    attempt.device = context.device_name();
+    if (is_dmabuf(attempt.path)) {
+        // Where nothing can be imported, atomics are not the cause.
+        const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);
+        explain_refusal(driver_name(context.device_name()),
+                        atomics ? access_ : access_ & ~Access::remote_atomic, attempt);
+    }
+    explain_length(context, nic.failed_length, attempt);
+}
+
+void RegistrationWalk::drop_regions() noexcept {
+    for (Nic& nic : nics_) {
+        nic.regions.clear();
+    }
 }
 
 DmaBufRange RegistrationWalk::part_of(const ExportedRange& range, std::size_t offset,
@@ -347,12 +445,13 @@ DmaBufRange RegistrationWalk::part_of(const ExportedRange& range, std::size_t of
             .address = request_.address + offset};
 }
 
-void RegistrationWalk::make_dmabuf(const ProtectionDomain& pd, const ExportedRange& range,
-                                   std::size_t offset, std::size_t length) {
+void RegistrationWalk::make_dmabuf(Nic& nic, const ExportedRange& range, std::size_t offset,
+                                   std::size_t length) {
+    const ProtectionDomain& pd = *nic.pd;
     const DmaBufRange part = part_of(range, offset, length);
     const std::uint64_t iova = iova_ + offset;
     if (request_.options.dma_handle == nullptr) {
-        set_->regions.emplace_back(DmaBufMR(pd, part, {.access = access_, .iova = iova}));
+        nic.regions.emplace_back(DmaBufMR(pd, part, {.access = access_, .iova = iova}));
         return;
     }
     check_dmabuf(part, iova, access_, reg_mr_ex);
@@ -360,13 +459,14 @@ void RegistrationWalk::make_dmabuf(const ProtectionDomain& pd, const ExportedRan
     attributes.comp_mask = mr_fd | mr_fd_offset;
     attributes.fd = part.fd;
     attributes.fd_offset = part.offset;
-    make_with_handle(pd, attributes, iova, length, [&](int error) {
+    make_with_handle(nic, attributes, iova, length, [&](int error) {
         return diagnose_dmabuf(pd.context(), part, inspect_descriptor(part.fd), error);
     });
 }
 
-void RegistrationWalk::make_data_direct(const ProtectionDomain& pd, const ExportedRange& range,
-                                        std::size_t offset, std::size_t length) {
+void RegistrationWalk::make_data_direct(Nic& nic, const ExportedRange& range, std::size_t offset,
+                                        std::size_t length) {
+    const ProtectionDomain& pd = *nic.pd;
     const DmaBufRange part = part_of(range, offset, length);
     const std::uint64_t iova = iova_ + offset;
     check_dmabuf(part, iova, access_, reg_data_direct);
@@ -379,39 +479,33 @@ void RegistrationWalk::make_data_direct(const ProtectionDomain& pd, const Export
                           pd.native(), part.offset - before, length + before, iova - before,
                           part.fd, static_cast<int>(access_), mlx5_data_direct),
                       reg_data_direct,
-                      [&](int error) {
-                          return error == EINVAL || error == EOPNOTSUPP
-                                     ? pd.context().device_name() +
-                                           " has no data-direct function, or this kernel no data "
-                                           "direct; it takes "
-                                           "an mlx5 NIC that has one, and Linux 6.12"
-                                     : diagnose_dmabuf(pd.context(), part,
-                                                       inspect_descriptor(part.fd), error);
-                      }),
+                      [&](int error) { return diagnose_data_direct(pd.context(), part, error); }),
         std::move(deleter));
-    set_->regions.emplace_back(std::move(handle), iova, length, access_);
+    nic.regions.emplace_back(std::move(handle), iova, length, access_);
 }
 
-void RegistrationWalk::make_address(const ProtectionDomain& pd, std::size_t offset,
-                                    std::size_t length) {
+void RegistrationWalk::make_address(Nic& nic, std::size_t offset, std::size_t length) {
+    const ProtectionDomain& pd = *nic.pd;
     auto* const start = reinterpret_cast<void*>(request_.address + offset);
     const std::uint64_t iova = iova_ + offset;
     if (request_.options.dma_handle == nullptr) {
-        set_->regions.emplace_back(
+        nic.regions.emplace_back(
             MemoryRegion(pd, start, length, {.access = access_, .iova = iova}));
         return;
     }
+    check_host_region(start, length, iova, access_, reg_mr_ex);
     MrInitAttr attributes{};
     attributes.comp_mask = mr_addr;
     attributes.addr = start;
-    make_with_handle(pd, attributes, iova, length, [](int error) -> std::string {
+    make_with_handle(nic, attributes, iova, length, [](int error) -> std::string {
         return error == EFAULT ? "these pages cannot be pinned" : std::string();
     });
 }
 
 template <class Explain>
-void RegistrationWalk::make_with_handle(const ProtectionDomain& pd, MrInitAttr attributes,
-                                        std::uint64_t iova, std::size_t length, Explain explain) {
+void RegistrationWalk::make_with_handle(Nic& nic, MrInitAttr attributes, std::uint64_t iova,
+                                        std::size_t length, Explain explain) {
+    const ProtectionDomain& pd = *nic.pd;
     attributes.length = length;
     attributes.access = static_cast<int>(access_);
     attributes.comp_mask |= mr_iova | mr_dmah;
@@ -423,7 +517,7 @@ void RegistrationWalk::make_with_handle(const ProtectionDomain& pd, MrInitAttr a
     RegionHandle handle(
         check_pointer(verbs_extensions().reg_mr_ex(pd.native(), &attributes), reg_mr_ex, explain),
         std::move(deleter));
-    set_->regions.emplace_back(std::move(handle), iova, length, access_);
+    nic.regions.emplace_back(std::move(handle), iova, length, access_);
 }
 
 Attempt& RegistrationWalk::begin(RegistrationPath path, const char* call) {
@@ -458,11 +552,7 @@ void RegistrationWalk::fail() const {
     std::string hint = describe(request_.address, request_.length) + " could not be registered. " +
                        to_string(set_->trail);
     if (exporter_ == nullptr && unanswered_.empty()) {
-        try {
-            static_cast<void>(request_.resolver.find(request_.address));
-        } catch (const Error& error) {
-            hint.append(" ").append(error.hint());
-        }
+        hint += " " + request_.resolver.describe_unknown(request_.address);
     }
     throw Error(answer_ != 0 ? answer_ : set_->trail[0].error, request_.function, hint);
 }

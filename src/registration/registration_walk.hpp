@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/registration.hpp>
 
 #include "device/verbs_extensions.hpp"
+#include "registration/mapping_choice.hpp"
 
 namespace rdmabuf::detail {
 
@@ -39,12 +43,25 @@ class RegistrationWalk {
     [[nodiscard]] std::unique_ptr<RegisteredSet> run();
 
   private:
+    /// Why the next choice of a NIC is tried.
     enum class Outcome : std::uint8_t {
-        worked,
-        failed,
         /// The NIC refused the dma-buf in a way that another mapping may change.
-        refused_pair,
+        refused,
+        /// The exporter did not export the mapping.
         not_exported,
+    };
+    /// One protection domain, and what is registered on it so far.
+    struct Nic {
+        explicit Nic(const ProtectionDomain* p) noexcept : pd(p) {}
+
+        const ProtectionDomain* pd;
+        NicPath path{};
+        std::vector<AnyRegion> regions = {};
+        /// For the dma-buf path that is tried, and the position of the current choice.
+        std::vector<MappingChoice> choices = {};
+        std::size_t next = 0;
+        /// In bytes: the piece that could not be registered.
+        std::size_t failed_length = 0;
     };
 
     [[nodiscard]] std::string kind() const { return to_string(set_->allocation->kind); }
@@ -53,27 +70,36 @@ class RegistrationWalk {
     void ask_exporters();
     [[nodiscard]] bool take(RegistrationPath path);
     [[nodiscard]] bool take_dmabuf(RegistrationPath path);
-    [[nodiscard]] Outcome try_dmabuf(RegistrationPath path, MappingKind mapping);
+    /// Registers on the NICs of @p group, whose current choice is @p choice. NICs that fail go on
+    /// to their next choice. @return false if one of them has none
+    [[nodiscard]] bool try_choice(const MappingChoice& choice, const std::vector<Nic*>& group);
+    /// The range with a mapping: exported at the first call. @throws Error what the exporter says
+    [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
+    /// Goes on to the next choice that fits. @return false if there is none
+    [[nodiscard]] static bool advance(Nic& nic, Outcome outcome);
+    [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, Outcome outcome);
     [[nodiscard]] bool take_address(RegistrationPath path);
     [[nodiscard]] bool may_be_host();
     [[nodiscard]] bool is_device() const noexcept;
 
-    /// Calls @p make with (protection domain, offset, length) of each piece, until one fails.
+    /// Calls @p make with the offset and the length of each piece, until one fails.
+    /// @return the failure; the regions of the NIC are dropped then
     template <class Make>
-    [[nodiscard]] bool register_pieces(Attempt& attempt, Make make);
+    [[nodiscard]] std::optional<Error> register_pieces(Nic& nic, Make make);
+    void explain_failure(const Nic& nic, const Error& error, Attempt& attempt);
+    void drop_regions() noexcept;
     /// What a piece is of what was exported.
     [[nodiscard]] DmaBufRange part_of(const ExportedRange& range, std::size_t offset,
                                       std::size_t length) const noexcept;
-    // Each adds one region to the set.
-    void make_data_direct(const ProtectionDomain& pd, const ExportedRange& range,
-                          std::size_t offset, std::size_t length);
-    void make_dmabuf(const ProtectionDomain& pd, const ExportedRange& range, std::size_t offset,
-                     std::size_t length);
-    void make_address(const ProtectionDomain& pd, std::size_t offset, std::size_t length);
-    /// With the DMA handle. @param attributes  what says where the memory is
+    // Each adds one region to the NIC.
+    void make_data_direct(Nic& nic, const ExportedRange& range, std::size_t offset,
+                          std::size_t length);
+    void make_dmabuf(Nic& nic, const ExportedRange& range, std::size_t offset, std::size_t length);
+    void make_address(Nic& nic, std::size_t offset, std::size_t length);
+    /// With the DMA handle. @param attributes  describe where the memory is
     template <class Explain>
-    void make_with_handle(const ProtectionDomain& pd, MrInitAttr attributes, std::uint64_t iova,
-                          std::size_t length, Explain explain);
+    void make_with_handle(Nic& nic, MrInitAttr attributes, std::uint64_t iova, std::size_t length,
+                          Explain explain);
 
     /// The attempt as the trail has it from now on; until the next one begins.
     [[nodiscard]] Attempt& begin(RegistrationPath path, const char* call);
@@ -92,6 +118,9 @@ class RegistrationWalk {
     std::string unanswered_;
     /// The first errno of a driver or of verbs.
     int answer_ = 0;
+    std::vector<Nic> nics_ = {};
+    /// What is exported for the dma-buf path that is tried, by MappingKind.
+    std::array<std::optional<ExportedRange>, 2> exports_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };
 

@@ -217,12 +217,12 @@ TEST_F(KernelHostMemory, IsTakenWhenNoExporterKnowsIt) {
         register_memory(pd_, resolver_, memory_.data() + 3, 1000, {.trail = &trail_});
     EXPECT_EQ(region.path(), host);
     EXPECT_EQ(to_string(trail_),
-              "dmabuf: Resolver::find: Bad address (EFAULT): nobody knows it. "
+              "dmabuf: Resolver::find: Bad address (EFAULT): unknown memory. "
               "host: ibv_reg_mr: registered.");
     EXPECT_THAT(refusal(memory_.data(), 1000, {.paths = {dmabuf}}),
-                fails_with("register_memory", EFAULT, "nobody knows it"));
+                fails_with("register_memory", EFAULT, "unknown memory"));
     EXPECT_THAT(refusal(memory_.data(), 1000, {.device_memory = true}),
-                fails_with("register_memory", EFAULT, "udmabuf: not its memory"));
+                fails_with("register_memory", EFAULT, "of these exporters: udmabuf"));
 }
 
 TEST_F(KernelHostMemory, ThatCannotBeWrittenIsEfault) {
@@ -231,7 +231,7 @@ TEST_F(KernelHostMemory, ThatCannotBeWrittenIsEfault) {
         refusal(text, 8, {.access = Access::local_write}),
         fails_with("register_memory", EFAULT,
                    "host: ibv_reg_mr on " + context_.device_name() + ": Bad address (EFAULT)"));
-    EXPECT_THAT(to_string(trail_), paragraph_with("nobody knows it"));
+    EXPECT_THAT(to_string(trail_), paragraph_with("unknown memory"));
 }
 
 /// Takes the right to pin without limit, which root has, from this thread, and sets a limit.

@@ -59,7 +59,8 @@ class FakeExporter final : public Exporter {
                 },
                 offset,
                 length - short_by,
-                address};
+                address,
+                pcie_falls_back ? MappingKind::standard : mapping};
     }
 
     /// What stands in for the dma-buf.
@@ -78,6 +79,8 @@ class FakeExporter final : public Exporter {
     int standard_error = 0;
     int pcie_error = 0;
     std::size_t short_by = 0;
+    /// There is one mapping only, which is exported for both requests.
+    bool pcie_falls_back = false;
 
     mutable unsigned finds = 0;
     mutable unsigned releases = 0;

@@ -2,7 +2,9 @@
 // The paths that newer rdma-core has. This program defines its functions itself, where the library
 // looks for them at run time; they register by the older ones. That proves what the library calls
 // with which arguments, and what it makes of refusals; not what a NIC does.
+#include <cstdio>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <rdmabuf/rdmabuf.hpp>
@@ -28,6 +30,8 @@ struct DataDirectCall {
 struct Extensions {
     std::vector<DataDirectCall> data_direct;
     int data_direct_error = 0;
+    /// The device that has a data-direct function; empty if none has.
+    std::string data_direct_device;
     std::vector<MrInitAttr> reg_mr_ex;
     int reg_mr_ex_error = 0;
     std::vector<DmahInitAttr> alloc_dmah;
@@ -58,6 +62,14 @@ ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t lengt
     return extensions.data_direct_error != 0
                ? refuse<ibv_mr>(extensions.data_direct_error)
                : ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+}
+
+int mlx5dv_get_data_direct_sysfs_path(ibv_context* context, char* path, std::size_t size) {
+    if (extensions.data_direct_device != ibv_get_device_name(context->device)) {
+        return ENODEV;
+    }
+    std::snprintf(path, size, "/sys/devices/data_direct");
+    return 0;
 }
 
 ibv_mr* ibv_reg_mr_ex(ibv_pd* pd, MrInitAttr* attributes) {
@@ -237,6 +249,145 @@ TEST_F(RegistrationExtensions, ChunksOfDataDirectAreNoLargerThanTheDeviceTakes) 
     EXPECT_EQ(region.chunks()[0].length, 8092U);
     EXPECT_EQ(extensions.data_direct[1].offset, 8192U);
     EXPECT_EQ(exporter_->releases, 1U);
+}
+
+TEST_F(RegistrationExtensions, EinvalOfANicWithDataDirectIsNotBlamedOnDataDirect) {
+    extensions.data_direct_device = "soft0";
+    extensions.data_direct_error = EINVAL;
+    const auto error = refusal({.paths = {dmabuf_data_direct}, .mapping = MappingKind::pcie});
+    EXPECT_THAT(error, fails_with(function, EINVAL, "is not a dma-buf"));
+    EXPECT_THAT(std::string(error->what()),
+                ::testing::Not(::testing::HasSubstr("has no data-direct function")));
+}
+
+// The mapping of each NIC
+
+/// Makes a device answer as an EFA.
+void make_efa(const Context& context, unsigned device) {
+    context.native()->device->node_type = IBV_NODE_UNSPECIFIED;
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) {
+            attributes.orig_attr.vendor_id = 0x1d0f;
+            attributes.orig_attr.vendor_part_id = 0xefa2;
+        },
+        device);
+}
+
+TEST_F(RegistrationExtensions, EfaGetsThePcieMappingWithPlainRegistration) {
+    make_efa(basics_.context, 0);
+    const Registration region = device();
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_EQ(region.mapping(), MappingKind::pcie);
+    EXPECT_TRUE(extensions.data_direct.empty());
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::pcie));
+    EXPECT_EQ(to_string(region.trail()),
+              "dmabuf: ibv_reg_dmabuf_mr, memory of fake mapped for PCIe (EFA reaches device "
+              "memory over PCIe): registered.");
+}
+
+TEST_F(RegistrationExtensions, EfaGetsTheStandardMappingWhereThereIsNoOtherOrTheNicRefusesIt) {
+    make_efa(basics_.context, 0);
+    exporter_->pcie_error = ENOTSUP;
+    EXPECT_THAT(tried(device().trail()), ElementsAre(Tried{dmabuf, MappingKind::pcie, ENOTSUP},
+                                                     Tried{dmabuf, MappingKind::standard, 0}));
+    exporter_->pcie_error = 0;
+    ASSERT_EQ(softverbs_fail_call("ibv_reg_dmabuf_mr", 1, EOPNOTSUPP), 0);
+    EXPECT_THAT(tried(device().trail()), ElementsAre(Tried{dmabuf, MappingKind::pcie, EOPNOTSUPP},
+                                                     Tried{dmabuf, MappingKind::standard, 0}));
+}
+
+TEST_F(RegistrationExtensions, MappingThatIsReportedIsTheOneThatWasExported) {
+    make_efa(basics_.context, 0);
+    exporter_->pcie_falls_back = true;
+    exporter_->exports.clear();
+    const Registration region = device();
+    EXPECT_EQ(region.mapping(), MappingKind::standard);
+    EXPECT_THAT(tried(region.trail()), ElementsAre(Tried{dmabuf, MappingKind::standard, 0}));
+    EXPECT_EQ(exporter_->exports.size(), 1U) << "one export serves both requests";
+    EXPECT_EQ(device({.mapping = MappingKind::pcie}).mapping(), MappingKind::standard);
+}
+
+TEST_F(RegistrationExtensions, NicWithADataDirectFunctionGetsThePcieMappingWithDataDirect) {
+    extensions.data_direct_device = "soft0";
+    const Registration region = device();
+    EXPECT_EQ(region.path(), dmabuf_data_direct);
+    EXPECT_EQ(region.mapping(), MappingKind::pcie);
+    EXPECT_THAT(to_string(region.trail()),
+                ::testing::HasSubstr("(the NIC has a data-direct function): registered"));
+    EXPECT_EQ(device({.paths = {dmabuf}}).path(), dmabuf) << "the caller chose the path";
+    EXPECT_EQ(device({.mapping = MappingKind::standard}).mapping(), MappingKind::standard);
+}
+
+TEST_F(RegistrationExtensions, DataDirectIsNotUsedForAnExporterThatHasOneMapping) {
+    extensions.data_direct_device = "soft0";
+    exporter_->pcie_falls_back = true;
+    EXPECT_THAT(tried(device().trail()), ElementsAre(Tried{dmabuf, MappingKind::standard, 0}));
+    EXPECT_TRUE(extensions.data_direct.empty());
+}
+
+TEST_F(RegistrationExtensions, CallersChoiceOfPcieIsMadeWithoutDataDirectToo) {
+    const Registration region = device({.paths = {dmabuf}, .mapping = MappingKind::pcie});
+    EXPECT_EQ(region.path(), dmabuf);
+    EXPECT_EQ(region.mapping(), MappingKind::pcie);
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::pcie));
+}
+
+class RegistrationOnThreeNics : public testing::SoftverbsTest {
+  protected:
+    RegistrationOnThreeNics() {
+        extensions = {};
+        testing::use_roce_devices({"soft0", "soft1", "soft2"});
+    }
+
+    std::shared_ptr<testing::FakeExporter> exporter_ =
+        std::make_shared<testing::FakeExporter>(size);
+    Resolver resolver_{{exporter_}};
+};
+
+TEST_F(RegistrationOnThreeNics, EachNicGetsTheMappingThatItNeeds) {
+    extensions.data_direct_device = "soft2";
+    const ProtectionDomain plain(Context::open("soft0"));
+    const Context efa = Context::open("soft1");
+    make_efa(efa, 1);
+    const std::vector<ProtectionDomain> pds{plain, ProtectionDomain(efa),
+                                            ProtectionDomain(Context::open("soft2")), plain};
+    const Registration region =
+        register_memory(pds, resolver_, exporter_->allocation.base, size, {});
+    ASSERT_EQ(region.size(), 4U);
+    EXPECT_EQ(region.path(0), dmabuf);
+    EXPECT_EQ(region.mapping(0), MappingKind::standard);
+    EXPECT_EQ(region.path(1), dmabuf);
+    EXPECT_EQ(region.mapping(1), MappingKind::pcie);
+    EXPECT_EQ(region.path(2), dmabuf_data_direct);
+    EXPECT_EQ(region.mapping(2), MappingKind::pcie);
+    EXPECT_EQ(region.mapping(3), MappingKind::standard);
+    for (std::size_t i = 0; i < pds.size(); ++i) {
+        EXPECT_EQ(region.protection_domain(i), pds[i]) << "the order of the list";
+    }
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::standard, MappingKind::pcie))
+        << "one export for each mapping";
+    EXPECT_EQ(exporter_->releases, 2U);
+    ASSERT_EQ(region.trail().size(), 3U);
+    EXPECT_EQ(region.trail()[0].device, "soft0, soft0");
+    EXPECT_EQ(region.trail()[1].device, "soft1");
+    EXPECT_EQ(region.trail()[2].device, "soft2");
+}
+
+TEST_F(RegistrationOnThreeNics, NicThatRefusesItsMappingDoesNotChangeThatOfTheOthers) {
+    extensions.data_direct_device = "soft1";
+    extensions.data_direct_error = EINVAL;
+    const std::vector<ProtectionDomain> pds{ProtectionDomain(Context::open("soft0")),
+                                            ProtectionDomain(Context::open("soft1"))};
+    const Registration region =
+        register_memory(pds, resolver_, exporter_->allocation.base, size, {});
+    EXPECT_EQ(region.mapping(0), MappingKind::standard);
+    EXPECT_EQ(region.path(1), dmabuf);
+    EXPECT_EQ(region.mapping(1), MappingKind::standard);
+    EXPECT_THAT(tried(region.trail()),
+                ElementsAre(Tried{dmabuf, MappingKind::standard, 0},
+                            Tried{dmabuf_data_direct, MappingKind::pcie, EINVAL},
+                            Tried{dmabuf, MappingKind::standard, 0}));
+    EXPECT_EQ(exporter_->releases, 2U);
 }
 
 // DMA handles

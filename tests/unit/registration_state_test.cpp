@@ -102,6 +102,32 @@ TEST_F(RegistrationStateTest, VerifiesNothingOfHostMemory) {
     EXPECT_EQ(region.verify(Resolver()), RegistrationState::registered);
 }
 
+TEST_F(RegistrationStateTest, VerifyDoesNotRevokePinnedHostMemoryThatItsDriverForgot) {
+    // cudaHostRegister, register_memory(), cudaHostUnregister: verbs keeps the pages pinned.
+    const auto pinned =
+        std::make_shared<FakeExporter>(size, reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+    pinned->allocation.kind = MemoryKind::pinned_host;
+    pinned->standard_error = ENOTSUP;
+    const Resolver resolver({pinned});
+    Registration region =
+        register_memory(basics_.pd, resolver, host_memory_.data(), host_memory_.size());
+    ASSERT_EQ(region.path(), RegistrationPath::host);
+    pinned->freed = true;
+    EXPECT_EQ(region.verify(resolver), RegistrationState::registered);
+    pinned->freed = false;
+    pinned->allocation.generation = 2;
+    EXPECT_EQ(region.verify(resolver), RegistrationState::registered);
+    EXPECT_TRUE(region.check());
+}
+
+TEST_F(RegistrationStateTest, VerifyDoesNotRevokeMemoryOfAnExporterWithoutGenerations) {
+    exporter_->allocation.generation = 0;
+    Registration region = device();
+    EXPECT_EQ(region.verify(resolver_), RegistrationState::registered);
+    exporter_->freed = true;
+    EXPECT_EQ(region.verify(resolver_), RegistrationState::revoked);
+}
+
 TEST_F(RegistrationStateTest, VerifiesWithTheExporterItCameFromOnly) {
     Registration region = device();
     EXPECT_THAT(error_of([&] { static_cast<void>(region.verify(Resolver())); }),

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "registration/mapping_choice.hpp"
+
+#include <rdmabuf/error.hpp>
+
+#include "device/verbs_extensions.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+using enum RegistrationPath;
+using enum MappingKind;
+
+constexpr const char* by_caller = "the caller chose the mapping";
+constexpr const char* for_efa = "EFA reaches device memory over PCIe";
+constexpr const char* for_data_direct = "the NIC has a data-direct function";
+constexpr const char* after_refusal = "the NIC refused the standard mapping";
+
+/// EFA has no node type of the InfiniBand specification, and the PCI identifiers of Amazon, devices
+/// 0xefa0 to 0xefaf. A NIC of another node type is not queried.
+bool is_efa(const Context& nic) {
+    if (nic.native()->device->node_type != IBV_NODE_UNSPECIFIED) {
+        return false;
+    }
+    try {
+        const ibv_device_attr attributes = nic.attributes().native.orig_attr;
+        return attributes.vendor_id == 0x1d0f && (attributes.vendor_part_id & 0xfff0U) == 0xefa0U;
+    } catch (const Error&) {
+        return false; // A device that does not answer fails the registration itself.
+    }
+}
+
+std::vector<MappingChoice> chosen_by_caller(const Context& nic, const MappingRequest& request) {
+    const MappingKind mapping = *request.options.mapping;
+    const bool direct =
+        request.path == dmabuf_data_direct ||
+        (mapping == pcie && request.options.paths.empty() &&
+         request.options.dma_handle == nullptr && data_direct_of(nic.native()).available);
+    return {{.path = direct ? dmabuf_data_direct : dmabuf,
+             .mapping = mapping,
+             .reason = mapping == pcie ? by_caller : ""}};
+}
+
+} // namespace
+
+std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Context& nic,
+                                           const MappingRequest& request) {
+    if (request.options.mapping) {
+        return chosen_by_caller(nic, request);
+    }
+    const bool device = memory.kind == MemoryKind::device;
+    const bool efa = device && is_efa(nic);
+    std::vector<MappingChoice> choices;
+    const auto add_plain = [&] {
+        if (efa) {
+            choices.push_back(
+                {.path = dmabuf, .mapping = pcie, .use = MappingUse::exact, .reason = for_efa});
+        }
+        choices.push_back({.path = dmabuf});
+    };
+    if (request.path == dmabuf_data_direct) {
+        choices.push_back({.path = dmabuf_data_direct, .mapping = pcie});
+        choices.push_back({.path = dmabuf_data_direct, .use = MappingUse::unexported});
+        if (device && !request.other_is_listed) {
+            add_plain();
+        }
+        return choices;
+    }
+    // A caller that lists no paths leaves the way to register to the NIC.
+    const bool may_be_direct =
+        device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
+    const bool direct_first =
+        may_be_direct && request.options.paths.empty() && data_direct_of(nic.native()).available;
+    if (direct_first) {
+        choices.push_back({.path = dmabuf_data_direct,
+                           .mapping = pcie,
+                           .use = MappingUse::exact,
+                           .reason = for_data_direct});
+    }
+    add_plain();
+    if (may_be_direct && !direct_first) {
+        choices.push_back({.path = dmabuf_data_direct, .mapping = pcie, .reason = after_refusal});
+    }
+    return choices;
+}
+
+} // namespace rdmabuf::detail

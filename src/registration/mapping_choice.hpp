@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <rdmabuf/context.hpp>
+#include <rdmabuf/exporter.hpp>
+#include <rdmabuf/registration.hpp>
+
+namespace rdmabuf::detail {
+
+/// When a choice is tried after the choice before it.
+enum class MappingUse : std::uint8_t {
+    /// Always.
+    any,
+    /// Only if the exporter has the mapping: an exporter may return a standard mapping instead of
+    /// the one for PCIe.
+    exact,
+    /// Only if the exporter could not export the mapping of the choice before.
+    unexported,
+};
+
+/// One way in which a NIC can register a dma-buf.
+struct MappingChoice {
+    /// dmabuf or dmabuf_data_direct.
+    RegistrationPath path{};
+    MappingKind mapping = MappingKind::standard;
+    MappingUse use = MappingUse::any;
+    /// Why this NIC gets the mapping, for the trail; empty for the standard mapping. A string
+    /// literal.
+    const char* reason = "";
+
+    friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
+};
+
+/// What the caller of a registration decided.
+struct MappingRequest {
+    const RegistrationOptions& options;
+    /// The dma-buf path that is tried.
+    RegistrationPath path;
+    /// Whether the caller listed the other dma-buf path too, which then has its own turn.
+    bool other_is_listed;
+};
+
+/// Decides which mapping of @p memory a NIC needs: a dma-buf of device memory stands for one way to
+/// the memory, and the wrong one registers and fails when data moves. The choice of the caller
+/// (RegistrationOptions::mapping) is the only one then. Without it, EFA gets the mapping for PCIe
+/// with ibv_reg_dmabuf_mr, an mlx5 NIC with a data-direct function the mapping for PCIe with
+/// data direct, and other NICs the standard mapping.
+/// @return the choices in the order in which they are tried; not empty
+[[nodiscard]] std::vector<MappingChoice> choose_mappings(const Allocation& memory,
+                                                         const Context& nic,
+                                                         const MappingRequest& request);
+
+} // namespace rdmabuf::detail
