@@ -189,21 +189,26 @@ class RDMABUF_EXPORT QueuePair {
         return post_one(make_fetch_add(std::span(&local, 1), remote, addend, options));
     }
 
-    /// Posts a list, which must not be empty. On failure @p failed is the first request not posted:
-    /// those before it are under way.
+    /// Posts a list. On failure, the requests before @p failed are posted, and the others are not.
+    /// @return as post_send(), and E2BIG when more requests were added than the list has room for.
+    ///         Nothing is posted then.
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(SendList<Capacity>& list,
                                        ibv_send_wr*& failed) const noexcept {
-        const Status status(ibv_post_send(handle_.get(), &list.first(), &failed));
-        list.reopen();
-        return status;
+        return list.post(
+            [this](ibv_send_wr* first, ibv_send_wr** stopped) {
+                return ibv_post_send(handle_.get(), first, stopped);
+            },
+            failed);
     }
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
-        const Status status(ibv_post_recv(handle_.get(), &list.first(), &failed));
-        list.reopen();
-        return status;
+        return list.post(
+            [this](ibv_recv_wr* first, ibv_recv_wr** stopped) {
+                return ibv_post_recv(handle_.get(), first, stopped);
+            },
+            failed);
     }
 
     /// Whether batch() can be used: the provider has ibv_wr_* and the options did not rule it out.

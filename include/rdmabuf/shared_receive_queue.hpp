@@ -57,13 +57,17 @@ class RDMABUF_EXPORT SharedReceiveQueue {
                                             std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
-    /// Posts a list, which must not be empty. On failure @p failed is the first request not posted.
+    /// Posts a list. On failure, the requests before @p failed are posted, and the others are not.
+    /// @return as post_recv(), and E2BIG when more requests were added than the list has room for.
+    ///         Nothing is posted then.
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
-        const Status status(ibv_post_srq_recv(handle_.get(), &list.first(), &failed));
-        list.reopen();
-        return status;
+        return list.post(
+            [this](ibv_recv_wr* first, ibv_recv_wr** stopped) {
+                return ibv_post_srq_recv(handle_.get(), first, stopped);
+            },
+            failed);
     }
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }

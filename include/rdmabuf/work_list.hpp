@@ -4,18 +4,20 @@
 #include <infiniband/verbs.h>
 
 #include <cassert>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <new>
 #include <span>
 
 #include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {
 
 namespace detail {
-/// Requests in a row, each pointing to the next.
+/// An array of work requests, each of which points to the next one.
 template <class Request, std::size_t Capacity>
 class RequestChain {
     static_assert(Capacity > 0);
@@ -24,38 +26,59 @@ class RequestChain {
     RequestChain(const RequestChain&) = delete;
     RequestChain& operator=(const RequestChain&) = delete;
 
+    /// The number of requests, at most the capacity.
     [[nodiscard]] std::size_t size() const noexcept {
         return static_cast<std::size_t>(end_ - storage_.requests);
     }
-    void clear() noexcept { end_ = storage_.requests; }
-
-    /// The chain, ended: what the C call takes. The list must not be empty. Before more can be
-    /// added it must be reopened, which QueuePair::post does.
-    [[nodiscard, gnu::always_inline]] Request& first() noexcept {
-        assert(size() > 0);
-        end_[-1].next = nullptr;
-        return storage_.requests[0];
+    /// Whether a request was dropped because the list was full. Such a list cannot be posted
+    /// (E2BIG).
+    [[nodiscard]] bool overflowed() const noexcept { return overflowed_; }
+    /// Removes all requests and ends the overflow.
+    void clear() noexcept {
+        end_ = storage_.requests;
+        overflowed_ = false;
     }
 
-    /// Lets the chain go on after what first() ended.
-    [[gnu::always_inline]] void reopen() noexcept { end_[-1].next = end_; }
+    /// Posts the requests with one C call. QueuePair::post() and SharedReceiveQueue::post() use it.
+    /// @param call    takes the first request and the address of @p failed, and returns the int of
+    ///                ibv_post_send(3) or ibv_post_recv(3). It is not called for an empty list.
+    /// @param failed  on failure, the first request that was not posted
+    template <class Call>
+    [[gnu::always_inline]] Status post(Call call, Request*& failed) noexcept {
+        if (end_ == storage_.requests) [[unlikely]] {
+            return {};
+        }
+        if (overflowed_) [[unlikely]] {
+            failed = storage_.requests;
+            return Status(E2BIG);
+        }
+        end_[-1].next = nullptr;
+        const Status status(call(storage_.requests, &failed));
+        // More requests can be added to the same list.
+        end_[-1].next = end_;
+        return status;
+    }
 
   protected:
-    // Storage is left as it is: a request is written once, when it is added.
+    // The storage is not initialised: a request is written once, when it is added.
     RequestChain() noexcept : end_(storage_.requests) {}
     ~RequestChain() = default;
 
-    /// @param make  returns the request: made in its place, it need not be copied there
+    /// @param make  returns the request. It is constructed in the list, so it is not copied.
     template <class Make>
     [[gnu::always_inline]] void append(Make make) noexcept {
-        assert(size() < Capacity);
+        assert(size() < Capacity && "the list is full: its Capacity is too small");
+        if (end_ == storage_.requests + Capacity) [[unlikely]] {
+            overflowed_ = true;
+            return;
+        }
         auto* const request = ::new (static_cast<void*>(end_)) Request(make());
         end_ = request + 1;
-        request->next = request + 1; // first() ends the chain
+        request->next = request + 1; // post() ends the chain
     }
 
   private:
-    /// A union, so that it begins uninitialised.
+    /// The union leaves its member uninitialised.
     union Storage {
         Storage() noexcept {}       // NOLINT(*-use-equals-default,*-member-init)
         Request requests[Capacity]; // NOLINT(*-avoid-c-arrays): pointers walk over it
@@ -63,13 +86,18 @@ class RequestChain {
 
     Storage storage_;
     Request* end_;
+    bool overflowed_ = false;
 };
 } // namespace detail
 
-/// Send-side requests chained as they are added, for posting in one call with QueuePair::post.
-/// Lives where it is declared, allocates nothing, and can be posted again as it is. The
-/// scatter-gather entries are not copied: they must live until the list is posted. Adding more than
-/// @p Capacity requests is a bug of the program (an assertion).
+/// Send-side requests that QueuePair::post() posts in one call. The list is an object on the stack
+/// that allocates nothing. It can be posted again as it is. A span of scatter-gather entries is not
+/// copied: the entries must live until the list is posted. The single entry of compare_swap() and
+/// fetch_add() is copied.
+///
+/// A list has room for @p Capacity requests. Adding more is an error of the program: an assertion
+/// where assertions are enabled. Where they are not, the request is dropped, and post() posts
+/// nothing and returns E2BIG. Posting an empty list does nothing and succeeds.
 ///
 ///     SendList<2> list;
 ///     list.write({&payload, 1}, remote, {.flags = SendFlags::none});
@@ -79,6 +107,8 @@ class RequestChain {
 template <std::size_t Capacity>
 class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
   public:
+    SendList() noexcept {} // NOLINT(*-use-equals-default,*-member-init)
+
     [[gnu::always_inline]] void send(std::span<const ibv_sge> local,
                                      WorkOptions options = {}) noexcept {
         this->append([&] { return make_send(local, options); });
@@ -107,17 +137,29 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
     [[gnu::always_inline]] void compare_swap(const ibv_sge& local, RemoteAddress remote,
                                              std::uint64_t expected, std::uint64_t swap,
                                              WorkOptions options = {}) noexcept {
-        this->append([&] {
-            return make_compare_swap({&local, 1}, remote, expected, swap, options);
-        });
+        this->append(
+            [&] { return make_compare_swap(copy(local), remote, expected, swap, options); });
     }
     [[gnu::always_inline]] void fetch_add(const ibv_sge& local, RemoteAddress remote,
                                           std::uint64_t addend, WorkOptions options = {}) noexcept {
-        this->append([&] { return make_fetch_add({&local, 1}, remote, addend, options); });
+        this->append([&] { return make_fetch_add(copy(local), remote, addend, options); });
     }
+
+  private:
+    /// Copies the entry of the request that is being added, because the caller's may be a
+    /// temporary, such as the result of Region::sge().
+    [[gnu::always_inline]] std::span<const ibv_sge> copy(const ibv_sge& local) noexcept {
+        ibv_sge& entry = atomic_entries_[this->size()];
+        entry = local;
+        return {&entry, 1};
+    }
+
+    // Not initialised: an entry is written when a request needs it.
+    ibv_sge atomic_entries_[Capacity]; // NOLINT(*-avoid-c-arrays)
 };
 
-/// As SendList, for receives.
+/// Receives that QueuePair::post() or SharedReceiveQueue::post() posts in one call. Its capacity
+/// has the same rules as that of SendList.
 template <std::size_t Capacity>
 class RecvList : public detail::RequestChain<ibv_recv_wr, Capacity> {
   public:

@@ -50,13 +50,19 @@ namespace detail {
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_request(ibv_wr_opcode opcode,
                                                                   std::span<const ibv_sge> local,
                                                                   WorkOptions options) noexcept {
-    ibv_send_wr request{};
+    // The last members, qp_type and the union of bind_mw and tso, are not initialised. Verbs reads
+    // them only for XRC, memory windows and TSO. Writing zeros there would be a third of the
+    // instructions.
+    ibv_send_wr request; // NOLINT(*-init-variables,*-member-init)
     request.wr_id = options.wr_id;
+    request.next = nullptr;
     // Verbs never writes through sg_list; it merely lacks the const.
     request.sg_list = const_cast<ibv_sge*>(local.data());
     request.num_sge = static_cast<int>(local.size());
     request.opcode = opcode;
     request.send_flags = static_cast<unsigned>(options.flags);
+    request.imm_data = 0;
+    request.wr = {};
     return request;
 }
 
@@ -64,16 +70,9 @@ namespace detail {
                                                                std::span<const ibv_sge> local,
                                                                RemoteAddress remote,
                                                                WorkOptions options) noexcept {
-    return {.wr_id = options.wr_id,
-            .next = nullptr,
-            .sg_list = const_cast<ibv_sge*>(local.data()),
-            .num_sge = static_cast<int>(local.size()),
-            .opcode = opcode,
-            .send_flags = static_cast<unsigned>(options.flags),
-            .imm_data = 0,
-            .wr = {.rdma = {.remote_addr = remote.address, .rkey = remote.rkey}},
-            .qp_type = {},
-            .bind_mw = {}};
+    ibv_send_wr request = make_request(opcode, local, options);
+    request.wr.rdma = {.remote_addr = remote.address, .rkey = remote.rkey};
+    return request;
 }
 } // namespace detail
 

@@ -325,6 +325,36 @@ TEST_F(List, ThatDoesNotFitSaysWhereItStopped) {
     EXPECT_EQ(record().sends.size(), 2U);
 }
 
+TEST_F(List, KeepsNoAddressOfTheEntryOfAnAtomic) {
+    put_number(target, 11);
+    put_number(target + 8, 100);
+    SendList<2> list;
+    ibv_sge entry = region_.sge(512, 8);
+    list.compare_swap(entry, remote_, 11, 22, {.wr_id = 1});
+    entry = region_.sge(520, 8);
+    list.fetch_add(entry, region_.remote().at(target + 8), 33, {.wr_id = 2});
+    entry = {};
+    ibv_send_wr* failed = nullptr;
+    ASSERT_TRUE(qp().post(list, failed));
+    sent(1, IBV_WC_COMP_SWAP);
+    sent(2, IBV_WC_FETCH_ADD);
+    EXPECT_EQ(number_at(512), 11U);
+    EXPECT_EQ(number_at(520), 100U);
+    EXPECT_EQ(number_at(target), 22U);
+    EXPECT_EQ(number_at(target + 8), 133U);
+}
+
+TEST_F(List, PostsNothingWhenItIsEmpty) {
+    SendList<1> sends;
+    ibv_send_wr* failed_send = nullptr;
+    EXPECT_TRUE(qp().post(sends, failed_send));
+    RecvList<1> receives;
+    ibv_recv_wr* failed_receive = nullptr;
+    EXPECT_TRUE(qp().post(receives, failed_receive));
+    EXPECT_TRUE(record().sends.empty());
+    EXPECT_TRUE(record().receives.empty());
+}
+
 TEST_F(List, OfReceivesGoesOutInOneCallInOrder) {
     RecvList<9> list;
     for (std::uint64_t id = 1; id <= 9; ++id) {
