@@ -49,8 +49,8 @@ int main(int argc, char** argv) try {
     finish(channel, channel.iflush(memory, address, message.size(), request), request);
     std::vector<std::byte> received(message.size());
     buffer.copy_out(0, received);
-    std::printf("%zu bytes are in memory of %s\n", received.size(),
-                resolver.find(buffer.address()).exporter->name().data());
+    const std::string owner(resolver.find(buffer.address()).exporter->name());
+    std::printf("%zu bytes are in memory of %s\n", received.size(), owner.c_str());
     int status = 1;
     ::waitpid(sender, &status, 0);
     return status == 0 && received == message ? 0 : 1;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,8 +19,9 @@ namespace rdmabuf {
 
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};
-    /// The most bytes of a chunk: whole pages. 0 for as many as the device registers at once
-    /// (DeviceAttributes::max_mr_size).
+    /// The maximum size of a chunk in bytes, a multiple of the page size. 0 for the device's limit
+    /// (DeviceAttributes::max_mr_size). If the device then refuses a dma-buf because of its length,
+    /// smaller chunks are tried, down to 64 MiB.
     std::size_t chunk_size = 0;
 };
 
@@ -34,7 +36,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     /// @throws Error as register_memory(), and EINVAL for a chunk size that is not whole pages or
     /// is
     ///         more than the device registers at once, and for Access::zero_based, by which every
-    ///         chunk would begin at the same address.
+    ///         chunk would begin at the same address; ENOMEM when there is no memory for the list
+    ///         of chunks.
     ChunkedRegion(const ProtectionDomain& pd, const Resolver& resolver, std::uintptr_t address,
                   std::size_t length, const ChunkedRegionOptions& options = {});
 
@@ -44,17 +47,20 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] const LocalChunk* find(std::uint64_t address) const noexcept {
         return detail::find_chunk(chunks(), address);
     }
-    /// The most bytes that a chunk has.
+    /// The maximum size of a chunk in bytes.
     [[nodiscard]] std::size_t chunk_size() const noexcept { return chunk_size_; }
 
     /// Cuts a transfer between this memory and a peer's: see TransferSplitter. Its status is ENODEV
-    /// when this was revoked, and EBADF when it was closed. Does not throw; this and @p remote must
-    /// outlive what it returns.
+    /// when this was revoked, and EBADF when it was closed. Does not throw. This object and
+    /// @p remote must outlive the result.
+    /// @param max_message_size  the maximum size of a piece in bytes; by default
+    ///                          Context::max_message_size() of the device
     [[nodiscard]] TransferSplitter split(
         const RemoteChunks& remote, const Transfer& transfer,
-        std::uint32_t max_message_size = TransferSplitter::most) const noexcept {
+        std::optional<std::uint32_t> max_message_size = std::nullopt) const noexcept {
         const Status usable = check();
-        return usable ? TransferSplitter(chunks(), remote.chunks(), transfer, max_message_size)
+        return usable ? TransferSplitter(chunks(), remote.chunks(), transfer,
+                                         max_message_size.value_or(max_message_size_))
                       : TransferSplitter(usable);
     }
 
@@ -65,7 +71,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] ibv_mr* native(std::size_t chunk) const noexcept {
         return set().regions[chunk].native();
     }
-    [[nodiscard]] const ProtectionDomain& protection_domain() const noexcept {
+    /// @throws Error EBADF when this was closed.
+    [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return set().regions.front().protection_domain();
     }
 
@@ -76,10 +83,15 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     struct Made {
         std::unique_ptr<detail::RegisteredSet> set;
         std::size_t chunk_size;
+        std::uint32_t max_message_size;
     };
+    [[nodiscard]] static Made make(const ProtectionDomain& pd, const Resolver& resolver,
+                                   std::uintptr_t address, std::size_t length,
+                                   const ChunkedRegionOptions& options);
     explicit ChunkedRegion(Made made);
 
     std::size_t chunk_size_;
+    std::uint32_t max_message_size_;
     std::vector<LocalChunk> chunks_;
 };
 

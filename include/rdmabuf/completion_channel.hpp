@@ -17,13 +17,14 @@ struct RDMABUF_EXPORT DestroyCompChannel {
     static int call(ibv_comp_channel* channel) noexcept;
 };
 using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
-/// Waits for one event and acknowledges it; nullptr when the time ran out.
+/// Waits for one event and acknowledges it; nullptr when the time has run out. Makes the descriptor
+/// of @p channel non-blocking.
 [[nodiscard]] RDMABUF_EXPORT ibv_cq* wait_event(ibv_comp_channel* channel,
                                                 std::chrono::milliseconds timeout);
 } // namespace detail
 
-/// Where completion queues announce new completions to a thread that sleeps. Queues made with it
-/// keep it alive. ibv_create_comp_channel(3).
+/// Reports events of completion queues to threads that sleep. Queues created with a channel keep it
+/// alive. ibv_create_comp_channel(3).
 class RDMABUF_EXPORT CompletionChannel {
   public:
     /// @throws Error EMFILE at the process's limit of descriptors.
@@ -35,14 +36,16 @@ class RDMABUF_EXPORT CompletionChannel {
     ~CompletionChannel() = default;
 
     /// Waits for an event of any queue of this channel and acknowledges it. A queue sends one event
-    /// for each CompletionQueue::request_notification().
-    /// @return the queue that has completions, nullptr when the time ran out
-    [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const {
-        return detail::wait_event(native(), timeout);
-    }
+    /// for each CompletionQueue::request_notification(). Several threads may wait; each event goes
+    /// to one of them. Makes the descriptor of the channel non-blocking.
+    /// @param timeout  zero polls, wait_forever waits
+    /// @return the queue that has completions, nullptr when the time has run out
+    /// @throws Error EBADF when the channel was closed, released or moved from
+    [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const;
 
-    /// Readable when an event is there: for epoll and friends. Stays owned by the channel.
-    [[nodiscard]] int fd() const noexcept { return handle_.get()->fd; }
+    /// The descriptor, which is readable when there is an event: for epoll(7). The channel owns it.
+    /// @throws Error EBADF when the channel was closed, released or moved from
+    [[nodiscard]] int fd() const;
 
     [[nodiscard]] ibv_comp_channel* native() const noexcept { return handle_.get(); }
     /// The caller destroys the channel from now on.

@@ -3,8 +3,10 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include <rdmabuf/completion_channel.hpp>
@@ -21,19 +23,24 @@ struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
     static int call(ibv_cq* cq) noexcept;
 };
+class CqWaiters;
 } // namespace detail
 
 struct CompletionQueueOptions {
     /// Completions it must hold at once; the device may round up. A queue that overruns is lost.
     unsigned depth = 256;
-    /// Where to announce completions; nullptr for a queue that is only polled.
+    /// The channel for events; nullptr for a queue that is only polled.
     const CompletionChannel* channel = nullptr;
-    /// Which interrupt of the device announces them, from 0 to num_comp_vectors - 1.
+    /// The interrupt of the device that raises the events, from 0 to num_comp_vectors - 1.
     int vector = 0;
 };
 
-/// Where finished work is reported. Copies share it; it holds its Context and CompletionChannel.
-/// ibv_create_cq(3).
+/// The queue that receives the completions of work requests. Copies share it; it holds its Context
+/// and CompletionChannel. ibv_create_cq(3).
+///
+/// poll() and request_notification() are calls of the data path. They must not be called after
+/// close(), release() or a move: an assertion where assertions are enabled, undefined where they
+/// are not. The other functions throw Error EBADF then.
 class RDMABUF_EXPORT CompletionQueue {
   public:
     /// @throws Error EINVAL for a depth of 0, above the device's max_cqe, or a vector it does not
@@ -41,39 +48,50 @@ class RDMABUF_EXPORT CompletionQueue {
     ///         ENOMEM.
     explicit CompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
-    /// Takes over a completion queue made elsewhere on @p context.
+    /// Takes over a completion queue created elsewhere on @p context. Its channel, if it has one,
+    /// is not taken over and must outlive the queue.
     [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq);
-    /// Uses one that somebody else destroys, after every queue pair made with this one is gone.
+    /// Uses a completion queue that other code destroys, after every queue pair created with this
+    /// object is gone.
     [[nodiscard]] static CompletionQueue borrow(ibv_cq* cq);
 
     /// Takes up to completions.size() completions, oldest first. ibv_poll_cq(3).
     /// @return how many were written; negative when the queue is broken (it overran)
     [[nodiscard, gnu::always_inline]] int poll(
         std::span<WorkCompletion> completions) const noexcept {
+        assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return ibv_poll_cq(handle_.get(), static_cast<int>(completions.size()), completions.data());
     }
     /// Takes one completion. @return 1, 0 or negative, as for a span.
     [[nodiscard, gnu::always_inline]] int poll(WorkCompletion& completion) const noexcept {
+        assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return ibv_poll_cq(handle_.get(), 1, &completion);
     }
 
-    /// Asks for one event on the channel at the next completion. Completions that came before do
-    /// not count, so poll once more before sleeping. ibv_req_notify_cq(3).
+    /// Requests one event on the channel, for the next completion. A completion that arrived before
+    /// this call raises no event, so poll once more before sleeping. ibv_req_notify_cq(3).
     Status request_notification(bool solicited_only = false) const noexcept {
+        assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return Status(ibv_req_notify_cq(handle_.get(), solicited_only ? 1 : 0));
     }
 
-    /// Waits until there is something to poll: asleep when the queue has a channel of its own,
-    /// otherwise by polling. The channel must not be shared with other queues: use
-    /// CompletionChannel::wait() for those.
-    /// @return how many were written; 0 when the time ran out
+    /// Waits until there is a completion. If the queue has a channel, the thread sleeps, and the
+    /// descriptor of the channel becomes non-blocking; otherwise it polls. The channel must not be
+    /// shared with other queues: use CompletionChannel::wait() for those. Several threads may wait
+    /// through copies of one CompletionQueue; each completion goes to one of them.
+    /// @param timeout  zero polls once, wait_forever waits
+    /// @return how many completions were written; 0 when the time has run out
     /// @throws Error EIO when the queue is broken; EINVAL for an empty span, and when the channel
-    /// brings another queue's event
+    ///         reports an event of another queue; EBADF when this was closed, released or moved
+    ///         from
     [[nodiscard]] std::size_t wait(std::span<WorkCompletion> completions,
                                    std::chrono::milliseconds timeout) const;
 
     [[nodiscard]] ibv_cq* native() const noexcept { return handle_.get(); }
-    [[nodiscard]] const Context& context() const noexcept { return handle_.parent<0>(); }
+    /// @throws Error EBADF when this was closed, released or moved from.
+    [[nodiscard]] const Context& context() const {
+        return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
+    }
     /// The caller destroys it from now on.
     [[nodiscard]] ibv_cq* release() noexcept { return handle_.release(); }
     /// @throws Error EBUSY while copies, or queue pairs made with it, exist.
@@ -85,7 +103,8 @@ class RDMABUF_EXPORT CompletionQueue {
 
   private:
     using Handle =
-        detail::shared_handle<ibv_cq, detail::DestroyCq, Context, detail::CompletionChannelHandle>;
+        detail::shared_handle<ibv_cq, detail::DestroyCq, Context, detail::CompletionChannelHandle,
+                              std::shared_ptr<detail::CqWaiters>>;
     explicit CompletionQueue(Handle handle) noexcept : handle_(std::move(handle)) {}
 
     Handle handle_;

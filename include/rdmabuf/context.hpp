@@ -68,7 +68,8 @@ struct AsyncEvent {
 };
 
 /// An opened device. Copies share it; it closes when the last copy, and the last object made from
-/// it, is gone.
+/// it, is gone. After close(), release() or a move, the functions that use the device throw Error
+/// EBADF.
 class RDMABUF_EXPORT Context {
   public:
     /// @throws Error EACCES or EPERM on /dev/infiniband/uverbsN (udev rules; `--device` of a
@@ -100,6 +101,8 @@ class RDMABUF_EXPORT Context {
 
     /// @param port  from 1. @throws Error EINVAL for a port the device does not have.
     [[nodiscard]] ibv_port_attr port(std::uint8_t port) const;
+    /// The maximum size of a message in bytes: the smallest ibv_port_attr::max_msg_sz of the ports.
+    [[nodiscard]] std::uint32_t max_message_size() const;
     /// The used entries of a port's GID table in index order. ibv_query_gid_table(3).
     [[nodiscard]] std::vector<GidEntry> gid_table(std::uint8_t port) const;
     /// The entry a connection should use: RoCE v2 over IPv4, then RoCE v2 over a routable IPv6
@@ -107,9 +110,10 @@ class RDMABUF_EXPORT Context {
     /// @throws Error EADDRNOTAVAIL when the table is empty: the interface has no address.
     [[nodiscard]] GidEntry best_gid(std::uint8_t port) const;
 
-    /// Waits for the next asynchronous event and acknowledges it.
+    /// Waits for the next asynchronous event and acknowledges it. Several threads may wait; each
+    /// event goes to one of them. Makes the descriptor of the events (async_fd) non-blocking.
     /// @param timeout  zero polls, wait_forever waits
-    /// @return nothing when the time ran out
+    /// @return nothing when the time has run out
     [[nodiscard]] std::optional<AsyncEvent> wait_async_event(
         std::chrono::milliseconds timeout) const;
 

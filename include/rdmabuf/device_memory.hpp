@@ -53,16 +53,21 @@ class RDMABUF_EXPORT DeviceMemory {
     /// Writes @p source at @p offset. Offset and length must be multiples of 4, the unit devices
     /// copy in, and @p source must be aligned to 4; all is checked before the driver sees it.
     /// @throws Error ERANGE outside the memory (with the numbers), EINVAL for alignment, EOPNOTSUPP
-    ///         when the provider has no way to copy, or what it says.
+    ///         when the provider has no way to copy, EBADF when this was closed, released or moved
+    ///         from, or what the provider says.
     void copy_in(std::size_t offset, std::span<const std::byte> source);
     /// Reads into @p destination from @p offset; as copy_in.
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
-    /// copy_in and copy_out for the data path: the same checks, the errno as a value.
+    /// copy_in and copy_out for the data path: the same checks, the errno as a value. EBADF when
+    /// this was closed, released or moved from.
     Status try_copy_in(std::size_t offset, std::span<const std::byte> source) noexcept;
     Status try_copy_out(std::size_t offset, std::span<std::byte> destination) const noexcept;
 
-    [[nodiscard]] const Context& context() const noexcept { return handle_.parent<0>(); }
+    /// @throws Error EBADF when this was closed, released or moved from.
+    [[nodiscard]] const Context& context() const {
+        return handle_.parent<0>("DeviceMemory::context", "DeviceMemory");
+    }
     [[nodiscard]] ibv_dm* native() const noexcept { return handle_.get(); }
     /// The caller frees it from now on.
     [[nodiscard]] ibv_dm* release() noexcept { return handle_.release(); }

@@ -48,7 +48,10 @@ class RDMABUF_EXPORT DmaHandle {
     /// Whether libibverbs has DMA handles at all; it tells nothing about kernel and device.
     [[nodiscard]] static Availability available();
 
-    [[nodiscard]] const Context& context() const noexcept { return handle_.parent<0>(); }
+    /// @throws Error EBADF when this was closed, released or moved from.
+    [[nodiscard]] const Context& context() const {
+        return handle_.parent<0>("DmaHandle::context", "DmaHandle");
+    }
     [[nodiscard]] ibv_dmah* native() const noexcept { return handle_.get(); }
     /// The caller deallocates it from now on.
     [[nodiscard]] ibv_dmah* release() noexcept { return handle_.release(); }

@@ -20,7 +20,7 @@ struct RDMABUF_EXPORT DeallocPd {
 /// its Context. ibv_alloc_pd(3).
 class RDMABUF_EXPORT ProtectionDomain {
   public:
-    /// @throws Error ENOMEM when the device has no more.
+    /// @throws Error ENOMEM when the device has no more; EBADF when @p context was closed.
     explicit ProtectionDomain(const Context& context);
 
     /// Takes over a protection domain made elsewhere on @p context.
@@ -30,7 +30,10 @@ class RDMABUF_EXPORT ProtectionDomain {
     [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);
 
     [[nodiscard]] ibv_pd* native() const noexcept { return handle_.get(); }
-    [[nodiscard]] const Context& context() const noexcept { return handle_.parent<0>(); }
+    /// @throws Error EBADF when this was closed, released or moved from.
+    [[nodiscard]] const Context& context() const {
+        return handle_.parent<0>("ProtectionDomain::context", "ProtectionDomain");
+    }
     /// The caller deallocates it from now on.
     [[nodiscard]] ibv_pd* release() noexcept { return handle_.release(); }
     /// @throws Error EBUSY while copies, or objects made from it, exist.

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -95,10 +96,13 @@ struct QueuePairOptions {
     std::uint32_t qkey = 0x11111111;
 };
 
-/// A queue pair that can send. All posting is noexcept, allocates nothing, and is the C call and
-/// nothing else: the Status is the int of ibv_post_send(3) - ENOMEM when the queue is full, EINVAL
-/// for a bad request. Moves only; holds its protection domain, completion queues and shared receive
-/// queue.
+/// A queue pair that can send. Posting is noexcept, allocates nothing and only makes the C call.
+/// The Status is the int of ibv_post_send(3): ENOMEM when the queue is full, EINVAL for a bad
+/// request. Moves only; holds its protection domain, completion queues and shared receive queue.
+///
+/// The noexcept functions must not be called after close(), release() or a move: an assertion where
+/// assertions are enabled, undefined where they are not. The other functions throw Error EBADF
+/// then.
 class RDMABUF_EXPORT QueuePair {
   public:
     /// Makes the first half of a connection: see PreparedQueuePair.
@@ -141,6 +145,7 @@ class RDMABUF_EXPORT QueuePair {
     /// Where the next message goes. Datagrams need 40 bytes in front for the GRH.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
         ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
         return Status(ibv_post_recv(handle_.get(), &request, &failed));
@@ -195,6 +200,7 @@ class RDMABUF_EXPORT QueuePair {
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(SendList<Capacity>& list,
                                        ibv_send_wr*& failed) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return list.post(
             [this](ibv_send_wr* first, ibv_send_wr** stopped) {
                 return ibv_post_send(handle_.get(), first, stopped);
@@ -204,6 +210,7 @@ class RDMABUF_EXPORT QueuePair {
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return list.post(
             [this](ibv_recv_wr* first, ibv_recv_wr** stopped) {
                 return ibv_post_recv(handle_.get(), first, stopped);
@@ -216,12 +223,18 @@ class RDMABUF_EXPORT QueuePair {
     /// Opens a batch of the ibv_wr_* interface. Only where extended(); one at a time per queue
     /// pair.
     [[nodiscard, gnu::always_inline]] WorkBatch batch() const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
+        assert(extended_ != nullptr && "this queue pair has no ibv_wr_* interface");
         return WorkBatch(extended_);
     }
 
     /// 24 bits; what completions carry in qp_num.
-    [[nodiscard]] std::uint32_t number() const noexcept { return handle_->qp_num; }
+    [[nodiscard]] std::uint32_t number() const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
+        return handle_->qp_num;
+    }
     [[nodiscard]] QueuePairType type() const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return static_cast<QueuePairType>(handle_->qp_type);
     }
     /// Asks the device. ibv_query_qp(3).
@@ -241,6 +254,7 @@ class RDMABUF_EXPORT QueuePair {
         : handle_(std::move(handle)), extended_(extended) {}
 
     [[gnu::always_inline]] Status post_one(ibv_send_wr&& request) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_send_wr* failed; // NOLINT(*-init-variables): as in post_recv
         return Status(ibv_post_send(handle_.get(), &request, &failed));
     }
@@ -269,6 +283,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// Receives may be posted from now on, and should be before the peer can send.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
         ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
         return Status(ibv_post_recv(handle_.get(), &request, &failed));
@@ -296,8 +311,10 @@ class RDMABUF_EXPORT PreparedQueuePair {
     };
     [[nodiscard]] const Connection& connection() const noexcept { return connection_; }
 
-    [[nodiscard]] const ProtectionDomain& protection_domain() const noexcept {
-        return handle_.get_deleter().parent<0>();
+    /// @throws Error EBADF when this was closed or moved from.
+    [[nodiscard]] const ProtectionDomain& protection_domain() const {
+        return handle_.get_deleter().parent<0>("PreparedQueuePair::protection_domain",
+                                               "PreparedQueuePair");
     }
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
     /// The caller destroys it from now on.

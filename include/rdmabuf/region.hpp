@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -33,8 +34,15 @@ class RDMABUF_EXPORT Region {
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
 
-    [[nodiscard]] std::uint32_t lkey() const noexcept { return handle_->lkey; }
-    [[nodiscard]] std::uint32_t rkey() const noexcept { return handle_->rkey; }
+    /// The keys. Only of a region that was neither closed, released nor moved from (an assertion).
+    [[nodiscard]] std::uint32_t lkey() const noexcept {
+        assert(handle_ != nullptr && "the region was closed, released or moved from");
+        return handle_->lkey;
+    }
+    [[nodiscard]] std::uint32_t rkey() const noexcept {
+        assert(handle_ != nullptr && "the region was closed, released or moved from");
+        return handle_->rkey;
+    }
     /// The address of the first byte as the NIC counts: what scatter-gather entries and peers use.
     [[nodiscard]] std::uint64_t iova() const noexcept { return iova_; }
     /// In bytes.
@@ -42,19 +50,21 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] Access access() const noexcept { return access_; }
 
     /// A scatter-gather entry for @p length bytes from @p offset.
-    /// @throws Error ERANGE when they do not lie inside the region; the hint has the numbers.
+    /// @throws Error ERANGE when they do not lie inside the region; the hint has the numbers. EBADF
+    ///         when the region was closed, released or moved from.
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length) const;
     /// A scatter-gather entry for the whole region.
-    /// @throws Error ERANGE above 4 GiB - 1, which is the most an entry can say.
+    /// @throws Error ERANGE above 4 GiB - 1, which is the maximum of an entry; EBADF as above.
     [[nodiscard]] ibv_sge sge() const;
 
-    /// What a peer needs to reach the whole region; slice() it for less.
+    /// What a peer needs to reach the whole region; slice() it for less. As rkey().
     [[nodiscard]] RemoteRegion remote() const noexcept {
-        return {.address = iova_, .length = length_, .rkey = handle_->rkey};
+        return {.address = iova_, .length = length_, .rkey = rkey()};
     }
 
-    [[nodiscard]] const ProtectionDomain& protection_domain() const noexcept {
-        return handle_.get_deleter().parent<0>();
+    /// @throws Error EBADF when this was closed.
+    [[nodiscard]] const ProtectionDomain& protection_domain() const {
+        return handle_.get_deleter().parent<0>("Region::protection_domain", "region");
     }
     [[nodiscard]] ibv_mr* native() const noexcept { return handle_.get(); }
     /// The caller deregisters it from now on.

@@ -74,7 +74,8 @@ class Registration : public RegisteredMemory {
     /// How many protection domains it is registered on; the functions below take the position of
     /// one in the list that was given.
     [[nodiscard]] std::size_t size() const noexcept { return set().regions.size(); }
-    [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const noexcept {
+    /// @throws Error EBADF when this was closed.
+    [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i].protection_domain();
     }
 

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstdint>
 #include <span>
 
@@ -46,9 +47,11 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
     ~SharedReceiveQueue() = default;
 
-    /// Posts one receive. @return ENOMEM when the queue is full, EINVAL for a bad entry.
+    /// Posts one receive. Must not be called after close(), release() or a move (an assertion).
+    /// @return ENOMEM when the queue is full, EINVAL for a bad entry.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
+        assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
         ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
         return Status(ibv_post_srq_recv(handle_.get(), &request, &failed));
@@ -63,6 +66,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
+        assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
         return list.post(
             [this](ibv_recv_wr* first, ibv_recv_wr** stopped) {
                 return ibv_post_srq_recv(handle_.get(), first, stopped);

@@ -58,12 +58,14 @@ struct Transfer {
 ///     splitter.status().throw_if_failed("TransferSplitter");
 class TransferSplitter {
   public:
-    /// The most bytes of a message: 2 GiB in InfiniBand. Ports may have less
-    /// (ibv_port_attr::max_msg_sz).
+    /// The maximum size of a message in InfiniBand, in bytes: 2 GiB. Devices may have a smaller
+    /// maximum (ConnectX: 1 GiB).
     static constexpr std::uint32_t most = std::uint32_t{1} << 31U;
 
+    /// @param max_message_size  the maximum size of a piece in bytes: Context::max_message_size(),
+    ///                          or ibv_port_attr::max_msg_sz of the port
     TransferSplitter(std::span<const LocalChunk> local, std::span<const RemoteRegion> remote,
-                     const Transfer& transfer, std::uint32_t max_message_size = most) noexcept
+                     const Transfer& transfer, std::uint32_t max_message_size) noexcept
         : transfer_(transfer), max_message_size_(max_message_size) {
         if (max_message_size == 0) {
             status_ = Status(EINVAL);

@@ -22,7 +22,9 @@ enum class SendFlags : unsigned {
     /// Raises a solicited event at the receiver.
     solicited = IBV_SEND_SOLICITED,
     /// The data is copied into the request: the memory may be reused at once, and needs no lkey. Up
-    /// to the queue pair's max_inline_data bytes.
+    /// to the queue pair's max_inline_data bytes. The CPU reads the memory at sge.addr while
+    /// posting,
+    /// so the memory must not be that of a GPU or of the NIC, and sge.addr must be its address.
     inline_data = IBV_SEND_INLINE,
 };
 [[nodiscard]] constexpr SendFlags operator|(SendFlags a, SendFlags b) noexcept {

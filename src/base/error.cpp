@@ -2,9 +2,11 @@
 #include <string.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <string>
 
+#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
@@ -61,6 +63,14 @@ TeardownFailureHandler set_teardown_failure_handler(TeardownFailureHandler handl
 
 void detail::report_teardown_failure(const char* function, int error) noexcept {
     teardown_failure_handler.load()(function, error);
+}
+
+void detail::raise_closed(const char* function, const char* type, SourceLocation where) {
+    throw Error(EBADF, function,
+                "the " + std::string(type) +
+                    " was closed, released or moved from, so it has no verbs object: create a new "
+                    "one",
+                where);
 }
 
 } // namespace rdmabuf

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "base/wait.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -39,6 +40,14 @@ bool wait_readable(int fd, std::chrono::milliseconds timeout) {
 
 bool wait_writable(int fd, std::chrono::milliseconds timeout) {
     return wait_ready(fd, POLLOUT, timeout);
+}
+
+void make_nonblocking(int fd) {
+    const int flags = ::fcntl(fd, F_GETFL);
+    check_zero(flags < 0 ? -1 : 0, "fcntl");
+    if ((flags & O_NONBLOCK) == 0) {
+        check_zero(::fcntl(fd, F_SETFL, flags | O_NONBLOCK), "fcntl");
+    }
 }
 
 } // namespace rdmabuf::detail

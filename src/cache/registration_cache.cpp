@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/registration_cache.hpp>
 
 #include "cache/core.hpp"
@@ -7,7 +8,12 @@ namespace rdmabuf {
 
 RegistrationCache::RegistrationCache(std::span<const ProtectionDomain> pds, Resolver resolver,
                                      const RegistrationCacheOptions& options)
-    : core_(new detail::CacheCore(pds, std::move(resolver), options)) {}
+    : core_([&] {
+          for (const ProtectionDomain& pd : pds) {
+              static_cast<void>(detail::native_of(pd, "RegistrationCache", "ProtectionDomain"));
+          }
+          return new detail::CacheCore(pds, std::move(resolver), options);
+      }()) {}
 
 void RegistrationCache::Close::operator()(detail::CacheCore* core) const noexcept {
     core->close();

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <fcntl.h>
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <rdmabuf/detail/check.hpp>
 
 #include "base/deadline.hpp"
+#include "base/wait.hpp"
 #include "connection/cm_event.hpp"
 #include "connection/host_address.hpp"
 
@@ -60,8 +60,7 @@ EventChannel make_channel() {
         return error == ENODEV ? "this machine has no RDMA device" : "/dev/infiniband/rdma_cm";
     });
     EventChannel channel(EventChannel::unique(raw, {}));
-    const int flags = ::fcntl(raw->fd, F_GETFL);
-    check_zero(flags < 0 ? -1 : ::fcntl(raw->fd, F_SETFL, flags | O_NONBLOCK), "fcntl");
+    rdmabuf::detail::make_nonblocking(raw->fd);
     return channel;
 }
 
@@ -100,7 +99,8 @@ void check_private_data(std::size_t size, std::size_t limit, const char* functio
 }
 
 void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char* function) {
-    if (prepared.native()->context != id->verbs) {
+    const ibv_qp* const qp = rdmabuf::detail::native_of(prepared, function, "PreparedQueuePair");
+    if (qp->context != id->verbs) {
         throw Error(EINVAL, function,
                     "the queue pair was prepared on another context: make its protection domain on "
                     "the context() of this object, even where that is the same device");
@@ -326,7 +326,8 @@ ConnectionRequest Listener::next(std::chrono::milliseconds timeout) {
     const Step step{"rdma_get_cm_event", to_string(*rdma_get_local_addr(id_.get()))};
     while (Event event = next_event(id_->channel, deadline.left())) {
         if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-            Id id(event->id, Id::deleter_type::holding(id_.get_deleter().parent<0>()));
+            Id id(event->id, Id::deleter_type::holding(
+                                 id_.get_deleter().parent<0>("Listener::next", "Listener")));
             ConnectionRequest request(std::move(id), event->param.conn);
             // rdma_migrate_id(3) waits for it.
             event.reset();

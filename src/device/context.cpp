@@ -9,6 +9,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/protection_domain.hpp>
 
+#include "base/deadline.hpp"
 #include "base/pages.hpp"
 #include "base/wait.hpp"
 
@@ -144,23 +145,39 @@ Context Context::borrow(ibv_context* context) {
 }
 
 std::string Context::device_name() const {
-    return ibv_get_device_name(native()->device);
+    return ibv_get_device_name(detail::native_of(*this, "ibv_get_device_name", "Context")->device);
 }
 
 DeviceAttributes Context::attributes() const {
     DeviceAttributes attributes;
-    detail::check_zero(ibv_query_device_ex(native(), nullptr, &attributes.native),
-                       "ibv_query_device_ex");
+    constexpr const char* function = "ibv_query_device_ex";
+    detail::check_zero(ibv_query_device_ex(detail::native_of(*this, function, "Context"), nullptr,
+                                           &attributes.native),
+                       function);
     return attributes;
 }
 
 ibv_port_attr Context::port(std::uint8_t port) const {
     ibv_port_attr attributes{};
-    detail::check_zero(ibv_query_port(native(), port, &attributes), "ibv_query_port", [&](int) {
+    constexpr const char* function = "ibv_query_port";
+    ibv_context* const context = detail::native_of(*this, function, "Context");
+    detail::check_zero(ibv_query_port(context, port, &attributes), function, [&](int) {
         return "port " + std::to_string(port) + " of " + device_name() + ", which has ports 1 to " +
                std::to_string(this->attributes().port_count());
     });
     return attributes;
+}
+
+std::uint32_t Context::max_message_size() const {
+    // A port that does not report its limit has the limit of InfiniBand.
+    std::uint32_t least = std::uint32_t{1} << 31U;
+    const std::uint8_t ports = attributes().port_count();
+    for (std::uint8_t p = 1; p <= ports; ++p) {
+        if (const std::uint32_t limit = port(p).max_msg_sz; limit != 0) {
+            least = std::min(least, limit);
+        }
+    }
+    return least;
 }
 
 std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
@@ -210,16 +227,23 @@ GidEntry Context::best_gid(std::uint8_t port) const {
 }
 
 std::optional<AsyncEvent> Context::wait_async_event(std::chrono::milliseconds timeout) const {
-    if (!detail::wait_readable(native()->async_fd, timeout)) {
-        return std::nullopt;
+    constexpr const char* function = "ibv_get_async_event";
+    ibv_context* const context = detail::native_of(*this, function, "Context");
+    const detail::Deadline deadline(timeout);
+    detail::make_nonblocking(context->async_fd);
+    while (detail::wait_readable(context->async_fd, deadline.left())) {
+        ibv_async_event event{};
+        errno = 0;
+        if (ibv_get_async_event(context, &event) == 0) {
+            const AsyncEvent described = describe_event(event);
+            // The event is acknowledged here, because destroying its object waits for that.
+            ibv_ack_async_event(&event);
+            return described;
+        }
+        // EAGAIN: another thread has read the event since the descriptor became readable.
+        detail::check_zero(errno == EAGAIN || errno == EINTR ? 0 : -1, function);
     }
-    ibv_async_event event{};
-    errno = 0;
-    detail::check_zero(ibv_get_async_event(native(), &event), "ibv_get_async_event");
-    // Acknowledged at once: destroying the object would wait for it.
-    const AsyncEvent described = describe_event(event);
-    ibv_ack_async_event(&event);
-    return described;
+    return std::nullopt;
 }
 
 Availability Context::dmabuf_import() const {

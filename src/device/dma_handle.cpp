@@ -61,9 +61,10 @@ ibv_dmah* allocate(const Context& context, const DmaHandleOptions& options) {
         attributes.ph = hint;
     }
     errno = 0;
-    return detail::check_pointer(
-        detail::verbs_extensions().alloc_dmah(context.native(), &attributes), function,
-        [&](int error) { return explain(error, context, options); });
+    return detail::check_pointer(detail::verbs_extensions().alloc_dmah(
+                                     detail::native_of(context, function, "Context"), &attributes),
+                                 function,
+                                 [&](int error) { return explain(error, context, options); });
 }
 
 using Handle = detail::shared_handle<ibv_dmah, detail::DeallocDmah, Context>;

@@ -13,8 +13,10 @@ namespace {
 using Deleter = detail::HandleDeleter<detail::DeallocPd, Context>;
 
 ibv_pd* allocate(const Context& context) {
+    constexpr const char* function = "ibv_alloc_pd";
+    ibv_context* const native = detail::native_of(context, function, "Context");
     errno = 0;
-    return detail::check_pointer(ibv_alloc_pd(context.native()), "ibv_alloc_pd");
+    return detail::check_pointer(ibv_alloc_pd(native), function);
 }
 
 } // namespace

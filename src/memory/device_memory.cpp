@@ -31,6 +31,7 @@ bool is_code(Function* function) noexcept {
 }
 
 ibv_dm* allocate(const Context& context, std::size_t size, const DeviceMemoryOptions& options) {
+    ibv_context* const native = detail::native_of(context, "ibv_alloc_dm", "Context");
     if (size == 0) {
         throw Error(EINVAL, "ibv_alloc_dm", "a size of 0: there is nothing to allocate");
     }
@@ -38,15 +39,14 @@ ibv_dm* allocate(const Context& context, std::size_t size, const DeviceMemoryOpt
     attributes.length = size;
     attributes.log_align_req = options.log2_alignment;
     errno = 0;
-    return detail::check_pointer(
-        ibv_alloc_dm(context.native(), &attributes), "ibv_alloc_dm", [&](int) {
-            const std::uint64_t limit = context.attributes().max_dm_size();
-            return std::to_string(size) + " bytes aligned to 2^" +
-                   std::to_string(options.log2_alignment) + " on " + context.device_name() +
-                   ", which " +
-                   (limit != 0 ? "reports " + std::to_string(limit) + " bytes of device memory"
-                               : std::string("reports no device memory"));
-        });
+    return detail::check_pointer(ibv_alloc_dm(native, &attributes), "ibv_alloc_dm", [&](int) {
+        const std::uint64_t limit = context.attributes().max_dm_size();
+        return std::to_string(size) + " bytes aligned to 2^" +
+               std::to_string(options.log2_alignment) + " on " + context.device_name() +
+               ", which " +
+               (limit != 0 ? "reports " + std::to_string(limit) + " bytes of device memory"
+                           : std::string("reports no device memory"));
+    });
 }
 
 std::size_t region_length(const DeviceMemory& memory,
@@ -58,6 +58,8 @@ std::size_t region_length(const DeviceMemory& memory,
 ibv_mr* register_memory(const ProtectionDomain& pd, const DeviceMemory& memory,
                         const DeviceMemoryMROptions& options) {
     constexpr const char* function = "ibv_reg_dm_mr";
+    ibv_pd* const native_pd = detail::native_of(pd, function, "ProtectionDomain");
+    ibv_dm* const native_dm = detail::native_of(memory, function, "DeviceMemory");
     detail::check_access(options.access & ~Access::zero_based, dm_access, function,
                          "device memory");
     const std::size_t length = region_length(memory, options);
@@ -68,7 +70,7 @@ ibv_mr* register_memory(const ProtectionDomain& pd, const DeviceMemory& memory,
     // ibv_reg_dm_mr refuses everything that is not zero based.
     errno = 0;
     return detail::check_pointer(
-        ibv_reg_dm_mr(pd.native(), memory.native(), options.offset, length,
+        ibv_reg_dm_mr(native_pd, native_dm, options.offset, length,
                       static_cast<unsigned>(options.access | Access::zero_based)),
         function, [&](int) {
             return std::to_string(length) + " bytes at offset " + std::to_string(options.offset) +
@@ -97,6 +99,9 @@ DeviceMemory::DeviceMemory(const Context& context, std::size_t size,
 
 Status DeviceMemory::check_copy(std::size_t offset, const void* host, std::size_t length,
                                 bool provider_can) const noexcept {
+    if (native() == nullptr) {
+        return Status(EBADF);
+    }
     if (offset > size_ || length > size_ - offset) {
         return Status(ERANGE);
     }
@@ -134,6 +139,7 @@ void DeviceMemory::copy_out(std::size_t offset, std::span<std::byte> destination
 
 void DeviceMemory::explain_copy(Status status, const char* function, std::size_t offset,
                                 const void* host, std::size_t length) const {
+    static_cast<void>(detail::native_of(*this, function, "DeviceMemory"));
     detail::check_inside(offset, length, size_, function, "the device memory");
     std::string hint;
     if (status.error() == EINVAL) {

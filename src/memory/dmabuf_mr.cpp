@@ -16,11 +16,12 @@ std::uint64_t choose_iova(const DmaBufRange& range, const DmaBufOptions& options
 
 ibv_mr* register_dmabuf(const ProtectionDomain& pd, const DmaBufRange& range,
                         const DmaBufOptions& options) {
+    ibv_pd* const native = detail::native_of(pd, function, "ProtectionDomain");
     detail::check_dmabuf(range, choose_iova(range, options), options.access, function);
     errno = 0;
     return detail::check_pointer(
-        ibv_reg_dmabuf_mr(pd.native(), range.offset, range.length, choose_iova(range, options),
-                          range.fd, static_cast<int>(options.access)),
+        ibv_reg_dmabuf_mr(native, range.offset, range.length, choose_iova(range, options), range.fd,
+                          static_cast<int>(options.access)),
         function, [&](int error) {
             return detail::diagnose_dmabuf(pd.context(), range,
                                            detail::inspect_descriptor(range.fd), error);

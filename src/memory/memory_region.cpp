@@ -36,6 +36,7 @@ std::uint64_t choose_iova(const void* address, const MemoryRegionOptions& option
 
 ibv_mr* register_memory(const ProtectionDomain& pd, void* address, std::size_t length,
                         const MemoryRegionOptions& options) {
+    ibv_pd* const native = detail::native_of(pd, function, "ProtectionDomain");
     detail::check_host_region(address, length, choose_iova(address, options), options.access,
                               function);
     const auto access = static_cast<unsigned>(options.access);
@@ -43,8 +44,8 @@ ibv_mr* register_memory(const ProtectionDomain& pd, void* address, std::size_t l
     // The function behind the macro of that name: it takes an iova, and drops optional flags that
     // the kernel does not know.
     return detail::check_pointer(
-        ibv_reg_mr_iova2(pd.native(), address, length, choose_iova(address, options), access),
-        function, [length](int error) { return explain(error, length); });
+        ibv_reg_mr_iova2(native, address, length, choose_iova(address, options), access), function,
+        [length](int error) { return explain(error, length); });
 }
 
 } // namespace

@@ -29,13 +29,13 @@ namespace {
 
 ibv_ah* create(const ProtectionDomain& pd, const QueuePairAddress& peer,
                const AddressHandleOptions& options) {
+    ibv_pd* const native = detail::native_of(pd, "ibv_create_ah", "ProtectionDomain");
     ibv_ah_attr attributes = detail::make_ah_attr(peer, options);
     errno = 0;
-    return detail::check_pointer(
-        ibv_create_ah(pd.native(), &attributes), "ibv_create_ah", [&](int) {
-            return "port " + std::to_string(options.port) + ", GID index " +
-                   std::to_string(options.gid_index) + ", to " + to_string(peer.gid);
-        });
+    return detail::check_pointer(ibv_create_ah(native, &attributes), "ibv_create_ah", [&](int) {
+        return "port " + std::to_string(options.port) + ", GID index " +
+               std::to_string(options.gid_index) + ", to " + to_string(peer.gid);
+    });
 }
 
 } // namespace

@@ -20,6 +20,8 @@ namespace {
 
 using Handle = detail::QueuePairHandle;
 
+constexpr const char* modify_qp = "ibv_modify_qp";
+
 std::uint32_t random_psn() {
     std::uint32_t value = 0;
     detail::check_zero(getrandom(&value, sizeof(value), 0) == sizeof(value) ? 0 : errno,
@@ -78,10 +80,13 @@ std::string explain_create(const ibv_device_attr& limits, const QueuePairOptions
 }
 
 ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairOptions& options) {
+    constexpr const char* function = "ibv_create_qp";
     ibv_qp_init_attr_ex attributes{};
-    attributes.send_cq = options.send_cq.native();
-    attributes.recv_cq = options.recv_cq.native();
-    attributes.srq = options.srq != nullptr ? options.srq->native() : nullptr;
+    attributes.send_cq = detail::native_of(options.send_cq, function, "send CompletionQueue");
+    attributes.recv_cq = detail::native_of(options.recv_cq, function, "receive CompletionQueue");
+    attributes.srq = options.srq != nullptr
+                         ? detail::native_of(*options.srq, function, "SharedReceiveQueue")
+                         : nullptr;
     attributes.cap.max_send_wr = options.max_send_wr;
     attributes.cap.max_recv_wr = options.srq != nullptr ? 0 : options.max_recv_wr;
     attributes.cap.max_send_sge = options.max_send_sge;
@@ -89,7 +94,7 @@ ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairO
     attributes.cap.max_inline_data = options.max_inline_data;
     attributes.qp_type = static_cast<ibv_qp_type>(options.type);
     attributes.sq_sig_all = options.signal_all ? 1 : 0;
-    attributes.pd = pd.native();
+    attributes.pd = detail::native_of(pd, function, "ProtectionDomain");
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     return attributes;
 }
@@ -139,10 +144,16 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
 
 template <class Hint>
 void modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask, const Hint& hint) {
-    detail::check_zero(ibv_modify_qp(qp, &attributes, mask), "ibv_modify_qp", hint);
+    if (qp == nullptr) {
+        detail::raise_closed(modify_qp, "queue pair");
+    }
+    detail::check_zero(ibv_modify_qp(qp, &attributes, mask), modify_qp, hint);
 }
 
 ibv_qp_state query_state(ibv_qp* qp) {
+    if (qp == nullptr) {
+        detail::raise_closed("ibv_query_qp", "queue pair");
+    }
     ibv_qp_attr attributes{};
     ibv_qp_init_attr init{};
     detail::check_zero(ibv_query_qp(qp, &attributes, IBV_QP_STATE, &init), "ibv_query_qp");
@@ -170,6 +181,7 @@ void QueuePair::abort() {
 }
 
 PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options) {
+    static_cast<void>(detail::native_of(pd, "ibv_create_qp", "ProtectionDomain"));
     const DeviceAttributes device = pd.context().attributes();
     const Created created = create(pd, options, device);
     handle_ = Handle(created.qp, Handle::deleter_type::holding(
@@ -207,6 +219,13 @@ PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePair
 void PreparedQueuePair::find_address(const QueuePairOptions& options) {
     const Context& context = protection_domain().context();
     const ibv_port_attr port = context.port(options.port);
+    // ACTIVE_DEFER: the port still carries data while its link recovers.
+    if (port.state != IBV_PORT_ACTIVE && port.state != IBV_PORT_ACTIVE_DEFER) {
+        throw Error(EINVAL, modify_qp,
+                    "port " + std::to_string(options.port) + " of " + context.device_name() +
+                        " is " + ibv_port_state_str(port.state) +
+                        ", not active: bring its link up, or choose another port");
+    }
     address_.lid = port.lid;
     address_.mtu = options.mtu.value_or(port.active_mtu);
     if (options.gid_index) {

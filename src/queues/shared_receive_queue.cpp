@@ -13,18 +13,17 @@ int detail::DestroySrq::call(ibv_srq* srq) noexcept {
 namespace {
 
 ibv_srq* create(const ProtectionDomain& pd, const SharedReceiveQueueOptions& options) {
+    ibv_pd* const native = detail::native_of(pd, "ibv_create_srq", "ProtectionDomain");
     ibv_srq_init_attr attributes{};
     attributes.attr.max_wr = options.max_wr;
     attributes.attr.max_sge = options.max_sge;
     errno = 0;
-    return detail::check_pointer(
-        ibv_create_srq(pd.native(), &attributes), "ibv_create_srq", [&](int) {
-            const ibv_device_attr limits = pd.context().attributes().native.orig_attr;
-            return "max_wr " + std::to_string(options.max_wr) + " of at most " +
-                   std::to_string(limits.max_srq_wr) + ", max_sge " +
-                   std::to_string(options.max_sge) + " of at most " +
-                   std::to_string(limits.max_srq_sge);
-        });
+    return detail::check_pointer(ibv_create_srq(native, &attributes), "ibv_create_srq", [&](int) {
+        const ibv_device_attr limits = pd.context().attributes().native.orig_attr;
+        return "max_wr " + std::to_string(options.max_wr) + " of at most " +
+               std::to_string(limits.max_srq_wr) + ", max_sge " + std::to_string(options.max_sge) +
+               " of at most " + std::to_string(limits.max_srq_sge);
+    });
 }
 
 } // namespace

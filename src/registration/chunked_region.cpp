@@ -2,9 +2,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <new>
+#include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 
 #include <rdmabuf/chunked_region.hpp>
+#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
 
 #include "base/pages.hpp"
@@ -17,6 +22,7 @@ constexpr const char* function = "ChunkedRegion";
 
 /// In whole pages.
 std::size_t choose_chunk_size(const ProtectionDomain& pd, const ChunkedRegionOptions& options) {
+    static_cast<void>(detail::native_of(pd, function, "ProtectionDomain"));
     if (has(options.registration.access, Access::zero_based)) {
         throw Error(EINVAL, function,
                     "options contradict each other: chunks, and zero_based, by which each would "
@@ -45,38 +51,124 @@ std::size_t choose_chunk_size(const ProtectionDomain& pd, const ChunkedRegionOpt
     return static_cast<std::size_t>(options.chunk_size != 0 ? options.chunk_size : most);
 }
 
+/// The result of @p make. A list of chunks that does not fit into memory is an Error like any other
+/// failure of a registration.
+template <class Make>
+auto with_memory(const Make& make) {
+    constexpr const char* hint =
+        "there is no memory for the list of chunks: the chunks are too small for the range";
+    try {
+        return make();
+    } catch (const std::bad_alloc&) {
+        throw Error(ENOMEM, function, hint);
+    } catch (const std::length_error&) {
+        throw Error(ENOMEM, function, hint);
+    }
+}
+
+/// mlx5 without the extended translation offset of UMR refuses dma-bufs of this size in pages or
+/// more: MLX5_MAX_UMR_PAGES and mlx5r_umr_can_load_pas() in drivers/infiniband/hw/mlx5.
+constexpr std::size_t mlx5_umr_pages = 65536;
+/// The vendor of mlx5 devices. Their predecessor, mlx4, imports no dma-bufs.
+constexpr std::uint32_t mellanox = 0x02c9;
+/// Below this size in bytes, the length is unlikely to be the reason for a failure.
+constexpr std::size_t least_chunk = std::size_t{64} << 20U;
+
+/// The next chunk size to try after chunks of up to @p tried bytes were refused; 0 when smaller
+/// chunks do not help.
+std::size_t smaller_chunk(const ProtectionDomain& pd, const Trail& trail, std::size_t tried) {
+    const std::size_t page = detail::page_size();
+    const std::size_t half = (tried / 2 + page - 1) / page * page;
+    for (const Attempt& attempt : trail) {
+        const bool is_dmabuf = attempt.path == RegistrationPath::dmabuf ||
+                               attempt.path == RegistrationPath::dmabuf_data_direct;
+        // Without a device, the exporter failed and not the registration.
+        if (!is_dmabuf || attempt.device.empty()) {
+            continue;
+        }
+        if (attempt.error == EINVAL && tried >= mlx5_umr_pages * page &&
+            pd.context().attributes().native.orig_attr.vendor_id == mellanox) {
+            return (mlx5_umr_pages - 1) * page;
+        }
+        const bool may_be_length =
+            attempt.error == ENOMEM ||
+            (attempt.error == EOPNOTSUPP && pd.context().dmabuf_import().available);
+        if (may_be_length && half >= least_chunk) {
+            return half;
+        }
+    }
+    return 0;
+}
+
 } // namespace
 
 ChunkedRegion::ChunkedRegion(const ProtectionDomain& pd, const Resolver& resolver,
                              std::uintptr_t address, std::size_t length,
                              const ChunkedRegionOptions& options)
-    : ChunkedRegion([&] {
-          const std::size_t chunk_size = choose_chunk_size(pd, options);
-          detail::RegistrationWalk walk({.pds = std::span(&pd, 1),
-                                         .resolver = resolver,
-                                         .address = address,
-                                         .length = length,
-                                         .options = options.registration,
-                                         .chunk = chunk_size,
-                                         .function = function});
-          return Made{walk.run(), chunk_size};
-      }()) {}
+    : ChunkedRegion(with_memory([&] { return make(pd, resolver, address, length, options); })) {}
 
-ChunkedRegion::ChunkedRegion(Made made)
-    : RegisteredMemory(std::move(made.set)), chunk_size_(made.chunk_size) {
-    chunks_.reserve(set().regions.size());
-    for (const detail::AnyRegion& region : set().regions) {
-        chunks_.push_back(as_chunk(region));
+ChunkedRegion::Made ChunkedRegion::make(const ProtectionDomain& pd, const Resolver& resolver,
+                                        std::uintptr_t address, std::size_t length,
+                                        const ChunkedRegionOptions& options) {
+    const auto page = detail::page_size();
+    std::size_t chunk_size = choose_chunk_size(pd, options);
+    const std::uint32_t max_message_size = pd.context().max_message_size();
+    Trail* const callers_trail = options.registration.trail;
+    while (true) {
+        Trail trail;
+        RegistrationOptions registration = options.registration;
+        registration.trail = &trail;
+        std::optional<Error> refusal;
+        try {
+            detail::RegistrationWalk walk({.pds = std::span(&pd, 1),
+                                           .resolver = resolver,
+                                           .address = address,
+                                           .length = length,
+                                           .options = registration,
+                                           .chunk = chunk_size,
+                                           .function = function});
+            Made made{walk.run(), chunk_size, max_message_size};
+            if (callers_trail != nullptr) {
+                *callers_trail = std::move(trail);
+            }
+            return made;
+        } catch (const Error& error) {
+            refusal = error;
+        }
+        // No chunk is longer than the range with the pages that it begins and ends in.
+        const std::size_t longest = std::min(chunk_size, (length / page + 2) * page);
+        chunk_size = options.chunk_size == 0 ? smaller_chunk(pd, trail, longest) : 0;
+        if (chunk_size == 0) {
+            if (callers_trail != nullptr) {
+                *callers_trail = std::move(trail);
+            }
+            throw *std::move(refusal);
+        }
     }
 }
 
+ChunkedRegion::ChunkedRegion(Made made)
+    : RegisteredMemory(std::move(made.set)),
+      chunk_size_(made.chunk_size),
+      max_message_size_(made.max_message_size),
+      chunks_(with_memory([this] {
+          std::vector<LocalChunk> chunks;
+          chunks.reserve(set().regions.size());
+          for (const detail::AnyRegion& region : set().regions) {
+              chunks.push_back(as_chunk(region));
+          }
+          return chunks;
+      })) {}
+
 RemoteChunks ChunkedRegion::remote() const {
-    std::vector<RemoteRegion> all;
-    all.reserve(chunks_.size());
-    for (std::size_t i = 0; i < set().regions.size(); ++i) {
-        all.push_back(usable(i, "ChunkedRegion::remote").remote());
-    }
-    return RemoteChunks(std::move(all));
+    return with_memory([this] {
+        std::vector<RemoteRegion> all;
+        all.reserve(chunks_.size());
+        for (std::size_t i = 0; i < set().regions.size(); ++i) {
+            all.push_back(usable(i, "ChunkedRegion::remote").remote());
+        }
+        return RemoteChunks(std::move(all));
+    });
 }
 
 void ChunkedRegion::close() {

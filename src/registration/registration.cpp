@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <string>
 
+#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registration.hpp>
 
@@ -28,6 +29,9 @@ bool PathOrder::has(RegistrationPath path) const noexcept {
 Registration register_memory(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                              std::uintptr_t address, std::size_t length,
                              const RegistrationOptions& options) {
+    for (const ProtectionDomain& pd : pds) {
+        static_cast<void>(detail::native_of(pd, "register_memory", "ProtectionDomain"));
+    }
     detail::RegistrationWalk walk({.pds = pds,
                                    .resolver = resolver,
                                    .address = address,

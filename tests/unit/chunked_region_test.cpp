@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <array>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include <rdmabuf/providers/memfd.hpp>
@@ -204,6 +205,103 @@ TEST_F(ChunkedRegionTest, MovesWithItsChunks) {
     EXPECT_EQ(moved.find(moved.iova() + limit)->lkey, lkey);
     moved = make(0, 3 * limit);
     EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 3U);
+}
+
+TEST_F(ChunkedRegionTest, SplitsTransfersByTheMessageSizeOfTheDevice) {
+    ibv_port_attr port = testing::roce_port();
+    port.max_msg_sz = 3 * page;
+    testing::set_port(port);
+    EXPECT_EQ(basics_.context.max_message_size(), 3 * page);
+    const ChunkedRegion region = make(0, limit, {.registration = {.access = writable}});
+    const RemoteChunks remote = region.remote();
+    const Transfer transfer{
+        .local_address = region.iova(), .remote_address = remote.address(), .length = 8 * page};
+    std::vector<std::uint32_t> lengths;
+    for (TransferSplitter splitter = region.split(remote, transfer);
+         const TransferPiece& piece : splitter) {
+        lengths.push_back(piece.local.length);
+    }
+    EXPECT_THAT(lengths, ::testing::ElementsAre(3 * page, 3 * page, 2 * page));
+}
+
+#ifndef RDMABUF_SANITIZED // sanitizers end the program when an allocation is that large
+TEST_F(ChunkedRegionTest, HasNoMemoryForAnEndlessListOfChunks) {
+    exporter_->allocation.base = page;
+    exporter_->allocation.length = ~std::size_t{0} / 2;
+    EXPECT_THAT(refusal(exporter_->allocation.length - page, {.chunk_size = page}),
+                fails_with("ChunkedRegion", ENOMEM, "no memory for the list of chunks"));
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+}
+#endif
+
+// Devices that refuse a dma-buf because of its length
+
+class LongChunks : public SoftverbsTest {
+  protected:
+    static constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+
+    Basics basics_;
+    std::shared_ptr<FakeExporter> exporter_ = std::make_shared<FakeExporter>(1024 * mebibyte);
+    Resolver resolver_{{exporter_}};
+
+    /// Lets the first @p count registrations fail.
+    static void refuse(unsigned count, int error) {
+        testing::before_each_call([count, error](const char* verb) mutable {
+            if (std::string_view(verb) == "ibv_reg_dmabuf_mr" && count != 0) {
+                --count;
+                testing::fail_next("ibv_reg_dmabuf_mr", error);
+            }
+        });
+    }
+    [[nodiscard]] ChunkedRegion make(std::size_t length,
+                                     const ChunkedRegionOptions& options = {}) const {
+        return {basics_.pd, resolver_, exporter_->allocation.base, length, options};
+    }
+};
+
+TEST_F(LongChunks, AreHalvedUntilTheDeviceTakesThem) {
+    refuse(2, ENOMEM);
+    const ChunkedRegion quarters = make(1024 * mebibyte);
+    EXPECT_GE(quarters.chunk_size(), 256 * mebibyte);
+    EXPECT_EQ(quarters.chunks().size(), 4U);
+    testing::before_each_call(nullptr);
+
+    testing::fail_next("ibv_reg_dmabuf_mr", EOPNOTSUPP);
+    const ChunkedRegion halves = make(1024 * mebibyte);
+    EXPECT_GE(halves.chunk_size(), 512 * mebibyte);
+    EXPECT_EQ(halves.chunks().size(), 2U);
+}
+
+TEST_F(LongChunks, AreNotHalvedForEverNorWhenTheirSizeWasChosen) {
+    Trail trail;
+    refuse(~0U, ENOMEM);
+    EXPECT_THAT(error_of([&] {
+                    static_cast<void>(make(256 * mebibyte, {.registration = {.trail = &trail}}));
+                }),
+                fails_with("ChunkedRegion", ENOMEM, ""));
+    EXPECT_EQ(trail[0].error, ENOMEM);
+    const std::size_t tried = exporter_->exports.size();
+    EXPECT_LE(tried, 4U);
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(make(256 * mebibyte, {.chunk_size = 128 * mebibyte})); }),
+        fails_with("ChunkedRegion", ENOMEM, ""));
+    testing::before_each_call(nullptr);
+    EXPECT_EQ(exporter_->exports.size(), tried + 1);
+}
+
+TEST_F(LongChunks, AreShorterThan256MebibytesWhereConnectXRefusesMore) {
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.orig_attr.vendor_id = 0x02c9; });
+    refuse(1, EINVAL);
+    const ChunkedRegion region = make(512 * mebibyte);
+    testing::before_each_call(nullptr);
+    EXPECT_EQ(region.chunk_size(), 65535 * testing::page_size());
+    EXPECT_EQ(region.chunks().size(), 3U);
+
+    refuse(1, EINVAL);
+    EXPECT_THAT(error_of([&] { static_cast<void>(make(128 * mebibyte)); }),
+                fails_with("ChunkedRegion", EINVAL, ""));
+    testing::before_each_call(nullptr);
 }
 
 // With the profile that registers at most 1 MiB, as real transfers: chunked differently at both

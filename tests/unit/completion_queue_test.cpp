@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <time.h>
+
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
@@ -204,6 +210,104 @@ TEST_F(CompletionQueueTest, AsksAgainAfterAnEventWithNothingToPoll) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
     device.join();
     EXPECT_EQ(testing::record().notifications.size(), 2U);
+}
+
+// Several threads
+
+/// Lets another thread read the event between the readiness of the descriptor and the read: the
+/// thread does so when the test's thread enters ibv_get_cq_event().
+TEST_F(CompletionQueueTest, StopsWaitingWhenAnotherThreadTakesTheEvent) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    for (const bool through_queue : {true, false}) {
+        ASSERT_TRUE(cq.request_notification());
+        ASSERT_EQ(softverbs_raise_cq_event(cq.native()), 0);
+        bool stolen = false;
+        testing::before_each_call([&](const char* verb) {
+            if (std::string_view(verb) == "ibv_get_cq_event" && !std::exchange(stolen, true)) {
+                EXPECT_EQ(channel.wait(0ms), cq.native());
+            }
+        });
+        const auto start = std::chrono::steady_clock::now();
+        if (through_queue) {
+            EXPECT_EQ(cq.wait(found_, 50ms), 0U);
+        } else {
+            EXPECT_EQ(channel.wait(50ms), nullptr);
+        }
+        EXPECT_GE(std::chrono::steady_clock::now() - start, 49ms);
+        EXPECT_TRUE(stolen);
+        testing::before_each_call(nullptr);
+    }
+}
+
+TEST_F(CompletionQueueTest, WakesEveryThreadForWhichThereIsACompletion) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    constexpr unsigned count = 4;
+    std::atomic<unsigned> taken = 0;
+    std::vector<std::thread> threads;
+    const auto start = std::chrono::steady_clock::now();
+    for (unsigned i = 0; i < count; ++i) {
+        threads.emplace_back([copy = cq, &taken] {
+            WorkCompletion one{};
+            taken += static_cast<unsigned>(copy.wait({&one, 1}, 20s));
+        });
+    }
+    while (softverbs_cq_armed(cq.native()) == 0) {
+        std::this_thread::sleep_for(1ms);
+    }
+    // One event is raised for all of them.
+    for (std::uint64_t id = 1; id <= count; ++id) {
+        complete(cq, completion(id));
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(taken, count);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+TEST_F(CompletionQueueTest, StopsWaitingInEveryThreadWhenTheTimeIsOver) {
+    const CompletionChannel channel(context_);
+    const CompletionQueue cq(context_, {.channel = &channel});
+    const auto start = std::chrono::steady_clock::now();
+    std::thread longer([copy = cq] {
+        WorkCompletion one{};
+        EXPECT_EQ(copy.wait({&one, 1}, 200ms), 0U);
+    });
+    EXPECT_EQ(cq.wait(found_, 30ms), 0U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 190ms);
+    longer.join();
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 199ms);
+}
+
+/// The processor time of this thread.
+std::chrono::nanoseconds thread_time() {
+    timespec time{};
+    EXPECT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time), 0);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+TEST_F(CompletionQueueTest, ThatWasAdoptedSleepsOnItsChannel) {
+    ibv_comp_channel* const channel = ibv_create_comp_channel(context_.native());
+    ASSERT_NE(channel, nullptr);
+    {
+        const CompletionQueue adopted = CompletionQueue::adopt(
+            context_, ibv_create_cq(context_.native(), 16, nullptr, channel, 0));
+        const CompletionQueue borrowed = CompletionQueue::borrow(adopted.native());
+        for (const CompletionQueue* const cq : {&adopted, &borrowed}) {
+            const auto before = thread_time();
+            EXPECT_EQ(cq->wait(found_, 300ms), 0U);
+            EXPECT_LT(thread_time() - before, 150ms);
+            std::thread device([&] {
+                std::this_thread::sleep_for(10ms);
+                complete(*cq, completion(1));
+            });
+            EXPECT_EQ(cq->wait(found_, 20s), 1U);
+            device.join();
+        }
+    }
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
 }
 
 TEST_F(CompletionQueueTest, ThatIsBrokenSaysSo) {

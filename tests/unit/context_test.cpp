@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <chrono>
 #include <initializer_list>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
@@ -298,6 +300,23 @@ TEST_F(AsyncEvents, EndAWaitWithoutLimit) {
     });
     EXPECT_EQ(context_.wait_async_event(wait_forever)->type, IBV_EVENT_PORT_ERR);
     device.join();
+}
+
+TEST_F(AsyncEvents, ThatAnotherThreadTakesDoNotProlongAWait) {
+    ibv_async_event raised{};
+    raised.event_type = IBV_EVENT_DEVICE_FATAL;
+    raise(raised);
+    bool stolen = false;
+    testing::before_each_call([&](const char* verb) {
+        if (std::string_view(verb) == "ibv_get_async_event" && !std::exchange(stolen, true)) {
+            EXPECT_TRUE(context_.wait_async_event(0ms));
+        }
+    });
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_FALSE(context_.wait_async_event(50ms));
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 49ms);
+    EXPECT_TRUE(stolen);
+    testing::before_each_call(nullptr);
 }
 
 TEST_F(AsyncEvents, ThatCannotBeReadAreAnError) {

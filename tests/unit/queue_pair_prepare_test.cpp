@@ -172,6 +172,18 @@ TEST_F(Prepare, NeedsAPortThatIsThere) {
     EXPECT_THAT(refusal(wanted), fails_with("ibv_query_port", EINVAL, "port 3 of soft0"));
 }
 
+TEST_F(Prepare, NeedsAPortThatIsActive) {
+    for (const ibv_port_state state : {IBV_PORT_DOWN, IBV_PORT_INIT, IBV_PORT_ARMED}) {
+        ibv_port_attr port = testing::roce_port();
+        port.state = state;
+        testing::set_port(port);
+        EXPECT_THAT(refusal(options()), fails_with(modify, EINVAL,
+                                                   std::string("port 1 of soft0 is ") +
+                                                       ibv_port_state_str(state) + ", not active"));
+        EXPECT_EQ(softverbs_live(SOFTVERBS_QP), 0U);
+    }
+}
+
 TEST_F(Prepare, NeedsAGidThatIsThere) {
     QueuePairOptions wanted = options();
     wanted.gid_index = 16;

@@ -155,7 +155,7 @@ TEST(TransferSplitter, RefusesWhatLeavesTheChunksByOneByte) {
     const auto local = local_chunks(1000, {10, 20, 30});
     const auto remote = remote_chunks(5000, {25, 35});
     const auto status = [&](const Transfer& transfer) {
-        TransferSplitter splitter(local, remote, transfer);
+        TransferSplitter splitter(local, remote, transfer, TransferSplitter::most);
         TransferPiece piece;
         EXPECT_EQ(splitter.next(piece), splitter.status().ok() && transfer.length != 0);
         return splitter.status().error();
@@ -183,8 +183,8 @@ TEST(TransferSplitter, RefusesMessagesOfNoBytes) {
 }
 
 TEST(TransferSplitter, HasNoPiecesWithoutChunks) {
-    EXPECT_EQ(TransferSplitter({}, {}, {.length = 1}).status(), Status(ERANGE));
-    EXPECT_TRUE(pieces_of(TransferSplitter({}, {}, {})).empty());
+    EXPECT_EQ(TransferSplitter({}, {}, {.length = 1}, 1).status(), Status(ERANGE));
+    EXPECT_TRUE(pieces_of(TransferSplitter({}, {}, {}, 1)).empty());
     EXPECT_EQ(TransferSplitter(Status(ENODEV)).status(), Status(ENODEV));
 }
 
@@ -195,7 +195,8 @@ TEST(TransferSplitter, CutsMessagesOfTwoGigabytesAtTheEndOfTheAddresses) {
     const auto remote = remote_chunks(address, {3 * gigabyte, 2 * gigabyte});
     const auto pieces = pieces_of(TransferSplitter(
         local, remote,
-        {.local_address = address, .remote_address = address, .length = 5 * gigabyte}));
+        {.local_address = address, .remote_address = address, .length = 5 * gigabyte},
+        TransferSplitter::most));
     ASSERT_EQ(pieces.size(), 3U);
     EXPECT_EQ(pieces[0].local.length, 2 * gigabyte);
     EXPECT_EQ(pieces[1].local.length, gigabyte);

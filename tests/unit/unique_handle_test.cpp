@@ -174,7 +174,7 @@ TEST_F(Handles, SharedDestroyWithTheLastCopy) {
     EXPECT_EQ(second->get(), &a);
     first.reset();
     EXPECT_THAT(destroyed(), IsEmpty());
-    EXPECT_EQ(second->parent<0>().get(), &parent_of_a);
+    EXPECT_EQ(second->parent<0>("parent", "object").get(), &parent_of_a);
     second.reset();
     EXPECT_THAT(destroyed(), ElementsAre("a", "parent of a"));
 }
@@ -212,7 +212,7 @@ TEST_F(Handles, SharedReleasedLeaveTheOtherHoldersABorrowedObject) {
     EXPECT_EQ(owner.release(), &a);
     EXPECT_FALSE(owner);
     EXPECT_EQ(copy->get(), &a);
-    EXPECT_EQ(copy->parent<0>().get(), &parent_of_a);
+    EXPECT_EQ(copy->parent<0>("parent", "object").get(), &parent_of_a);
     copy.reset();
     EXPECT_THAT(destroyed(), ElementsAre("parent of a"));
     EXPECT_EQ(owner.release(), nullptr);

@@ -16,6 +16,23 @@ namespace rdmabuf::detail {
 [[noreturn]] RDMABUF_EXPORT void raise(int error, const char* function, std::string_view hint,
                                        SourceLocation where = SourceLocation::current());
 
+/// Throws Error EBADF: an object was used that has no verbs object.
+/// @param type  the name of its class
+[[noreturn]] void raise_closed(const char* function, const char* type,
+                               SourceLocation where = SourceLocation::current());
+
+/// Returns the verbs object of @p owner, an object of class @p type.
+/// @throws Error EBADF when there is none: @p owner was closed, released or moved from
+template <class Owner>
+[[nodiscard]] auto* native_of(const Owner& owner, const char* function, const char* type,
+                              SourceLocation where = SourceLocation::current()) {
+    auto* const native = owner.native();
+    if (native == nullptr) {
+        raise_closed(function, type, where);
+    }
+    return native;
+}
+
 /// A hint is text, or a function from the errno to text: the latter for hints that take work, which
 /// is done only on failure, and after errno has been read. Should that work fail in turn, there is
 /// no hint: it must not take the place of the failure it was to explain.

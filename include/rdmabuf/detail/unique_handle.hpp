@@ -47,8 +47,14 @@ class HandleDeleter {
     void disown() noexcept { owned_ = false; }
     [[nodiscard]] bool owned() const noexcept { return owned_; }
 
+    /// @param accessor  the name of the public function, for the error
+    /// @param type      the name of its class
+    /// @throws Error EBADF when the object was closed
     template <std::size_t I>
-    [[nodiscard]] const auto& parent() const noexcept {
+    [[nodiscard]] const auto& parent(const char* accessor, const char* type) const {
+        if (!parents_) {
+            raise_closed(accessor, type);
+        }
         return std::get<I>(*parents_);
     }
 
@@ -102,9 +108,13 @@ class shared_handle {
 
     [[nodiscard]] T* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
+    /// As HandleDeleter::parent(), and EBADF when this was released or moved from.
     template <std::size_t I>
-    [[nodiscard]] const auto& parent() const noexcept {
-        return deleter().template parent<I>();
+    [[nodiscard]] const auto& parent(const char* accessor, const char* type) const {
+        if (handle_ == nullptr) {
+            raise_closed(accessor, type);
+        }
+        return deleter().template parent<I>(accessor, type);
     }
 
     /// The caller destroys the object from now on; every other holder keeps a borrowed handle, and

@@ -218,3 +218,15 @@ int ibv_destroy_qp(ibv_qp* qp) {
     }
     return result;
 }
+
+int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+    static auto* const original = next<decltype(ibv_get_cq_event)>("ibv_get_cq_event");
+    announce("ibv_get_cq_event");
+    return original(channel, cq, cq_context);
+}
+
+int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+    static auto* const original = next<decltype(ibv_get_async_event)>("ibv_get_async_event");
+    announce("ibv_get_async_event");
+    return original(context, event);
+}
