@@ -41,6 +41,10 @@ struct Allocation {
     MemoryKind kind = MemoryKind::device;
     /// "0000:3b:00.0" of the device that holds the memory; empty when it has none.
     std::string pci_address = {};
+    /// Whether the driver reports that a coherent chip-to-chip link (NVLink-C2C) connects the
+    /// device to its CPU, so that a NIC at that CPU reaches the memory without the device's PCIe
+    /// link.
+    bool c2c = false;
 };
 
 /// Turns addresses of one kind of memory into dma-bufs. Thread safe.

@@ -12,6 +12,8 @@
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
 //          └─ register_memory() ── Registration, ChunkedRegion: the whole way, with reasons
 //                 └─ RegistrationCache ── Lease: what was registered before
+//
+//   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest(): NICs, the nearest first
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/adapters.hpp>
@@ -33,7 +35,9 @@
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/gid.hpp>
+#include <rdmabuf/memory_location.hpp>
 #include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/pci_function.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
@@ -49,6 +53,7 @@
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/status.hpp>
+#include <rdmabuf/topology.hpp>
 #include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>

@@ -49,6 +49,7 @@ enum class PointerAttribute : int {
 /// CUdevice_attribute
 enum class DeviceAttribute : int {
     integrated = 18,
+    pageable_memory_access_uses_host_page_tables = 100,
     gpu_direct_rdma_supported = 116,
     gpu_direct_rdma_flush_writes_options = 117,
     gpu_direct_rdma_writes_ordering = 118,

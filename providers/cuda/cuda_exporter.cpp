@@ -27,6 +27,15 @@ MemoryKind kind_of(const Pointer& pointer) noexcept {
     return pointer.type == MemoryType::host ? MemoryKind::pinned_host : MemoryKind::device;
 }
 
+/// Whether the GPU is connected to its CPU by NVLink-C2C. Such a GPU translates addresses with the
+/// page tables of the CPU (address translation services); GPUs that are connected by PCIe have page
+/// tables of their own. GPUs that are part of the CPU's chip share its memory and have no link.
+bool is_coherent(const Driver& driver, Device device) noexcept {
+    using enum DeviceAttribute;
+    return driver.attribute(pageable_memory_access_uses_host_page_tables, device) != 0 &&
+           driver.attribute(integrated, device) == 0;
+}
+
 /// A number that depends on both generations, and on their order.
 std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
     // A bijection of 64-bit numbers that spreads each bit over all (the finaliser of SplitMix64).
@@ -67,7 +76,8 @@ std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer,
                           .length = extent->length,
                           .generation = pointer.id,
                           .kind = kind_of(pointer),
-                          .pci_address = driver.pci_address(pointer.device)};
+                          .pci_address = driver.pci_address(pointer.device),
+                          .c2c = is_coherent(driver, pointer.device)};
     if (pointer.mapped()) {
         add_mappings(driver, pointer, length, allocation);
     }

@@ -43,6 +43,21 @@ TEST_F(CudaFinding, TellsKindDeviceAndExtent) {
     }
 }
 
+TEST_F(CudaFinding, ReportsTheChipToChipLinkOfAGpuThatUsesTheCpusPageTables) {
+    constexpr int host_page_tables = 100;
+    constexpr int integrated = 18;
+    const std::uint64_t address = make(FakeCudaKind::device);
+    EXPECT_FALSE(exporter_->find(address)->c2c);
+    fake_cuda_set_attribute(0, host_page_tables, 1);
+    EXPECT_TRUE(exporter_->find(address)->c2c);
+    fake_cuda_set_attribute(0, integrated, 1);
+    EXPECT_FALSE(exporter_->find(address)->c2c);
+    // A driver that does not know the attribute.
+    fake_cuda_set_attribute(0, integrated, 0);
+    fake_cuda_set_attribute(0, host_page_tables, -1);
+    EXPECT_FALSE(exporter_->find(address)->c2c);
+}
+
 TEST_F(CudaFinding, ExportsNothingAndAsksOnceForWhatIsNotCudas) {
     const std::uint64_t address = make(FakeCudaKind::device);
     const auto before = open_descriptors();

@@ -92,6 +92,8 @@ static_assert(same(abi::to_all_devices, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_ALL_D
 
 // As far as the header that is installed knows them.
 static_assert(CUDA_VERSION >= 11070, "older ones do not declare what is used here");
+static_assert(same(abi::DeviceAttribute::pageable_memory_access_uses_host_page_tables,
+                   CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES));
 static_assert(same(abi::DeviceAttribute::dma_buf_supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED));
 #if CUDA_VERSION >= 12080
 static_assert(same(abi::mapping_type_pcie, CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE));

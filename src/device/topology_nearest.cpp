@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <rdmabuf/topology.hpp>
+
+namespace rdmabuf {
+namespace {
+
+/// The order of nearest(), without the names. Unknown values are last.
+auto order(const RankedNic& nic) {
+    return std::tuple(!nic.usable, nic.path.type,
+                      nic.path.numa_distance.value_or(std::numeric_limits<unsigned>::max()),
+                      nic.path.hops, -nic.path.bandwidth.value_or(0));
+}
+
+/// NICs of one rank, and their distance.
+struct EqualNics {
+    PathType type = PathType::unknown;
+    std::set<std::string> names;
+
+    friend bool operator==(const EqualNics&, const EqualNics&) = default;
+};
+
+/// The groups of equal NICs in a ranked list; the index is the rank.
+std::vector<EqualNics> groups_of(const std::vector<RankedNic>& list) {
+    std::vector<EqualNics> groups;
+    for (const RankedNic& nic : list) {
+        groups.resize(nic.rank + 1);
+        groups.back().type = nic.path.type;
+        groups.back().names.insert(nic.name);
+    }
+    return groups;
+}
+
+} // namespace
+
+std::vector<RankedNic> Topology::ranked(const MemoryLocation& memory) const {
+    std::vector<RankedNic> list;
+    list.reserve(nics_.size());
+    for (const Nic& nic : nics_) {
+        list.push_back(
+            {.name = nic.name, .path = path(memory, nic), .usable = nic.active.value_or(true)});
+    }
+    std::stable_sort(list.begin(), list.end(), [](const RankedNic& one, const RankedNic& other) {
+        return order(one) < order(other);
+    });
+    for (std::size_t i = 1; i < list.size(); ++i) {
+        list[i].rank = list[i - 1].rank + (order(list[i - 1]) == order(list[i]) ? 0 : 1);
+    }
+    return list;
+}
+
+std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
+    std::vector<RankedNic> list = ranked(memory);
+    const PciFunction* const function = memory.device ? find_pci_function(*memory.device) : nullptr;
+    if (function == nullptr || !function->identity) {
+        return list;
+    }
+    const std::vector<EqualNics> groups = groups_of(list);
+    // For each group: the number of devices of the same kind, with a lower PCI address, for which
+    // the same NICs are at the same distance.
+    std::vector<std::size_t> index(groups.size());
+    for (const PciFunction& other : functions_) {
+        if (other.address == function->address) {
+            break; // The functions are ordered by address.
+        }
+        if (other.identity != function->identity) {
+            continue;
+        }
+        const auto others = groups_of(ranked({.device = other.address, .c2c = memory.c2c}));
+        for (std::size_t i = 0; i < groups.size(); ++i) {
+            index[i] += std::find(others.begin(), others.end(), groups[i]) != others.end() ? 1 : 0;
+        }
+    }
+    auto first = list.begin();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+        const std::size_t size = groups[i].names.size();
+        const auto last = first + static_cast<std::ptrdiff_t>(size);
+        std::rotate(first, first + static_cast<std::ptrdiff_t>(index[i] % size), last);
+        first = last;
+    }
+    return list;
+}
+
+} // namespace rdmabuf

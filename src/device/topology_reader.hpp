@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/topology.hpp>
+
+namespace rdmabuf::detail {
+
+/// Builds a Topology from the files below /sys.
+class TopologyReader {
+  public:
+    /// @param sys  the directory of sysfs
+    explicit TopologyReader(std::string sys);
+
+    [[nodiscard]] Topology read();
+
+  private:
+    void read_pci_functions();
+    void read_numa_nodes();
+    void read_nics();
+    void read_link(PciFunction& function, const std::string& directory);
+    void read_identity(PciFunction& function, const std::string& directory);
+    void read_pci_function_of(Nic& nic, const std::string& directory);
+    void read_ports(Nic& nic, const std::string& directory);
+
+    /// The names in a directory; none, and a problem, if it cannot be read.
+    [[nodiscard]] std::vector<std::string> list(const std::string& directory);
+    void add_problem(const std::string& path, const std::string& what);
+    /// The value that @p parse makes of the first line of a file. Empty if there is no such file,
+    /// and if the value is malformed, which adds a problem.
+    template <class Parse>
+    [[nodiscard]] auto value(const std::string& path, Parse parse) -> decltype(parse({}));
+
+    std::string sys_;
+    /// The real path of /sys/devices; empty if there is none.
+    std::string devices_;
+    Topology topology_;
+};
+
+} // namespace rdmabuf::detail
