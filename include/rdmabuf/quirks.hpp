@@ -72,8 +72,4 @@ struct ExporterQuirk {
 [[nodiscard]] RDMABUF_EXPORT const ExporterQuirk* find_exporter_quirk(
     std::string_view exporter) noexcept;
 
-/// The row of a table in Markdown: how docs/registration.md has it.
-[[nodiscard]] RDMABUF_EXPORT std::string markdown_row(const ImporterQuirk& quirk);
-[[nodiscard]] RDMABUF_EXPORT std::string markdown_row(const ExporterQuirk& quirk);
-
 } // namespace rdmabuf

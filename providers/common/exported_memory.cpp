@@ -2,14 +2,25 @@
 #include "common/exported_memory.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 
 #include <rdmabuf/error.hpp>
 
-#include "common/dmabuf_size.hpp"
-
 namespace rdmabuf::detail {
+
+std::optional<std::uint64_t> dmabuf_size(int fd) noexcept {
+    // lseek(2) moves the position of a regular file, which other readers may share. A dma-buf has
+    // no position: lseek only returns its size (dma_buf_llseek of drivers/dma-buf/dma-buf.c).
+    struct ::stat status {};
+    if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
+        return static_cast<std::uint64_t>(status.st_size);
+    }
+    const off_t end = ::lseek(fd, 0, SEEK_END);
+    return end < 0 ? std::nullopt : std::optional(static_cast<std::uint64_t>(end));
+}
 
 UniqueFd take_descriptor(int raw, const char* call) {
     UniqueFd fd(raw);

@@ -3,27 +3,33 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {
 
-/// Where memory begins in a dma-buf.
+/// Returns the size in bytes of a dma-buf, or of a file used in place of one; nothing if the
+/// descriptor has no size. Moves no file's position.
+[[nodiscard]] std::optional<std::uint64_t> dmabuf_size(int fd) noexcept;
+
+/// The dma-buf of exported memory, and the offset of the memory in it.
 struct ExportedMemory {
     UniqueFd fd;
     std::uint64_t offset = 0;
 };
 
-/// Owns the descriptor that a driver gave, and makes it close-on-exec: nothing in their interfaces
-/// promises that.
-/// @param raw  negative where it gave none, and said that it succeeded
-/// @param call  of the driver
-/// @throws Error EIO for none, what fcntl(2) says
+/// Takes ownership of a descriptor that a driver returned, and makes it close-on-exec, which no
+/// driver's interface guarantees.
+/// @param raw   the descriptor; negative if the driver succeeded without returning one
+/// @param call  the function of the driver
+/// @throws Error EIO for a negative descriptor, or with the errno of fcntl(2)
 [[nodiscard]] UniqueFd take_descriptor(int raw, const char* call);
 
-/// @param described  the memory, for the error
-/// @throws Error ERANGE when @p length bytes from the offset on leave the dma-buf
+/// Checks that the @p length bytes at the offset lie inside the dma-buf.
+/// @param described  the memory, for the text of the error
+/// @throws Error ERANGE if they do not
 void check_holds(const ExportedMemory& exported, std::size_t length, const char* call,
                  const std::string& described);
 

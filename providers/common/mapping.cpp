@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "common/mapping.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <string>
 
+#include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
@@ -20,6 +23,19 @@ std::byte* map(int fd, std::size_t size, off_t offset) {
     return static_cast<std::byte*>(start);
 }
 
+std::byte* reserve(std::size_t size) {
+    void* const start =
+        ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) {
+        throw Error(errno, "mmap",
+                    "addresses for " + std::to_string(size) + " bytes could not be reserved");
+    }
+    return static_cast<std::byte*>(start);
+}
+
+/// MFD_NOEXEC_SEAL of linux/memfd.h since Linux 6.3; older headers lack it.
+constexpr unsigned mfd_noexec_seal = 0x8;
+
 } // namespace
 
 void Unmap::operator()(std::byte* start) const noexcept {
@@ -30,5 +46,31 @@ void Unmap::operator()(std::byte* start) const noexcept {
 
 Mapping::Mapping(int fd, std::size_t size, off_t offset)
     : start_(map(fd, size, offset), Unmap{size}) {}
+
+ReservedAddresses::ReservedAddresses(std::size_t size) : start_(reserve(size), Unmap{size}) {}
+
+OrRefusal<UniqueFd> open_memfd() {
+    constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+    // The sysctl vm.memfd_noexec can require the flag; kernels before 6.3 refuse it.
+    UniqueFd memfd(::memfd_create("rdmabuf", flags | mfd_noexec_seal));
+    if (!memfd && errno == EINVAL) {
+        memfd.reset(::memfd_create("rdmabuf", flags));
+    }
+    if (!memfd) {
+        const int error = errno;
+        return Refusal{error, "memfd_create",
+                       Availability::no("no file in memory can be made: " + describe_errno(error))};
+    }
+    return memfd;
+}
+
+UniqueFd make_memfd(std::size_t size, int seals) {
+    UniqueFd memfd = value_or_raise(open_memfd());
+    const int truncated = ::ftruncate(memfd.get(), static_cast<off_t>(size));
+    check_zero(truncated == 0 ? 0 : errno, "ftruncate");
+    const int sealed = ::fcntl(memfd.get(), F_ADD_SEALS, seals);
+    check_zero(sealed == 0 ? 0 : errno, "fcntl(F_ADD_SEALS)");
+    return memfd;
+}
 
 } // namespace rdmabuf::detail

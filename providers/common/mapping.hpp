@@ -4,12 +4,17 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
+#include <rdmabuf/unique_fd.hpp>
+
+#include "common/refusal.hpp"
+
 namespace rdmabuf::detail {
 
-/// Gives back what mmap(2) gave.
+/// Unmaps a mapping of mmap(2).
 struct Unmap {
     std::size_t size;
     void operator()(std::byte* start) const noexcept;
@@ -19,7 +24,7 @@ using UniquePages = std::unique_ptr<std::byte, Unmap>;
 /// Owns a shared, readable and writable mapping of a file.
 class Mapping {
   public:
-    /// @throws Error what mmap(2) says
+    /// @throws Error with the errno of mmap(2)
     Mapping(int fd, std::size_t size, off_t offset = 0);
 
     [[nodiscard]] std::span<std::byte> bytes() const noexcept {
@@ -29,5 +34,27 @@ class Mapping {
   private:
     UniquePages start_;
 };
+
+/// Addresses of the process that are reserved and cannot be accessed, for memory that the CPU
+/// cannot reach.
+class ReservedAddresses {
+  public:
+    /// @param size  in bytes: whole pages, not 0
+    /// @throws Error with the errno of mmap(2)
+    explicit ReservedAddresses(std::size_t size);
+
+    [[nodiscard]] std::uintptr_t start() const noexcept {
+        return reinterpret_cast<std::uintptr_t>(start_.get());
+    }
+
+  private:
+    UniquePages start_;
+};
+
+/// Returns a new empty memfd, close-on-exec, that can be sealed.
+[[nodiscard]] OrRefusal<UniqueFd> open_memfd();
+
+/// Returns a new memfd of @p size bytes with the seals @p seals (F_SEAL_*). @throws Error
+[[nodiscard]] UniqueFd make_memfd(std::size_t size, int seals);
 
 } // namespace rdmabuf::detail

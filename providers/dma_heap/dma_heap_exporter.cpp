@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <utility>
 
-#include <rdmabuf/detail/ioctl.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/dma_heap.hpp>
 
+#include "base/ioctl.hpp"
 #include "common/device_node.hpp"
 #include "common/dmabuf_allocator.hpp"
 

@@ -7,11 +7,11 @@
 #include <limits>
 #include <utility>
 
-#include <rdmabuf/detail/ioctl.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/drm.hpp>
 
+#include "base/ioctl.hpp"
 #include "base/pages.hpp"
 #include "common/dmabuf_allocator.hpp"
 #include "drm/drm_node.hpp"

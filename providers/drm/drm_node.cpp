@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/detail/ioctl.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/ioctl.hpp"
 #include "common/device_node.hpp"
 
 namespace rdmabuf::detail {

@@ -12,8 +12,8 @@
 #include <rdmabuf/providers/external.hpp>
 
 #include "base/pages.hpp"
-#include "common/added_numbers.hpp"
-#include "common/dmabuf_size.hpp"
+#include "common/exported_memory.hpp"
+#include "common/extent.hpp"
 #include "common/table_range.hpp"
 
 namespace rdmabuf {

@@ -8,8 +8,8 @@
 #include <rdmabuf/providers/habana.hpp>
 
 #include "base/pages.hpp"
-#include "common/added_numbers.hpp"
 #include "common/driver_buffer.hpp"
+#include "common/extent.hpp"
 #include "habana/synapse.hpp"
 #include "habana/thunk.hpp"
 

@@ -10,7 +10,6 @@
 
 #include "common/driver_library.hpp"
 #include "common/driver_result.hpp"
-#include "common/status_name.hpp"
 
 namespace rdmabuf::detail::habana {
 namespace {

@@ -14,7 +14,7 @@
 #include <rdmabuf/error.hpp>
 
 #include "base/pages.hpp"
-#include "common/dmabuf_size.hpp"
+#include "common/exported_memory.hpp"
 
 namespace rdmabuf::detail::level_zero {
 namespace {

@@ -7,7 +7,7 @@
 #include <rdmabuf/providers/memfd.hpp>
 
 #include "common/dmabuf_allocator.hpp"
-#include "common/memfd.hpp"
+#include "common/mapping.hpp"
 
 namespace rdmabuf {
 namespace {

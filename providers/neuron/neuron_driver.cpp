@@ -14,7 +14,6 @@
 #include "common/device_node.hpp"
 #include "common/driver_library.hpp"
 #include "common/driver_result.hpp"
-#include "common/status_name.hpp"
 
 namespace rdmabuf::detail::neuron {
 namespace {

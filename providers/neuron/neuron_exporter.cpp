@@ -9,8 +9,8 @@
 #include <rdmabuf/providers/neuron.hpp>
 
 #include "base/pages.hpp"
-#include "common/added_numbers.hpp"
 #include "common/driver_buffer.hpp"
+#include "common/extent.hpp"
 #include "neuron/neuron_memory.hpp"
 
 namespace rdmabuf {

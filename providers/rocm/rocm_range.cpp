@@ -14,7 +14,7 @@
 #include <rdmabuf/error.hpp>
 
 #include "base/pages.hpp"
-#include "common/dmabuf_size.hpp"
+#include "common/exported_memory.hpp"
 #include "common/extent.hpp"
 #include "rocm/rocm_agents.hpp"
 

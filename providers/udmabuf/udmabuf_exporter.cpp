@@ -9,13 +9,13 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/ioctl.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/udmabuf.hpp>
 
+#include "base/ioctl.hpp"
 #include "common/device_node.hpp"
 #include "common/dmabuf_allocator.hpp"
-#include "common/memfd.hpp"
+#include "common/mapping.hpp"
 
 namespace rdmabuf {
 namespace {

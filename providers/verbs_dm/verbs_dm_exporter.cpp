@@ -18,9 +18,9 @@
 #include "base/pages.hpp"
 #include "common/buffer_table.hpp"
 #include "common/device_node.hpp"
-#include "common/dmabuf_size.hpp"
+#include "common/exported_memory.hpp"
+#include "common/mapping.hpp"
 #include "common/refusal.hpp"
-#include "common/reserved_addresses.hpp"
 #include "common/table_range.hpp"
 
 namespace rdmabuf {

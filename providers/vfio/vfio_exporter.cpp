@@ -10,13 +10,13 @@
 #include <utility>
 
 #include <rdmabuf/detail/hexadecimal.hpp>
-#include <rdmabuf/detail/ioctl.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/vfio.hpp>
 
+#include "base/ioctl.hpp"
 #include "base/pages.hpp"
+#include "common/mapping.hpp"
 #include "common/refusal.hpp"
-#include "common/reserved_addresses.hpp"
 #include "common/table_range.hpp"
 #include "vfio/dma_buf_feature.hpp"
 

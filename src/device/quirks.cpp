@@ -59,10 +59,6 @@ constexpr std::array<ExporterQuirk, 11> exporters{{
     {"memfd", in_place, "EINVAL from every kernel: it is no dma-buf", "for softverbs only"},
 }};
 
-std::string cell(std::string_view text) {
-    return text.empty() ? "-" : std::string(text);
-}
-
 bool has_word(std::string_view words, std::string_view word) noexcept {
     while (!words.empty()) {
         const std::size_t end = std::min(words.find(' '), words.size());
@@ -123,16 +119,6 @@ const ExporterQuirk* find_exporter_quirk(std::string_view exporter) noexcept {
         std::find_if(exporters.begin(), exporters.end(),
                      [&](const auto& each) { return each.exporter == exporter; });
     return found != exporters.end() ? found : nullptr;
-}
-
-std::string markdown_row(const ImporterQuirk& quirk) {
-    return "| " + std::string(quirk.driver) + " | " + cell(quirk.kernel) + " | " +
-           cell(quirk.rdma_core) + " | " + to_string(quirk.mode) + " | " + cell(quirk.note) + " |";
-}
-
-std::string markdown_row(const ExporterQuirk& quirk) {
-    return "| " + std::string(quirk.exporter) + " | " + to_string(quirk.pin) + " | " +
-           cell(quirk.refuses) + " | " + cell(quirk.note) + " |";
 }
 
 } // namespace rdmabuf

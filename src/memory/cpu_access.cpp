@@ -5,8 +5,9 @@
 
 #include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/detail/ioctl.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+
+#include "base/ioctl.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -177,6 +177,21 @@ std::vector<std::string> documented(const std::string& name) {
     return rows;
 }
 
+std::string cell(std::string_view text) {
+    return text.empty() ? "-" : std::string(text);
+}
+
+/// The row of a quirk in the table of docs/registration.md.
+std::string markdown_row(const ImporterQuirk& quirk) {
+    return "| " + std::string(quirk.driver) + " | " + cell(quirk.kernel) + " | " +
+           cell(quirk.rdma_core) + " | " + to_string(quirk.mode) + " | " + cell(quirk.note) + " |";
+}
+
+std::string markdown_row(const ExporterQuirk& quirk) {
+    return "| " + std::string(quirk.exporter) + " | " + to_string(quirk.pin) + " | " +
+           cell(quirk.refuses) + " | " + cell(quirk.note) + " |";
+}
+
 template <class Quirks>
 std::vector<std::string> rows_of(const Quirks& quirks) {
     std::vector<std::string> rows;
