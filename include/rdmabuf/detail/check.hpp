@@ -18,8 +18,8 @@ namespace rdmabuf::detail {
 
 /// Throws Error EBADF: an object was used that has no verbs object.
 /// @param type  the name of its class
-[[noreturn]] void raise_closed(const char* function, const char* type,
-                               SourceLocation where = SourceLocation::current());
+[[noreturn]] RDMABUF_EXPORT void raise_closed(const char* function, const char* type,
+                                              SourceLocation where = SourceLocation::current());
 
 /// Returns the verbs object of @p owner, an object of class @p type.
 /// @throws Error EBADF when there is none: @p owner was closed, released or moved from

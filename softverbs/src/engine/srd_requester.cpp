@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "control/disorder.hpp"
+#include "fabric/clock.hpp"
 #include "objects/process.hpp"
 
 // The requester of SRD queue pairs; see objects/srd.hpp. Requests are sent in a random order, which
@@ -115,7 +116,7 @@ void Engine::Implementation::run_srd(Qp& qp) {
         if (std::ranges::find(holding, &qp) == holding.end()) {
             holding.push_back(&qp);
         }
-        set_timer_before(*this, qp, now_ns() + hold_ns);
+        set_timer_before(*this, qp, fabric::now_ns() + hold_ns);
     }
     drain();
 }
@@ -140,7 +141,7 @@ void Engine::Implementation::expired_srd(Qp& qp) {
         send_held(*this, qp);
     }
     send_blocked(*this, qp);
-    const std::uint64_t now = now_ns();
+    const std::uint64_t now = fabric::now_ns();
     std::vector<std::uint64_t> due;
     for (const auto& [number, request] : srd.requests) {
         if (request.state != State::held && request.deadline <= now) {
@@ -261,8 +262,8 @@ void Engine::Implementation::handle_srd_response(Qp& qp, const Packet& packet) {
             }
             ++process().counters.retried;
             request.state = State::waiting_for_receiver;
-            request.deadline =
-                now_ns() + (first_rnr_delay_ns << std::min(request.rnr_retries, longest_rnr_shift));
+            request.deadline = fabric::now_ns() + (first_rnr_delay_ns << std::min(
+                                                       request.rnr_retries, longest_rnr_shift));
             ++request.rnr_retries;
             set_timer_before(*this, qp, request.deadline);
             return;
@@ -280,7 +281,7 @@ void Engine::Implementation::handle_srd_response(Qp& qp, const Packet& packet) {
 void Engine::Implementation::start_srd(Qp& qp) noexcept {
     Srd& srd = *qp.srd;
     srd.next_number = qp.attributes.sq_psn;
-    srd.epoch = now_ns();
+    srd.epoch = fabric::now_ns();
     srd.random = process().disorder.seed();
 }
 

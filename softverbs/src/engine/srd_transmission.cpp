@@ -4,6 +4,7 @@
 #include "engine/addressing.hpp"
 #include "engine/requester.hpp"
 #include "engine/srd_requester.hpp"
+#include "fabric/clock.hpp"
 #include "objects/process.hpp"
 
 // Sending of the packets of SRD requests.
@@ -46,7 +47,7 @@ class Transmission {
             complete_srd(qp_, number_, status);
             return;
         }
-        request_.deadline = now_ns() + (first_srd_timeout_ns << request_.retries);
+        request_.deadline = fabric::now_ns() + (first_srd_timeout_ns << request_.retries);
         set_timer_before(engine_, qp_, request_.deadline);
         if (const Status status = find_destination(); status != Status::success) {
             complete_srd(qp_, number_, status);
@@ -191,7 +192,7 @@ class Transmission {
             requester.stalled = true;
             requester.connection = request_.to;
         }
-        set_timer_before(engine_, qp_, now_ns() + full_wait_ns);
+        set_timer_before(engine_, qp_, fabric::now_ns() + full_wait_ns);
     }
 
     Engine::Implementation& engine_;
