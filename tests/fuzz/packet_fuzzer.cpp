@@ -83,7 +83,8 @@ void check(bool good) {
 /// A short header with the same fields.
 std::vector<std::byte> short_form(const PacketHeader& header) {
     ShortHeader form{};
-    form.form_and_service = static_cast<std::uint8_t>(ShortHeader::form | header.service);
+    form.form_and_service =
+        ShortHeader::first_byte(static_cast<ibv_qp_type>(header.service), IBV_MTU_4096);
     form.kind = header.kind;
     form.flags = header.flags;
     form.device = header.device;

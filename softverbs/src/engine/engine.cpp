@@ -112,6 +112,7 @@ void update_short_path(Qp& qp) noexcept {
                            requester.device >= 0 && requester.device != device_by_address &&
                            requester.port != nullptr &&
                            requester.port->attributes.max_msg_sz >= small_message;
+    requester.short_form = ShortHeader::first_byte(qp.type(), qp.attributes.path_mtu);
     requester.to_this_process =
         requester.short_path && slot_of(qp.attributes.dest_qp_num) == process().engine.slot();
 }

@@ -33,6 +33,7 @@ void expand(const ShortHeader& from, std::span<const std::byte> record, Packet& 
     header.length = packet.bytes.size();
     header.payload = static_cast<std::uint32_t>(packet.bytes.size());
     header.device = from.device;
+    header.mtu_or_rnr_timer = from.mtu();
 }
 
 } // namespace

@@ -32,7 +32,7 @@ struct PacketHeader {
     };
     enum class NakCode : std::uint8_t {
         none,
-        rnr, // send again after the time in rnr_timer
+        rnr, // send again after the time in mtu_or_rnr_timer
         invalid_request,
         remote_access,
         remote_operation,
@@ -77,7 +77,9 @@ struct PacketHeader {
     std::uint16_t source_lid;
     std::uint16_t destination_lid;
     std::uint8_t service_level;
-    std::uint8_t rnr_timer;
+    /// For a NAK: the RNR timer. For other packets of connected queue pairs: the path MTU of the
+    /// queue pair that has sent the packet, as enum ibv_mtu.
+    std::uint8_t mtu_or_rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
     /// For reads and atomics: how many of them the requester has in flight, including this one.
     std::uint8_t reads_outstanding;
@@ -85,7 +87,7 @@ struct PacketHeader {
     ibv_gid destination_gid;
 };
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
-inline constexpr std::uint32_t packet_magic = 0x73760001; // the last byte is the protocol version
+inline constexpr std::uint32_t packet_magic = 0x73760002; // the last byte is the protocol version
 
 /// The fields of a GRH that come from the address handle, except the GIDs.
 struct GlobalRoute {
@@ -94,6 +96,15 @@ struct GlobalRoute {
     std::uint8_t hop_limit = 0;
     bool is_roce_v2 = false;
 };
+/// Returns whether a message of @p length bytes has the same packets on a wire with both path MTUs.
+/// If not, the packets of one end have lengths that the InfiniBand specification does not permit at
+/// the other end.
+[[nodiscard]] constexpr bool same_packets(unsigned mtu, unsigned other_mtu,
+                                          std::uint64_t length) noexcept {
+    const unsigned shorter = mtu < other_mtu ? mtu : other_mtu;
+    return mtu == other_mtu || length <= std::uint64_t{128} << (shorter & 7U);
+}
+
 [[nodiscard]] constexpr std::uint64_t pack(const GlobalRoute& route) noexcept {
     return (route.flow_label & 0xfffffU) | std::uint64_t{route.traffic_class} << 20U |
            std::uint64_t{route.hop_limit} << 28U | std::uint64_t{route.is_roce_v2} << 36U;
@@ -109,7 +120,8 @@ struct GlobalRoute {
 /// write in one packet. The header is followed by the data. Members of PacketHeader that do not
 /// exist here have the value 0.
 struct ShortHeader {
-    /// The bit ShortHeader::form, and the ibv_qp_type of the queue pair in the other bits.
+    /// The bit ShortHeader::form, the path MTU (3 bits) and the ibv_qp_type (4 bits) of the queue
+    /// pair.
     std::uint8_t form_and_service;
     PacketHeader::Kind kind;
     std::uint8_t flags;
@@ -134,7 +146,13 @@ struct ShortHeader {
     [[nodiscard]] static constexpr std::size_t size(PacketHeader::Kind kind) noexcept {
         return kind == PacketHeader::Kind::write ? 32 : 24;
     }
-    [[nodiscard]] unsigned service() const noexcept { return form_and_service & (form - 1U); }
+    /// Returns the value of form_and_service. Only RC and UC queue pairs have short headers.
+    [[nodiscard]] static constexpr std::uint8_t first_byte(ibv_qp_type type, ibv_mtu mtu) noexcept {
+        return static_cast<std::uint8_t>(form | static_cast<unsigned>(mtu) << 4U |
+                                         (static_cast<unsigned>(type) & 0xfU));
+    }
+    [[nodiscard]] unsigned service() const noexcept { return form_and_service & 0xfU; }
+    [[nodiscard]] std::uint8_t mtu() const noexcept { return form_and_service >> 4U & 7U; }
 };
 static_assert(sizeof(ShortHeader) == 32 && offsetof(ShortHeader, remote_address) == 24);
 

@@ -58,6 +58,7 @@ enum class ScatterResult : std::uint8_t {
     fetch_failed, // the data could not be fetched from the other process
     withdrawn,    // the other process withdrew the data before it was fetched
     incomplete,   // the direct copy is incomplete: handle the response again
+    wrong_length, // packets of another path MTU: IBV_WC_LOC_LEN_ERR
 };
 
 /// Stores the data of a read response in the memory of the request. If the response contains a
@@ -70,6 +71,9 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
     if (header.length != request.length || (fetches && !request.fetches) ||
         header.offset != (fetches ? 0 : request.offset)) {
         return ScatterResult::ignored;
+    }
+    if (!same_packets(header.mtu_or_rnr_timer, qp.attributes.path_mtu, request.length)) {
+        return ScatterResult::wrong_length;
     }
     EntryList entries;
     const Pd& domain = (request.flags & rendezvous_flag) != 0 ? qp.receive_pd() : qp.pd();
@@ -158,7 +162,7 @@ bool Engine::Implementation::handle_nak(Qp& qp, const PacketHeader& header) {
             if (!std::exchange(requester.waiting_for_receiver, true)) {
                 ++waiting_for_receivers;
             }
-            set_timer(qp, std::uint64_t{rnr_delays[header.rnr_timer & 31U]} * 10'000);
+            set_timer(qp, std::uint64_t{rnr_delays[header.mtu_or_rnr_timer & 31U]} * 10'000);
             return true;
         case NakCode::sequence_error:
             return !retry(qp);
@@ -246,13 +250,14 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     if (scattered == ScatterResult::incomplete) {
         return false;
     }
-    if (scattered == ScatterResult::denied) {
+    if (scattered == ScatterResult::denied || scattered == ScatterResult::wrong_length) {
         // Fail the request only if all responses to earlier requests have arrived. Otherwise, all
         // these requests are retransmitted, and the next response to this request returns the same
         // result.
         if (all_before) {
             retire(qp);
-            fail_oldest(qp, IBV_WC_LOC_PROT_ERR);
+            fail_oldest(
+                qp, scattered == ScatterResult::denied ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
             return true;
         }
     } else if (scattered == ScatterResult::fetch_failed || scattered == ScatterResult::withdrawn) {

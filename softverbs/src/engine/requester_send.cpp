@@ -161,6 +161,7 @@ void OutboundRequest::fill_header(Outgoing& packet) const {
         }
     } else {
         header.destination = qp_.attributes.dest_qp_num;
+        header.mtu_or_rnr_timer = static_cast<std::uint8_t>(qp_.attributes.path_mtu);
         header.device = static_cast<std::uint8_t>(requester_.device);
         if (qp_.type() == IBV_QPT_XRC_SEND) {
             header.service = IBV_QPT_XRC_RECV;

@@ -114,6 +114,12 @@ void InboundRequest::execute() {
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
+    const bool has_data = header_.kind == Kind::send || header_.kind == Kind::write;
+    if (has_data &&
+        !same_packets(header_.mtu_or_rnr_timer, qp_.attributes.path_mtu, header_.length)) {
+        send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
+        return;
+    }
     switch (header_.kind) {
         case Kind::send:
             send();
@@ -140,6 +146,7 @@ Outgoing InboundRequest::make_response(Kind kind) const {
     packet.header.source = qp_.number();
     packet.header.psn = header_.psn;
     packet.header.device = static_cast<std::uint8_t>(qp_.requester.device);
+    packet.header.mtu_or_rnr_timer = static_cast<std::uint8_t>(qp_.attributes.path_mtu);
     return packet;
 }
 
@@ -164,7 +171,7 @@ void InboundRequest::send_nak(NakCode nak_code) {
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;
-        packet.header.rnr_timer = qp_.attributes.min_rnr_timer;
+        packet.header.mtu_or_rnr_timer = qp_.attributes.min_rnr_timer;
         send_response(packet);
     }
 }

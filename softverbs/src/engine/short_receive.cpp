@@ -26,7 +26,7 @@ using Kind = PacketHeader::Kind;
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
         header.source != qp->attributes.dest_qp_num || !qp->requester.short_path ||
-        header.service() != static_cast<unsigned>(qp->type()) || qp->state() != IBV_QPS_RTS ||
+        header.form_and_service != qp->requester.short_form || qp->state() != IBV_QPS_RTS ||
         header.device != qp->requester.own_device ||
         qp->requester.port->attributes.state != IBV_PORT_ACTIVE) {
         return nullptr;

@@ -109,8 +109,7 @@ bool Engine::Implementation::send_short(Qp& qp) {
                !set_asides.empty() || requester.reads_in_flight != 0 || size > longest_local) {
         return false;
     }
-    header.form_and_service =
-        static_cast<std::uint8_t>(ShortHeader::form | static_cast<unsigned>(qp.type()));
+    header.form_and_service = qp.requester.short_form;
     header.device = static_cast<std::uint8_t>(requester.device);
     header.destination = qp.attributes.dest_qp_num;
     header.source = qp.number();
@@ -195,8 +194,7 @@ bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
 
 void Engine::Implementation::send_ack(Qp& qp, fabric::Connection* to, std::uint32_t psn) {
     ShortHeader header{};
-    header.form_and_service =
-        static_cast<std::uint8_t>(ShortHeader::form | static_cast<unsigned>(qp.type()));
+    header.form_and_service = qp.requester.short_form;
     header.kind = Kind::ack;
     header.device = static_cast<std::uint8_t>(qp.requester.device);
     header.destination = qp.attributes.dest_qp_num;

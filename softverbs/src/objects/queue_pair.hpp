@@ -262,6 +262,8 @@ struct Requester {
     /// Whether small requests of this queue pair can use the short path: the queue pair is RC or
     /// UC, its peer is on this host, and max_msg_sz of its port is at least small_message.
     bool short_path = false;
+    /// The first byte of the short headers of this queue pair and of its peer.
+    std::uint8_t short_form = 0;
     /// Whether short_path is set and the peer is a queue pair of this process.
     bool to_this_process = false;
     /// The addresses of this host and of the peer's host. Zeros if the peer is on this host.
