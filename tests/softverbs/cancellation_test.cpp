@@ -11,9 +11,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <functional>
 #include <thread>
 #include <utility>
 
@@ -158,51 +156,6 @@ TEST(Cancellation, DoesNotInterruptOtherVerbs) {
     EXPECT_EQ(result, PTHREAD_CANCELED);
     EXPECT_TRUE(done);
     EXPECT_EQ(softverbs_live(SOFTVERBS_KINDS), 0U);
-}
-
-/// Destroys completion queues whose events are acknowledged during the destruction.
-void destroy_with_events(ibv_context* context, const std::atomic<bool>& ends) {
-    ibv_comp_channel* const channel = ibv_create_comp_channel(context);
-    while (!ends) {
-        ibv_cq* const cq = ibv_create_cq(context, 1, nullptr, channel, 0);
-        ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
-        ASSERT_EQ(softverbs_raise_cq_event(cq), 0);
-        ibv_cq* from = nullptr;
-        void* cookie = nullptr;
-        ASSERT_EQ(ibv_get_cq_event(channel, &from, &cookie), 0);
-        std::thread destroyer([cq] { EXPECT_EQ(ibv_destroy_cq(cq), 0); });
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-        ibv_ack_cq_events(from, 1);
-        destroyer.join();
-    }
-    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
-}
-
-TEST(Fork, LeavesNoLockedMutexToTheChildWhileAnotherThreadDestroysAnObject) {
-    Resources resources;
-    std::atomic<bool> ends = false;
-    std::thread other(destroy_with_events, resources.context, std::cref(ends));
-    for (int round = 0; round < 200; ++round) {
-        const pid_t child = ::fork();
-        if (child == 0) {
-            ::alarm(10);
-            Resources own;
-            ibv_cq* from = nullptr;
-            void* cookie = nullptr;
-            const bool got = ibv_req_notify_cq(own.cq, 0) == 0 &&
-                             softverbs_raise_cq_event(own.cq) == 0 &&
-                             ibv_get_cq_event(own.channel, &from, &cookie) == 0;
-            ibv_ack_cq_events(from, 1);
-            ::_exit(got && ibv_destroy_cq(own.cq) == 0 ? 0 : 1);
-        }
-        int status = 0;
-        ASSERT_EQ(::waitpid(child, &status, 0), child);
-        EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-        EXPECT_EQ(WEXITSTATUS(status), 0);
-    }
-    ends = true;
-    other.join();
-    resources.destroy();
 }
 
 void exit_in_handler(int) {
