@@ -132,7 +132,8 @@ class Connection {
     /// still be executing a write that it began before; see write_in_progress().
     virtual void withdraw_grants() noexcept {}
     /// Returns whether the other process may still be executing a write that it began before
-    /// withdraw_grants(). Returns false when the other process has ended.
+    /// withdraw_grants(). Returns false when the other process has ended. If the write does not
+    /// end within 5 seconds, closes the connection and returns false.
     [[nodiscard]] virtual bool write_in_progress() noexcept { return false; }
     /// Writes @p bytes directly to memory of the other process, with the permission of its grant().
     /// Such a write must not overtake requests, so all requests that were sent must have been

@@ -157,6 +157,9 @@ class Link final : public Connection {
     /// withdraw_grants() was called; this is the value of Direction::writing at that time. An even
     /// number means that no such write is in progress.
     std::uint32_t ending_write_ = 0;
+    /// Time until which write_in_progress() waits for the end of this write, by CLOCK_MONOTONIC in
+    /// nanoseconds. A process that misbehaves may never end it.
+    std::uint64_t ending_write_until_ = 0;
     /// The last value that this process has stored in Direction::writing, for its own direct
     /// writes.
     std::uint32_t direct_writes_ = 0;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
+#include <string>
 
+#include "fabric/clock.hpp"
 #include "fabric/link.hpp"
+#include "fabric/report.hpp"
 
 // Direct writes: one process writes to memory of another process with process_vm_writev(2), without
 // a record. The other process is the owner of the memory. It must have granted the access.
@@ -18,6 +21,10 @@ namespace {
 /// Number of checks in withdraw_grants() for the end of a write. A write usually ends within this
 /// time.
 constexpr unsigned spins = 1000;
+
+/// Time limit for the end of a direct write that was in progress when the grants were withdrawn. A
+/// write takes microseconds, but its process may be stopped or without a CPU.
+constexpr std::uint64_t longest_write_ns = 5'000'000'000;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {
     return number % 2 != 0;
@@ -66,9 +73,10 @@ void Link::withdraw_grants() noexcept {
     for (unsigned count = 0; count < spins; ++count) {
         ending_write_ = incoming_.writing.load(std::memory_order_seq_cst);
         if (!is_writing(ending_write_)) {
-            break;
+            return;
         }
     }
+    ending_write_until_ = now_ns() + longest_write_ns;
 }
 
 bool Link::write_in_progress() noexcept {
@@ -77,7 +85,12 @@ bool Link::write_in_progress() noexcept {
     }
     if (incoming_.writing.load(std::memory_order_seq_cst) == ending_write_ &&
         state_ == State::open && !mailbox_.hung_up()) {
-        return true;
+        if (now_ns() < ending_write_until_) {
+            return true;
+        }
+        report("process " + std::to_string(pid_) +
+               " has not ended a write to memory of this process; the connection to it is closed");
+        cut();
     }
     ending_write_ = 0;
     return false;

@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -367,6 +369,33 @@ TEST_F(GarbageTest, ATakenCountCannotExceedWhatWasSent) {
     EXPECT_EQ(to->taken(), 0U);
     impostor.memory.incoming(Side::connector).pull = 77;
     EXPECT_EQ(to->pull_method(), PullMethod::none);
+}
+
+TEST_F(GarbageTest, ADirectWriteThatDoesNotEndCutsTheConnectionOff) {
+    const Impostor impostor(*peer.node, 7);
+    impostor.greet();
+    peer.turn();
+    Connection* const from = peer.node->connect(7);
+    ASSERT_NE(from, nullptr);
+    std::array<std::byte, 64> memory{};
+    ASSERT_TRUE(from->grant({.writer = 1,
+                             .key = 2,
+                             .first = 0,
+                             .length = memory.size(),
+                             .address = reinterpret_cast<std::uintptr_t>(memory.data())}));
+    impostor.memory.outgoing(Side::connector).writing = 1;
+    const auto begin = std::chrono::steady_clock::now();
+    from->withdraw_grants();
+    EXPECT_TRUE(from->write_in_progress());
+    while (from->write_in_progress() && std::chrono::steady_clock::now() < begin + patience) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_LT(std::chrono::steady_clock::now(), begin + patience);
+    EXPECT_GE(std::chrono::steady_clock::now(), begin + std::chrono::seconds(5));
+    EXPECT_FALSE(from->write_in_progress());
+    peer.turn();
+    EXPECT_EQ(peer.seen.gone, 1U);
+    EXPECT_TRUE(impostor.socket.closed());
 }
 
 TEST_F(GarbageTest, WhoGoesOnWritingAfterTheEndIsNotHeard) {
