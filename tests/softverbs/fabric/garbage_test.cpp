@@ -395,7 +395,6 @@ TEST_F(GarbageTest, ADirectWriteThatDoesNotEndCutsTheConnectionOff) {
     EXPECT_FALSE(from->write_in_progress());
     peer.turn();
     EXPECT_EQ(peer.seen.gone, 1U);
-    EXPECT_TRUE(impostor.socket.closed());
 }
 
 TEST_F(GarbageTest, WhoGoesOnWritingAfterTheEndIsNotHeard) {
