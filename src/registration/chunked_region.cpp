@@ -90,9 +90,11 @@ std::size_t smaller_chunk(const ProtectionDomain& pd, const Trail& trail, std::s
             pd.context().attributes().native.orig_attr.vendor_id == mellanox) {
             return (mlx5_umr_pages - 1) * page;
         }
+        // A device without a data-direct function refuses dmabuf_data_direct with EOPNOTSUPP.
         const bool may_be_length =
             attempt.error == ENOMEM ||
-            (attempt.error == EOPNOTSUPP && pd.context().dmabuf_import().available);
+            (attempt.error == EOPNOTSUPP && attempt.path == RegistrationPath::dmabuf &&
+             pd.context().dmabuf_import().available);
         if (may_be_length && half >= least_chunk) {
             return half;
         }

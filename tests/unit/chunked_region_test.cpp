@@ -246,9 +246,11 @@ class LongChunks : public SoftverbsTest {
 
     /// Lets the first @p count registrations fail.
     static void refuse(unsigned count, int error) {
-        testing::before_each_call([count, error](const char* verb) mutable {
-            if (std::string_view(verb) == "ibv_reg_dmabuf_mr" && count != 0) {
-                --count;
+        // The function is copied for each call.
+        const auto left = std::make_shared<unsigned>(count);
+        testing::before_each_call([left, error](const char* verb) {
+            if (std::string_view(verb) == "ibv_reg_dmabuf_mr" && *left != 0) {
+                --*left;
                 testing::fail_next("ibv_reg_dmabuf_mr", error);
             }
         });
