@@ -23,8 +23,6 @@ class ProcessDriver {
     ProcessDriver(std::span<const char* const> names, std::string_view vendor,
                   std::string_view remedy) noexcept
         : names_(names), vendor_(vendor), remedy_(remedy) {}
-    ProcessDriver(const ProcessDriver&) = delete;
-    ProcessDriver& operator=(const ProcessDriver&) = delete;
 
     /// Returns the driver if the process has loaded its library, otherwise null: then this process
     /// has no memory of that driver. Loads nothing.
