@@ -9,6 +9,7 @@
 #include "loopback.hpp"
 
 extern "C" {
+// NOLINTNEXTLINE(readability-identifier-naming): a function of the CUDA driver
 extern rdmabuf::detail::cuda::Init cuInit;
 }
 
