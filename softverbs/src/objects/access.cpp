@@ -35,8 +35,8 @@ namespace {
     window.data = grant.base != nullptr ? grant.base + (address - grant.iova) : nullptr;
     window.length = length;
     window.mr = grant.mr;
-    // Fault in the pages of an on-demand region, because they are not pinned and may be unmapped.
-    // If this fails, the request fails. Without this check, the copy would raise SIGSEGV.
+    // The pages of an on-demand region are not pinned, so fault them in before the copy. If a page
+    // is not mapped, the work request fails. Without this check, the copy would raise SIGSEGV.
     const bool on_demand = (grant.mr->grant.access & IBV_ACCESS_ON_DEMAND) != 0;
     constexpr unsigned writing =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

@@ -14,10 +14,10 @@
 namespace softverbs {
 
 /// ibv_destroy_cq(), ibv_destroy_qp() and ibv_destroy_srq() wait until the program has acknowledged
-/// all events of the object that it has received. Process::lock protects the numbers of
-/// unacknowledged events. The waiting thread uses the condition variable of the verbs structure. It
-/// needs this mutex for that, because Process::lock is not a pthread_mutex_t. A thread that locks
-/// both takes Process::lock first.
+/// all received events of the object. They wait for the condition variable in the verbs structure,
+/// such as ibv_cq::cond. This mutex belongs to these condition variables, which need a
+/// pthread_mutex_t. The numbers of unacknowledged events are protected by Process::lock. A thread
+/// that takes both locks takes Process::lock first.
 inline pthread_mutex_t acknowledgement_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 [[nodiscard]] inline pthread_cond_t& condition_of(Cq& cq) noexcept {
@@ -36,8 +36,8 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Subtracts the events that the program has acknowledged. Counts a violation if the program
-/// acknowledges more events than it has received.
+/// Subtracts the events that the program has acknowledged from the number of unacknowledged events.
+/// Counts a violation if the program acknowledges more events than it has received.
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {
@@ -51,13 +51,13 @@ void event_acknowledged(Object& object, std::uint32_t count = 1) {
     pthread_mutex_unlock(&acknowledgement_mutex);
 }
 
-/// Waits until all received events of the object have been acknowledged.
+/// Waits until the program has acknowledged all received events of the object.
 /// @param lock  holds Process::lock; released during the wait
 template <class Object>
 void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     while (object.unacknowledged != 0) {
-        // The mutex is locked before Process::lock is released, so that no acknowledgement is
-        // missed between the check and the wait.
+        // Lock this mutex before Process::lock is released. Otherwise the thread could miss an
+        // acknowledgement between the check of the number and the wait.
         pthread_mutex_lock(&acknowledgement_mutex);
         lock.unlock();
         pthread_cond_wait(&condition_of(object), &acknowledgement_mutex);

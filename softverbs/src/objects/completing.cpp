@@ -35,8 +35,8 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     }
 }
 
-/// Returns whether the oldest send request was sent, at least partly, and has not completed, or
-/// must be retransmitted.
+/// Returns whether a send request is in flight: it was sent, at least partly, and has not
+/// completed. A request that must be retransmitted is also in flight.
 bool is_sending(const Qp& qp) noexcept {
     if (qp.srd != nullptr) {
         return !qp.srd->requests.empty();
@@ -46,8 +46,8 @@ bool is_sending(const Qp& qp) noexcept {
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
 }
 
-/// Pushes a completion whose data is copied when the program polls it. If there is no memory for
-/// this, copies the data now.
+/// Pushes a completion. Its data is copied when the program polls the completion (scatter-to-CQE).
+/// If there is not enough memory to store the data until then, copies it now.
 void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
     try {
         push(cq, completion, data);
@@ -130,14 +130,14 @@ void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len,
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = qp.sends.first() + 1;
-    // Take the data before pop(), because pop() frees the slot that contains the scatter/gather
-    // list.
+    // Call take_response() before pop(), because it reads the oldest request of the send queue, and
+    // pop() removes this request.
     std::optional<Scatter> data;
     if (qp.scatter_to_cqe != nullptr && status == IBV_WC_SUCCESS) [[unlikely]] {
         data = take_response(qp);
     }
-    // Remove the request before the completion is pushed. If the completion queue overruns, push()
-    // flushes the send queue, which must not contain this request.
+    // Remove the request before push(). If the completion queue overruns, push() flushes the send
+    // queue. If this request were still in the send queue, it would complete twice.
     qp.sends.pop();
     if (data) {
         push_scattered(*qp.send_queue, completion, *data);
@@ -162,8 +162,8 @@ void complete_receive(Qp& qp, const Completion& completion) {
     numbered.qp = &qp;
     numbered.srq = qp.shared_queue;
     if (std::exchange(qp.responder.matched, false)) {
-        // A tagged buffer occupies no slot of the receive queue. Therefore polling this completion
-        // must not free a slot.
+        // A tagged buffer occupies no slot of the shared receive queue. Set the queue pair and the
+        // shared receive queue to null, so that polling this completion frees no slot.
         numbered.qp = nullptr;
         numbered.srq = nullptr;
         numbered.wc.wc_flags |= IBV_WC_TM_MATCH;
@@ -246,7 +246,8 @@ void enter_error(Qp& qp, int event) {
     flush_sends(qp);
     flush_receives(qp);
     // Do not flush a shared receive queue, because other queue pairs use its requests.
-    // IBV_EVENT_QP_LAST_WQE_REACHED reports that this queue pair takes no more of its requests.
+    // IBV_EVENT_QP_LAST_WQE_REACHED reports that this queue pair takes no more requests from the
+    // shared receive queue.
     if (qp.shared_queue != nullptr && qp.type() != IBV_QPT_XRC_RECV && !qp.last_receive_flushed) {
         qp.last_receive_flushed = true;
         raise_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);

@@ -48,8 +48,8 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
-    // As a protection domain, accept only a parent domain. An ordinary protection domain would have
-    // no effect.
+    // The program can specify a parent domain for the completion queue. Reject an ordinary
+    // protection domain, because it would have no effect.
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
         (attributes.parent_domain == nullptr ||
          attributes.parent_domain->context != &context.context ||
@@ -63,7 +63,7 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     return 0;
 }
 
-/// Moves the completions to a new ring. @p entries is its size, a power of two.
+/// Moves the completions to a new ring with @p entries entries. This number must be a power of two.
 void move_to(Cq& cq, std::size_t entries) {
     std::vector<Completion> ring(entries);
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
@@ -143,7 +143,7 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
         ++cq->parent->users;
     }
     if (context.device->rules.is_efa) {
-        // libefa rounds the number of entries up.
+        // As libefa does, round the number of entries up to a power of two.
         cq->cqe = static_cast<int>(std::bit_ceil(attributes.cqe));
         cq->efa.owner = cq.get();
     }
@@ -216,10 +216,11 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // Raise an event at once if the queue contains completions that were neither polled nor
-    // reported by an earlier event, as a NIC does. UCX relies on this event, because it does not
-    // poll between arming and sleeping. Each event reports one completion: perftest polls at most
-    // 16 completions for each event, but must not get two events for one completion.
+    // As a NIC does, raise an event at once if the queue contains completions that were neither
+    // polled nor reported by an earlier event. UCX relies on this event, because it does not poll
+    // between arming and sleeping. The event reports only the first of these completions, so that
+    // the next call raises an event for the next one: perftest polls at most 16 completions per
+    // event.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
@@ -289,8 +290,8 @@ void push(Cq& cq, const Completion& completion, const Scatter& data) {
     one.push_back(data);
     Completion scattered = completion;
     scattered.has_scatter = true;
-    // Add the data before push(), because push() may flush queue pairs. The completions of flushed
-    // requests have no data.
+    // Add the data before the completion, so that Cq::scatters contains the data of each completion
+    // in the ring.
     cq.scatters.splice(cq.scatters.end(), one);
     push(cq, scattered);
 }

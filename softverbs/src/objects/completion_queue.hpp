@@ -29,22 +29,24 @@ struct Channel : ibv_comp_channel { // refcnt is the number of CQs that use it
 struct Completion {
     ibv_wc wc{};
     bool solicited = false;
-    /// Whether data must be copied when this completion is polled. The data is an element of
-    /// Cq::scatters.
+    /// Whether data must be copied when the program polls this completion (scatter-to-CQE). The
+    /// data is an element of Cq::scatters.
     bool has_scatter = false;
     /// User data from the tag matching header, for a message that was received in a tagged buffer.
     __be32 tag_data = 0;
     /// Tag from the tag matching header, for a message that was received in a tagged buffer.
     __be64 tag = 0;
-    /// The queue pair of the request. A slot of its queue is freed when the program polls the
-    /// completion. Null for messages in tagged buffers, for list operations of a shared receive
-    /// queue, and for completions that a test has added, because these have no slot.
+    /// The queue pair of the work request. When the program polls the completion, the slot of the
+    /// work request is freed. Null for completions without a slot: those of messages in tagged
+    /// buffers, those of ibv_post_srq_ops(), and those that a test has added.
     Qp* qp = nullptr;
-    /// For a receive completion, the shared receive queue of the receive request, or null. For a
-    /// list operation of a shared receive queue (qp is null), that queue.
+    /// For a receive completion, the shared receive queue of the receive request. For a completion
+    /// of ibv_post_srq_ops(), the shared receive queue of the operation; "qp" is null then.
+    /// Otherwise null.
     Srq* srq = nullptr;
-    /// For a send completion: the slots of the send queue before this position are freed. 0 for a
-    /// receive completion, which frees one slot.
+    /// For a send completion: when the program polls it, the slots of the send queue before this
+    /// position are freed. On an SRD queue pair: 1, and one slot is freed. For a receive
+    /// completion: 0, and one slot is freed.
     std::uint64_t send_limit = 0;
     /// Time of the completion by CLOCK_MONOTONIC in nanoseconds. 0 if the completion queue was
     /// created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.
@@ -69,15 +71,16 @@ struct Scatter {
     std::array<Target, 16> target{};
 };
 
-/// The interface of efadv_cq_from_ibv_cq_ex() to a completion queue.
+/// The object that efadv_cq_from_ibv_cq_ex() returns for a completion queue.
 struct EfaCq : efadv_cq {
     Cq* owner = nullptr;
 };
 
 // A completion queue. The ibv_cq that the program uses has the same address.
 struct Cq : ibv_cq_ex {
-    /// A ring of completions that were not polled yet: those from position taken to position
-    /// pushed. The size is a power of two. The ring grows until it can contain cqe completions.
+    /// A ring of the completions that the program has not polled: those from position "taken" to
+    /// position "pushed". The size of the ring is a power of two. The ring grows until it can
+    /// contain ibv_cq::cqe completions.
     std::vector<Completion> ring;
     /// ring.size() - 1. A completion at a position has the index (position & mask) in the ring.
     std::uint64_t mask = 0;
@@ -87,20 +90,21 @@ struct Cq : ibv_cq_ex {
     /// program polls such a completion, the data is copied to the addresses in the work request
     /// (scatter-to-CQE).
     std::list<Scatter> scatters;
-    /// Whether the queue has overrun. Polling it then fails.
+    /// Whether the completion queue has overrun. If so, polling fails.
     bool broken = false;
     bool armed = false;
     bool armed_solicited_only = false;
-    /// If the queue contains only completions before this position, arming it raises no event.
+    /// An earlier event has reported the completions before this position. When the program arms
+    /// the completion queue, these completions raise no event.
     std::uint64_t notified = 0;
     /// Completions that a test has added with softverbs_complete_before_request(). The next call of
     /// ibv_req_notify_cq() adds them to the queue before it arms the queue.
     std::vector<Completion> before_arming;
-    /// Number of completion events and asynchronous events that the program has received and not
-    /// acknowledged; see acknowledgements.hpp.
+    /// Number of completion events and asynchronous events of this completion queue that the
+    /// program has received and not acknowledged; see acknowledgements.hpp.
     std::uint32_t unacknowledged = 0;
-    /// Number of queue pairs and shared receive queues that use this queue. A queue pair that uses
-    /// it for sends and receives counts twice.
+    /// Number of queue pairs and shared receive queues that use this completion queue. A queue pair
+    /// that uses it for sends and receives counts twice.
     unsigned users = 0;
     std::uint32_t wc_flags = 0;
     bool single_threaded = false;
@@ -109,14 +113,14 @@ struct Cq : ibv_cq_ex {
     Pd* parent = nullptr;
     /// Moderation settings; see ibv_modify_cq(3).
     ibv_moderate_cq moderation{};
-    /// With moderation: number of completions since the queue was armed. The event is raised when
-    /// it reaches moderation.cq_count.
+    /// With moderation: number of completions since the completion queue was armed. The event is
+    /// raised when this number reaches moderation.cq_count.
     unsigned moderated = 0;
     /// The current completion of ibv_start_poll(), which the ibv_wc_read_*() functions read.
     Completion current{};
     EfaCq efa{};
-    /// Locked from ibv_start_poll() to ibv_end_poll(), except in a single-threaded queue. A thread
-    /// that takes both locks takes this one before Process::lock.
+    /// Locked from ibv_start_poll() to ibv_end_poll(), except in a single-threaded completion
+    /// queue. A thread that takes both locks takes poll_lock before Process::lock.
     std::mutex poll_lock;
 
     [[nodiscard]] ibv_cq* native() noexcept { return reinterpret_cast<ibv_cq*>(this); }
@@ -124,7 +128,8 @@ struct Cq : ibv_cq_ex {
     [[nodiscard]] static Cq& of(ibv_cq_ex* cq) noexcept { return static_cast<Cq&>(*cq); }
 };
 
-// These functions implement verbs of similar names. The caller holds Process::lock; see memory.hpp.
+// These functions implement verbs with similar names; create_channel() implements
+// ibv_create_comp_channel(). The caller must hold Process::lock.
 [[nodiscard]] Channel* create_channel(Context& context);
 [[nodiscard]] int destroy_channel(Channel& channel);
 [[nodiscard]] Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes);
@@ -143,12 +148,13 @@ void ack_cq_events(Cq& cq, unsigned count);
 /// ibv_wc_read_opcode().
 void set_polling_functions(Cq& cq);
 
-/// Removes up to out.size() completions from the queue. Returns their number, or -1 if the queue
-/// has overrun. Packets must have been received before, by Engine::progress().
+/// Removes up to out.size() completions from the completion queue, and stores them in @p out.
+/// Returns their number, or -1 if the completion queue has overrun. Does not receive packets;
+/// Engine::progress() does.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
 /// begin_push() and end_push() call these functions in infrequent cases, such as a full ring or an
-/// armed queue.
+/// armed completion queue.
 [[nodiscard]] Completion* begin_push_slowly(Cq& cq);
 void end_push_slowly(Cq& cq, Completion& completion);
 
@@ -175,7 +181,7 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
-/// Adds a completion. When the program polls it, the CPU copies @p data. If it throws
+/// Adds a completion. When the program polls it, the CPU copies @p data. If push() throws
 /// std::bad_alloc, no completion was added.
 void push(Cq& cq, const Completion& completion, const Scatter& data);
 /// Copies the data in the oldest element of Cq::scatters, and removes the element.

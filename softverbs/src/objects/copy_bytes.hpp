@@ -8,14 +8,14 @@
 
 namespace softverbs {
 
-/// Returns whether copy_bytes() loads all bytes before it stores the first one, for this length.
-/// The source and the destination may then overlap.
+/// Returns whether copy_bytes() with this length loads all bytes before it stores the first byte.
+/// If so, the source and the destination may overlap.
 [[nodiscard]] constexpr bool is_copied_at_once(std::size_t length) noexcept {
     return length == 0 || (length >= 8 && length <= 32);
 }
 
-/// A memory barrier between stores: other threads see the stores before this call before those
-/// after it. It needs no instruction on x86.
+/// A memory barrier for stores: other threads see the stores before this call earlier than the
+/// stores after this call. On x86, this needs no instruction.
 inline void order_stores() noexcept {
 #ifdef __SANITIZE_THREAD__
     std::atomic_signal_fence(std::memory_order_release); // no support for thread fences
@@ -25,8 +25,8 @@ inline void order_stores() noexcept {
 }
 
 /// Like memcpy(3), but without a function call for lengths from 8 to 32, which are frequent. If the
-/// length is 8 or more, stores the last 8 bytes after most others: many programs poll the last
-/// bytes of a buffer to find out that an RDMA write has arrived.
+/// length is 8 or more, stores the end of the data last, because many programs poll the last bytes
+/// of a buffer to detect that an RDMA write is complete.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t length) noexcept {
     if (length >= 8 && length <= 16) {
         std::uint64_t first = 0;

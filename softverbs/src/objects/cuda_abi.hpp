@@ -5,8 +5,9 @@
 #include <cstdint>
 
 /// The types, constants and functions of the CUDA driver API that softverbs uses. tests/build/abi
-/// compares them with <cuda.h> if that header is installed. The functions are looked up by the
-/// names that the library exports, such as cuCtxPushCurrent_v2, for which <cuda.h> defines macros.
+/// compares them with <cuda.h> if that header is installed. softverbs looks up the functions by the
+/// names that the library exports. Some differ from the documented names: <cuda.h> defines
+/// cuCtxPushCurrent as cuCtxPushCurrent_v2.
 namespace softverbs::cuda {
 
 using Result = int; // CUresult

@@ -93,8 +93,8 @@ bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
 }
 
 /// Returns the CUDA context of the memory. Memory from cuMemMap() belongs to no context; for it,
-/// returns the primary context of its device. That context is retained and never released, because
-/// deregistration must not call the driver.
+/// returns the primary context of its device. The primary context is retained and never released,
+/// because ibv_dereg_mr() must not call the CUDA driver.
 Context context_of(const Driver& driver, DevicePointer address) noexcept {
     Context context = nullptr;
     int device = 0;
@@ -125,8 +125,9 @@ struct CudaMemory {
 
 namespace {
 
-/// Returns whether the stream still exists. If the program has destroyed the CUDA context, the
-/// stream was destroyed, too, even if a new context has the same address.
+/// Returns whether the CUDA stream still exists. If the program has destroyed the CUDA context, its
+/// stream no longer exists. The address of the context does not show this, because a new context
+/// can have the same address.
 bool is_usable(const CudaMemory& memory) noexcept {
     const Result result = memory.driver->stream_query(memory.stream);
     return result == success || result == not_ready;

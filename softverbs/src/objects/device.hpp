@@ -24,20 +24,21 @@ struct Port {
     std::vector<std::uint16_t> pkeys{0xffff};
 };
 
-/// Properties of a device that are not in ibv_device_attr_ex. The profile sets them.
+/// Properties of a device that are not in ibv_device_attr_ex. The device profile sets them.
 struct Rules {
-    /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the descriptor; 0: none.
+    /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the descriptor. 0: no error.
     int dmabuf_error = 0;
-    /// Errno with which ibv_reg_dmabuf_mr() fails if the descriptor is a valid dma-buf; 0: none.
+    /// Errno with which ibv_reg_dmabuf_mr() fails if the descriptor is a valid dma-buf. 0: no
+    /// error.
     int dmabuf_attach_error = 0;
     bool dmabuf_unchecked = false;
-    /// Access flags for which ibv_reg_dmabuf_mr() returns EOPNOTSUPP.
+    /// Access flags for which ibv_reg_dmabuf_mr() fails with EOPNOTSUPP.
     unsigned dmabuf_refused_access = 0;
     bool on_demand = true;
     /// Whether the functions of mlx5dv.h accept the device.
     bool is_mlx5 = false;
-    /// Whether the functions of efadv.h accept the device, and verbs have the restrictions of
-    /// libefa and of the efa driver in the kernel. See efa.hpp.
+    /// Whether the device behaves like EFA: the functions of efadv.h accept it, and verbs have the
+    /// restrictions of libefa and of the efa kernel driver. See efa.hpp.
     bool is_efa = false;
     /// Whether small payloads are copied by the CPU when their completions are polled; see
     /// scatter_to_cqe.hpp.
@@ -52,7 +53,7 @@ struct Rules {
     std::uint32_t max_inline = 1024;
     /// The size of device memory is rounded up to a multiple of this number of bytes.
     std::size_t dm_granule = 64;
-    /// The part of max_dm_size that an allocation uses is a multiple of this number of bytes.
+    /// Each allocation of device memory uses a multiple of this number of bytes of max_dm_size.
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
     /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
@@ -60,8 +61,8 @@ struct Rules {
     unsigned dm_max_log_align = 12;
 };
 
-/// A software device, which ibv_get_device_list() returns. Only softverbs_reset() frees it, if no
-/// device list and no context uses it.
+/// A software device, which ibv_get_device_list() returns. The device is freed only by
+/// softverbs_reset(), if no device list and no context uses it.
 struct Device : ibv_device {
     unsigned index = 0;
     /// Node GUID in network byte order.
@@ -71,7 +72,8 @@ struct Device : ibv_device {
     int completion_vectors = 4;
     unsigned features = ~0U;
     Rules rules;
-    /// The address of this host for the device. Zeros if the network between hosts is disabled.
+    /// The IP address of this host that the device uses to reach other hosts. Zeros if the network
+    /// between hosts is disabled.
     fabric::HostAddress address;
     /// Number of bytes of max_dm_size that are allocated.
     std::size_t dm_used = 0;
@@ -101,7 +103,7 @@ class EventDescriptor {
     /// Waits until the number of events is not 0, and decrements it. Returns 0 or an errno: EAGAIN
     /// (there is no event, and the program has made the descriptor non-blocking), EINTR. The caller
     /// must not hold Process::lock. The function is not noexcept, because pthread_cancel(3) can
-    /// unwind the stack here. A cancelled call does not decrement the number.
+    /// unwind the stack here. A cancelled call does not decrement the number of events.
     [[nodiscard]] int take() const;
     /// Decrements the number of events, unless it is already 0. Does not block.
     void retract() const noexcept;
@@ -139,8 +141,8 @@ struct Pd : ibv_pd {
     ~Pd() = default;
     unsigned users = 0;
     /// The protection domain for access checks. For a parent domain, the protection domain with
-    /// which it was created. For an imported protection domain, the original. Otherwise, this
-    /// object.
+    /// which it was created. For an imported protection domain, the original protection domain.
+    /// Otherwise, this object.
     Pd* protection = this;
     /// Whether ibv_import_pd() has created this object.
     bool imported = false;
@@ -148,7 +150,8 @@ struct Pd : ibv_pd {
     [[nodiscard]] bool is_parent_domain() const noexcept { return protection != this && !imported; }
 };
 
-/// Convert a handle to the object. The handle must belong to softverbs.
+/// Return the softverbs context or device of a verbs object. The verbs object must belong to
+/// softverbs.
 [[nodiscard]] inline Context& context_of(ibv_context* context) noexcept {
     return *static_cast<Context*>(verbs_get_ctx(context));
 }

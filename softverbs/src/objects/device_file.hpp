@@ -18,8 +18,8 @@ struct FileIdentity {
     bool operator==(const FileIdentity&) const = default;
 };
 
-/// An open device file, which is shared by all contexts whose cmd_fd is a duplicate of one
-/// descriptor. These contexts can import each other's objects.
+/// An open device file. All contexts whose ibv_context::cmd_fd is a descriptor of this file share
+/// it, and can import each other's objects.
 struct DeviceFile {
     Device* device = nullptr;
     FileIdentity identity;
@@ -30,8 +30,9 @@ struct DeviceFile {
     std::vector<std::unique_ptr<Pd>> imported_pds;
 };
 
-/// Creates a descriptor for ibv_context::cmd_fd. If it is passed to another process, that process
-/// finds the same device. Returns a negative value and sets errno on failure.
+/// Creates a descriptor for ibv_context::cmd_fd. If the program passes the descriptor to another
+/// process, ibv_import_device() finds the same device in that process. Returns a negative value and
+/// sets errno on failure.
 [[nodiscard]] int make_device_descriptor(const Device& device) noexcept;
 /// Returns the index of the device for which make_device_descriptor() has created @p fd. Returns no
 /// value for other descriptors.

@@ -28,8 +28,8 @@ std::size_t round_up(std::size_t length, std::size_t granule) {
     return rounded < length ? 0 : rounded;
 }
 
-/// Called when the memory is freed. Subtracts it from the device memory in use, and makes its
-/// import impossible.
+/// Called when the program frees device memory. Subtracts its size from the device memory in use.
+/// ibv_import_dm() no longer finds it.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
     memory.device->dm_used -= memory.consumed;
@@ -101,7 +101,8 @@ void set_copy_functions(Dm& dm, const Device& device) {
     }
 }
 
-/// Creates an ibv_dm that refers to the allocation. Returns null if there is no memory.
+/// Creates an ibv_dm that refers to the allocation. Returns null if there is not enough host
+/// memory.
 Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
     std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
     if (!dm) {
@@ -158,7 +159,8 @@ Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes) {
     if (!memory) {
         return fail(ENOMEM);
     }
-    // A dma-buf has a size in whole pages, so the memfd has one, too.
+    // Programs can use this memfd as a dma-buf. The size of a dma-buf is a multiple of the page
+    // size, so round the size of the memfd up.
     memory->mapping = make_memory("softverbs-dm", round_up(attributes.length, page_size()));
     if (memory->mapping == nullptr) {
         return nullptr;

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 // The limits and status codes of the profile efa. They are those of the EFA device with the PCI
-// device ID 0xefa1, of the efa driver in the kernel, and of libefa. RDMA writes are a feature of
-// newer EFA devices.
+// device ID 0xefa1, of the efa kernel driver, and of libefa. RDMA writes are supported, as on newer
+// EFA devices.
 
 namespace softverbs::efa {
 
@@ -16,17 +16,18 @@ inline constexpr std::uint32_t max_send_requests = 4096;
 inline constexpr std::uint32_t max_receive_requests = 32768;
 inline constexpr std::uint16_t max_send_sge = 2;
 inline constexpr std::uint16_t max_receive_sge = 3;
-/// An RDMA request has one scatter/gather entry.
+/// An RDMA read or write has at most one scatter/gather entry.
 inline constexpr std::size_t max_rdma_sge = 1;
 inline constexpr std::uint16_t max_inline = 32;
-/// The MTU of the device in bytes. It is the maximum length of a message.
+/// The MTU of the device in bytes. It is the maximum length of a send. RDMA reads and writes can be
+/// longer.
 inline constexpr std::uint32_t mtu = 8928;
 /// Maximum length of an RDMA read or write in bytes.
 inline constexpr std::uint32_t max_rdma_length = 1U << 30U;
 /// The value of ibv_wc::slid if the receiver has no address handle for the sender.
 inline constexpr std::uint16_t unknown_ah = 0xffff;
 
-/// The status codes of the device. ibv_wc::vendor_err contains them.
+/// The status codes of an EFA device. ibv_wc::vendor_err of a completion contains the status code.
 enum class Status : std::uint8_t {
     success = 0,
     flushed = 1,
@@ -44,7 +45,8 @@ enum class Status : std::uint8_t {
     unreachable = 15,           // there was never a response
 };
 
-/// Returns the completion status that libefa returns for a status code.
+/// Returns the completion status (ibv_wc::status) that libefa returns for a status code of the
+/// device.
 [[nodiscard]] constexpr ibv_wc_status wc_status(Status status) noexcept {
     switch (status) {
         case Status::success:

@@ -45,7 +45,8 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
         }
         error = advance(cq);
     }
-    // If polling fails, unlock now: the program does not call ibv_end_poll() then.
+    // If ibv_start_poll() fails, unlock now, because the program does not call ibv_end_poll() after
+    // a failure.
     if (error != 0 && !cq.single_threaded) {
         cq.poll_lock.unlock();
     }
@@ -73,7 +74,8 @@ void set_polling_functions(Cq& cq) {
     cq.start_poll = start_poll;
     cq.next_poll = next_poll;
     cq.end_poll = end_poll;
-    // Set all read functions, even those that wc_flags does not request. Their results are valid.
+    // Set all read functions, even those for fields that wc_flags does not request, because a call
+    // of a null pointer would crash the program.
     cq.read_opcode = [](ibv_cq_ex* from) { return current(from).opcode; };
     cq.read_vendor_err = [](ibv_cq_ex* from) { return current(from).vendor_err; };
     cq.read_byte_len = [](ibv_cq_ex* from) { return current(from).byte_len; };

@@ -17,8 +17,8 @@
 namespace softverbs {
 namespace {
 
-/// Calls madvise(2) through syscall(2), because Process::lock may be held, and a program may
-/// intercept madvise(3) and call verbs there.
+/// Calls madvise(2) through syscall(2), because Process::lock may be held. The program may
+/// intercept the madvise() of the C library and call verbs there, which would deadlock.
 long call_madvise(std::uintptr_t first, std::size_t length, int advice) noexcept {
     return ::syscall(SYS_madvise, first, length, advice);
 }

@@ -70,8 +70,9 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // The removed entry leaves a hole, at which a search would end. Move the next entry whose
-    // search passes the hole into it. This leaves a new hole, which is filled in the same way.
+    // The removed entry leaves a hole, at which a search would end too early. Move the next entry
+    // whose search passes the hole into the hole. Its old position is a new hole. Repeat this until
+    // no entry needs to be moved.
     for (std::size_t next = (hole + 1) & mask_; entries_[next].name != 0;
          next = (next + 1) & mask_) {
         const std::size_t home = entries_[next].name & mask_;
@@ -89,8 +90,8 @@ Grant* KeyTable::owner(std::uint32_t key) const noexcept {
 
 std::uint32_t KeyTable::next_key() noexcept {
     const std::uint32_t number = counter_++;
-    // Use each index once before any index is used again. The variant (the low 8 bits of the key)
-    // is random, so a reused index usually gives another key.
+    // Use each index (the upper 24 bits of the key) once before any index is used again. The
+    // variant (the low 8 bits of the key) is random, so a reused index usually gives another key.
     const std::uint32_t variant = mix(number ^ secrets_[0]) >> (32U - variant_bits);
     return permute(number & name_mask) << variant_bits | variant;
 }

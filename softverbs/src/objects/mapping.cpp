@@ -101,8 +101,8 @@ int describe_descriptor(int fd, Descriptor& out) {
         out.length = end > 0 ? static_cast<std::size_t>(end) : 0;
         return end > 0 ? 0 : EINVAL;
     }
-    // A memfd has a link count of 0 and a name with the prefix "memfd:" in /proc/self/fd. A file in
-    // tmpfs has seals, too, but differs in one of these properties.
+    // A memfd has seals, a link count of 0, and a name with the prefix "/memfd:" in /proc/self/fd.
+    // Other files in tmpfs also have seals, but not both of the other properties.
     if (!S_ISREG(status.st_mode) || status.st_nlink != 0 || ::fcntl(fd, F_GET_SEALS) < 0 ||
         !is_named_as_memfd(fd)) {
         return EINVAL;
@@ -129,8 +129,8 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
 /// Maps entry->fd and adds the mapping to the registry. On failure, returns null and sets errno.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
-    // Call mmap(2) through syscall(2), because Process::lock is held, and a program may intercept
-    // mmap(3) and call verbs there.
+    // Call mmap(2) through syscall(2), because Process::lock is held. The program may intercept the
+    // mmap() of the C library and call verbs there, which would deadlock.
     const long data =
         ::syscall(SYS_mmap, nullptr, entry->length, protection, MAP_SHARED, entry->fd, off_t{0});
     if (data == -1) {

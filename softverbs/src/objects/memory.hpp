@@ -19,7 +19,7 @@ struct CudaMemory; // defined in cuda_memory.hpp
 struct Mapping; // defined in mapping.hpp
 
 /// Device memory that ibv_alloc_dm() has allocated. More than one ibv_dm can refer to it, because
-/// ibv_import_dm() creates further ones.
+/// ibv_import_dm() creates further ibv_dm objects.
 struct DeviceMemory {
     Device* device = nullptr;
     std::uint32_t handle = 0;
@@ -40,7 +40,7 @@ struct Grant {
     Mr* mr = nullptr; // the region itself, or the region that the window is bound to
     std::uint32_t key = 0;
     unsigned access = 0;
-    /// First address of the memory in work requests.
+    /// The address with which work requests refer to the first byte of the memory.
     std::uint64_t iova = 0;
     /// Length of the memory in bytes.
     std::size_t length = 0;
@@ -70,7 +70,7 @@ struct Mr : ibv_mr {
     const CudaMemory* cuda = nullptr;
     /// Offset of the region in the mapping in bytes.
     std::uint64_t mapping_offset = 0;
-    /// The allocation, for a region of device memory; otherwise null.
+    /// The device memory, for a region of ibv_reg_dm_mr(); otherwise null.
     DeviceMemory* device_memory = nullptr;
 };
 
@@ -78,8 +78,8 @@ struct Mw : ibv_mw {
     Mw() : ibv_mw{} {}
 
     Grant grant; // its key is 0 while the window is not bound
-    /// The current key of the window. ibv_mw::rkey cannot be used, because the program may change
-    /// it.
+    /// The current key of the window. ibv_mw::rkey cannot be used instead, because the program may
+    /// overwrite it.
     std::uint32_t last_key = 0;
 };
 
@@ -90,9 +90,10 @@ struct Dm : ibv_dm {
     bool imported = false;
 };
 
-// These functions implement verbs of similar names. They check their arguments. On failure, they
-// return null and set errno, or return an errno. The caller holds Process::lock, and has handled
-// planned faults and objects of the real libibverbs.
+// These functions implement verbs with similar names; reg_host_mr() implements ibv_reg_mr(). They
+// check their arguments. On failure, they return null and set errno, or return an errno. The caller
+// must hold Process::lock. Before the call, it must handle planned faults and objects of the real
+// libibverbs.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);
@@ -105,13 +106,13 @@ struct Dm : ibv_dm {
 [[nodiscard]] int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length,
                            int access);
 [[nodiscard]] int dereg_mr(Mr& mr);
-/// Returns whether the region still exists. It may have been deregistered since the work request
-/// was posted.
+/// Returns whether the region still exists. The program may have deregistered the region after it
+/// posted a work request that uses it.
 [[nodiscard]] bool is_alive(const ibv_mr* mr);
 [[nodiscard]] int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
                             std::span<const ibv_sge> entries);
-/// Denies all further accesses to the region and to windows bound to it. A dma-buf exporter can
-/// revoke its memory in the same way.
+/// Denies all further accesses to the memory region and to the memory windows bound to it. This has
+/// the same effect as a dma-buf exporter's revocation of its memory.
 void revoke(Mr& mr);
 
 [[nodiscard]] Mw* alloc_mw(Pd& pd, ibv_mw_type type);
@@ -120,17 +121,17 @@ void revoke(Mr& mr);
 /// the bind is not permitted (IBV_WC_MW_BIND_ERR). Checks that the window and the region still
 /// exist.
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
-/// Checks the arguments of ibv_bind_mw() as providers do. (verbs.h checks others.) Returns 0,
-/// EINVAL (the window or the region is zero-based), or ENOTSUP (the kind of region does not permit
-/// windows).
+/// Makes the checks of ibv_bind_mw() that providers make, in addition to those in verbs.h. Returns
+/// 0, EINVAL (the window or the region is zero-based), or ENOTSUP (the kind of region does not
+/// permit windows).
 [[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
-/// Returns whether the provider can post a bind request for this length. The mlx5 provider returns
-/// EOPNOTSUPP for windows of more than 2 GiB (set_bind_wr()).
+/// Returns whether the length of a bind request is supported. If not, the verb returns EOPNOTSUPP.
+/// As in the mlx5 provider (set_bind_wr()), an mlx5 device supports windows of at most 2 GiB.
 [[nodiscard]] bool can_bind(const Qp& qp, const ibv_mw_bind_info& info);
 /// Returns the key that a type 1 window gets when it is bound the next time.
 [[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
-/// Returns the key that a type 2 window gets if the program requests @p rkey. Its low 8 bits come
-/// from @p rkey, and the other bits from the current key of the window.
+/// Returns the key that a type 2 window gets if the program requests @p rkey. The low 8 bits of
+/// this key come from @p rkey, and the other bits from the current key of the window.
 [[nodiscard]] std::uint32_t chosen_window_key(const Mw& mw, std::uint32_t rkey);
 /// Stores the new key in ibv_mw::rkey when a bind request is posted. The previous binding and its
 /// key stay valid until the request is executed.
@@ -143,8 +144,8 @@ void invalidate_all(const Qp& qp);
 
 [[nodiscard]] Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes);
 [[nodiscard]] int free_dm(Dm& dm);
-/// Returns a new descriptor of the device memory, which can be registered as a dma-buf. The caller
-/// owns it. On failure, returns -1 and sets errno.
+/// Returns a new file descriptor of the device memory, which ibv_reg_dmabuf_mr() accepts. The
+/// caller owns the descriptor. On failure, returns -1 and sets errno.
 [[nodiscard]] int export_dm(Dm& dm);
 /// Creates an ibv_dm for an existing allocation with this handle. Only allocations of this process
 /// can be imported, because their memory belongs to a descriptor of this process. On failure,
@@ -152,13 +153,14 @@ void invalidate_all(const Qp& qp);
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
-// The following declarations are for the engine.
+// The engine, which executes work requests, uses the following declarations.
 
 enum class Denied : std::uint8_t {
     no,
-    /// The reason why an access is denied: the key is unknown, the protection domain differs, the
-    /// range exceeds the memory, an access flag is missing, or the memory was revoked. The
-    /// completion status depends on the reason and on whether the memory is local or remote.
+    /// The reasons why an access is denied, in this order: the key is unknown, the protection
+    /// domain differs, the range exceeds the memory, an access flag is missing, or the memory was
+    /// revoked. The completion status depends on the reason and on whether the memory is local or
+    /// remote.
     key,
     domain,
     bounds,
@@ -208,7 +210,7 @@ struct Shareable {
     int fd;
     /// Length of the mapping in bytes.
     std::size_t length;
-    /// Offset of the range in the mapping in bytes.
+    /// Offset of the memory in the mapping, in bytes.
     std::uint64_t offset;
 };
 /// Stores in @p out how other processes can map the memory. Returns false if it is private memory,

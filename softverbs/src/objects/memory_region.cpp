@@ -58,8 +58,8 @@ bool has_no_page(std::uint64_t start, std::size_t length) {
     return length == 0 && start % page_size() == 0;
 }
 
-/// Calls populate() without Process::lock. It is slow for large regions, and a program may
-/// intercept madvise(2) and call verbs there.
+/// Releases Process::lock while it calls populate(), because populate() is slow for large regions,
+/// and because the program may intercept madvise() and call verbs there.
 bool populate_unlocked(const void* address, std::size_t length, bool write) {
     const Unlocked unlocked;
     return populate(address, length, write, false);
@@ -172,7 +172,8 @@ Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova, u
     if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX) {
         return reg_implicit_mr(pd, iova, access);
     }
-    // As in the kernel, this check also applies to zero-based regions.
+    // As in the kernel, the address and the iova must have the same offset in a page, even for a
+    // zero-based region.
     if (!has_same_page_offset(reinterpret_cast<std::uintptr_t>(address), iova)) {
         return fail(EINVAL);
     }
@@ -217,7 +218,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         !has_same_page_offset(offset, iova)) {
         return fail(EINVAL);
     }
-    // Check the access flags first. Drivers check them before they check the descriptor.
+    // As drivers do, check the access flags before the dma-buf descriptor.
     if ((access & device.rules.dmabuf_refused_access) != 0) {
         return fail(EOPNOTSUPP);
     }
@@ -237,7 +238,7 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         release(mr->mapping);
         return fail(device.rules.dmabuf_attach_error);
     }
-    // libibverbs also stores the offset, not an address, in ibv_mr::addr.
+    // As libibverbs does, store the offset of the region in ibv_mr::addr, not an address.
     mr->addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
     mr->length = length;
     mr->mapping_offset = offset;
@@ -323,8 +324,8 @@ int dereg_mr(Mr& mr) {
     Mapping* const mapping = mr.mapping;
     DeviceMemory* const device_memory = mr.device_memory;
     delete &mr;
-    // Free the region before these calls, because release() and end_region() release Process::lock
-    // temporarily.
+    // The region is deleted before these calls, because release() and end_region() release
+    // Process::lock temporarily.
     release(mapping);
     if (device_memory != nullptr) {
         end_region(*device_memory);

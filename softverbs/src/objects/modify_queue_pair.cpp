@@ -27,7 +27,7 @@ bool is_rate(const Device& device, std::uint32_t rate) {
     return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
 }
 
-/// Checks the values of the attributes in the mask.
+/// Checks the values of the attributes that are in the attribute mask of ibv_modify_qp().
 class Checker {
   public:
     Checker(Qp& qp, const ibv_qp_attr& attributes, int mask)
@@ -124,8 +124,8 @@ void store(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
     copy(IBV_QP_RATE_LIMIT, to.rate_limit, from.rate_limit);
 }
 
-/// Resets a queue pair to its state after creation. Removes its work requests and its completions
-/// that were not polled. The removed requests get no completions.
+/// Resets a queue pair to its state after creation. Removes its work requests, which get no
+/// completions, and its completions that were not polled.
 void reset(Qp& qp) {
     qp.current_state = IBV_QPS_RESET;
     qp.sends.clear();
@@ -154,8 +154,8 @@ void reset(Qp& qp) {
 
 namespace {
 
-/// Checks for attributes that the efa driver of the kernel does not support. Returns 0 or
-/// EOPNOTSUPP.
+/// With the profile efa, returns EOPNOTSUPP if the efa kernel driver does not support one of the
+/// attributes in the mask. Otherwise returns 0.
 int check_efa(const Qp& qp, const ibv_qp_attr& attributes, int mask) {
     constexpr int supported = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
                               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN |

@@ -35,7 +35,8 @@ auto find(const Qp& qp, const ibv_gid& gid, std::uint16_t lid) {
     });
 }
 
-/// Returns whether the LID is a multicast LID. Ethernet ports have no LIDs, so any value is valid.
+/// Returns whether the LID is a multicast LID. Returns true for any value on an Ethernet port,
+/// because Ethernet ports have no LIDs.
 bool is_multicast_lid(const Qp& qp, std::uint16_t lid) {
     constexpr std::uint16_t first = 0xc000;
     constexpr std::uint16_t permissive = 0xffff;

@@ -42,7 +42,8 @@ ParentDomain* alloc_parent_domain(Context& context, const ibv_parent_domain_init
     }
     auto made = std::make_unique<ParentDomain>();
     made->context = &context.context;
-    // libibverbs also copies the handle, in ibv_initialize_parent_domain().
+    // As ibv_initialize_parent_domain() in libibverbs does, copy the handle of the protection
+    // domain.
     made->handle = attributes.pd->handle;
     made->protection = static_cast<Pd*>(attributes.pd)->protection;
     made->td = static_cast<Td*>(attributes.td);

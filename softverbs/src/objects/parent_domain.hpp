@@ -33,17 +33,19 @@ struct ParentDomain : Pd {
     }
 };
 
-// These functions implement verbs of similar names. The caller holds Process::lock; see memory.hpp.
+// These functions implement verbs with similar names, for example ibv_alloc_td(). The caller must
+// hold Process::lock.
 [[nodiscard]] Td* alloc_td(Context& context, const ibv_td_init_attr& attributes);
 [[nodiscard]] int dealloc_td(Td& td);
 [[nodiscard]] ParentDomain* alloc_parent_domain(Context& context,
                                                 const ibv_parent_domain_init_attr& attributes);
-/// Implements ibv_dealloc_pd() for a parent domain. Returns 0, or EBUSY if queues use it.
+/// Implements ibv_dealloc_pd() for a parent domain. Returns 0, or EBUSY if other objects use
+/// the parent domain.
 [[nodiscard]] int dealloc_parent_domain(ParentDomain& domain);
 
 /// Memory for the work requests of a queue, which the allocator of the parent domain provides.
-/// Empty if the queue has no parent domain, if there is no allocator, or if it returns
-/// IBV_ALLOCATOR_USE_DEFAULT.
+/// Empty if the queue has no parent domain, if the parent domain has no allocator, or if the
+/// allocator returns IBV_ALLOCATOR_USE_DEFAULT.
 ///
 /// obtain() and the destructor call functions of the program, which may call verbs. Therefore the
 /// caller must not hold Process::lock.
@@ -75,7 +77,8 @@ class QueueMemory {
     std::size_t used_ = 0;
 };
 
-/// Returns the number of bytes by which take() reduces the remaining memory.
+/// Returns the number of bytes that QueueMemory::take(size) uses: the size, rounded up for
+/// alignment.
 [[nodiscard]] constexpr std::size_t aligned_size(std::size_t size) noexcept {
     constexpr std::size_t alignment = alignof(std::max_align_t);
     return (size + alignment - 1) / alignment * alignment;

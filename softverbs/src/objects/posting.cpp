@@ -167,8 +167,8 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     }
     const bool writes =
         wanted.opcode == IBV_WR_RDMA_WRITE || wanted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    // Load all values before the first store. Otherwise the compiler must assume that a store
-    // changes the other values.
+    // Load all values before the first store. Otherwise the compiler must assume that a store to
+    // the request changes the values that were not loaded yet.
     const std::uint64_t wr_id = wanted.wr_id;
     const ibv_wr_opcode opcode = wanted.opcode;
     const unsigned flags = wanted.send_flags;
@@ -227,8 +227,8 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
     return 0;
 }
 
-/// Adds the receive requests of a list until one of them fails. In this case, @p request is the
-/// request that has failed.
+/// Adds the receive requests of a list to the queue. If a request fails, stops and returns the
+/// errno; @p request is then the failed request.
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {
@@ -304,7 +304,7 @@ int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_
     request.destination = static_cast<Ah*>(ah)->attributes;
     request.remote_qpn = remote_qpn;
     // If the highest bit of the Q_Key is set, the Q_Key of the queue pair is used instead. The
-    // InfiniBand specification reserves these Q_Keys for privileged programs.
+    // InfiniBand specification reserves Q_Keys with this bit for privileged programs.
     request.remote_qkey = (remote_qkey & controlled) != 0 ? qp.attributes.qkey : remote_qkey;
     return 0;
 }
@@ -314,8 +314,8 @@ void added(Qp& qp) {
         try {
             flush_sends(qp);
         } catch (const std::bad_alloc&) {
-            // There is no memory for more completions. Those in the completion queue are valid. The
-            // next call that posts requests flushes the remaining ones.
+            // There is no memory for more completions. The completions in the completion queue are
+            // valid. The next call that posts requests flushes the remaining requests.
         }
     } else if (qp.state() == IBV_QPS_RTS) {
         process().engine.posted(qp);
@@ -377,7 +377,7 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
             flush_receives(qp);
         } catch (const std::bad_alloc&) {
             // There is no memory for more completions. The next call that posts requests flushes
-            // the remaining ones.
+            // the remaining requests.
         }
     }
     if (error != 0) {
@@ -472,8 +472,9 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
     } catch (const std::bad_alloc&) {
         error = ENOMEM;
     }
-    // The program usually blocks in ibv_get_cq_event() or poll(2) after this call. A call of
-    // poll(2) cannot be detected, so start the agent thread now.
+    // The program usually blocks in ibv_get_cq_event() or poll(2) after this call. softverbs cannot
+    // detect a call of poll(2), so start the thread now that receives packets while the program
+    // sleeps.
     process().engine.program_sleeps();
     return error;
 }

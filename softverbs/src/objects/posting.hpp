@@ -15,18 +15,18 @@ namespace softverbs {
 
 // Functions that are used by both ibv_post_send() and the ibv_wr_*() functions.
 
-/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete(), and prevents
-/// ibv_wr_start() while the lock is held. A queue pair without ibv_wr_*() functions needs only
-/// Process::lock.
+/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete(). While the returned
+/// lock exists, ibv_wr_start() waits. For a queue pair without ibv_wr_*() functions, returns an
+/// empty lock, because Process::lock is sufficient.
 [[nodiscard]] inline std::unique_lock<std::mutex> lock_batch(Qp& qp) {
     return qp.extended ? std::unique_lock(qp.batch_lock) : std::unique_lock<std::mutex>();
 }
 
-/// Allocates the send queue, if this was not done. Returns 0 or ENOMEM. The caller holds
-/// Process::lock.
+/// Allocates the memory of the send queue, unless it is already allocated. Returns 0 or ENOMEM. The
+/// caller holds Process::lock.
 [[nodiscard]] int allocate_sends(Qp& qp) noexcept;
-/// Allocates the buffers for inline data, if this was not done. Returns 0 or ENOMEM. The caller
-/// holds Process::lock.
+/// Allocates the buffers for inline data of send requests, unless they are already allocated.
+/// Returns 0 or ENOMEM. The caller holds Process::lock.
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
 /// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
@@ -48,8 +48,8 @@ namespace softverbs {
                ? EINVAL
                : 0;
 }
-/// Returns whether the type of the queue pair supports the opcode. Atomics must be supported by the
-/// device, too.
+/// Returns whether the type of the queue pair supports the opcode. For an atomic, also checks that
+/// the device supports atomics.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 /// Returns whether the flags of a send request are valid. With the profile efa, as in libefa, all
@@ -60,8 +60,8 @@ namespace softverbs {
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 
-/// Must be called after requests were added to the send queue. Sends them, or flushes them if the
-/// queue pair is in an error state.
+/// Must be called after requests were added to the send queue. Sends the requests, or flushes them
+/// if the queue pair is in an error state.
 void added(Qp& qp);
 
 } // namespace softverbs

@@ -21,8 +21,9 @@ namespace softverbs {
 
 namespace {
 
-// Handlers for pthread_atfork(3). In the child process, Process::lock is not locked, and the
-// connections are closed because they belong to the parent process.
+// Handlers for pthread_atfork(3). Process::lock is held during fork(2), so that the state in the
+// child process is consistent. The child process closes the connections, because they belong to the
+// parent process.
 void before_fork() {
     process().lock.lock();
     control::before_fork();
@@ -32,8 +33,9 @@ void after_fork_in_parent() {
     process().lock.unlock();
 }
 void after_fork_in_child() {
-    // Another thread of the parent may have locked this mutex in wait_for_acknowledgements(). It
-    // does not exist in the child.
+    // Another thread of the parent process may have locked this mutex in
+    // wait_for_acknowledgements(). That thread does not exist in the child process, so it never
+    // unlocks the mutex.
     ::pthread_mutex_init(&acknowledgement_mutex, nullptr);
     control::abandon();
     process().engine.abandon();
@@ -41,10 +43,10 @@ void after_fork_in_child() {
 }
 
 void at_exit() {
-    // exit(3) may have been called in a signal handler that interrupted a verb. The verb holds the
-    // lock and never continues. Therefore wait for the lock for at most 200 ms, and then end the
-    // process without a shutdown. The peers detect its end by its closed sockets, and the next
-    // process that starts removes its files.
+    // exit(3) may have been called in a signal handler that interrupted a verb. The verb holds
+    // Process::lock and never continues. Therefore wait for the lock for at most 200 ms. Without
+    // the lock, the process ends without a shutdown: its peers detect the end by the closed
+    // sockets, and the next softverbs process removes its files.
     control::stop();
     constexpr int attempts = 200;
     constexpr timespec between_attempts{0, 1'000'000};
@@ -58,7 +60,7 @@ void at_exit() {
 }
 
 Process* new_process() {
-    // Never freed, because other threads may call verbs while the process exits.
+    // This object is never freed, because other threads may call verbs while the process exits.
     auto* const made = new Process;
     const Settings settings = settings_from_environment();
     made->network = settings.network;

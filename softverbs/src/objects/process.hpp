@@ -23,15 +23,16 @@
 
 namespace softverbs {
 
-/// The state of softverbs in this process, which is protected by one lock. Entry points take the
-/// lock; the functions that they call expect that it is held. Functions that wait for events
-/// release it.
+/// The state of softverbs in this process. Process::lock protects all of the state. Verbs take this
+/// lock; the functions that they call expect that the lock is held. Functions that wait for events
+/// release the lock while they wait.
 struct Process {
     Lock lock;
     std::vector<std::unique_ptr<Device>> devices;
     std::vector<Context*> contexts;          // open contexts
     std::vector<Context*> orphaned_contexts; // closed before their objects were destroyed
-    /// Settings of the network between hosts. It is disabled if network.addresses is empty.
+    /// Settings of the network between hosts. The network is disabled if network.addresses is
+    /// empty.
     fabric::NetworkSettings network;
     KeyTable keys;
     QpTable qps;
@@ -43,15 +44,15 @@ struct Process {
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
     unsigned violations = 0;
     unsigned unacknowledged_events = 0;
-    /// The number of unacknowledged_events that belong to ports or devices.
+    /// The part of unacknowledged_events that belongs to ports or devices.
     unsigned unacknowledged_device_events = 0;
     /// Returns whether planned faults or SOFTVERBS_DISORDER affect packets. If so, the engine does
     /// not use its fast paths.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
-    /// The engine's thread uses the other members. The engine is the last member, so that it is
-    /// destroyed first.
+    /// The engine must be the last member, so that it is destroyed first, because its thread uses
+    /// the other members.
     Engine engine;
 };
 
@@ -65,7 +66,7 @@ inline std::atomic<Process*> made_process = nullptr;
     return made != nullptr ? *made : make_process();
 }
 
-/// Holds Process::lock during an entry point.
+/// Holds Process::lock while the object exists. Most verbs create such an object.
 class Guard {
   public:
     Guard() : lock_(process().lock) {}
@@ -74,10 +75,10 @@ class Guard {
     std::scoped_lock<Lock> lock_;
 };
 
-/// Releases Process::lock while the object exists. It is used during slow system calls, and during
-/// calls that the program may intercept in order to call verbs. Other threads can call verbs during
-/// this time. Therefore the caller must increment the number of users of each object that it needs
-/// afterwards.
+/// Releases Process::lock while the object exists. Used for slow system calls, and for C library
+/// functions that the program may intercept in order to call verbs. Other threads can call verbs
+/// during this time. Therefore the caller must increment the number of users of each object that it
+/// needs afterwards, so that the object is not destroyed.
 class Unlocked {
   public:
     Unlocked() { process().lock.unlock(); }
@@ -88,7 +89,8 @@ class Unlocked {
 
 /// Sets errno. Returns null.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
-/// Returns EBUSY and sets errno, because the object to be destroyed is in use. Counts a violation.
+/// Called if the object to be destroyed is in use. Counts a violation, sets errno to EBUSY, and
+/// returns EBUSY.
 [[nodiscard]] int busy() noexcept;
 
 } // namespace softverbs

@@ -10,16 +10,17 @@ namespace softverbs {
 
 struct Qp;
 
-/// A queue pair number has 24 bits: 10 bits are the slot of its process, and 14 bits are its index
-/// in this process. Therefore the number identifies the process, and is unique on the host.
+/// A queue pair number has 24 bits: 10 bits are the slot (the number on this host) of the process
+/// that owns the queue pair, and 14 bits are the index of the queue pair in that process. Therefore
+/// the number identifies the process, and is unique on the host.
 inline constexpr unsigned qp_index_bits = 14;
 inline constexpr unsigned qp_slot_bits = 10;
 /// With the profile efa, a queue pair number has 16 bits, as on EFA: 8 bits for the slot, and 8
 /// bits for the index. Programs store these numbers in 16 bits.
 inline constexpr unsigned short_index_bits = 8;
 inline constexpr unsigned short_slot_bits = 8;
-/// Whether queue pair numbers have 16 bits. The profile sets it. All processes with the same
-/// rendezvous directory must use profiles with the same size.
+/// Whether queue pair numbers have 16 bits. The device profile sets this. All processes with the
+/// same rendezvous directory must use the same size of queue pair numbers.
 inline bool has_short_qp_numbers = false;
 
 [[nodiscard]] inline unsigned index_bits() noexcept {
@@ -40,15 +41,16 @@ inline constexpr int max_queue_pairs = static_cast<int>(qp_index_limit - first_q
 inline constexpr std::uint32_t short_index_limit = (1U << short_index_bits) - 1;
 inline constexpr int max_short_queue_pairs = static_cast<int>(short_index_limit - first_qp_index);
 
-/// The queue pairs of this process, by their numbers. A freed number is reused as late as possible.
+/// The queue pairs of this process, indexed by their queue pair numbers. A freed number is reused
+/// as late as possible.
 class QpTable {
   public:
-    /// Adds a queue pair. @p slot is the slot of this process. Returns the new queue pair number,
-    /// or 0 if all numbers are in use.
+    /// Adds a queue pair. @p slot is the slot of this process, which is a part of the number.
+    /// Returns the new queue pair number, or 0 if all numbers are in use.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
     /// Returns the queue pair with the index in @p number, or null. The caller must check that the
-    /// slot in @p number is that of this process.
+    /// slot in @p number is the slot of this process.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
         const std::size_t index = number & ((1U << index_bits()) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;

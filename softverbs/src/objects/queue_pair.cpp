@@ -81,7 +81,7 @@ int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes
     return 0;
 }
 
-/// Checks the attributes that libefa does not support. Returns 0 or an errno.
+/// Checks that libefa supports the attributes. Returns 0 or an errno.
 int check_efa(const ibv_qp_init_attr_ex& attributes) {
     constexpr unsigned supported = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if ((attributes.comp_mask & ~supported) != 0) {
@@ -90,8 +90,8 @@ int check_efa(const ibv_qp_init_attr_ex& attributes) {
     return attributes.srq != nullptr ? EINVAL : 0;
 }
 
-/// As libefa does, rounds the numbers of work requests up to a power of two, for the receive queue
-/// of scatter/gather entries.
+/// Rounds the capacities up as libefa does: the number of requests in the send queue, and the total
+/// number of scatter/gather entries in the receive queue, become powers of two.
 void round_up(ibv_qp_cap& cap) {
     cap.max_send_wr = cap.max_send_wr == 0 ? 0 : std::bit_ceil(cap.max_send_wr);
     if (cap.max_recv_wr != 0 && cap.max_recv_sge != 0) {
@@ -330,7 +330,7 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 namespace {
 
 /// Implements ibv_destroy_qp() for a handle of an XRC target. Waits until all events of the handle
-/// have been acknowledged. Destroys the target with its last handle.
+/// have been acknowledged. Destroys the target when its last handle is destroyed.
 int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     Qp& target = *handle.target;
     std::erase(target.handles, &handle);

@@ -35,7 +35,8 @@ inline constexpr std::size_t max_sge = 16;
 inline constexpr std::uint32_t max_inline = 1024;
 inline constexpr std::uint32_t psn_mask = 0xffffff;
 
-/// Returns whether requests are acknowledged. This is true for RC and XRC.
+/// Returns whether the queue pair type is RC or XRC. SRD is acknowledged, too, but is treated as a
+/// datagram type.
 [[nodiscard]] constexpr bool is_reliable(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
@@ -46,8 +47,8 @@ inline constexpr std::uint32_t psn_mask = 0xffffff;
     return type == IBV_QPT_UD || type == IBV_QPT_DRIVER;
 }
 
-/// An address handle. Posting copies its attributes, so that the program can destroy it at any
-/// time.
+/// An address handle. A posted request contains a copy of its attributes, so that the program can
+/// destroy the address handle at any time.
 struct Ah : ibv_ah {
     Ah() : ibv_ah{} {}
     ibv_ah_attr attributes{};
@@ -66,11 +67,12 @@ struct SendRequest {
     std::uint32_t rkey = 0;
     std::uint64_t compare_add = 0;
     std::uint64_t swap = 0;
-    // The destination; only for UD and SRD.
+    // The destination of the request; only for UD and SRD.
     ibv_ah_attr destination{};
     std::uint32_t remote_qpn = 0;
     std::uint32_t remote_qkey = 0;
-    // Only for IBV_WR_BIND_MW, where rkey is the new key of the window.
+    // The memory window to be bound; only for IBV_WR_BIND_MW. The member "rkey" is then the new key
+    // of the window.
     Mw* window = nullptr;
     ibv_mw_bind_info bind{};
 
@@ -81,17 +83,17 @@ struct SendRequest {
     /// Total length of the data in bytes.
     std::uint64_t length = 0;
 
-    // The following members belong to the engine.
+    // The engine, which executes the requests, sets the following members.
     enum class State : std::uint8_t { waiting, sending, sent, done };
     State state = State::waiting;
-    /// Whether the data of this read is copied from memory of the responder. Otherwise, packets
-    /// contain the data.
+    /// For an RDMA read: whether this process copies the data directly from memory of the
+    /// responder's process. Otherwise, response packets contain the data.
     bool fetches = false;
-    /// Packet sequence number. Reads and atomics have one number per request, too.
+    /// Packet sequence number. Each request has one number, even if it needs several packets.
     std::uint32_t psn = 0;
-    /// Number of bytes that were sent; for a read, that were received.
+    /// For a read: number of bytes that were received. Otherwise: number of bytes that were sent.
     std::uint64_t offset = 0;
-    /// Reads only: number of bytes that were requested.
+    /// For a read: number of bytes that were requested from the responder.
     std::uint64_t requested = 0;
     /// The value of Connection::sent() when the last packet of the request was sent. If
     /// Connection::taken() is smaller, the other process has not processed the packet, so it cannot
@@ -149,7 +151,7 @@ class Ring {
     }
     [[nodiscard]] bool full() const noexcept { return occupied() == capacity_; }
     /// Positions in the ring: of the oldest request that has not completed, and of the next request
-    /// to be added. A position is the number of requests that were added before.
+    /// to be added. The position of a request is the number of requests that were added before it.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
     /// Returns the position before which requests can be added: the slots from position end() to
@@ -182,10 +184,11 @@ class Ring {
         return capacity_ == 0 ? 0 : places() * sizeof(Request);
     }
     [[nodiscard]] bool allocated() const noexcept { return !slots_.empty(); }
-    /// Adds a request and returns its slot, which contains an old request. The ring must not be
-    /// full.
+    /// Adds a request and returns its slot, which still contains an old request. The ring must not
+    /// be full.
     Request& push() noexcept { return slots_[place(end_++)]; }
-    /// Adds the requests in the slots before @p position. The caller has already written them.
+    /// Adds the requests from position end() to @p position. The caller has already written them to
+    /// their slots.
     void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
     /// Frees the slot of the oldest completed request.
@@ -227,15 +230,15 @@ struct Srq : ibv_srq {
     Cq* queue = nullptr;
 };
 
-/// The requester of a queue pair. The engine maintains these members.
+/// The state of the requester of a queue pair. The engine updates it.
 struct Requester {
-    /// Position of the first request that was not sent completely. The requests between
-    /// sends.first() and this position were sent, but have not completed.
+    /// Position in the send queue of the first request that was not sent completely. The requests
+    /// between sends.first() and this position were sent, but have not completed.
     std::uint64_t next = 0;
     std::uint32_t next_psn = 0;
     unsigned reads_in_flight = 0; // including atomics
-    /// Number of reads in flight whose data is copied from memory of the responder. Later requests
-    /// that could change the memory wait for these reads.
+    /// Number of reads in flight whose data this process copies directly from memory of the
+    /// responder's process. Later requests that could change this memory wait for these reads.
     unsigned fetches_in_flight = 0;
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
@@ -244,84 +247,91 @@ struct Requester {
     /// waiting_for_receiver is set.
     std::uint64_t deadline = 0;
     bool waiting_for_receiver = false;
-    /// Whether a response has arrived since the timer was set. If so, its expiration is not a
-    /// timeout.
+    /// Whether a response has arrived since the timer was set. If so, the expiration of the timer
+    /// is not a timeout.
     bool progressed = false;
     /// Requests before this position are being retransmitted, and each of them requests an ACK.
     std::uint64_t resent_until = 0;
     /// Position after the last request that has requested an ACK. The timeout applies only to
     /// requests before this position.
     std::uint64_t ack_requested_until = 0;
-    /// For a connected queue pair: index of the device that has the destination address, or -1.
+    /// For a connected queue pair: index of the device of this host that has the destination
+    /// address. device_by_address: another host has the address. -1: the address is unknown.
     int device = -1;
-    /// The port of the queue pair, or null if it is not set. ibv_modify_qp() sets port, own_device,
-    /// short_path and to_this_process in advance, so that a small message can be sent quickly.
+    /// The port of the queue pair, or null if it is not set. ibv_modify_qp() sets this member and
+    /// the next four members, so that a small message can be sent quickly.
     const Port* port = nullptr;
     /// Index of the device of the queue pair.
     unsigned own_device = 0;
-    /// Whether small requests of this queue pair can use the short path: the queue pair is RC or
-    /// UC, its peer is on this host, and max_msg_sz of its port is at least small_message.
+    /// Whether small requests of this queue pair can be sent with short headers: the queue pair is
+    /// RC or UC, its peer is on this host, and max_msg_sz of its port is at least small_message.
     bool short_path = false;
-    /// The first byte of the short headers of this queue pair and of its peer.
+    /// The first byte of each short header that this queue pair sends or receives.
     std::uint8_t short_form = 0;
-    /// Whether short_path is set and the peer is a queue pair of this process.
+    /// Whether "short_path" is true and the peer is a queue pair of this process.
     bool to_this_process = false;
     /// The addresses of this host and of the peer's host. Zeros if the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
-    /// The data of requests before this position is sent in packets, because the responder could
-    /// not copy data from memory of this process.
+    /// The data of send requests before this position is sent in packets, because the responder
+    /// could not copy data directly from memory of this process.
     std::uint64_t records_until = 0;
-    /// Number of failed copies by the peer from memory of this process, since the last successful
-    /// one.
+    /// Number of direct copies from memory of this process that have failed in the peer since the
+    /// last successful copy.
     unsigned failed_fetches = 0;
-    /// The value of Connection::sent() after the last packet that contained addresses of data
-    /// (segments).
+    /// The value of Connection::sent() after the last packet that contained segments (addresses of
+    /// data in memory of this process).
     std::uint64_t offered = 0;
     /// For UD: a connection that stayed full until the timer expired. Datagrams for this connection
-    /// are dropped as long as Connection::taken() is equal to closed_since.
+    /// are dropped as long as Connection::taken() is equal to "closed_since", because the peer
+    /// consumes no packets.
     const fabric::Connection* closed_lane = nullptr;
-    /// For UD: the value of Connection::taken() when the requester began to wait for room.
+    /// For UD: the value of Connection::taken() when the requester began to wait for room in the
+    /// connection.
     std::uint64_t closed_since = 0;
     bool stalled = false; // in Engine::Implementation::stalled: the lane is full
     bool timed = false;   // in Engine::Implementation::timed: deadline is not 0
 };
 
-/// The responder of a queue pair. The engine maintains these members.
+/// The state of the responder of a queue pair. The engine updates it.
 struct Responder {
     std::uint32_t expected_psn = 0;
     /// Whether the first packet of a message has arrived, but not the last one.
     bool in_message = false;
-    /// For a request whose data is copied in steps from memory of the sender: the number of bytes
-    /// copied so far, and the connection and packet sequence number of the request.
+    /// For a request whose data this process copies directly from memory of the sender, in several
+    /// steps: the number of bytes copied so far, and the connection and packet sequence number of
+    /// the request.
     std::uint64_t copied = 0;
     const fabric::Connection* copied_from = nullptr;
     std::uint32_t copied_psn = 0;
     /// Number of bytes of the current message that have arrived.
     std::uint64_t received = 0;
-    /// The receive request of the current message. Valid if current_taken is set.
+    /// The receive request of the current message. Valid if "current_taken" is true.
     RecvRequest current{};
     bool current_taken = false;
-    /// For a shared receive queue with tags: whether the current message has matched a tagged
-    /// buffer.
+    /// For a shared receive queue with tag matching: whether the current message has matched a
+    /// tagged buffer.
     bool matched = false;
-    /// For a shared receive queue with tags: the opcode for the completion of the current message.
+    /// For a shared receive queue with tag matching: the opcode for the completion of the current
+    /// message.
     ibv_wc_opcode tag_opcode = IBV_WC_TM_NO_TAG;
-    /// For a shared receive queue with tags: the tag in the header of the current message.
+    /// For a shared receive queue with tag matching: the tag in the header of the current message.
     __be64 tag = 0;
-    /// For a shared receive queue with tags: the user data in the header of the current message.
+    /// For a shared receive queue with tag matching: the user data in the header of the current
+    /// message.
     __be32 tag_data = 0;
     /// Whether a NAK was sent for the current gap in the packet sequence numbers.
     bool gap_reported = false;
     /// Whether IBV_EVENT_COMM_EST was raised.
     bool established = false;
-    /// Whether there is a delayed ACK: the latest request was executed and did not request an ACK.
+    /// Whether an ACK is delayed: the latest request was executed and did not request an ACK.
     bool ack_pending = false;
     bool ack_listed = false; // in Engine::Implementation::ack_pending
-    /// The connection on which the request for the delayed ACK arrived. Null: the request came from
-    /// this process.
+    /// The connection on which the request arrived that the delayed ACK will acknowledge. Null: the
+    /// request came from this process.
     fabric::Connection* ack_connection = nullptr;
-    /// The result of an atomic. If the request is retransmitted, the result is sent again.
+    /// The result of an atomic. If the request is retransmitted, the result is sent again, and the
+    /// atomic is not executed again.
     struct Atomic {
         std::uint32_t psn = 0;
         std::uint64_t value = 0;
@@ -339,8 +349,8 @@ struct Qp : ibv_qp_ex {
 
     ibv_qp_init_attr_ex init{};
     ibv_qp_attr attributes{}; // as ibv_query_qp() returns it
-    /// The state. ibv_qp::state is a copy, which only ibv_modify_qp() and ibv_query_qp() update, as
-    /// in libibverbs.
+    /// The state of the queue pair. ibv_qp::state is a copy, which only ibv_modify_qp() and
+    /// ibv_query_qp() update, as in libibverbs.
     ibv_qp_state current_state = IBV_QPS_RESET;
     bool signal_all = false;
     bool extended = false; // created with send_ops_flags
@@ -357,20 +367,21 @@ struct Qp : ibv_qp_ex {
     Ring<RecvRequest> receives;
 
     /// Locked from ibv_wr_start() to ibv_wr_complete() or ibv_wr_abort(). Other threads that post
-    /// requests wait, as with hardware providers. A thread that takes both locks takes this one
+    /// requests wait, as with hardware providers. A thread that takes both locks takes batch_lock
     /// before Process::lock.
     std::mutex batch_lock;
     /// The slots from position sends.end() to this position contain the requests of the current
     /// batch of ibv_wr_*() calls. No other thread uses these slots, so they are written without
     /// Process::lock.
     std::uint64_t batch_end = 0;
-    /// The slots of the send queue before this position are free, and can be used by the batch.
+    /// The slots of the send queue from batch_end to this position are free. The batch of
+    /// ibv_wr_*() calls can use them.
     std::uint64_t batch_limit = 0;
-    /// The first error in the batch, as an errno; 0: none.
+    /// The first error in the batch of ibv_wr_*() calls, as an errno. 0: no error.
     int batch_error = 0;
 
     /// State of scatter-to-CQE: small payloads are copied when their completions are polled. Null
-    /// if it is disabled.
+    /// if scatter-to-CQE is disabled.
     std::unique_ptr<ScatterToCqe> scatter_to_cqe;
     /// State of an SRD queue pair. Null for all other types.
     std::unique_ptr<Srd> srd;
@@ -385,7 +396,7 @@ struct Qp : ibv_qp_ex {
     /// handle of a target queue pair, which receives the messages. In the handle, this member
     /// points to the target queue pair. In the target queue pair, it is null.
     Qp* target = nullptr;
-    /// The handles of a target queue pair.
+    /// For an XRC target queue pair: its handles.
     std::vector<Qp*> handles;
     XrcDomain* domain = nullptr;
     Xrcd* xrcd = nullptr;
@@ -397,10 +408,10 @@ struct Qp : ibv_qp_ex {
     [[nodiscard]] ibv_qp_state state() const noexcept { return current_state; }
     [[nodiscard]] ibv_qp_type type() const noexcept { return qp_base.qp_type; }
     [[nodiscard]] bool is_reliable() const noexcept { return softverbs::is_reliable(type()); }
-    /// Returns the protection domain for checks of work requests.
+    /// Returns the protection domain for access checks of send requests and of the peer's requests.
     [[nodiscard]] Pd& pd() const noexcept { return *static_cast<Pd*>(qp_base.pd)->protection; }
-    /// Returns the protection domain for checks of receive requests. It is the one of the shared
-    /// receive queue, if there is one.
+    /// Returns the protection domain for access checks of receive requests. If the queue pair uses
+    /// a shared receive queue, this is the protection domain of the shared receive queue.
     [[nodiscard]] Pd& receive_pd() const noexcept {
         return shared_queue != nullptr ? *static_cast<Pd*>(shared_queue->pd)->protection : pd();
     }
@@ -408,7 +419,7 @@ struct Qp : ibv_qp_ex {
         return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
                 sends[position].entries};
     }
-    /// Like entries().data(), but can be called before the number of entries is set.
+    /// Like entries().data(), but can be called before the number of scatter/gather entries is set.
     [[nodiscard]] ibv_sge* entries_at(std::uint64_t position) noexcept {
         return send_entries.data() + sends.place(position) * init.cap.max_send_sge;
     }
@@ -417,14 +428,15 @@ struct Qp : ibv_qp_ex {
     }
 };
 
-// These functions implement verbs of similar names. The caller holds Process::lock; see memory.hpp.
+// These functions implement verbs with similar names; create_qp() implements ibv_create_qp(). The
+// caller must hold Process::lock.
 
 /// Obtains the memory of a new queue pair from the allocator of its parent domain, if there is one.
 /// The caller must not hold Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
-/// Like create_qp() above, for mlx5dv_create_qp().
+/// Like create_qp() above, for mlx5dv_create_qp(), which can enable or disable scatter-to-CQE.
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory,
                             ScatterRequest scatter);
 /// Like create_qp() above, for an SRD queue pair. Its type is IBV_QPT_DRIVER.
@@ -468,13 +480,13 @@ void set_work_request_functions(Qp& qp);
 [[nodiscard]] bool take_receive(Qp& qp, RecvRequest& request);
 
 /// Returns the request that take_receive() would remove, without removing it. Returns null if the
-/// queue is empty, if the queue has tags, or if the SRQ limit is set.
+/// queue is empty, if the shared receive queue matches tags, or if its SRQ limit is set.
 [[nodiscard]] const RecvRequest* next_receive(Qp& qp) noexcept;
 /// Removes the request that next_receive() has returned.
 void consume_receive(Qp& qp) noexcept;
 
 /// Moves the queue pair to the error state, and flushes all its requests in order. If a request has
-/// failed, the caller must have completed this request before.
+/// failed, the caller must complete this request before the call.
 /// @param event  asynchronous event to be raised; negative: none
 void enter_error(Qp& qp, int event = -1);
 /// Moves a UC or UD queue pair to the state SQE after a send has failed. Flushes the send queue.
@@ -493,15 +505,16 @@ void flush_receives(Qp& qp);
 /// If the queue pair is in the state SQD and no request is in flight, ends draining. Raises
 /// IBV_EVENT_SQ_DRAINED if the program has requested it.
 void end_draining(Qp& qp);
-/// Pushes a completion to the receive completion queue, with the number of the queue pair.
+/// Stores the queue pair number in a receive completion, and pushes it to the receive completion
+/// queue.
 void complete_receive(Qp& qp, const Completion& completion);
 /// Like complete_receive() above. The CPU copies @p data when the program polls the completion.
 void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
 /// Called when the queue pair is reset or destroyed. If a message was received only partly, frees
 /// the slot of its receive request in the shared receive queue.
 void release_current_receive(Qp& qp) noexcept;
-/// Frees the queue slots of the requests that a completion covers. Called when the program has
-/// polled the completion.
+/// Called when the program has polled the completion. Frees the slot of its work request and, in a
+/// send queue, the slots of earlier unsignaled requests.
 void release_slots(const Completion& completion) noexcept;
 /// Raises an asynchronous event for the queue pair.
 void raise_event(Qp& qp, ibv_event_type type);

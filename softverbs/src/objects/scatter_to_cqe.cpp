@@ -14,7 +14,7 @@ namespace softverbs {
 std::unique_ptr<ScatterToCqe> make_scatter_to_cqe(const ibv_qp_init_attr_ex& attributes,
                                                   ScatterRequest request) {
     const ibv_qp_type type = attributes.qp_type;
-    // The mlx5_ib driver of the kernel enables scatter-to-CQE only for these types
+    // The mlx5_ib driver of the kernel enables scatter-to-CQE only for RC and UC queue pairs
     // (create_user_qp()).
     if ((type != IBV_QPT_RC && type != IBV_QPT_UC) || request == ScatterRequest::disabled ||
         (request == ScatterRequest::none &&
@@ -80,8 +80,8 @@ std::optional<Scatter> take_response(Qp& qp) {
     if (kept.position != position || kept.length == 0) {
         return std::nullopt;
     }
-    // prepare_scatter() has checked these entries. If a region was deregistered since then, copy no
-    // data.
+    // Check the scatter/gather entries again. If a memory region was deregistered since the
+    // response arrived, copy no data.
     Scatter made;
     return prepare_scatter(qp.pd(), qp.entries(position), std::span(kept.bytes).first(kept.length),
                            made)

@@ -29,19 +29,20 @@ inline constexpr std::size_t long_scatter_length = 64;
 /// Settings and data for scatter-to-CQE of one queue pair. Queue pairs without scatter-to-CQE have
 /// no object of this class.
 struct ScatterToCqe {
-    /// Maximum length in bytes of received messages that are copied when they are polled.
+    /// Received messages of at most this length in bytes are copied when the program polls their
+    /// completions.
     std::size_t receives = 0;
-    /// Maximum length in bytes of the results of reads and atomics that are copied when they are
-    /// polled. Only requests with a completion are copied in this way.
+    /// Results of reads and atomics of at most this length in bytes are copied when the program
+    /// polls their completions. Results of unsignaled requests are copied at once.
     std::size_t responses = 0;
-    /// The result of a read or an atomic. It is valid if @p position is the position of the request
-    /// in the send queue and @p length is not 0.
+    /// The result of a read or an atomic. The result is valid if "position" is the position of the
+    /// request in the send queue and "length" is not 0.
     struct Response {
         std::uint64_t position = 0;
         std::size_t length = 0;
         std::array<std::byte, long_scatter_length> bytes{};
     };
-    /// The results of requests. The index is Ring::place() of the request.
+    /// The results of reads and atomics. The index is Ring::place() of the request's position.
     std::vector<Response> kept;
 };
 
@@ -55,16 +56,16 @@ enum class ScatterRequest : std::uint8_t { none, disabled, allowed };
     const ibv_qp_init_attr_ex& attributes, ScatterRequest request);
 
 /// Checks that the scatter/gather list @p entries permits writing @p data. Stores the data and the
-/// addresses in @p out, but not those of a null memory region. Returns false if an entry does not
+/// addresses in @p out. Omits entries in a null memory region. Returns false if an entry does not
 /// permit the write.
 [[nodiscard]] bool prepare_scatter(const Pd& pd, std::span<const ibv_sge> entries,
                                    std::span<const std::byte> data, Scatter& out);
 
-/// Stores the data of a response until the request at @p position completes. Returns false if the
-/// data must be copied now.
+/// Stores the result of the read or atomic at @p position until this request completes. Returns
+/// false if the data must be copied now.
 [[nodiscard]] bool keep_response(Qp& qp, std::uint64_t position, std::span<const std::byte> data);
 /// Returns the data that must be copied when the program polls the completion of the oldest send
-/// request, which has succeeded. Returns no value if its data was already copied.
+/// request, which has succeeded. Returns no value if the data of this request was already copied.
 [[nodiscard]] std::optional<Scatter> take_response(Qp& qp);
 
 /// Copies the data to the addresses in the work request.

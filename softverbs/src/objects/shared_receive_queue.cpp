@@ -67,7 +67,8 @@ int check(Context& context, const ibv_srq_init_attr_ex& attributes) {
     return 0;
 }
 
-/// Changes the capacity. The posted requests stay in the queue. Returns 0 or ENOMEM.
+/// Changes the capacity of a shared receive queue. The posted requests stay in the queue. Returns 0
+/// or ENOMEM.
 int resize(Srq& srq, std::uint32_t max_wr) {
     Ring<RecvRequest> resized(max_wr);
     resized.occupy(srq.requests.occupied() - srq.requests.size());

@@ -21,8 +21,8 @@
 
 namespace softverbs {
 
-/// A send request that has not completed. It is taken from Qp::sends, whose slot stays occupied
-/// until the program has polled the completion.
+/// A send request of an SRD queue pair that has not completed. It was copied from Qp::sends, where
+/// its slot stays occupied until the program has polled the completion.
 struct SrdRequest {
     enum class State : std::uint8_t {
         held, // not sent yet, so that later requests can overtake it
@@ -33,22 +33,24 @@ struct SrdRequest {
     std::array<ibv_sge, efa::max_send_sge> entries{};
     std::array<std::byte, efa::max_inline> inline_data{};
     State state = State::held;
-    /// Whether a packet was sent since the request was posted or its retransmission began.
+    /// Whether a packet of the request was sent. Set to false when a retransmission begins.
     bool begun = false;
     /// Whether the request waits because its connection is full.
     bool blocked = false;
     /// Whether the destination has responded to this request.
     bool answered = false;
-    /// Numbers of bytes that were sent (for a read: requested), and that were acknowledged (for a
-    /// read: received).
+    /// Number of bytes that were sent, and number of bytes that were acknowledged. For a read:
+    /// number of bytes that were requested, and number of bytes that were received.
     std::uint64_t sent = 0;
     std::uint64_t acknowledged = 0;
-    /// Numbers of retransmissions after a timeout, and after an RNR NAK, since the last progress.
+    /// Number of retransmissions after a timeout, and number of retransmissions after an RNR NAK,
+    /// since the request has last made progress.
     unsigned retries = 0;
     unsigned rnr_retries = 0;
     /// Time at which the request is sent again, in nanoseconds of CLOCK_MONOTONIC.
     std::uint64_t deadline = 0;
-    /// The connection on which the request was sent last. Null: within this process, or nowhere.
+    /// The connection on which the request was sent last. Null: the request was sent within this
+    /// process, or was not sent.
     fabric::Connection* to = nullptr;
     /// The value of Connection::sent() after the last packet of the request.
     std::uint64_t record = 0;
@@ -64,14 +66,15 @@ struct SrdSource {
     }
 };
 
-/// What the responder remembers about the requests of a source, in order to recognize
-/// retransmissions of executed requests.
+/// The responder's record of the requests that one source queue pair has sent. The responder uses
+/// it to recognize retransmissions of executed requests.
 struct SrdSession {
-    /// The requester chooses a new epoch when it enters the state RTS, where its numbers restart.
+    /// The requester chooses a new epoch when it enters the state RTS, because its request numbers
+    /// restart then.
     std::uint64_t epoch = 0;
-    /// The requests before this one have completed at the requester.
+    /// Number of a request. All requests with lower numbers have completed at the requester.
     std::uint32_t oldest = 0;
-    /// The executed requests from @p oldest on, with their results.
+    /// The results of the executed requests whose number is "oldest" or higher, by request number.
     std::map<std::uint32_t, efa::Status> executed;
 };
 
@@ -81,15 +84,15 @@ struct Srd {
     std::map<std::uint64_t, SrdRequest> requests;
     std::uint64_t next_number = 0;
     std::uint64_t epoch = 0;
-    /// The numbers of the requests in the state held.
+    /// The numbers of the requests in State::held.
     std::vector<std::uint64_t> held;
     /// The numbers of requests that continue when their connection has room.
     std::vector<std::uint64_t> blocked;
-    /// State of the random number generator that selects the next of the held requests.
+    /// State of the random number generator that selects the held request to be sent next.
     std::uint64_t random = 0;
     std::map<SrdSource, SrdSession> sessions;
 
-    /// Discards all requests without completions, and all knowledge about other queue pairs.
+    /// Discards all requests, which get no completions, and the sessions of all source queue pairs.
     void reset() noexcept;
 };
 

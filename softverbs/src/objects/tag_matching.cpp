@@ -22,8 +22,8 @@ bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
     return entry.enabled && (tag & entry.mask) == entry.tag;
 }
 
-/// Stores how many unexpected messages the program has handled. If this is all of them, enables all
-/// buffers.
+/// Stores how many unexpected messages the program has handled. If the program has handled all
+/// unexpected messages, enables all buffers.
 void synchronize(TagList& list, const ibv_ops_wr& operation) {
     if ((operation.flags & IBV_OPS_TM_SYNC) != 0) {
         list.handled = operation.tm.unexpected_cnt;
@@ -53,8 +53,8 @@ int check(const TagList& list, const ibv_ops_wr& operation) {
 }
 
 void add(TagList& list, ibv_ops_wr& operation) {
-    // This does not exceed the reserved capacity, because check() has compared the number of
-    // buffers with it.
+    // emplace_back() does not allocate memory, because check() has compared the number of buffers
+    // with the reserved capacity.
     TagList::Entry& entry = list.entries.emplace_back();
     entry.handle = operation.tm.handle = list.next_handle++;
     entry.tag = operation.tm.add.tag;
@@ -107,7 +107,7 @@ void complete(Srq& srq, const ibv_ops_wr& operation, ibv_wc_status status) {
 }
 
 /// Frees the slots of completed rendezvous requests at the start of the send queue. The program
-/// gets no completions for these requests, so their slots are not freed when it polls.
+/// gets no completions for these requests, so polling does not free their slots.
 void free_rendezvous_slots(Ring<SendRequest>& sends) noexcept {
     while (sends.occupied() > sends.size() &&
            (sends[sends.end() - sends.occupied()].flags & rendezvous_flag) != 0) {

@@ -35,33 +35,35 @@ struct TagList {
         std::uint32_t handle = 0;
         std::uint64_t tag = 0;
         std::uint64_t mask = 0;
-        /// False if the buffer was added while the program had not yet handled all unexpected
-        /// messages. Such a buffer matches no message until the program reports that it has handled
-        /// all of them.
+        /// False if the program added this buffer before it had handled all unexpected messages.
+        /// The buffer matches no message until the program has reported that it has handled all
+        /// unexpected messages.
         bool enabled = true;
         RecvRequest request;
     };
-    /// The buffers in the order in which they were added. The first one that matches is used. The
-    /// capacity is reserved at the creation of the queue.
+    /// The buffers in the order in which they were added. A message is stored in the first buffer
+    /// that matches. The capacity of the vector is reserved when the shared receive queue is
+    /// created.
     std::vector<Entry> entries;
     std::uint32_t max_entries = 0;
     std::uint32_t max_operations = 0;
-    /// Number of list operations whose completions have not been polled.
+    /// Number of ibv_post_srq_ops() operations whose completions the program has not polled.
     std::uint32_t operations = 0;
     std::uint32_t next_handle = 0;
-    /// Number of unexpected messages that have arrived.
+    /// Number of unexpected messages that have arrived. Such a message has matched no tagged
+    /// buffer.
     std::uint32_t unexpected = 0;
     /// Number of unexpected messages that the program has handled, as it has reported with
     /// IBV_OPS_TM_SYNC.
     std::uint32_t handled = 0;
 };
 
-/// Checks the attributes for a queue of type IBV_SRQT_TM. Returns 0 or EINVAL.
+/// Checks the attributes for a shared receive queue of type IBV_SRQT_TM. Returns 0 or EINVAL.
 [[nodiscard]] int check_tag_matching(const Context& context,
                                      const ibv_srq_init_attr_ex& attributes);
-/// Creates the list of tagged buffers of a new queue. Throws std::bad_alloc.
+/// Creates the list of tagged buffers of a new shared receive queue. Throws std::bad_alloc.
 void make_tag_list(Srq& srq, const ibv_srq_init_attr_ex& attributes);
-/// Must be called before the queue is destroyed. Removes the references to this queue from
+/// Must be called before the shared receive queue is destroyed. Removes the references to it from
 /// completions that were not polled.
 void forget_operations(Srq& srq) noexcept;
 
@@ -75,18 +77,18 @@ void forget_operations(Srq& srq) noexcept;
 /// has_match() must have returned true.
 [[nodiscard]] RecvRequest match_tag(TagList& list, std::uint64_t tag);
 
-/// Increases the capacities of a queue pair by the requests and entries that rendezvous messages
-/// need.
+/// Increases the capacities of a queue pair, so that its send queue has room for the requests of
+/// rendezvous messages.
 void add_rendezvous_capacity(ibv_qp_cap& cap) noexcept;
-/// Returns whether the queue pair can start a rendezvous now. Allocates the send queue if
-/// necessary.
+/// Returns whether the queue pair can start a rendezvous: its state is RTS, and its send queue has
+/// room for an RDMA read and a FIN message. Allocates the memory of the send queue if necessary.
 [[nodiscard]] bool can_start_rendezvous(Qp& qp) noexcept;
 /// Starts a rendezvous: posts an RDMA read of the memory in @p header to the buffer @p to, and a
 /// FIN message with the tag and user data of @p message. can_start_rendezvous() must have returned
 /// true.
 void start_rendezvous(Qp& qp, const RecvRequest& to, const ibv_tmh& message, const ibv_rvh& header);
-/// Removes the oldest send request, which belongs to a rendezvous. If it is the read, pushes the
-/// completion of the tagged buffer with the result of the read.
+/// Removes the oldest send request, which belongs to a rendezvous. If this request is the RDMA
+/// read, pushes the completion of the tagged buffer with the status of the read.
 void complete_rendezvous(Qp& qp, ibv_wc_status status);
 
 /// Implements ibv_post_srq_ops(). Takes Process::lock itself.

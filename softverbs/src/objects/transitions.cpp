@@ -14,9 +14,9 @@ struct Masks {
     int uc = 0;
     int ud = 0;
 
-    /// Returns the mask for a type. XRC_SEND has the attributes of RC, except those of the
-    /// responder. XRC_RECV has the attributes of RC, except those of the requester; but it has the
-    /// timeout.
+    /// Returns the mask for a type. XRC_SEND queue pairs have the attributes of RC, except those of
+    /// the responder. XRC_RECV queue pairs have the attributes of RC, except those of the
+    /// requester; but they have IBV_QP_TIMEOUT.
     [[nodiscard]] constexpr int of(ibv_qp_type type) const noexcept {
         switch (type) {
             case IBV_QPT_RC:
@@ -51,7 +51,8 @@ constexpr int tuning = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX
 
 constexpr int retries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
 
-/// The optional attributes for the transitions RTR to RTS, RTS to RTS, and SQD to RTS.
+/// The optional attributes of a UC queue pair for the transitions RTR to RTS, RTS to RTS, and SQD
+/// to RTS.
 constexpr int unreliable_running =
     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
 constexpr Masks running = {unreliable_running | IBV_QP_MIN_RNR_TIMER, unreliable_running,
@@ -94,7 +95,8 @@ Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noex
     }
     for (const Rule& rule : rules) {
         if (rule.from == from && rule.to == to) {
-            // SRD has the attributes of UD, and the number of retries after RNR NAKs.
+            // An SRD queue pair has the attributes of a UD queue pair, and optionally
+            // IBV_QP_RNR_RETRY in the transition from RTR to RTS.
             const bool starts_srd =
                 type == IBV_QPT_DRIVER && from == IBV_QPS_RTR && to == IBV_QPS_RTS;
             return {true, rule.required.of(type),

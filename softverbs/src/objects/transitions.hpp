@@ -18,8 +18,8 @@ struct Transition {
 [[nodiscard]] Transition transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noexcept;
 
 /// Returns the attributes (IBV_QP_*) that ibv_modify_qp() ignores for a type. XRC_SEND has no
-/// responder, and XRC_RECV no requester; programs may pass the mask of an RC queue pair to both.
-/// See modify_qp_mask() in the kernel (uverbs_cmd.c).
+/// responder, and XRC_RECV no requester; programs may use the attribute mask of an RC queue pair
+/// for both types. See modify_qp_mask() in the kernel (uverbs_cmd.c).
 [[nodiscard]] int ignored_attributes(ibv_qp_type type) noexcept;
 
 } // namespace softverbs

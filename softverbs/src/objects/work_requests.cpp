@@ -275,7 +275,7 @@ bool all_addressed(Qp& qp) {
     return true;
 }
 
-/// Stores the new keys of the bind requests in the batch in their windows.
+/// For each bind request in the batch, stores the new key in the memory window.
 void set_window_keys(Qp& qp) {
     if ((qp.init.send_ops_flags & IBV_QP_EX_WITH_BIND_MW) == 0) {
         return;

@@ -16,8 +16,8 @@ namespace softverbs {
 
 struct XrcDomain {
     Device* device = nullptr;
-    /// Whether the domain was opened with a file, which file_device and file_inode identify. A
-    /// domain without a file cannot be opened by another ibv_open_xrcd().
+    /// Whether the domain was opened with a file, which file_device and file_inode identify.
+    /// Without a file, another ibv_open_xrcd() cannot open the same domain.
     bool has_file = false;
     dev_t file_device = 0;
     ino_t file_inode = 0;

@@ -20,7 +20,8 @@ struct Xrcd : ibv_xrcd {
     unsigned users = 0;
 };
 
-// These functions implement verbs of similar names. The caller holds Process::lock.
+// These functions implement verbs with similar names, for example ibv_open_xrcd(). The caller must
+// hold Process::lock.
 
 /// Implements ibv_open_xrcd(). On failure, returns null and sets errno as the kernel does: EINVAL
 /// (O_EXCL is set and the domain exists), EAGAIN (O_CREAT is not set and the domain does not
@@ -33,17 +34,18 @@ void add(Xrcd& xrcd, Srq& srq);
 /// Removes a shared receive queue from its domain, and from the target queue pairs that use it.
 void remove(Srq& srq);
 
-/// Makes a target queue pair use the shared receive queue with this SRQ number, which was in a
-/// request. The target then uses its receive requests, completion queue and protection domain.
-/// Returns false if the domain has no such shared receive queue.
+/// Called when an XRC target queue pair receives a request with this SRQ number. Makes the target
+/// use the shared receive queue with this number, with its completion queue and protection domain.
+/// Returns false if the XRC domain has no such shared receive queue.
 [[nodiscard]] bool select_srq(Qp& target, std::uint32_t srq_number);
 
-/// Removes the completions of a target queue pair that were not polled. Called before it is freed.
+/// Removes the unpolled completions of an XRC target queue pair. Called before the target is reset
+/// or freed.
 void forget_completions(const Qp& target);
 
-/// Creates a handle of a target queue pair (IBV_QPT_XRC_RECV). The target belongs to the domain.
-/// ibv_create_qp_ex() and ibv_open_qp() return handles; the target is destroyed with its last
-/// handle. Returns null if there is no memory.
+/// Creates a handle of an XRC target queue pair (IBV_QPT_XRC_RECV), which ibv_create_qp_ex() or
+/// ibv_open_qp() returns to the program. The target is destroyed with its last handle. Returns null
+/// if there is not enough memory.
 [[nodiscard]] Qp* make_handle(Qp& target, Xrcd& xrcd, void* qp_context);
 /// Implements ibv_open_qp(). On failure, returns null and sets errno: EINVAL (the attributes are
 /// invalid, or the domain has no such target queue pair), ENOMEM.
