@@ -30,22 +30,23 @@ using fabric::UniqueFd;
 
 constexpr int command_timeout_ms = 1000;
 
-/// State of the control thread. It has its own lock. The lock cannot be Process::lock, because the
-/// commands that the thread executes take Process::lock.
+/// State of the control thread, with its own lock. Process::lock cannot protect this state, because
+/// the commands that the thread executes lock Process::lock.
 struct Control {
     std::mutex lock;
     bool started = false;
     pid_t owner = 0;
     UniqueFd listener;
     UniqueFd wake;
-    /// The rendezvous directory, and the name of the socket in it.
+    /// The rendezvous directory, which contains the control socket with the file name "name".
     std::unique_ptr<fabric::Rendezvous> directory;
     std::string name;
     std::unique_ptr<fabric::SpareDescriptor> spare;
     PlannedFaults planned;
 };
 
-/// Never freed, because the control thread uses the object until the process ends.
+/// Returns the state of the control thread. It is never freed, because the control thread uses it
+/// until the process ends.
 Control& control() {
     static auto* const the_one = new Control;
     return *the_one;
@@ -105,8 +106,8 @@ void run(int listener, int wake) noexcept {
                 serve_client(listener, *here.spare);
             }
         } catch (const std::exception&) {
-            // There is no memory, so the command was not executed. The connection is closed, and
-            // the client receives an empty reply.
+            // There is no memory. If a client has sent a command, its connection is closed without
+            // a reply.
         }
     }
 }
@@ -174,8 +175,8 @@ void abandon() noexcept {
 
 namespace {
 
-/// Starts the control thread if it does not exist, and adds faults to those that it executes.
-/// Returns 0, ENOMEM, or EAGAIN if the thread cannot be created.
+/// Starts the control thread if it does not exist, and plans faults, which the thread executes when
+/// they are due. Returns 0, ENOMEM, or EAGAIN if the thread cannot be created.
 int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
     start();
     try {

@@ -13,25 +13,25 @@ namespace softverbs::control {
 /// from processes of the same user. Does nothing if the thread exists. On failure, the process runs
 /// without the socket.
 void start() noexcept;
-/// Removes the socket file. Called when the process exits.
+/// Removes the file of the control socket. Called when the process exits.
 void stop() noexcept;
 /// Locks the state of the control thread during fork(2), so that the child process gets a
-/// consistent copy of it.
+/// consistent copy of this state.
 void before_fork() noexcept;
 void after_fork_in_parent() noexcept;
 /// Called in a child process after fork(2). Unlocks and resets the state of the control thread. The
 /// thread and the socket file belong to the parent process.
 void abandon() noexcept;
 
-/// Takes a port down and up again, @p times times. The port stays in each state for @p period_ms
-/// milliseconds. Does not wait. Returns 0, EINVAL, ENOMEM, or EAGAIN if the thread cannot be
-/// created.
+/// Plans to take a port down and up again, @p times times. The port stays in each state for @p
+/// period_ms milliseconds. Does not wait for the state changes. Returns 0, EINVAL, ENOMEM, or
+/// EAGAIN if the control thread cannot be created.
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
 
-/// Plans the faults of ports and devices from SOFTVERBS_FAULTS or softverbs_set_faults(). Their
-/// delays begin now. Does not wait until they occur. Returns 0, ENOMEM, or EAGAIN if the thread
-/// cannot be created.
+/// Plans the faults of ports and devices from SOFTVERBS_FAULTS or softverbs_set_faults(). The
+/// delays of the faults begin now. Does not wait until the faults occur. Returns 0, ENOMEM, or
+/// EAGAIN if the control thread cannot be created.
 [[nodiscard]] int plan(std::span<const DeviceFault> faults) noexcept;
 /// Cancels the faults of plan() that have not occurred. A port that is flapping keeps its current
 /// state.

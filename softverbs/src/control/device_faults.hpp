@@ -15,8 +15,8 @@ struct DeviceFault {
     std::uint8_t port = 1;
     /// Time in milliseconds from control::plan() until the fault occurs.
     unsigned delay_ms = 0;
-    /// Only for a flap: the duration of each state in milliseconds, and the number of times that
-    /// the port goes down.
+    /// Only for Kind::flap: the duration of each state in milliseconds, and the number of times
+    /// that the port goes down.
     unsigned period_ms = 0;
     unsigned times = 0;
 };
@@ -25,8 +25,8 @@ inline constexpr unsigned longest_delay_ms = 3'600'000;
 inline constexpr unsigned longest_period_ms = 60'000;
 inline constexpr unsigned most_flaps = 1'000'000;
 
-/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>". The result contains the
-/// default numbers of the device and the port. Returns nullopt if the text is invalid.
+/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>". In the result, the device is 0
+/// and the port is 1. Returns nullopt if the text is invalid.
 [[nodiscard]] std::optional<DeviceFault> parse_port_state(std::string_view text);
 
 /// Parses "port[:<device>[/<port>]]=<state>[@<n>ms]" and "device[:<device>]=reset[@<n>ms]".

@@ -6,12 +6,13 @@
 
 namespace softverbs {
 
-/// The kinds of reordering that SOFTVERBS_DISORDER enables. Hardware usually keeps this ordering,
-/// but no specification guarantees it. See README.md.
+/// The kinds of reordering that SOFTVERBS_DISORDER enables. Hardware usually does not reorder in
+/// these ways, but no specification forbids it. See README.md.
 class Disorder {
   public:
-    /// Parses a list of acks, qps, writes and all, separated by commas and optionally followed by
-    /// ":<seed>". An empty text disables all kinds. Returns 0, or EINVAL; then nothing changes.
+    /// Parses a comma-separated list of the kinds "acks", "qps", "writes" or "all", optionally
+    /// followed by ":<seed>". An empty text disables all kinds. Returns 0. If the text is invalid,
+    /// returns EINVAL and changes nothing.
     int set(std::string_view text);
 
     /// Whether acknowledgements and other responses are delayed.
@@ -22,7 +23,7 @@ class Disorder {
     [[nodiscard]] bool writes() const noexcept { return writes_; }
     [[nodiscard]] bool any() const noexcept { return any_; }
 
-    /// Returns the seed of the list, or 1 if there is none.
+    /// Returns the seed that the text of set() contained, or 1 if it contained no seed.
     [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
 
     /// Returns a random delay in nanoseconds: 0 with a probability of one half, otherwise less than

@@ -15,7 +15,8 @@ namespace softverbs {
 
 namespace {
 
-/// Calls a function that returns 0 or an errno. Returns ENOMEM if an allocation fails in it.
+/// Calls a function that returns 0 or an errno. Returns ENOMEM if the function throws
+/// std::bad_alloc.
 template <class Function>
 int without_bad_alloc(const Function& function) noexcept {
     try {
@@ -25,8 +26,8 @@ int without_bad_alloc(const Function& function) noexcept {
     }
 }
 
-/// Calls @p function with Process::lock held, and returns its result. Returns EINVAL if @p native
-/// does not belong to softverbs.
+/// Calls @p function with Process::lock held, and returns its result. Returns EINVAL if the verbs
+/// object @p native does not belong to softverbs.
 template <class Native, class Function>
 int with(Native* native, const Function& function) {
     if (native == nullptr || ours(native->context) == nullptr) {
@@ -38,7 +39,7 @@ int with(Native* native, const Function& function) {
     });
 }
 
-/// Calls @p function with the planned faults, and returns its result. Before this, withdraws the
+/// Calls @p function, which changes the planned faults, and returns its result. First withdraws the
 /// permission of other processes to write directly to memory of this process, because packet faults
 /// affect only RDMA writes that are sent as packets.
 template <class Function>

@@ -156,8 +156,9 @@ void Faults::clear() {
 int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
     const bool named_only = destroys(verb);
-    // This call is counted for all planned faults. If several faults are due, this call fails with
-    // the errno of the first one, and the next call fails with that of the second one.
+    // This call of a verb is counted for each planned fault that applies to the verb. If two
+    // faults are due, this call fails with the errno of the first fault, and the next call fails
+    // with the errno of the second fault.
     for (auto call = calls_.begin(); call != calls_.end();) {
         if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;

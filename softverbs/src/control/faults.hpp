@@ -24,7 +24,8 @@ class Faults {
 
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-    /// Also returns ENODEV if the text contains a fault of a device or port that does not exist.
+    /// Replaces the planned faults by those in @p text. Also returns ENODEV if @p text contains a
+    /// fault of a device or port that does not exist.
     int set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices);
     int slow_down(unsigned delay_ms);
     /// Returns the faults of ports and devices that set() has parsed, and removes them from this
@@ -35,21 +36,21 @@ class Faults {
     [[nodiscard]] unsigned pending() const;
     void clear();
 
-    /// Returns the errno with which a verb must fail, or 0. Each verb that can fail calls this
-    /// function first, with its public name, such as "ibv_alloc_pd". The call counts for the
-    /// planned faults.
+    /// Counts a call of a verb for the planned faults. Returns the errno with which the call must
+    /// fail, or 0. Each verb that can fail calls this function first, with its public name, such as
+    /// "ibv_alloc_pd".
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
-    /// Returns false if packet() would return null: no packet faults are planned, and packets are
-    /// not delayed.
+    /// Returns false if no packet faults are planned and packets are not delayed. packet() then
+    /// returns null.
     [[nodiscard]] bool affects_packets() const { return !packets_.empty() || slow_ms_ != 0; }
     struct PacketFault {
         softverbs_packet_fault what;
         unsigned delay_ms;
     };
-    /// Returns the fault to apply to the next packet, or null. The engine calls this function once
-    /// for each packet that it sends.
+    /// Returns the fault to apply to the next packet, or null. Must be called once for each packet
+    /// that is sent.
     [[nodiscard]] const PacketFault* packet() {
         return affects_packets() ? packet_slowly() : nullptr;
     }
@@ -58,7 +59,7 @@ class Faults {
 
   private:
     struct Call {
-        std::string verb; // empty: any verb
+        std::string verb; // empty: any verb that destroys no object
         unsigned left;
         int error;
     };

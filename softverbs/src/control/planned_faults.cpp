@@ -22,7 +22,8 @@ void change_state(const PlannedFault& planned) {
             softverbs_reset_device(fault.device);
             return;
         case DeviceFault::Kind::flap:
-            // The first change takes the port down. Before this change, changes_left is even.
+            // A flap consists of pairs of state changes, down and up. Before each change to "down",
+            // changes_left is even.
             state = planned.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
             break;
         case DeviceFault::Kind::port_up:

@@ -27,7 +27,7 @@ void change_state(const PlannedFault& planned);
 /// The planned faults that have not occurred yet. The caller holds the lock of the control thread.
 class PlannedFaults {
   public:
-    /// Adds faults, whose delays begin now. If it throws std::bad_alloc, no fault was added.
+    /// Adds faults, whose delays begin now. If add() throws std::bad_alloc, no fault was added.
     void add(std::span<const DeviceFault> faults, bool from_list);
     /// Removes the faults that plan() has added.
     void remove_list();

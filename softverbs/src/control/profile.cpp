@@ -90,8 +90,8 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // The limits of NICs that support moderation: 16 bits for the count, and 12 bits for the
-    // period.
+    // The limits of NICs that support completion moderation: 16 bits for the count, and 12 bits for
+    // the period.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
 }
@@ -118,12 +118,13 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
     return gids;
 }
 
-/// Computes a node GUID from the last 8 bytes of the host address. Therefore hosts of one IPv6
-/// subnet have different GUIDs. Hosts with IPv4 addresses have different GUIDs, too.
+/// Computes a node GUID from the last 8 bytes of the host address. Therefore hosts with different
+/// IPv4 addresses, or with different addresses in one IPv6 subnet, have different GUIDs.
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);
-    // Combine the upper 4 bytes with those of first_guid, so that the GUID is locally administered.
+    // Combine the upper 4 bytes with those of first_guid, so that the result is a locally
+    // administered GUID.
     return guid ^ htobe64(first_guid & ~std::uint64_t{0xffff'ffff});
 }
 
@@ -138,7 +139,8 @@ Port make_port(unsigned index, __be64 guid, bool ethernet) {
         link_local.gid_index = 1;
         link_local.gid_type = IBV_GID_TYPE_ROCE_V2;
         port.gids.push_back(link_local);
-        // No machine has such an IPv4 address: 192.0.2.0/24 is reserved for documentation.
+        // No machine has an IPv4 address in 192.0.2.0/24, because this range is reserved for
+        // documentation.
         const std::string address = "::ffff:192.0.2." + std::to_string(10 + index);
         port.gids.push_back(make_gid(address.c_str(), 2, IBV_GID_TYPE_ROCE_V1));
         port.gids.push_back(make_gid(address.c_str(), 3, IBV_GID_TYPE_ROCE_V2));
@@ -191,7 +193,7 @@ void set_capabilities(Device& device, unsigned flags) {
     device.attributes.device_cap_flags_ex = flags;
 }
 
-/// Sets the limits of RDMA reads and atomics in flight.
+/// Sets the maximum numbers of RDMA reads and atomic operations in flight.
 void set_read_limits(Device& device, int responder, int requester) {
     ibv_device_attr& basic = device.attributes.orig_attr;
     basic.max_qp_rd_atom = responder;
@@ -206,8 +208,8 @@ void as_default(Device& device) {
     static_cast<void>(device);
 }
 void as_mlx5(Device& device) {
-    // Device memory of ConnectX (MEMIC): its size is a multiple of 64 bytes, and each allocation
-    // uses whole pages.
+    // The rules for device memory of ConnectX (MEMIC): its size is a multiple of 64 bytes, and each
+    // allocation uses whole pages.
     device.rules.dm_granule = 64;
     device.rules.dm_consumed = 4096;
     device.attributes.max_dm_size = 128 << 10;
@@ -217,13 +219,13 @@ void as_mlx5(Device& device) {
     // The atomic operations of one NIC are atomic with respect to each other, but not with respect
     // to atomic operations of another NIC or of the CPU.
     device.attributes.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
-    // The maximum message size of these NICs is 1 GiB (log_max_msg is 30).
+    // The maximum message size of ConnectX NICs is 1 GiB (log_max_msg is 30).
     device.ports[0].attributes.max_msg_sz = 1U << 30U;
     device.rules.is_mlx5 = true;
     device.attributes.orig_attr.device_cap_flags &= ~unsigned{IBV_DEVICE_SRQ_RESIZE};
     device.attributes.device_cap_flags_ex &= ~std::uint64_t{IBV_DEVICE_SRQ_RESIZE};
     device.rules.scatter_to_cqe = true;
-    // The IDs of a ConnectX-5. Some programs select features by these IDs.
+    // The vendor ID and part ID of a ConnectX-5. Some programs select features by these IDs.
     device.attributes.orig_attr.vendor_id = 0x02c9;
     device.attributes.orig_attr.vendor_part_id = 4119;
 }
@@ -241,8 +243,8 @@ void as_efa_port(Port& port) {
     port.gids.front().gid_type = IBV_GID_TYPE_IB;
 }
 void as_efa(Device& device) {
-    // The limits are those of efa_query_device() in the kernel driver, and of the device. See also
-    // objects/efa.hpp.
+    // The limits are those of efa_query_device() in the kernel driver, and of the EFA device. See
+    // also objects/efa.hpp.
     without_tag_matching(device);
     without_on_demand(device); // EFA pins registered memory
     without_multicast(device);
@@ -279,14 +281,15 @@ void as_efa(Device& device) {
     device.rules.atomic_write = false;
     device.rules.dmabuf_refused_access = IBV_ACCESS_REMOTE_ATOMIC;
     device.rules.max_inline = efa::max_inline;
-    // libefa creates UD queue pairs, and SRD queue pairs with its own functions.
+    // libefa does not create RC and UC queue pairs. It creates UD queue pairs, and has its own
+    // functions to create SRD queue pairs.
     device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_RC} | 1U << unsigned{IBV_QPT_UC};
 }
 void as_bnxt(Device& device) {
-    // A NetXtreme-E of generation P5 (BCM57508). The limits are those of bnxt_re_query_device() and
-    // bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re supports no memory windows and no
-    // extended completion queues, and creates only RC and UD queue pairs
-    // (bnxt_re_check_qp_limits()).
+    // A Broadcom NetXtreme-E NIC of generation P5 (BCM57508). The limits are those of
+    // bnxt_re_query_device() and bnxt_qplib_get_dev_attr() in the kernel driver. libbnxt_re
+    // supports no memory windows and no extended completion queues, and creates only RC and UD
+    // queue pairs (bnxt_re_check_qp_limits()).
     without_tag_matching(device);
     without_on_demand(device);
     without_xrc(device);
@@ -313,10 +316,10 @@ void as_bnxt(Device& device) {
     device.rules.refused_qp_type_error = EINVAL;
 }
 void as_irdma(Device& device) {
-    // An Intel E810 (generation 2). The limits are those of irdma_query_device() and
+    // An Intel E810 NIC (generation 2). The limits are those of irdma_query_device() and
     // irdma_sc_dev_init() in the kernel driver. This generation does not support shared receive
-    // queues and atomics. libirdma creates only RC and UD queue pairs, and does not support the
-    // ibv_wr_*() functions.
+    // queues or atomic operations. libirdma creates only RC and UD queue pairs, and does not
+    // support the ibv_wr_*() functions.
     constexpr int quanta = 32768;
     constexpr int reserved_quanta = 258;
     constexpr int quanta_per_request = 8;
@@ -343,7 +346,7 @@ void as_irdma(Device& device) {
     device.rules.refused_qp_types = 1U << unsigned{IBV_QPT_UC};
 }
 void as_rxe(Device& device) {
-    // The limits are those of rxe_param.h in the kernel driver.
+    // The limits are those of rxe_param.h in the rxe kernel driver.
     without_tag_matching(device);
     set_read_limits(device, 128, 128);
     ibv_device_attr& basic = device.attributes.orig_attr;
@@ -362,7 +365,7 @@ void as_rxe(Device& device) {
     device.attributes.orig_attr.vendor_part_id = 0;
 }
 void as_old_kernel(Device& device) {
-    // Kernels before Linux 5.12 have no ioctl to register a dma-buf.
+    // This profile imitates kernels before Linux 5.12, which have no ioctl to register a dma-buf.
     device.rules.dmabuf_error = EPROTONOSUPPORT;
 }
 void as_small_mr(Device& device) {
@@ -411,8 +414,8 @@ std::string profile_names() {
 
 namespace {
 
-/// Returns a number that is greater than those of all uverbs devices of the kernel. Example: 3 if
-/// the last one is "uverbs2".
+/// Returns a number that is greater than the numbers of all uverbs devices of the kernel. Example:
+/// 3 if the last device is "uverbs2".
 unsigned first_uverbs_number() {
     const KernelPaths kernel;
     unsigned first = 0;

@@ -41,7 +41,7 @@ std::uint16_t first_port() {
 }
 
 /// Returns the host addresses of the devices, one per device, from SOFTVERBS_ADDRESS or the network
-/// interfaces. Ends the process if there are not enough.
+/// interfaces. Ends the process if there are fewer addresses than devices.
 std::vector<fabric::HostAddress> own_addresses(unsigned devices) {
     const auto there_are = fabric::addresses_of_this_host();
     const auto list = environment_variable("SOFTVERBS_ADDRESS");

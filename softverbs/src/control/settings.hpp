@@ -20,9 +20,10 @@ struct Settings {
     bool ethernet = false;
     std::string faults;
     std::string disorder;
-    /// Whether real devices are hidden.
+    /// Whether real RDMA devices are hidden from the program.
     bool only = false;
-    /// Settings of the network between hosts. It is disabled if network.addresses is empty.
+    /// Settings of the network between hosts. If network.addresses is empty, this network is
+    /// disabled.
     fabric::NetworkSettings network;
 };
 
@@ -36,7 +37,7 @@ struct Settings {
 [[noreturn]] void refuse_setting(const char* variable, std::string_view value,
                                  std::string_view expected);
 
-/// Creates the devices with these settings. The profile must exist.
+/// Creates the devices that @p settings describes. The profile in @p settings must exist.
 [[nodiscard]] std::vector<std::unique_ptr<Device>> describe_devices(const Settings& settings);
 
 } // namespace softverbs

@@ -21,8 +21,8 @@ using fabric::UniqueFd;
 
 namespace {
 
-/// Returns whether the process whose PID is in the name of a socket file exists. Finds only
-/// processes in the PID namespace of this process.
+/// Returns whether the process exists whose PID is in the name of the socket file @p socket. Finds
+/// only processes in the PID namespace of this process.
 bool owner_exists(const std::filesystem::path& socket) {
     const std::string number = socket.stem();
     pid_t pid = 0;
@@ -55,7 +55,7 @@ void remove_unused_sockets(const fabric::Rendezvous& directory) {
 
 UniqueFd listen_on_socket(const fabric::Rendezvous& directory, const std::string& name) {
     // Listen under a temporary name, and then rename the socket file. Otherwise another process
-    // could remove the file between bind() and listen(), in remove_unused_sockets().
+    // could remove the file, with remove_unused_sockets(), between bind() and listen().
     const std::string unfinished = name + ".new";
     socklen_t length = 0;
     const sockaddr_un address = directory.address(unfinished.c_str(), length);

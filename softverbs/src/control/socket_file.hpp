@@ -8,9 +8,9 @@
 
 namespace softverbs::control {
 
-/// Removes the control sockets in the rendezvous directory on which no process listens. They
-/// belonged to processes that were killed. Does not connect to the sockets of processes that exist,
-/// because this would wake these processes.
+/// Removes the control sockets in the rendezvous directory on which no process listens, because
+/// their processes were killed. Does not connect to the sockets of processes that exist, because
+/// this would wake these processes.
 void remove_unused_sockets(const fabric::Rendezvous& directory);
 
 /// Listens on a control socket with this name in the rendezvous directory. On failure, prints a

@@ -17,7 +17,7 @@ inline std::string_view take_until(std::string_view& text, char separator) {
     return taken;
 }
 
-/// Returns the number that is the whole text; nullopt if the text is not a number.
+/// Parses a text that is a decimal number. Returns nullopt if the text is not a number.
 inline std::optional<unsigned> parse_number(std::string_view text) {
     unsigned number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -27,7 +27,8 @@ inline std::optional<unsigned> parse_number(std::string_view text) {
     return number;
 }
 
-/// Returns the number in a text such as "20ms"; nullopt if the text is not one.
+/// Parses a time such as "20ms". Returns the number of milliseconds, or nullopt if the text is
+/// invalid.
 inline std::optional<unsigned> parse_milliseconds(std::string_view text) {
     constexpr std::string_view unit = "ms";
     if (!text.ends_with(unit)) {

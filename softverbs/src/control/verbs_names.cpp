@@ -8,7 +8,7 @@ namespace softverbs {
 
 namespace {
 
-/// The names of verbs that do not destroy objects and for which a fault can be planned, sorted.
+/// The sorted names of verbs that do not destroy objects and for which a fault can be planned.
 constexpr auto verbs = std::to_array<std::string_view>({
     "ibv_advise_mr",
     "ibv_alloc_dm",
@@ -84,7 +84,7 @@ constexpr auto verbs = std::to_array<std::string_view>({
     "rdma_set_option",
 });
 
-/// The names of verbs that destroy objects and for which a fault can be planned, sorted.
+/// The sorted names of verbs that destroy objects and for which a fault can be planned.
 constexpr auto destroying_verbs = std::to_array<std::string_view>({
     "ibv_close_device",
     "ibv_close_xrcd",

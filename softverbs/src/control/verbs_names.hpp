@@ -7,8 +7,8 @@ namespace softverbs {
 
 /// Returns whether a planned fault can name this verb, such as "ibv_reg_mr".
 [[nodiscard]] bool is_verb(std::string_view name) noexcept;
-/// Returns whether the verb destroys an object. Such a verb fails only if a planned fault contains
-/// its name. A planned fault without the name of a verb does not apply to it.
+/// Returns whether the verb destroys an object. A planned fault applies to such a verb only if the
+/// fault contains the name of the verb.
 [[nodiscard]] bool destroys(std::string_view name) noexcept;
 
 } // namespace softverbs

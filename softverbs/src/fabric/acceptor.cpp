@@ -15,10 +15,10 @@ namespace softverbs::fabric {
 namespace {
 
 /// Maximum number of connections that one call of accept() accepts. If more connections are
-/// pending, the epoll reports the listener again.
+/// pending, epoll_wait(2) reports the listening socket again.
 constexpr unsigned most_accepted = 64;
-/// Maximum number of clients that have connected and not sent their first message yet. If another
-/// client connects, the oldest such connection is closed.
+/// Maximum number of clients that have connected but have not sent their first message yet. If
+/// another client connects, the connection of the oldest of these clients is closed.
 constexpr std::size_t most_clients = 64;
 
 } // namespace
@@ -81,7 +81,7 @@ bool Acceptor::receive_hello(Client& client, const OnHello& on_hello) {
             try {
                 on_hello(client.socket, client.pid, received);
             } catch (const std::bad_alloc&) {
-                // There is no memory for the connection. The socket is closed on return, so the
+                // There is no memory for the connection. The caller closes the socket, so the
                 // client detects the failure.
             }
             return true;

@@ -12,12 +12,13 @@
 
 namespace softverbs::fabric {
 
-/// Accepts connections from other processes of this host. It owns the socket of each client until
-/// the first message of the client has been received.
+/// Accepts connections from other processes of this host. Owns the socket of each client until the
+/// first message of the client has been received.
 class Acceptor {
   public:
     /// Callback for the first message of a client. To accept the client, the callback takes
-    /// ownership of @p socket. Otherwise, the connection is closed. It may throw std::bad_alloc.
+    /// ownership of @p socket. Otherwise, the connection is closed. The callback may throw
+    /// std::bad_alloc.
     using OnHello = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
 
     /// @param listener  a listening socket, which must outlive this object
@@ -26,11 +27,13 @@ class Acceptor {
     /// @throws std::system_error  EMFILE
     Acceptor(int listener, int epoll);
 
-    /// Accepts all pending connections.
+    /// Accepts pending connections, at most 64 in one call. Calls @p on_hello for each client whose
+    /// first message has already arrived.
     void accept(const OnHello& on_hello);
-    /// Receives the first message of the client that is connected to this socket.
+    /// Receives the first message of the client that is connected to @p socket, and passes the
+    /// message to @p on_hello.
     void read(int socket, const OnHello& on_hello);
-    /// Closes the descriptors in a child process after fork(2).
+    /// Called in a child process after fork(2). Closes the descriptors of this object.
     void abandon() noexcept;
 
   private:

@@ -9,8 +9,8 @@
 
 namespace softverbs::fabric {
 
-/// Starts a thread that executes @p function. The thread blocks all signals, because threads of the
-/// program must handle them.
+/// Starts a thread that executes @p function. The new thread blocks all signals, so that only the
+/// threads of the program handle signals.
 /// @param name  name of the thread, at most 15 characters
 /// @throws std::system_error  if the thread cannot be created
 template <class Function>

@@ -18,7 +18,8 @@ inline constexpr std::uint64_t second_ns = 1'000'000'000;
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// Sets a timerfd of CLOCK_MONOTONIC, which becomes readable at @p time_ns. 0: stops the timer.
+/// Sets a timerfd(2) of CLOCK_MONOTONIC. The timerfd becomes readable at the time @p time_ns, in
+/// nanoseconds. If @p time_ns is 0, stops the timer.
 inline void set_timer(int timer, std::uint64_t time_ns) noexcept {
     itimerspec when{};
     when.it_value.tv_sec = static_cast<time_t>(time_ns / second_ns);

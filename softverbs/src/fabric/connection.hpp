@@ -9,100 +9,107 @@
 
 namespace softverbs::fabric {
 
-/// A connection has two lanes in each direction: one for requests and one for responses. A consumer
-/// can always consume responses. So two nodes cannot deadlock when their request lanes are full.
+/// A lane is an independent stream of records. A connection has two lanes in each direction: one
+/// for requests and one for responses. A process can always consume responses. Therefore two
+/// processes do not deadlock when their lanes of requests are full.
 enum class Lane : std::uint8_t { requests, responses };
 inline constexpr std::size_t lanes = 2;
 
 enum class Sent : std::uint8_t {
-    /// The record was written to the lane.
+    /// The connection has accepted the record.
     sent,
-    /// The lane is full. Handler::on_room() will be called when it has room again.
+    /// The lane (the stream of requests or of responses) is full. Handler::on_room() is called when
+    /// the lane has room again.
     full,
-    /// The connection is closed: the other process has ended, or it sent invalid data.
+    /// The connection is closed: the other process has ended or has sent invalid data, or the
+    /// network has failed.
     closed,
 };
 
-/// Describes data that a record does not contain: a range of memory of the process that sends the
-/// record. The receiving process copies the data from this memory with Connection::pull().
+/// Describes data that a record refers to but does not contain: a range of memory of the process
+/// that sends the record. The receiving process copies the data with Connection::pull().
 struct Segment {
-    /// If share is 0, a virtual address in the sending process. Otherwise, an offset in the shared
-    /// memory.
+    /// The position of the data. If "share" is 0, this is a virtual address in the sending process.
+    /// Otherwise, it is an offset in the shared memory that has the id "share".
     std::uint64_t address;
     std::uint64_t length;
-    /// The id of shared memory, from Connection::share(). 0: private memory of the sending process.
+    /// The id of the shared memory that contains the data; see Connection::share(). 0: the data is
+    /// in memory of the sending process that is not shared.
     std::uint32_t share;
-    /// The value of Connection::offer() when the record was sent. The receiving process passes it
-    /// to Connection::stands(), which returns whether the memory is still valid.
+    /// The value that Connection::offer() returned when the record was sent. After the receiving
+    /// process has copied the data, it passes this value to Connection::stands(), which returns
+    /// whether the copied data is valid.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
 
-/// Permission for another process to write directly to memory of this process. Such a write needs
-/// no record in the ring.
+/// Permission for another process of this host to execute RDMA writes directly in memory of this
+/// process, without sending records.
 struct WriteGrant {
-    /// Identifies the writer: its queue pair number and the number of the target queue pair. The
-    /// fabric only compares this value with the argument of write_granted().
+    /// Identifies the writer: the number of its queue pair and the number of the target queue pair.
+    /// The fabric only compares this value with the argument "writer" of write_granted().
     std::uint64_t writer;
-    /// The rkey of the memory. The fabric only compares this value with the argument of
+    /// The rkey of the memory. The fabric only compares this value with the argument "key" of
     /// write_granted().
     std::uint64_t key;
-    /// The address of the first byte that RDMA requests use: the iova of the memory region.
+    /// The address (iova) that RDMA requests use for the first byte of the memory.
     std::uint64_t first;
     /// Length of the memory in bytes.
     std::uint64_t length;
-    /// Virtual address of the first byte in the process that owns the memory.
+    /// Virtual address of the first byte of the memory, in the process that owns the memory.
     std::uint64_t address;
 };
 
-/// How another process gets bytes from private memory of this process.
+/// How another process reads memory of this process that is not shared.
 enum class PullMethod : std::uint8_t {
-    /// The other process has not accepted the connection yet. The bytes must be sent in records.
+    /// The method is not known, because the other process has not accepted the connection yet. The
+    /// data must be sent in records.
     unknown,
     /// The other process reads the memory with process_vm_readv(2).
     process_vm,
-    /// The kernel does not permit process_vm_readv(2), for example because of ptrace_scope or PID
-    /// namespaces. The bytes must be sent in records.
+    /// The other process cannot read the memory: it is on another host, SOFTVERBS_PULL is "none",
+    /// or the kernel does not permit process_vm_readv(2). The data must be sent in records.
     none,
 };
 
 class Connection {
   public:
     Connection() = default;
-    /// Constructs a connection with these addresses. If route.remote is not zero, the connection is
-    /// between hosts.
+    /// Constructs a connection between the host addresses in @p route. If route.remote is zero,
+    /// both processes are on this host.
     explicit Connection(const Route& route) noexcept
         : route_(route), between_hosts_(static_cast<bool>(route.remote)) {}
     virtual ~Connection() = default;
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
 
-    /// Whether the other process is on another host. If so, pull() and share() fail, and all data
-    /// must be sent in records.
+    /// Returns whether the other process is on another host. If it is, pull() and share() fail, and
+    /// all data must be sent in records.
     [[nodiscard]] bool between_hosts() const noexcept { return between_hosts_; }
     /// Returns the addresses of both hosts. They are zeros for a connection within this host.
     [[nodiscard]] const Route& route() const noexcept { return route_; }
-    /// Whether the other host receives the data that was sent. False while a connection to another
-    /// host is being established, and while the other host acknowledges no data, for example
-    /// because a cable is unplugged. True if the other process is only stopped or busy, because its
-    /// kernel acknowledges the data.
+    /// Returns whether the other host acknowledges the data that was sent. Returns false while a
+    /// connection to another host is being established, and while the other host acknowledges no
+    /// data, for example because a cable is unplugged. Returns true if the other process is only
+    /// stopped or busy, because its kernel still acknowledges data.
     [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
-    /// Returns the slot of the other process on its host.
+    /// Returns the slot of the other process, which is its number on its host.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
-    /// A pointer that the user of the node can set. The fabric does not use it.
+    /// A pointer for the code that uses the connection. The fabric does not read it.
     void* user = nullptr;
 
     /// Returns the maximum length of a record in bytes.
     [[nodiscard]] virtual std::size_t max_record() const noexcept = 0;
-    /// Sends a record. Its bytes are those of all @p parts, in order. Rings the doorbell if the
-    /// other process sleeps.
+    /// Sends a record that consists of the bytes of all @p parts, in order. Wakes the other process
+    /// if it sleeps.
     [[nodiscard]] virtual Sent send(Lane lane,
                                     std::span<const std::span<const std::byte>> parts) noexcept = 0;
-    /// Reserves space for a record of @p length bytes in a lane. The caller writes the record there
-    /// and calls commit(), so that it is not copied. No other function may be called for this lane
-    /// between reserve() and commit(). Returns null if the lane is full, the connection is closed,
-    /// or the connection does not support this function; the caller then calls send().
+    /// Reserves space for a record of @p length bytes in a lane (a stream of records). The caller
+    /// writes the record to the returned address and then calls commit(). This avoids a copy of the
+    /// record. Between reserve() and commit(), no other function may be called for this lane.
+    /// Returns null if the lane is full, the connection is closed, or the connection does not
+    /// support this function; the caller then calls send() instead.
     [[nodiscard]] virtual std::byte* reserve(Lane lane, std::size_t length) noexcept {
         static_cast<void>(lane);
         static_cast<void>(length);
@@ -112,36 +119,37 @@ class Connection {
         static_cast<void>(lane);
         static_cast<void>(length);
     }
-    /// Returns whether a record of @p length bytes fits into the lane. Returns true for a closed
-    /// connection, so that the caller does not wait forever; send() then returns Sent::closed.
+    /// Returns whether a record of @p length bytes fits into the lane now. Returns true if the
+    /// connection is closed, so that the caller does not wait forever; send() then returns
+    /// Sent::closed.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
     /// Returns the number of requests that this process has sent on this connection.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
-    /// Returns how many of these requests the other process has consumed. Their responses may
-    /// arrive later.
+    /// Returns the number of requests from this process that the other process has consumed. Their
+    /// responses may arrive later.
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
 
-    /// Permits the other process to write to memory of this process until withdraw_grants() is
-    /// called. A later grant may replace this permission. Returns false if the permission was not
-    /// granted.
+    /// Permits the other process to write directly to the memory that @p grant describes, until
+    /// withdraw_grants() is called. A later call of grant() may replace this permission. Returns
+    /// false if the permission was not granted.
     virtual bool grant(const WriteGrant& grant) noexcept {
         static_cast<void>(grant);
         return false;
     }
     /// Withdraws all permissions that grant() has given to the other process. The other process may
-    /// still be executing a write that it began before; see write_in_progress().
+    /// still be executing a direct write that it began earlier; see write_in_progress().
     virtual void withdraw_grants() noexcept {}
-    /// Returns whether the other process may still be executing a write that it began before
-    /// withdraw_grants(). Returns false when the other process has ended. If the write does not
-    /// end within 5 seconds, closes the connection and returns false.
+    /// Returns whether the other process may still be executing a direct write that it began before
+    /// withdraw_grants(). Returns false if the other process has ended. If the write does not end
+    /// within 5 seconds, closes the connection and returns false.
     [[nodiscard]] virtual bool write_in_progress() noexcept { return false; }
-    /// Writes @p bytes directly to memory of the other process, with the permission of its grant().
-    /// Such a write must not overtake requests, so all requests that were sent must have been
-    /// consumed. Returns false if nothing was written; the caller then sends a record.
-    /// @param writer   WriteGrant::writer
-    /// @param key      WriteGrant::key
-    /// @param address  address of the first byte, in the address range that begins with
-    ///     WriteGrant::first
+    /// Writes @p bytes directly to memory of the other process, if that process has permitted the
+    /// write with grant(). Writes nothing if the other process has not consumed all requests of
+    /// this process yet, because the write must not overtake these requests. Returns false if not
+    /// all bytes were written; the caller then sends a record instead.
+    /// @param writer   the value of WriteGrant::writer
+    /// @param key      the value of WriteGrant::key
+    /// @param address  the address (iova) of the first byte to write
     [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
                                              std::uint64_t address,
                                              std::span<const std::byte> bytes) noexcept {
@@ -152,35 +160,38 @@ class Connection {
         return false;
     }
 
-    /// Returns how the other process gets bytes from private memory of this process.
+    /// Returns how the other process reads memory of this process that is not shared.
     [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;
-    /// Copies bytes from memory of the other process. Returns 0 or an errno: EFAULT (the address is
-    /// not mapped in the other process), ESRCH (it has ended), EPERM (the kernel does not permit
-    /// the access), EINVAL (@p share is unknown, or the range exceeds the shared memory).
+    /// Copies bytes from memory of the other process. @p address and @p share have the same meaning
+    /// as Segment::address and Segment::share. Returns 0 or an errno: EFAULT (the address is not
+    /// mapped in the other process), ESRCH (the other process has ended), EPERM (the kernel does
+    /// not permit the access), EINVAL (@p share is unknown, or the range exceeds the shared
+    /// memory).
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
 
-    /// Returns how often withdraw() was called for this lane. Segments that are sent now contain
-    /// this number as Segment::offer.
+    /// Returns the number of calls of withdraw() for this lane. The sender stores this number in
+    /// Segment::offer of each Segment that it sends.
     [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
-    /// Invalidates all segments that were sent in this lane. After this call, their memory may be
-    /// changed or freed. If the other process has copied from the memory meanwhile, its call of
-    /// stands() returns false.
+    /// Invalidates each Segment that was sent in this lane. After this call, this process may
+    /// change or free the memory that these Segments describe. If the other process copies from the
+    /// memory later, stands() returns false in that process.
     virtual void withdraw(Lane lane) noexcept = 0;
-    /// Returns whether segments with this Segment::offer are still valid. It must be called after
-    /// pull(). If it returns false, the copied bytes must not be used.
+    /// Returns false if the sender has called withdraw() since it sent a Segment with this value of
+    /// Segment::offer. Must be called after pull(). If it returns false, the copied bytes must not
+    /// be used.
     [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
 
     /// Shares the first @p length bytes of @p fd with the other process, which maps them read-only.
     /// The caller still owns @p fd. @p id, which is not 0, identifies the memory in Segment::share.
-    /// Returns 0 if the descriptor was sent or queued. Handler::on_shared() later reports the
-    /// result of the other process: 0 or an errno, such as EACCES for a memfd without
-    /// F_SEAL_SHRINK, which could shrink and raise SIGBUS. Returns an errno on failure: EINVAL (@p
-    /// id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too many messages are
-    /// queued), EMFILE, ENOMEM, ESRCH (the process has ended), EOPNOTSUPP (the process is on
-    /// another host).
+    /// Returns 0 if the descriptor was sent or queued. Handler::on_shared() later reports whether
+    /// the other process has mapped the memory: 0, or an errno such as EACCES for a memfd without
+    /// F_SEAL_SHRINK, because such a memfd could shrink and raise SIGBUS. Returns an errno on
+    /// failure: EINVAL (@p id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too
+    /// many messages are queued), EMFILE, ENOMEM, ESRCH (the other process has ended), EOPNOTSUPP
+    /// (the other process is on another host).
     [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;
-    /// Ends the sharing of the memory @p id. The other process unmaps it.
+    /// Stops sharing the memory that has the id @p id. The other process then unmaps the memory.
     virtual void unshare(std::uint32_t id) noexcept = 0;
 
   private:

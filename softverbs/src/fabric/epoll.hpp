@@ -16,8 +16,8 @@ namespace softverbs::fabric {
     return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/// Removes a descriptor from an epoll. Needed before close(2), which does not remove the descriptor
-/// if a child process has inherited it.
+/// Removes a descriptor from an epoll. Must be called before close(2), because close(2) does not
+/// remove the descriptor from the epoll if a child process has inherited the descriptor.
 inline void stop_watching(int epoll, int fd) noexcept {
     ::epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr);
 }

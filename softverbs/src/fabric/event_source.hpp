@@ -8,7 +8,7 @@
 
 namespace softverbs::fabric {
 
-/// The kinds of descriptors in the epoll of a node.
+/// The kinds of descriptors in the epoll of this process.
 enum class EventSource : std::uint32_t { listener, doorbell, client, link, network };
 
 /// Encodes the kind and the number of a descriptor as the data of an epoll event.
@@ -23,8 +23,8 @@ enum class EventSource : std::uint32_t { listener, doorbell, client, link, netwo
     return static_cast<int>(tag & 0xffffffffU);
 }
 
-/// Adds a descriptor to an epoll, or changes its kind if the epoll contains it already. Returns
-/// false and sets errno on failure.
+/// Adds a descriptor of the kind @p source to an epoll. If the epoll already contains the
+/// descriptor, changes its kind. Returns false and sets errno on failure.
 [[nodiscard]] inline bool watch(int epoll, int fd, EventSource source) noexcept {
     epoll_event event{};
     event.events = EPOLLIN;

@@ -50,7 +50,8 @@ struct SocketAddress {
         return reinterpret_cast<const sockaddr*>(&storage);
     }
 };
-/// Returns the IP address in an IPv4 or IPv6 socket address. Returns no value for other families.
+/// Returns the IP address in an IPv4 or IPv6 socket address. Returns no value for other address
+/// families.
 [[nodiscard]] std::optional<HostAddress> host_of(const sockaddr& address) noexcept;
 
 } // namespace softverbs::fabric

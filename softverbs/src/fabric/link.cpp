@@ -21,7 +21,7 @@ constexpr std::size_t index(Lane lane) noexcept {
 
 /// A full memory barrier, for memory that is shared with another process.
 void fence() noexcept {
-    // ThreadSanitizer does not support fences. It checks only the threads of one process anyway.
+    // Omit the fence in builds with ThreadSanitizer, which does not support fences.
 #ifndef __SANITIZE_THREAD__
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
@@ -30,8 +30,8 @@ void fence() noexcept {
 } // namespace
 
 bool can_be_doorbell(const UniqueFd& fd) noexcept {
-    // Writing to a pipe could raise SIGPIPE, and writing to a file could fill a disk. fstat(2)
-    // returns no file type for an eventfd.
+    // Accept only an eventfd: writing to a pipe could raise SIGPIPE, and writing to a file could
+    // fill a disk. For an eventfd, the file type that fstat(2) returns is 0.
     struct stat status {};
     return fd && ::fstat(fd.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0 &&
            (::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0;
@@ -58,9 +58,9 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       doorbell_(std::move(doorbell)),
       mailbox_(std::move(socket), context.epoll, tag) {
     if (context_.armed) {
-        // This object is created while another thread sleeps in Node::wait(). The other process may
-        // have sent records before arm() below, without ringing the doorbell. Therefore check for
-        // records.
+        // This Link is created while another thread sleeps in Node::wait(). The other process may
+        // have sent records before the call of arm() below, without waking this process. Therefore
+        // check for records after arm().
         arm();
         if (pending()) {
             signal_eventfd(context_.doorbell);
@@ -105,8 +105,8 @@ void Link::published(Lane lane) noexcept {
 }
 
 bool Link::has_room(Lane lane, std::size_t length) noexcept {
-    // Return true for a closed connection, because it never has room: the caller would wait
-    // forever.
+    // Return true if the connection is closed, because the caller would wait forever for room. The
+    // state is checked twice, because room() can close the connection.
     return state_ != State::open || room(lane, length) || state_ != State::open;
 }
 
@@ -117,8 +117,10 @@ bool Link::room(Lane lane, std::size_t length) noexcept {
         wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
         starved_[at] = true;
         if (context_.armed) {
-            // Another thread sleeps in Node::wait(). The lane was not full when arm() was called,
-            // so arm() did not set the flag of the lane. Set the flag, and check again for room.
+            // Another thread sleeps in Node::wait(). Set the flag that requests a wakeup when the
+            // lane has room: arm() did not set it, because the lane was not full at that time. Then
+            // check again for room, because the consumer may have consumed records before it could
+            // see the flag.
             outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
             found = out_[at].room(length);
         }
@@ -135,14 +137,14 @@ std::uint64_t Link::taken() const noexcept {
 
 void Link::withdraw(Lane lane) noexcept {
     outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
-    // This barrier makes the other process see the new number of withdrawals before this process
-    // changes the memory that it has offered.
+    // This barrier ensures that the other process sees the new number of withdrawals before it sees
+    // changes of the memory that the sent Segments describe.
     fence();
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
     // The caller has copied memory of the other process. Load the number of withdrawals only after
-    // the copy. If the number is the same as in the record, the copied memory was valid.
+    // the copy. If this number is the same as in the record, the copied bytes are valid.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }
@@ -203,8 +205,8 @@ unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
             break;
         }
         ++done;
-        // Count the request only now, after the handler has processed it. The other process regards
-        // counted requests as processed.
+        // Count the request only after the handler has processed it, because the other process
+        // regards counted requests as processed.
         incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
         ring.pop();
@@ -280,8 +282,9 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // Make the node deliver requests again that the handler has rejected because this connection
-    // had no room for the response: has_room() returns true for a closed connection.
+    // The handler may have rejected requests because this connection had no room for their
+    // responses. Make the node deliver these requests again: the connection is closed, so
+    // has_room() now returns true.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {
@@ -299,8 +302,9 @@ void Link::shut_down() noexcept {
 
 void Link::ring_doorbell() noexcept {
     if (doorbell_) {
-        // Check with poll(2) that the write does not block: the other process could make its
-        // eventfd blocking. If the eventfd is full, the other process will wake anyway.
+        // Write only if poll(2) reports that the write does not block, because the other process
+        // could have made its eventfd blocking. If the counter of the eventfd is at its maximum, no
+        // write is needed: the other process wakes anyway.
         if ((poll_now(doorbell_.get(), POLLOUT) & POLLOUT) != 0) {
             signal_eventfd(doorbell_.get());
         }
@@ -309,8 +313,8 @@ void Link::ring_doorbell() noexcept {
     const NoCancellation not_cancelled;
     Message poke;
     poke.kind = MessageKind::poke;
-    // Ignore errors. If the socket is full, the queued messages in the socket wake the other
-    // process.
+    // Ignore errors. If the message cannot be sent because the socket is full, the messages in the
+    // socket wake the other process.
     static_cast<void>(post(mailbox_.socket(), poke, {}));
 }
 

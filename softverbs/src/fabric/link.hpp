@@ -16,24 +16,26 @@
 
 namespace softverbs::fabric {
 
-/// State that is shared by all links of a node. The node owns it; it is destroyed after the links.
+/// State that all links (connections within this host) of a node share. The node owns the state and
+/// destroys it after the links.
 struct LinkContext {
     int epoll = -1;
-    /// The eventfd of this process. The other process of each link writes to it to wake this
-    /// process.
+    /// The eventfd that wakes this process. The processes at the other ends of the links write to
+    /// it.
     int doorbell = -1;
     /// Whether this process may read memory of other processes with process_vm_readv(2).
     bool pull = true;
-    /// True between Node::arm() and Node::disarm().
+    /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
+    /// other processes must ring the doorbell.
     bool armed = false;
-    /// Number of records and events that were delivered to the handler. A request that the handler
-    /// has rejected is delivered again only after this number has changed.
+    /// Number of records and events that were delivered to the handler. While this number does not
+    /// change, a request that the handler has rejected does not prevent Node::arm().
     std::uint64_t deliveries = 0;
     Cookie cookie;
 };
 
-/// Returns whether a descriptor from another process is a non-blocking eventfd(2). Writing to such
-/// a descriptor has no harmful effects.
+/// Returns whether a descriptor that another process sent is a non-blocking eventfd(2). Writing to
+/// any other descriptor could block or could have harmful effects.
 [[nodiscard]] bool can_be_doorbell(const UniqueFd& fd) noexcept;
 
 /// One end of a connection between two processes of this host.
@@ -42,7 +44,7 @@ class Link final : public Connection {
     using Side = LinkMemory::Side;
 
     /// @param socket    a connected socket, which is in the epoll with the event data @p tag
-    /// @param doorbell  the eventfd of the other process; empty if it has not been received yet
+    /// @param doorbell  the eventfd of the other process; empty if it was not received yet
     Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
          unsigned slot, pid_t pid, UniqueFd doorbell);
 
@@ -71,35 +73,39 @@ class Link final : public Connection {
                                      std::span<const std::byte> bytes) noexcept override;
 
     [[nodiscard]] int socket() const noexcept { return mailbox_.socket(); }
-    /// Returns whether records can be sent. If the other process has just ended, this may still be
-    /// true.
+    /// Returns whether the connection is open, so that records can be sent. May still return true
+    /// if the other process has just ended.
     [[nodiscard]] bool open() const noexcept { return state_ == State::open; }
     /// Returns whether the other process is alive. The result is cached for 1 millisecond.
     [[nodiscard]] bool alive() noexcept;
 
-    /// Delivers up to @p budget records to @p handler. Returns their number.
+    /// Delivers up to @p budget received records to @p handler. Returns the number of delivered
+    /// records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends the queued messages, and receives messages from the socket.
+    /// Sends the queued messages on the Unix socket, and handles the messages that have arrived on
+    /// it.
     void service(Handler& handler);
-    /// Sends the welcome message, which is the reply of the acceptor to the hello message @p hello.
+    /// Sends the "welcome" message, with which the acceptor of a connection replies to the "hello"
+    /// message @p hello.
     void welcome(const Message& hello) noexcept;
 
     void arm() noexcept;
     void disarm() noexcept;
-    /// Returns whether a received record can be delivered, or a lane that was full has room again.
-    /// It must be called after arm(): records that arrive later ring the doorbell.
+    /// Returns whether progress() has work: a received record can be delivered, or a full lane has
+    /// room again. Must be called after arm(), so that the other process rings the doorbell for
+    /// each record that arrives later.
     [[nodiscard]] bool pending() noexcept;
 
     /// Returns whether the connection is closed and all received records were delivered. The node
-    /// then calls Handler::on_closed() and frees the link.
+    /// then calls Handler::on_closed() and frees this link.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Shuts the socket down. The other process then detects the end of the connection.
+    /// Shuts the socket down, so that the other process detects the end of the connection.
     void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
         open,
-        /// The other process has closed the socket. Records that it sent before are still
+        /// The other process has closed the socket. Records that it had sent earlier are still
         /// delivered.
         closing,
         over,
@@ -136,11 +142,11 @@ class Link final : public Connection {
     std::array<RingProducer, lanes> out_;
     std::size_t longest_;
     State state_ = State::open;
-    /// True if the handler has rejected the next request. Then refused_at_ is the value of
+    /// True if the handler has rejected the next request. In this case, refused_at_ is the value of
     /// LinkContext::deliveries at the time of the rejection.
     bool refused_ = false;
     /// For each lane: whether a record did not fit into the ring, and Handler::on_room() has not
-    /// been called since.
+    /// been called since then.
     std::array<bool, lanes> starved_{};
     /// For each lane: length in bytes of the shortest record that did not fit into the ring.
     std::array<std::size_t, lanes> wanted_{};
@@ -150,15 +156,16 @@ class Link final : public Connection {
     std::array<std::uint32_t, lanes> offers_{};
     std::uint64_t alive_at_ = 0;
 
-    GrantTable& grants_;    // for memory of this process
-    GrantTable& grants_to_; // for memory of the other process
+    GrantTable& grants_;    // permissions to write to memory of this process
+    GrantTable& grants_to_; // permissions to write to memory of the other process
     bool has_granted_ = false;
-    /// An odd number means that the other process was executing a direct write when
-    /// withdraw_grants() was called; this is the value of Direction::writing at that time. An even
-    /// number means that no such write is in progress.
+    /// The value of Direction::writing when withdraw_grants() was called. An odd value means that
+    /// the other process was executing a direct write at that time. An even value means that no
+    /// direct write was in progress, or that the write has ended.
     std::uint32_t ending_write_ = 0;
-    /// Time until which write_in_progress() waits for the end of this write, by CLOCK_MONOTONIC in
-    /// nanoseconds. A process that misbehaves may never end it.
+    /// Time limit for the end of the direct write that was in progress when withdraw_grants() was
+    /// called, by CLOCK_MONOTONIC in nanoseconds. If the write has not ended by this time,
+    /// write_in_progress() closes the connection.
     std::uint64_t ending_write_until_ = 0;
     /// The last value that this process has stored in Direction::writing, for its own direct
     /// writes.
@@ -173,8 +180,8 @@ class Link final : public Connection {
     UniqueFd doorbell_;
     Mailbox mailbox_;
     Pulled pulled_;
-    /// The memory that this process shares with the other process: whether the other process has
-    /// replied to the share message, by the id of the memory.
+    /// For the id of each memory that this process shares with the other process: whether the other
+    /// process has replied to the "share" message.
     std::map<std::uint32_t, bool> shares_;
 };
 

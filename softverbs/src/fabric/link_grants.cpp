@@ -6,24 +6,25 @@
 #include "fabric/link.hpp"
 #include "fabric/report.hpp"
 
-// Direct writes: one process writes to memory of another process with process_vm_writev(2), without
-// a record. The other process is the owner of the memory. It must have granted the access.
+// Direct writes: one process, the writer, writes with process_vm_writev(2) to memory of another
+// process, the owner, without sending a record. The owner must have granted the access.
 //
-// The writer increments Direction::writing to an odd number, checks that the grant is usable,
-// writes, and increments Direction::writing again. The owner sets the grant to unusable, and then
-// waits until Direction::writing is even or has another value. These accesses are sequentially
-// consistent. So either the writer finds the grant unusable, or the owner finds an odd number and
-// waits for the end of the write.
+// Before a write, the writer increments Direction::writing to an odd number and checks that the
+// grant is usable. After the write, it increments Direction::writing again. To withdraw the grant,
+// the owner marks the grant as unusable, and then waits until Direction::writing is even or has
+// another value. These accesses are sequentially consistent. Therefore either the writer finds that
+// the grant is unusable, or the owner finds an odd number and waits for the end of the write.
 
 namespace softverbs::fabric {
 namespace {
 
-/// Number of checks in withdraw_grants() for the end of a write. A write usually ends within this
-/// time.
+/// Maximum number of times that withdraw_grants() checks whether a direct write of the other
+/// process has ended. Most writes end during these checks.
 constexpr unsigned spins = 1000;
 
 /// Time limit for the end of a direct write that was in progress when the grants were withdrawn. A
-/// write takes microseconds, but its process may be stopped or without a CPU.
+/// write takes microseconds, but the process that executes it may be stopped or may get no CPU
+/// time.
 constexpr std::uint64_t longest_write_ns = 5'000'000'000;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {

@@ -35,9 +35,9 @@ bool overcommits() noexcept {
     return !file || ::read(file.get(), &mode, 1) != 1 || mode != '2';
 }
 
-/// Sets the size of the file. If the kernel overcommits memory, pages are allocated at the first
-/// access, so that unused parts of the rings need no memory. Otherwise allocates all pages now,
-/// because an access to a page that cannot be allocated raises SIGBUS.
+/// Sets the size of the shared memory. If the kernel overcommits memory, each page is allocated at
+/// its first access, so that unused parts of the rings need no memory. Otherwise, all pages are
+/// allocated now, because an access to a page that cannot be allocated raises SIGBUS.
 int resize(int fd, std::size_t size) noexcept {
     if (overcommits()) {
         return ::ftruncate(fd, static_cast<off_t>(size));
@@ -58,8 +58,8 @@ bool valid(const RingSizes& sizes) noexcept {
 }
 
 std::size_t longest_record(const RingSizes& sizes) noexcept {
-    // A record does not wrap around, so up to one record length can be lost at the end of the ring.
-    // A record that is longer than half of the ring might never fit.
+    // A record must not be longer than half of the ring. It does not wrap around the end of the
+    // ring, so a longer record might never fit.
     return std::min(sizes[0] / 4, sizes[1] / 2) - record_header_bytes;
 }
 

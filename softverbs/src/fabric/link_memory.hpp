@@ -13,19 +13,20 @@
 
 namespace softverbs::fabric {
 
-/// Alignment in bytes. It is two cache lines, because some processors prefetch pairs of lines.
+/// Alignment in bytes of members that different processes write. It is two cache lines, because
+/// some processors prefetch pairs of cache lines.
 inline constexpr std::size_t line_bytes = 128;
 
 /// Flags and counters for one direction of a connection, in shared memory. The initial values are
-/// 0. The producer sends records in this direction, and the consumer receives them. The members
-/// from one alignas to the next are written by one of the two processes. The only exception is a
-/// flag that requests a doorbell: the process that rings the doorbell clears the flag.
+/// 0. The producer sends records in this direction, and the consumer receives them. Each group of
+/// members that begins with alignas is written by only one of the two processes. The only exception
+/// is a flag that requests a doorbell: the process that rings the doorbell clears the flag.
 struct Direction {
     // Written by the producer. 1: a record did not fit into the lane, so the consumer must ring the
-    // doorbell of the producer when it has consumed records.
+    // doorbell of the producer after the consumer has consumed records.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// For each lane: number of times that the producer has invalidated the memory addresses in its
-    /// records with Connection::withdraw().
+    /// For each lane: number of calls of Connection::withdraw(), with which the producer
+    /// invalidates the memory addresses in the records that it has sent.
     std::atomic<std::uint32_t> withdrawn[lanes];
     /// Incremented before and after each direct write of the producer to memory of the consumer. An
     /// odd number means that a write is in progress.
@@ -36,22 +37,22 @@ struct Direction {
     /// Number of requests that the consumer has consumed.
     std::atomic<std::uint64_t> taken;
 
-    // Written by the consumer, but rarely. 1: the consumer sleeps, so the producer must ring its
-    // doorbell. The producer reads this flag after each record. Therefore it is not in the cache
-    // line of head, which changes often.
+    // Written by the consumer, but rarely. 1: the consumer sleeps, so the producer must ring the
+    // doorbell of the consumer after the next record. The producer reads this flag after each
+    // record. Therefore the flag is not in the cache line of "head", which changes often.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
-    /// Written by the consumer. A value of PullMethod: whether the consumer can read private memory
-    /// of the producer.
+    /// Written by the consumer. A value of PullMethod: whether the consumer can read memory of the
+    /// producer that is not shared.
     std::atomic<std::uint32_t> pull;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(sizeof(Direction) == 3 * line_bytes);
 
-/// A WriteGrant in shared memory. The consumer of the direction owns the granted memory, and the
-/// producer writes to it. Before the consumer changes the other members, it sets usable to 0 and
-/// waits until Direction::writing is even or changes.
+/// A WriteGrant in shared memory: permission for the producer to write directly to memory of the
+/// consumer. The consumer changes the other members only after it has set "usable" to 0 and has
+/// found that no direct write is in progress (see Direction::writing).
 struct GrantSlot {
-    std::atomic<std::uint64_t> usable; // 1, otherwise 0
+    std::atomic<std::uint64_t> usable; // 1: the producer may write; 0: it may not
     std::atomic<std::uint64_t> writer;
     std::atomic<std::uint64_t> key;
     std::atomic<std::uint64_t> first;
@@ -64,7 +65,7 @@ using GrantTable = std::array<GrantSlot, grant_slots>;
 /// Size of the ring of each lane in bytes.
 using RingSizes = std::array<std::size_t, lanes>;
 
-/// Returns whether both sizes are powers of two from 4 KiB to 64 MiB.
+/// Returns whether the sizes of both rings are powers of two from 4 KiB to 64 MiB.
 [[nodiscard]] bool valid(const RingSizes& sizes) noexcept;
 /// Returns the maximum length of a record in bytes. A record of this length fits into an empty ring
 /// at every position.
@@ -74,13 +75,14 @@ using RingSizes = std::array<std::size_t, lanes>;
 /// (Direction) and the permissions for direct writes (GrantTable).
 class LinkMemory {
   public:
-    /// The connector has created the connection. It sends in direction 0, and the acceptor in
-    /// direction 1.
+    /// The two ends of a connection. The connector, which has created the connection, sends in
+    /// direction 0. The acceptor sends in direction 1.
     enum class Side : unsigned { connector, acceptor };
 
     LinkMemory() = default;
-    /// Creates the shared memory for a connector, which then sends the descriptor @p fd to the
-    /// acceptor. On failure, returns an empty object and sets errno to EMFILE or ENOMEM.
+    /// Creates the shared memory of a connection, and stores its descriptor in @p fd. The connector
+    /// then sends @p fd to the acceptor. On failure, returns an empty object and sets errno to
+    /// EMFILE or ENOMEM.
     [[nodiscard]] static LinkMemory make(const RingSizes& sizes, UniqueFd& fd) noexcept;
     /// Maps the shared memory that a connector has sent. On failure, returns an empty object and
     /// sets errno to ENOMEM, or to EINVAL if @p fd is not a sealed memfd of the correct size.
@@ -92,10 +94,9 @@ class LinkMemory {
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
     /// Returns the direction in which @p side sends records.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
-    /// Returns the permissions that @p side gives the other process for writing to memory of @p
-    /// side.
+    /// Returns the permissions of the other process to write to memory of the process at @p side.
     [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;
-    /// Returns the permissions that the other process gives @p side for writing to its memory.
+    /// Returns the permissions of the process at @p side to write to memory of the other process.
     [[nodiscard]] GrantTable& grants_to(Side side) const noexcept;
     [[nodiscard]] RingMemory incoming_ring(Side side, Lane lane) const noexcept;
     [[nodiscard]] RingMemory outgoing_ring(Side side, Lane lane) const noexcept;

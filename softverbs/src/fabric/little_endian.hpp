@@ -9,7 +9,7 @@ namespace softverbs::fabric {
 
 /// Functions for little-endian numbers in messages between hosts.
 
-/// Stores @p value in @p to, at @p offset bytes.
+/// Stores @p value as a little-endian number in @p to, beginning at the byte @p offset.
 template <std::unsigned_integral Value>
 void store_little_endian(std::span<std::byte> to, std::size_t offset, Value value) noexcept {
     for (std::size_t i = 0; i < sizeof value; ++i) {
@@ -17,7 +17,7 @@ void store_little_endian(std::span<std::byte> to, std::size_t offset, Value valu
     }
 }
 
-/// Loads a number from @p from, at @p offset bytes.
+/// Loads a little-endian number from @p from, beginning at the byte @p offset.
 template <std::unsigned_integral Value>
 [[nodiscard]] Value load_little_endian(std::span<const std::byte> from,
                                        std::size_t offset) noexcept {

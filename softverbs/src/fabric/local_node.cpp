@@ -20,8 +20,8 @@ namespace softverbs::fabric {
 namespace {
 
 constexpr unsigned most_events = 32;
-/// Maximum number of epoll_wait(2) calls in one call of service(). The next call handles the
-/// remaining events.
+/// Maximum number of epoll_wait(2) calls in one call of service(). The next call of
+/// service() handles the remaining events.
 constexpr unsigned most_rounds = 8;
 
 RingSizes checked_sizes(const NodeOptions& options) {
@@ -89,8 +89,8 @@ void LocalNode::abandon() noexcept {
 Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
-        // Check that the process of this link is alive. If it has ended, a new process may own the
-        // slot, and this link must not be used for the new process.
+        // Use this link only if the process at its other end is alive. If that process has ended, a
+        // new process may have the same slot, and needs a new link.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }
@@ -218,7 +218,7 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
             acceptor_.read(fd, on_hello);
             break;
         case EventSource::network:
-            break; // the caller calls progress() next
+            break; // progress() handles the network
         case EventSource::link: {
             const auto found = std::find_if(links_.begin(), links_.end(), [fd](const auto& link) {
                 return link->socket() == fd;
@@ -232,9 +232,8 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
-    // Connect to the slot only to find its owner, and close this connection on return. SO_PEERCRED
-    // returns the PID of the process that listens in the slot. This process holds the lock of the
-    // slot.
+    // Connect to the socket of the slot only to get the PID of the process that listens on it, from
+    // SO_PEERCRED. That process owns the slot. The connection is closed on return.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
     if (!socket && errno == EMFILE) {
@@ -266,7 +265,7 @@ void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& recei
         Link::Side::acceptor, hello.number, pid, std::move(received.descriptors[1])));
     Link& link = *links_.back();
     link.welcome(hello);
-    // More messages of the connector may have arrived after its hello message.
+    // Handle the messages that the connector may have sent after its "hello" message.
     link.service(handler);
 }
 
@@ -276,8 +275,8 @@ void LocalNode::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list before the callback. In the callback, the handler may
-        // connect to the same process again.
+        // Remove the link from the list before the callback, because the handler may connect to the
+        // same process again in the callback.
         const std::unique_ptr<Link> closed = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;
@@ -321,8 +320,8 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     const timespec limit{.tv_sec = timeout_ns / second, .tv_nsec = timeout_ns % second};
     const int ready =
         ::ppoll(descriptors.data(), descriptors.size(), timeout_ns < 0 ? nullptr : &limit, nullptr);
-    // Read the eventfd only in the thread that sleeps in wait(). Otherwise this thread could miss a
-    // wakeup.
+    // Only the thread that sleeps in wait() may read this eventfd. If another thread read it, the
+    // sleeping thread could miss a wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
         clear_eventfd(wake_.get());
     }
@@ -336,8 +335,8 @@ void LocalNode::drain_doorbell() noexcept {
     if (!clear_eventfd(doorbell_.get()) || !context_.armed) {
         return;
     }
-    // Another thread may still sleep in wait(), and this read may have consumed its wakeup. Request
-    // that the next record rings the doorbell again.
+    // Another thread may still sleep in wait(), and reading the doorbell may have consumed the
+    // wakeup of that thread. Therefore request again that the next record rings the doorbell.
     for (const auto& link : links_) {
         link->arm();
     }

@@ -16,8 +16,8 @@
 
 namespace softverbs::fabric {
 
-/// The node of this process. It owns the links to other processes of this host, and the connections
-/// to other hosts.
+/// The node of this process. It owns all connections of this process, both within this host and to
+/// other hosts.
 class LocalNode final : public Node {
   public:
     explicit LocalNode(const NodeOptions& options);
@@ -43,7 +43,8 @@ class LocalNode final : public Node {
     [[nodiscard]] Connection* make_link(unsigned slot);
     void handle(std::uint64_t tag, Handler& handler);
     void drain_doorbell() noexcept;
-    /// Returns whether process @p pid owns the slot @p slot, which its hello message contains.
+    /// Returns whether the process @p pid owns @p slot, as the "hello" message of that process
+    /// claims.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler);
     /// Calls Handler::on_closed() for each closed link and frees the link.
@@ -61,8 +62,8 @@ class LocalNode final : public Node {
     Acceptor acceptor_;
     LinkContext context_;
     std::vector<std::unique_ptr<Link>> links_;
-    /// Index of the link at which the next call of progress() starts, so that each link is
-    /// sometimes the first.
+    /// Index of the link with which the next call of progress() starts. Each call starts with
+    /// another link, so that no link is always the last.
     std::size_t first_ = 0;
 };
 

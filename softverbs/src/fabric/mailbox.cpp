@@ -15,11 +15,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Number of queued messages at which the queue accepts no more share messages, and share() returns
+/// If this number of messages is queued, "share" messages are not queued, and share() returns
 /// EAGAIN.
 constexpr std::size_t most_offers_waiting = 256;
-/// Maximum number of queued messages. It is higher than the limit for share messages, because all
-/// other messages must not be lost.
+/// Maximum number of queued messages. It is higher than the limit for "share" messages, because
+/// messages of the other kinds must not be lost.
 constexpr std::size_t most_waiting = std::size_t{64} * 1024;
 
 int post_one(int socket, const Message& message, const int& descriptor) noexcept {

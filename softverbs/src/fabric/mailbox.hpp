@@ -11,7 +11,7 @@
 
 namespace softverbs::fabric {
 
-/// The Unix socket of a connection. Messages that do not fit into the socket are queued.
+/// The Unix socket of a connection, with a queue for messages that do not fit into the socket.
 class Mailbox {
   public:
     /// @param socket  a socket that is in @p epoll for EPOLLIN, with the event data @p tag
@@ -20,15 +20,15 @@ class Mailbox {
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
 
-    /// Sends a message, or queues it if the socket is full. @p descriptor is sent with it, if it is
-    /// not -1; the caller still owns it. Returns 0 or an errno: EAGAIN (the queue is full), EMFILE,
-    /// ENOMEM, EPIPE (the other process has closed the socket), ETOOMANYREFS (too many descriptors
-    /// are in flight).
+    /// Sends a message, or queues it if the socket is full. If @p descriptor is not -1, sends it
+    /// with the message; the caller still owns @p descriptor. Returns 0 or an errno: EAGAIN (the
+    /// queue is full), EMFILE, ENOMEM, EPIPE (the other process has closed the socket),
+    /// ETOOMANYREFS (too many descriptors are in flight).
     [[nodiscard]] int send(const Message& message, int descriptor = -1) noexcept;
 
-    /// Sends queued messages until the queue is empty or the socket is full. If a share message
-    /// fails, returns its id and stores the errno in @p error; the caller must then call flush()
-    /// again.
+    /// Sends queued messages until the queue is empty or the socket is full. If a "share" message
+    /// cannot be sent, returns the id of its memory and stores the errno in @p error; the caller
+    /// must then call flush() again.
     [[nodiscard]] std::optional<std::uint32_t> flush(int& error) noexcept;
 
     /// Returns whether the other process has closed the socket or has ended.

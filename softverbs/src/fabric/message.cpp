@@ -19,7 +19,8 @@ struct ControlBuffer {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(message_descriptors * sizeof(int))> bytes{};
 };
 
-/// Takes ownership of the received descriptors. Closes descriptors that exceed message_descriptors.
+/// Takes ownership of the received descriptors. If more than message_descriptors were received,
+/// closes the others.
 void take_descriptors(msghdr& header, ReceivedMessage& received) noexcept {
     std::size_t count = 0;
     for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;

@@ -14,24 +14,25 @@
 namespace softverbs::fabric {
 
 /// Kinds of messages on the Unix socket of a connection. A message can carry descriptors
-/// (SCM_RIGHTS). All messages have the same size, and the byte order of the machine.
+/// (SCM_RIGHTS). All messages have the same size. Their numbers have the byte order of the machine.
 enum class MessageKind : std::uint16_t {
     /// The first message of the connector. It contains the slot of the sender, the ring sizes and
-    /// the address of the cookie. It carries the descriptors of the shared memory and the doorbell.
+    /// the address of the sender's Cookie. It carries the descriptors of the shared memory and of
+    /// the doorbell.
     hello = 1,
-    /// The first message of the acceptor. It contains the address of the cookie, and carries the
-    /// descriptor of the doorbell.
+    /// The first message of the acceptor. It contains the address of the sender's Cookie, and
+    /// carries the descriptor of the doorbell.
     welcome,
-    /// Wakes the other process. This message is used until the descriptor of the other process's
-    /// doorbell has been received.
+    /// Wakes the other process. Used only until the sender has received the doorbell of the other
+    /// process.
     poke,
     /// Shares memory with the other process. The message contains the id and the length of the
-    /// memory, and carries the descriptor.
+    /// memory, and carries its descriptor.
     share,
-    /// The reply to a share message. The error is 0 if the memory was mapped, and otherwise an
-    /// errno.
+    /// The reply to a "share" message. Message::error is 0 if the memory was mapped, and otherwise
+    /// an errno.
     shared,
-    /// Requests that the other process unmaps the memory with this id.
+    /// Requests that the other process unmaps the shared memory with the id Message::number.
     unshare,
 };
 
@@ -45,12 +46,12 @@ struct Message {
     std::uint32_t magic = message_magic;
     std::uint16_t version = protocol_version;
     MessageKind kind{};
-    /// In a hello message: the slot of the sender. In share, shared and unshare messages: the id of
-    /// the memory.
+    /// In a "hello" message: the slot of the sender. In "share", "shared" and "unshare" messages:
+    /// the id of the memory.
     std::uint32_t number = 0;
     std::uint32_t error = 0;
     std::array<std::uint64_t, lanes> ring_bytes{};
-    /// In hello and welcome messages: the address of the Cookie in the sending process.
+    /// In "hello" and "welcome" messages: the address of the Cookie in the sending process.
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     std::array<std::byte, cookie_bytes> cookie{};
@@ -83,7 +84,7 @@ enum class Arrival {
 [[nodiscard]] Arrival receive(int socket, ReceivedMessage& received) noexcept;
 
 /// Sends one message. Does not block. Returns 0 or an errno: EAGAIN (the socket is full), EPIPE
-/// (the other process has closed it), ETOOMANYREFS (too many descriptors are in flight).
+/// (the other process has closed the socket), ETOOMANYREFS (too many descriptors are in flight).
 [[nodiscard]] int post(int socket, const Message& message,
                        std::span<const int> descriptors) noexcept;
 

@@ -17,7 +17,7 @@ namespace softverbs::fabric {
 
 std::vector<std::byte> read_secret(const std::string& path) {
     const std::string file_name = "the secret file " + path;
-    // With O_NONBLOCK, opening a FIFO does not block.
+    // O_NONBLOCK: if the path is a FIFO, open(2) does not wait for a writer.
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file) {
         throw_error(errno, file_name + " cannot be opened");

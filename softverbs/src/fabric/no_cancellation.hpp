@@ -5,8 +5,8 @@
 
 namespace softverbs::fabric {
 
-/// Disables pthread_cancel(3) for this thread while the object exists. It is used by code that
-/// calls cancellation points, such as write(2), and must run to its end.
+/// Disables pthread_cancel(3) for this thread while the object exists. Needed around code that
+/// calls cancellation points, such as write(2), but must not be cancelled.
 class NoCancellation {
   public:
     NoCancellation() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

@@ -14,44 +14,46 @@
 namespace softverbs::fabric {
 
 // The fabric transports records between processes of one user, on this host and on other hosts. A
-// record is a sequence of bytes; the fabric does not interpret it. Each process is a node. The
+// record is a sequence of bytes, which the fabric does not interpret. Each process is a node. The
 // slot of a node is its number among the nodes of its host. Two nodes communicate over a
 // connection. Within a host, a connection consists of two rings in shared memory for each
 // direction, an eventfd (the doorbell) that wakes a sleeping consumer, and a Unix socket that
-// reports the end of the other process. Between hosts, it is a TCP connection.
+// reports the end of the other process. Between hosts, a connection is a TCP connection.
 //
-// The classes of the fabric have no locks. The caller must hold one lock during all calls except
-// Node::wait() and Node::wake().
+// The classes of the fabric have no locks. The caller must hold the same lock during all calls
+// except Node::wait() and Node::wake().
 
-/// Callbacks of a node, which are called by Node::progress() and Node::service(). A record is in
-/// shared memory, and the other process can overwrite it at any time. Therefore a callback must
-/// copy each value before it checks the value.
+/// Callbacks that Node::progress() and Node::service() call. A record within a host is in shared
+/// memory, where the other process can overwrite it at any time. Therefore a callback must copy
+/// each value before it checks the value.
 class Handler {
   public:
     virtual ~Handler() = default;
     /// Called for each received request. @p record is aligned to 8 bytes. Returns false if the
-    /// request cannot be processed now. The request is then delivered again later.
+    /// request cannot be processed now; the node then delivers the request again later.
     virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
     virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
-    /// Called when a lane has room again, after send() has returned Sent::full.
+    /// Called when a lane has room again, after Connection::send() has returned Sent::full or
+    /// Connection::has_room() has returned false.
     virtual void on_room(Connection& to) = 0;
-    /// Called when a connection is closed, because the other process has ended or sent invalid
-    /// data. The connection is destroyed after this call.
+    /// Called when a connection is closed, because the other process has ended, has sent invalid
+    /// data or cannot be reached. The connection is destroyed after this call.
     virtual void on_closed(Connection& connection) = 0;
-    /// Called when the other process has mapped shared memory, or has failed to do so. @p share is
-    /// the id of the memory. @p error is 0, or an errno if the other process could not map it.
+    /// Called with the result of Connection::share(). @p share is the id of the shared memory. @p
+    /// error is 0 if the other process has mapped the memory, and otherwise an errno.
     virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;
 };
 
 struct NodeOptions {
-    /// The rendezvous directory. Nodes find each other in it. Empty: the value of
-    /// default_directory(). The directory is created with mode 0700 if it does not exist.
+    /// The rendezvous directory, in which the processes of this host find each other. If empty,
+    /// default_directory() is used. The directory is created with mode 0700 if it does not exist.
     std::string directory;
-    /// Maximum number of nodes in the directory.
+    /// Maximum number of nodes (processes) that use the directory.
     unsigned slots = 1024;
-    /// Size of the ring of each lane in bytes, a power of two.
+    /// Size in bytes of the rings for requests and for responses, a power of two.
     std::size_t ring_bytes[lanes] = {std::size_t{256} * 1024, std::size_t{128} * 1024};
-    /// Settings of the network between hosts. It is disabled if the list of addresses is empty.
+    /// Settings of the network between hosts. If network.addresses is empty, this network is
+    /// disabled.
     NetworkSettings network;
 };
 
@@ -68,15 +70,15 @@ class Node {
 
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
-    /// Returns the connection to the process in @p slot of this host. Creates it if it does not
-    /// exist. Records can be sent immediately. On failure, returns null and sets errno: ENOENT (the
-    /// slot is free), EACCES (it belongs to another user), EMFILE, ENOMEM, EAGAIN (the process
-    /// accepts no connections now).
+    /// Returns the connection to the process in @p slot of this host. Creates the connection if it
+    /// does not exist. Records can be sent immediately. On failure, returns null and sets errno:
+    /// ENOENT (the slot is free), EACCES (the process belongs to another user), EMFILE, ENOMEM,
+    /// EAGAIN (the process accepts no connections now).
     [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
-    /// Returns the connection to the process in @p slot of another host. Creates it if it does not
-    /// exist. Records can be sent immediately; they are transmitted when the connection is
-    /// established. On failure, returns null and sets errno: ENETUNREACH (the network between hosts
-    /// is disabled, or there is no route to the host), ENOENT (the slot number is too large),
+    /// Returns the connection to the process in @p slot of another host. Creates the connection if
+    /// it does not exist. Records can be sent immediately; they are transmitted when the connection
+    /// is established. On failure, returns null and sets errno: ENETUNREACH (the network between
+    /// hosts is disabled, or there is no route to the host), ENOENT (the slot number is too large),
     /// EMFILE, ENOMEM.
     [[nodiscard]] virtual Connection* connect(const Route& route, unsigned slot) noexcept {
         static_cast<void>(route);
@@ -85,28 +87,32 @@ class Node {
         return nullptr;
     }
 
-    /// Delivers received records to @p handler, up to about @p budget. Returns their number.
+    /// Delivers received records to @p handler, up to about @p budget. Returns the number of
+    /// delivered records.
     virtual unsigned progress(Handler& handler, unsigned budget) = 0;
     /// Handles socket events: new connections, messages on Unix sockets, TCP handshakes, and the
     /// end of other processes.
     virtual void service(Handler& handler) = 0;
 
-    /// Prepares wait(): requests that other processes ring the doorbell. Returns false, and
-    /// requests nothing, if records can be delivered already; the caller must then call progress().
-    /// A request that the handler has rejected does not count until another record was delivered.
-    /// When the caller removes the reason for the rejection, it must call progress() itself.
+    /// Prepares wait(): requests that other processes ring the doorbell when they send records. If
+    /// records can be delivered already, returns false and requests nothing; the caller must then
+    /// call progress(). A request that the handler has rejected is ignored until another record was
+    /// delivered. When the caller removes the reason for the rejection, it must call progress()
+    /// itself.
     [[nodiscard]] virtual bool arm() noexcept = 0;
-    /// Reverts arm(). The doorbell is not needed while a thread polls.
+    /// Reverts arm(), because other processes need not ring the doorbell while a thread of this
+    /// process polls.
     virtual void disarm() noexcept = 0;
     /// Sleeps until the doorbell is rung, a socket has an event, wake() is called, or the timeout
-    /// expires. The caller must not hold the lock.
-    /// @param timeout_ns  timeout in nanoseconds; negative: none
+    /// expires. The caller must not hold the lock that protects the node.
+    /// @param timeout_ns  timeout in nanoseconds; negative: no timeout
     virtual void wait(std::int64_t timeout_ns) noexcept = 0;
-    /// Wakes the thread in wait(). Any thread may call this function, without the lock.
+    /// Wakes the thread that sleeps in wait(). Any thread may call this function, even without the
+    /// lock that protects the node.
     virtual void wake() noexcept = 0;
 
-    /// Closes the descriptors in a child process after fork(2). The node of the parent process is
-    /// not affected.
+    /// Called in a child process after fork(2). Closes the descriptors that the child process has
+    /// inherited. The node of the parent process is not affected.
     virtual void abandon() noexcept = 0;
 };
 

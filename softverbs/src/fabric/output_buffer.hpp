@@ -11,14 +11,15 @@
 
 namespace softverbs::fabric {
 
-/// Bytes that could not be sent yet, because the buffer of a stream socket was full. The allocated
-/// memory is at most about four times the maximum number of bytes that were stored, even if the
-/// object is never empty.
+/// A queue of bytes that could not be sent yet, because the buffer of a stream socket was full. The
+/// queue uses at most about four times as much memory as the maximum number of queued bytes, even
+/// if it is never empty.
 class OutputBuffer {
   public:
     [[nodiscard]] bool empty() const noexcept { return begin_ == storage_.size(); }
     [[nodiscard]] std::size_t size() const noexcept { return storage_.size() - begin_; }
-    /// Returns all bytes of the buffer. The next call of append() or remove() invalidates the span.
+    /// Returns all bytes of the buffer. The next call of append() or remove() invalidates the
+    /// returned span.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
         return std::span(storage_).subspan(begin_);
     }
@@ -33,8 +34,8 @@ class OutputBuffer {
     /// Removes the first @p count bytes, which the socket has accepted.
     void remove(std::size_t count) noexcept {
         begin_ += std::min(count, size());
-        // Move the remaining bytes only if the removed part is larger. Each byte is then moved at
-        // most once on average.
+        // Move the remaining bytes to the start only if they are fewer than the removed bytes. Each
+        // byte is then moved at most once on average.
         if (begin_ > storage_.size() / 2) {
             storage_.erase(storage_.begin(),
                            storage_.begin() + static_cast<std::ptrdiff_t>(begin_));
@@ -43,8 +44,8 @@ class OutputBuffer {
     }
 
     /// Sends as many bytes as the socket accepts without blocking, and removes them. Returns 0 if
-    /// the buffer is then empty, or an errno: EAGAIN if the socket buffer is full, or another one
-    /// if the connection has failed.
+    /// all bytes were sent, EAGAIN if the socket is full, or another errno if the connection has
+    /// failed.
     [[nodiscard]] int send_to(int socket) noexcept {
         while (!empty()) {
             const ssize_t sent =

@@ -18,8 +18,8 @@ namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
     if (!fill_random(std::as_writable_bytes(std::span(bytes_)))) {
-        // If getrandom(2) fails, use the time. The cookie is not a secret. It need only differ from
-        // the bytes at the same address of other processes.
+        // If getrandom(2) fails, use the time. The cookie need not be secret. It must only differ
+        // from the bytes at the same address in other processes.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         static_assert(sizeof now <= cookie_bytes);
@@ -33,7 +33,7 @@ void Cookie::store_in(Message& message) const noexcept {
 }
 
 bool finds_cookie(pid_t pid, const Message& message) noexcept {
-    // SO_PEERCRED returns PID 0 for a process in a PID namespace that this process cannot see. The
+    // A PID of 0 means that the process is in a PID namespace that this process cannot see. The
     // memory of such a process cannot be read.
     std::array<std::byte, cookie_bytes> found{};
     return pid > 0 && read_process(pid, message.address, found) == 0 && found == message.cookie;
@@ -43,12 +43,12 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
     while (!into.empty()) {
         const iovec local{.iov_base = into.data(), .iov_len = into.size()};
         const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = into.size()};
-        // A call reads fewer bytes than requested if a page is not mapped, or if the length exceeds
-        // 2 GiB.
+        // Use a loop, because process_vm_readv(2) can read fewer bytes than requested: if a page is
+        // not mapped, or if the length exceeds 2 GiB.
         const ssize_t read = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
         if (read < 0) {
-            // ENOSYS means that the kernel does not have the system call. EACCES and other values
-            // come from seccomp filters. All of them are reported as EPERM.
+            // Report all other errnos as EPERM, for example ENOSYS, which means that the kernel
+            // does not have the system call, and EACCES, which a seccomp filter can return.
             return errno == EFAULT || errno == ESRCH || errno == ENOMEM ? errno
                    : errno == EINVAL                                    ? EFAULT
                                                                         : EPERM;

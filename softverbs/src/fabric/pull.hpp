@@ -12,22 +12,23 @@
 
 namespace softverbs::fabric {
 
-/// Random bytes in the memory of this process. Another process reads the cookie with
-/// process_vm_readv(2) and compares it with the bytes in the hello or welcome message. If they are
-/// equal, the kernel permits the access, and the PID is correct in the PID namespace of that
-/// process.
+/// Random bytes in the memory of this process, with which another process checks whether it can
+/// read this memory. The other process reads the cookie with process_vm_readv(2) and compares it
+/// with the bytes in the "hello" or "welcome" message. If they are equal, the kernel permits the
+/// access, and the other process uses the correct PID for this process.
 class Cookie {
   public:
     Cookie() noexcept;
 
-    /// Stores the address and the bytes of the cookie in a hello or welcome message.
+    /// Stores the address and the bytes of the cookie in a "hello" or "welcome" message.
     void store_in(Message& message) const noexcept;
 
   private:
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
-/// Returns whether process @p pid has the cookie in its memory at the address in @p message.
+/// Returns whether the memory of the process @p pid can be read and contains the cookie of @p
+/// message at the address in @p message.
 [[nodiscard]] bool finds_cookie(pid_t pid, const Message& message) noexcept;
 
 /// Reads memory of another process. Returns 0 or an errno: EFAULT (the address is not mapped),
@@ -40,8 +41,9 @@ class Cookie {
 [[nodiscard]] bool write_process(pid_t pid, std::uint64_t address,
                                  std::span<const std::byte> bytes) noexcept;
 
-/// Parses SOFTVERBS_PULL. Returns true for "process_vm" and if it is not set: processes may read
-/// each other's memory. Returns false for "none": all data is sent in records.
+/// Parses the environment variable SOFTVERBS_PULL. Returns true if it is "process_vm" or not set:
+/// processes may read memory of each other. Returns false if it is "none": all data is sent in
+/// records.
 /// @throws std::system_error  EINVAL for other values
 [[nodiscard]] bool pull_wanted();
 

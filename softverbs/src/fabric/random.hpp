@@ -9,14 +9,14 @@
 
 namespace softverbs::fabric {
 
-/// Fills @p bytes with random bytes of the kernel. Returns false if getrandom(2) fails.
-/// @param flags  GRND_NONBLOCK: fails instead of waiting if the machine has just started
+/// Fills @p bytes with random bytes from the kernel. Returns false if getrandom(2) fails.
+/// @param flags  flags of getrandom(2); with GRND_NONBLOCK, the call fails instead of waiting if
+///     the machine has just started
 [[nodiscard]] inline bool fill_random(std::span<std::byte> bytes, unsigned flags = 0) noexcept {
     return ::getrandom(bytes.data(), bytes.size(), flags) == static_cast<ssize_t>(bytes.size());
 }
 
-/// Returns a random number, or @p otherwise if getrandom(2) fails. For numbers that need not be
-/// secret.
+/// Returns a random number, or @p otherwise if getrandom(2) fails. Must not be used for secrets.
 /// @param flags  as for fill_random()
 template <std::unsigned_integral Number>
 [[nodiscard]] Number random_number(Number otherwise, unsigned flags = 0) noexcept {

@@ -99,7 +99,8 @@ Rendezvous::Rendezvous(std::string path) : path_(std::move(path)) {
     if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         throw_error(EACCES, where + " can be entered by other users; chmod 700 it");
     }
-    // systemd-tmpfiles(8) removes old files in /tmp, but not those in a locked directory.
+    // Lock the directory, because systemd-tmpfiles(8) removes old files in /tmp, but not those in a
+    // locked directory.
     ::flock(fd_.get(), LOCK_SH | LOCK_NB);
 }
 
@@ -114,8 +115,8 @@ sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexc
     address.sun_family = AF_UNIX;
     constexpr std::size_t longest_name = 32;
     int size = 0;
-    // The path may be too long for a socket address. It may also be relative, and would then depend
-    // on chdir(2). In both cases, use a path in /proc/self/fd instead.
+    // If the path is too long for a socket address, use a path in /proc/self/fd instead. Do the
+    // same if the path is relative, because it would then depend on chdir(2).
     if (path_.front() == '/' && path_.size() + 1 + longest_name < sizeof address.sun_path) {
         size =
             std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path_.c_str(), name);
@@ -141,8 +142,8 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             }
             throw_error(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
         }
-        // The kernel releases the lock when the process ends, for any reason. If the process has
-        // children by fork(2), they keep it locked, too.
+        // The kernel releases the lock when this process and all child processes that have
+        // inherited the lock have ended, for any reason.
         if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 return {};
@@ -160,13 +161,14 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
 }
 
 void Rendezvous::remove(unsigned slot) const noexcept {
-    // Remove the lock file last. sweep() would not find the slot without it.
+    // Remove the lock file last, because sweep() finds the files of a slot by the lock file.
     ::unlinkat(fd_.get(), socket_name(slot).c_str(), 0);
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
 UniqueFd Rendezvous::reopen() const noexcept {
-    // Open the directory again. A descriptor made by dup(2) would share the file offset of fd_.
+    // Open the directory again, because a descriptor made by dup(2) would share the file offset of
+    // fd_.
     return UniqueFd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
@@ -222,7 +224,8 @@ UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept 
     socklen_t length = 0;
     const sockaddr_un address = rendezvous.address(slot, length);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-        // ECONNREFUSED means that the socket file belonged to a process that was killed.
+        // Report ECONNREFUSED as ENOENT: the socket file belonged to a process that was killed, so
+        // the slot is free.
         errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
         return {};
     }

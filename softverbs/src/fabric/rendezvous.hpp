@@ -12,13 +12,14 @@
 
 namespace softverbs::fabric {
 
-/// Returns the default rendezvous directory: SOFTVERBS_DIR if it is set; otherwise
-/// $XDG_RUNTIME_DIR/softverbs if XDG_RUNTIME_DIR belongs to this user (after su(1), it may belong
-/// to another user); otherwise /tmp/softverbs-<uid>.
+/// Returns the default rendezvous directory: the value of SOFTVERBS_DIR if it is set; otherwise
+/// $XDG_RUNTIME_DIR/softverbs if the directory $XDG_RUNTIME_DIR belongs to this user; otherwise
+/// /tmp/softverbs-<uid>.
 [[nodiscard]] std::string default_directory();
 
-/// The rendezvous directory. Only its user can enter it. The process in slot N has two files in it:
-/// the lock file N.lock, which it keeps locked until it ends, and the socket N.sock, on which it
+/// The rendezvous directory, in which the processes of a host find each other. Only the user who
+/// owns the directory can enter it. The process in slot N has two files in the directory: the lock
+/// file N.lock, which the process keeps locked until it ends, and the socket N.sock, on which it
 /// listens.
 class Rendezvous {
   public:
@@ -33,11 +34,12 @@ class Rendezvous {
     /// Returns the address of the socket of a slot. Stores the length of the address in @p length.
     [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
 
-    /// Returns the address of a socket with this name in the directory. The name has at most 32
-    /// characters.
+    /// Returns the address of the socket with the name @p name in the directory. The name has at
+    /// most 32 characters.
     [[nodiscard]] sockaddr_un address(const char* name, socklen_t& length) const noexcept;
 
-    /// Locks a slot. Returns an empty descriptor if another process holds the lock.
+    /// Locks the lock file of a slot and returns its descriptor. Returns an empty descriptor if
+    /// another process holds the lock, or if the file does not exist and @p create is false.
     /// @param create  whether to create the lock file if it does not exist
     /// @throws std::system_error  the error of openat(2) or flock(2)
     [[nodiscard]] UniqueFd lock(unsigned slot, bool create) const;
@@ -45,8 +47,8 @@ class Rendezvous {
     /// Removes the files of a slot. The caller must hold the lock of the slot.
     void remove(unsigned slot) const noexcept;
 
-    /// Returns whether any process may be using the directory: it contains a lock file, or it
-    /// cannot be read.
+    /// Returns true if the directory contains a lock file or cannot be read, because a process may
+    /// then be using the directory.
     [[nodiscard]] bool used() const noexcept;
     /// Removes the directory if it is empty. Does nothing if the path no longer refers to this
     /// directory, which is possible for a relative path after chdir(2).
@@ -59,7 +61,7 @@ class Rendezvous {
     void sweep() const;
 
   private:
-    /// A descriptor of the directory with a file offset of its own, for readdir(3).
+    /// Returns a new descriptor of the directory, which has its own file offset for readdir(3).
     [[nodiscard]] UniqueFd reopen() const noexcept;
 
     std::string path_;
@@ -75,12 +77,13 @@ class Rendezvous {
 /// process belongs to another user.
 [[nodiscard]] std::optional<pid_t> peer_process(int socket) noexcept;
 
-/// The slot of this process: its lock and its listening socket. The destructor removes the files of
-/// the slot, except in a child process after fork(2).
+/// The slot (the number on this host) of this process, with its lock and its listening socket. The
+/// destructor removes the files of the slot, except in a child process after fork(2).
 class Slot {
   public:
-    /// Takes a free slot. The search starts at a random slot. Otherwise a new process would often
-    /// get the slot of a process that has just ended, and receive messages for that process.
+    /// Takes a free slot. The search starts at a random slot, because otherwise a new process would
+    /// often get the slot of a process that has just ended, and would receive messages for that
+    /// process.
     /// @param is_usable  called for each free slot; if it returns false, the search continues
     /// @throws std::system_error  ENOSPC (all slots are in use), or the error of a system call
     Slot(
@@ -92,9 +95,11 @@ class Slot {
 
     [[nodiscard]] unsigned number() const noexcept { return number_; }
     [[nodiscard]] int listener() const noexcept { return listener_.get(); }
-    /// Returns false in a child process after fork(2), because the parent owns the slot.
+    /// Returns whether this process owns the slot. Returns false in a child process after fork(2),
+    /// because the parent process owns the slot.
     [[nodiscard]] bool mine() const noexcept;
-    /// Closes the descriptors in a child process. Does not remove the files.
+    /// Called in a child process after fork(2). Closes the descriptors, but does not remove the
+    /// files of the slot.
     void abandon() noexcept;
 
   private:

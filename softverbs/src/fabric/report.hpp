@@ -5,8 +5,8 @@
 
 namespace softverbs::fabric {
 
-/// Prints a line on stderr, after "softverbs: ". The same line is printed at most once in 10
-/// seconds. Used for failures that the program would see only as lost packets.
+/// Prints "softverbs: " and @p line on stderr. Prints the same line at most once in 10 seconds.
+/// Used for failures that the program would otherwise see only as lost packets.
 void report(std::string_view line) noexcept;
 
 } // namespace softverbs::fabric

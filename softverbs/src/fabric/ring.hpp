@@ -9,20 +9,22 @@
 
 namespace softverbs::fabric {
 
-/// A ring of bytes in shared memory. One process is the producer and another one the consumer.
+/// A ring of bytes in shared memory. One process is the producer, and another process is the
+/// consumer.
 ///
 /// A record consists of a header of 8 bytes (length and kind) and its bytes, padded to a multiple
-/// of 8. A record does not wrap around. If it does not fit before the end of the ring, a header of
-/// kind "skip" is written there, and the record is written at the start of the ring.
+/// of 8. A record does not wrap around. If it does not fit before the end of the ring, the producer
+/// writes a header of the kind "skip" at its position, and writes the record at the start of the
+/// ring.
 ///
 /// A header is 0 until its record is complete. Before the producer writes the header of a record,
 /// it writes 0 to the position after the record. So the consumer finds a new record by polling the
 /// header at its own position. The head is the number of bytes that were consumed since the ring
 /// was created.
 ///
-/// The other process can write to the ring at any time. Therefore each process trusts only its own
-/// position. It loads each word that the other process has written once, and checks the loaded
-/// value.
+/// Both processes can write to the whole ring at any time. Therefore each process trusts only its
+/// own position. It loads a word of the other process only once, and checks the loaded value before
+/// it uses the value.
 
 inline constexpr std::size_t record_header_bytes = 8;
 
@@ -31,7 +33,7 @@ inline constexpr std::size_t record_header_bytes = 8;
     return record_header_bytes + ((length + 7) & ~std::uint64_t{7});
 }
 
-/// The kind in the header of a record. It is not 0, because the value 0 means "no record yet".
+/// The kind of a record, in its header. No value is 0, because a header of 0 means "no record yet".
 enum class RecordKind : std::uint32_t { data = 1, skip = 2 };
 
 [[nodiscard]] constexpr std::uint64_t record_header(std::uint64_t length,
@@ -39,7 +41,8 @@ enum class RecordKind : std::uint32_t { data = 1, skip = 2 };
     return length | std::uint64_t{static_cast<std::uint32_t>(kind)} << 32U;
 }
 
-/// The memory of a ring and its head. The producer and the consumer have one RingMemory each.
+/// The memory of a ring and its head. The producer and the consumer each have their own RingMemory
+/// object.
 struct RingMemory {
     std::byte* bytes;
     /// Size of the ring in bytes, a power of two.
@@ -69,15 +72,15 @@ class RingProducer {
     enum class Room {
         enough,
         not_now,
-        /// The consumer has written an invalid head.
+        /// The consumer has written an invalid value to the head of the ring.
         garbage,
     };
 
     explicit RingProducer(const RingMemory& ring) noexcept : ring_(ring) {}
 
     /// Returns whether a record of @p length bytes fits into the ring now, or Room::garbage if the
-    /// consumer has written an invalid head. If the record is longer
-    /// than about half of the ring, it may never fit.
+    /// consumer has written an invalid head. A record that is longer than about half of the ring
+    /// may never fit.
     [[nodiscard]] Room room(std::size_t length) noexcept {
         returns_ = false;
         if (offset() >= next_return_ && !check_return(record_bytes(length))) [[unlikely]] {
@@ -93,9 +96,9 @@ class RingProducer {
         return needed <= ring_.size - (tail_ - head_) ? Room::enough : Room::not_now;
     }
 
-    /// Returns the address at which the caller must write the bytes of the next record. room() must
-    /// have returned Room::enough for this length. commit() with the same length then publishes the
-    /// record.
+    /// Returns the address at which the caller must write the bytes of the next record. Must be
+    /// called after room() has returned Room::enough for the same length. The caller then publishes
+    /// the record with commit().
     [[nodiscard]] std::byte* reserve(std::size_t length) noexcept {
         return ring_.bytes + ((tail_ + skipped(record_bytes(length))) & (ring_.size - 1)) +
                record_header_bytes;
@@ -113,10 +116,10 @@ class RingProducer {
             next_return_ = first_return;
             returns_ = false;
         }
-        // This store publishes the record. The producer then loads the sleep flag of the consumer.
-        // The consumer first sets its sleep flag and then loads this header. These accesses are
-        // sequentially consistent. Therefore at least one process sees the store of the other one,
-        // and no wakeup is lost.
+        // This store publishes the record. After this store, the producer loads the sleep flag of
+        // the consumer. The consumer first sets its sleep flag and then loads this header. These
+        // accesses are sequentially consistent. Therefore the producer sees the sleep flag, or the
+        // consumer sees the record, and no wakeup is lost.
         ring_.header(first).store(header, std::memory_order_seq_cst);
     }
 
@@ -133,9 +136,9 @@ class RingProducer {
     }
 
   private:
-    /// When the producer has passed this offset and the ring is empty, it continues at the start of
-    /// the ring. Then only the first pages of the ring are used if the consumer is fast. These
-    /// pages stay in the CPU cache.
+    /// If the producer has passed this offset and the ring is empty, the producer continues at the
+    /// start of the ring. So if the consumer is fast, only the first pages of the ring are used,
+    /// and these pages stay in the CPU cache.
     static constexpr std::uint64_t first_return = std::uint64_t{8} * 1024;
     static constexpr std::uint64_t return_step = std::uint64_t{4} * 1024;
 
@@ -146,8 +149,8 @@ class RingProducer {
     }
     [[nodiscard]] std::uint64_t needed_for(std::size_t length) const noexcept {
         const std::uint64_t size = record_bytes(length);
-        // After the record, the producer writes 0 to the header of the next record. Include the
-        // space for this header.
+        // Include space for the header of the next record, because commit() writes 0 to that
+        // header.
         return size + skipped(size) + record_header_bytes;
     }
     /// Loads the head, which the consumer changes. Returns false if its value is invalid.
@@ -160,7 +163,8 @@ class RingProducer {
         return true;
     }
     /// Decides whether the next record, which occupies @p size bytes, is written at the start of
-    /// the ring. This is possible only if the ring is empty. Returns false if the head is invalid.
+    /// the ring, and stores the decision in returns_. Returns false if the head of the ring is
+    /// invalid.
     [[nodiscard]] bool check_return(std::uint64_t size) noexcept {
         if (!read_head()) {
             return false;
@@ -176,8 +180,8 @@ class RingProducer {
     std::uint64_t tail_ = 0;
     /// The value of the head when it was last loaded.
     std::uint64_t head_ = 0;
-    /// The next offset at which the producer checks whether the ring is empty, so that the next
-    /// record can be written at the start of the ring.
+    /// When the producer has passed this offset, it checks whether the ring is empty, because the
+    /// next record can then be written at the start of the ring.
     std::uint64_t next_return_ = first_return;
     bool returns_ = false;
 };
@@ -187,7 +191,7 @@ class RingConsumer {
     enum class Next {
         record,
         nothing,
-        /// The producer wrote an invalid header.
+        /// The producer has written an invalid header.
         garbage,
     };
 
@@ -195,7 +199,8 @@ class RingConsumer {
     RingConsumer(const RingMemory& ring, std::size_t longest) noexcept
         : ring_(ring), longest_(longest) {}
 
-    /// Stores in @p record a view of the next record in the ring. It is valid until pop().
+    /// If the ring contains a record, stores a view of it in @p record. The view is valid until
+    /// pop().
     [[nodiscard]] Next next(std::span<const std::byte>& record) noexcept {
         const std::uint64_t header = ring_.header(head_).load(std::memory_order_acquire);
         if (header == 0) {
@@ -204,7 +209,7 @@ class RingConsumer {
         return parse(header, record);
     }
 
-    /// Consumes the record that next() has returned.
+    /// Removes the record that next() has returned from the ring.
     void pop() noexcept {
         head_ += step_;
         step_ = 0;
@@ -212,45 +217,48 @@ class RingConsumer {
     }
 
     /// Stores the head again with sequential consistency. Called after the last pop() of a batch,
-    /// before the consumer loads the flag of a producer that waits for room. Then either the
-    /// producer sees the new head, or the consumer sees the flag.
+    /// before the consumer loads the flag that a producer sets when it waits for room. Therefore
+    /// the producer sees the new head, or the consumer sees the flag.
     void settle() noexcept { ring_.head->store(head_, std::memory_order_seq_cst); }
 
     /// Returns whether the ring contains no record. The consumer stores its sleep flag before this
-    /// call. The load here is sequentially consistent, so that it is not executed before that
-    /// store.
+    /// call. Both that store and the load in this function are sequentially consistent, so that the
+    /// load is not executed before the store.
     [[nodiscard]] bool empty() const noexcept {
         return head_ >= end_ || ring_.header(head_).load(std::memory_order_seq_cst) == 0;
     }
 
-    /// Called when the producer has closed the connection. Records that are published later are
-    /// ignored, even if a process still writes to the memory.
+    /// Called when the producer has closed the connection. Records that are published after this
+    /// call are ignored, even if a process still writes to the memory.
     void freeze() noexcept {
         RingConsumer ahead = *this;
         std::span<const std::byte> record;
-        // Limit the loop to one ring size, because the producer may still be writing records.
+        // Limit the loop to the size of the ring. Otherwise it might never end, because the
+        // producer may still be writing records.
         const std::uint64_t limit = head_ + ring_.size;
         Next next = Next::record;
         while (ahead.head_ < limit && (next = ahead.next(record)) == Next::record) {
             ahead.head_ += ahead.step_;
         }
-        // If the next header is invalid, include it, so that next() reports the error.
+        // If the header after the last record is invalid, include it, so that next() reports the
+        // error.
         end_ = ahead.head_ + (next == Next::garbage ? record_header_bytes : 0);
     }
 
   private:
     [[nodiscard]] std::uint64_t offset() const noexcept { return head_ & (ring_.size - 1); }
 
-    /// @param header  a copy of the header. The other process could change the header in the ring
-    ///     between the check and the use
+    /// @param header  a copy of the header, because the other process could change the header in
+    ///     the ring after the check
     [[nodiscard]] Next parse(std::uint64_t header, std::span<const std::byte>& record) noexcept {
         constexpr std::uint64_t data = record_header(0, RecordKind::data);
         if (head_ >= end_) [[unlikely]] {
             return Next::nothing;
         }
         if (header >> 32U == static_cast<std::uint32_t>(RecordKind::skip)) [[unlikely]] {
-            // A skip header must end exactly at the end of the ring. A record at the start of the
-            // ring must follow it, because the producer publishes both together.
+            // The bytes that a "skip" header skips must end exactly at the end of the ring. A
+            // record must follow at the start of the ring, because the producer publishes the
+            // "skip" header and this record together.
             const std::uint64_t to_end = ring_.size - offset();
             if (offset() == 0 || (header & 0xffffffffU) + record_header_bytes != to_end) {
                 return Next::garbage;
@@ -258,7 +266,7 @@ class RingConsumer {
             head_ += to_end;
             header = ring_.header(0).load(std::memory_order_relaxed);
         }
-        // If the header has another kind than "data", this difference exceeds every valid length.
+        // If the kind of the header is not "data", this difference exceeds every valid length.
         const std::uint64_t length = header - data;
         if (length > longest_ || record_bytes(length) > ring_.size - offset()) {
             return Next::garbage;
@@ -271,9 +279,9 @@ class RingConsumer {
     RingMemory ring_;
     std::size_t longest_;
     std::uint64_t head_ = 0;
-    /// The position at which freeze() ends the consumption of records.
+    /// Records from this position on are ignored. freeze() sets this position.
     std::uint64_t end_ = ~std::uint64_t{0};
-    /// Number of bytes that the current record occupies in the ring.
+    /// Number of bytes that the record that next() has returned occupies in the ring.
     std::uint64_t step_ = 0;
 };
 

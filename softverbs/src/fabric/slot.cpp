@@ -22,12 +22,12 @@ unsigned some_slot(unsigned slots) noexcept {
 Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
-    // Prefer small numbers, because a program can select the profile efa later, whose queue pair
-    // numbers have 8 bits for the slot.
+    // Prefer slots below 256, because the program can later select the device profile "efa", whose
+    // queue pair numbers have only 8 bits for the slot.
     constexpr unsigned preferred = 256;
     const unsigned first = some_slot(std::min(slots, preferred));
-    // Number of searches for a free slot. One search is not enough, because another process that
-    // calls sweep() locks each free slot for a moment.
+    // Number of attempts to find a free slot. One attempt is not enough, because another process
+    // that calls sweep() locks each free slot for a moment, so that the slot seems to be in use.
     constexpr int rounds = 3;
     for (int round = 0; round < rounds; ++round) {
         for (unsigned step = 0; step < slots; ++step) {
@@ -54,7 +54,7 @@ bool Slot::take(unsigned slot, const std::function<bool(unsigned)>& is_usable) {
     }
     socklen_t length = 0;
     const sockaddr_un address = rendezvous_.address(slot, length);
-    // Remove the socket file of a process that was killed in this slot.
+    // If the previous process in this slot was killed, its socket file still exists. Remove it.
     ::unlink(address.sun_path);
     UniqueFd listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!listener ||

@@ -10,8 +10,8 @@ namespace softverbs::fabric {
 void report_descriptor_limit() noexcept;
 
 /// An unused descriptor. It is closed when the process has reached its limit of open files, so that
-/// one pending connection can be accepted and closed. Without this, the connection would stay in
-/// the listen queue. The epoll would report the listener again and again, and the process at the
+/// one pending connection can be accepted and closed. Otherwise that connection would stay in the
+/// listen queue: epoll would report the listening socket again and again, and the process at the
 /// other end would wait forever.
 class SpareDescriptor {
   public:
@@ -19,10 +19,10 @@ class SpareDescriptor {
     SpareDescriptor();
 
     /// Must be called after accept4(2) on @p listener has failed. If errno is EMFILE or ENFILE,
-    /// accepts one pending connection, closes it and prints a line. Returns whether accept4(2) can
-    /// be called again.
+    /// accepts one pending connection, closes it and reports the limit on stderr. Returns whether
+    /// accept4(2) can be called again.
     [[nodiscard]] bool reject(int listener) noexcept;
-    /// Closes the descriptor in a child process after fork(2).
+    /// Called in a child process after fork(2). Closes the descriptor.
     void close() noexcept { fd_.reset(); }
 
   private:

@@ -17,7 +17,7 @@ namespace softverbs::fabric {
 }
 
 /// Takes ownership of a descriptor that a system call has returned.
-/// @param what  what the system call opens, for the text of the exception
+/// @param what  the kind of the descriptor, such as "an epoll", for the text of the exception
 /// @throws std::system_error  if the system call has failed
 [[nodiscard]] inline UniqueFd checked(int fd, const char* what) {
     if (fd < 0) {

@@ -11,9 +11,10 @@
 
 namespace softverbs::fabric {
 
-/// The format of data on a TCP connection. A frame consists of a header of 24 bytes and a record,
-/// padded to a multiple of 8. Both lanes use the same connection. The header reports how many bytes
-/// the sender of the frame has consumed in each lane, so that each lane has its own flow control.
+/// The format of data on a TCP connection between hosts. A frame consists of a header of 24 bytes
+/// and a record, padded to a multiple of 8. The TCP connection carries two lanes (independent
+/// streams of records): requests and responses. The header reports how many bytes of each lane the
+/// sender of the frame has consumed, so that each lane has its own flow control.
 inline constexpr std::size_t frame_header_bytes = 24;
 /// Maximum length of a record in bytes.
 inline constexpr std::size_t longest_frame_record = std::size_t{64} * 1024 - 64;
@@ -29,11 +30,12 @@ enum class FrameKind : std::uint16_t {
 };
 
 struct FrameHeader {
-    std::uint32_t length = 0; // of the record
+    std::uint32_t length = 0; // length of the record in bytes
     FrameKind kind = FrameKind::credit;
     /// Number of requests that the sender of this frame has consumed, modulo 2^32.
     std::uint32_t requests_consumed = 0;
-    /// Per lane: number of frame bytes that the sender of this frame has consumed, modulo 2^32.
+    /// For each lane: number of frame bytes that the sender of this frame has consumed, modulo
+    /// 2^32.
     std::array<std::uint32_t, lanes> bytes_consumed{};
 };
 

@@ -20,7 +20,7 @@ constexpr std::size_t version_at = 8;
 constexpr std::size_t kind_at = 10;
 constexpr std::size_t nonce_at = 16;
 constexpr std::size_t nonce_bytes = 32;
-// Byte offsets in proof and welcome messages.
+// Byte offsets in "proof" and "welcome" messages.
 constexpr std::size_t sender_slot_at = 16;
 constexpr std::size_t receiver_slot_at = 20;
 constexpr std::size_t sender_address_at = 24;
@@ -132,7 +132,8 @@ bool TcpHandshake::check_proof(Kind kind) {
             "the process at the other end does not know the secret; SOFTVERBS_SECRET_FILE "
             "must be the same file on all hosts");
     }
-    // The HMAC is correct, so the values in the message can be trusted from here on.
+    // The HMAC is correct. Therefore the sender knows the secret, and the values in its message can
+    // be trusted.
     if (load_little_endian<std::uint16_t>(peer_proof_, kind_at) !=
         static_cast<std::uint16_t>(kind)) {
         return fail(
@@ -181,8 +182,8 @@ bool TcpHandshake::fill(int socket, std::span<std::byte> message) {
             return false;
         }
         if (got <= 0) {
-            // If the acceptor has closed the connection after it sent its challenge, it has
-            // rejected the proof.
+            // If the acceptor closes the connection after it has sent its "challenge" message, it
+            // has rejected the "proof" message of this process.
             return fail(side_ == Side::connector && opening_received_
                             ? "the other host refused this process; SOFTVERBS_SECRET_FILE must "
                               "be the same file on all hosts"
@@ -203,8 +204,8 @@ TcpHandshake::Progress TcpHandshake::advance(int socket) {
         const bool good = check_opening(connector ? Kind::challenge : Kind::hello);
         opening_received_ = true;
         if (!connector) {
-            // Send the challenge also to a peer with another version, so that the peer can print
-            // this version.
+            // Send the "challenge" message also to a peer with another protocol version, so that
+            // the peer can print our version.
             make_opening(Kind::challenge);
         } else if (good) {
             make_proof(Kind::proof);

@@ -13,8 +13,8 @@
 namespace softverbs::fabric {
 
 /// The handshake of a TCP connection between hosts. Both processes prove that they know the secret,
-/// before any record is read. The connector proves it first, so that the acceptor creates no link
-/// for an unknown peer.
+/// before any record is read. The connector is the first to prove it, so that the acceptor creates
+/// no link for an unknown peer.
 ///
 ///     connector                           acceptor
 ///     hello      version, nonce     ->
@@ -23,7 +23,7 @@ namespace softverbs::fabric {
 ///                                   <-    welcome    identity, HMAC
 ///
 /// Each HMAC covers all earlier messages and the kind of its own message. Therefore an attacker can
-/// neither replay a message nor return it to its sender. The records after the handshake are
+/// neither replay a message nor send it back to its sender. The records after the handshake are
 /// neither encrypted nor authenticated.
 class TcpHandshake {
   public:
@@ -46,7 +46,8 @@ class TcpHandshake {
     TcpHandshake& operator=(const TcpHandshake&) = delete;
     ~TcpHandshake() = default;
 
-    /// Continues the handshake until it would block. Reads no bytes that come after the handshake.
+    /// Sends and receives messages of the handshake until the socket would block or the handshake
+    /// ends. Does not read bytes that follow the handshake.
     [[nodiscard]] Progress advance(int socket);
 
     /// Returns whether a part of a message could not be sent yet, because the socket was full.
@@ -56,8 +57,8 @@ class TcpHandshake {
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
     // Sizes of the messages in bytes.
-    static constexpr std::size_t opening_bytes = 48; // hello and challenge
-    static constexpr std::size_t proof_bytes = 88;   // proof and welcome
+    static constexpr std::size_t opening_bytes = 48; // size of "hello" and "challenge"
+    static constexpr std::size_t proof_bytes = 88;   // size of "proof" and "welcome"
     static constexpr std::uint16_t version = 1;
 
   private:
@@ -69,7 +70,7 @@ class TcpHandshake {
     void make_proof(Kind kind) noexcept;
     [[nodiscard]] bool check_opening(Kind kind);
     [[nodiscard]] bool check_proof(Kind kind);
-    /// Returns the HMAC of a proof or welcome message.
+    /// Returns the HMAC of a "proof" or "welcome" message.
     [[nodiscard]] Digest sign(Kind kind, const Proof& message) const noexcept;
     [[nodiscard]] bool flush(int socket);
     [[nodiscard]] bool fill(int socket, std::span<std::byte> message);

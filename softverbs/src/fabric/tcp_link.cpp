@@ -21,7 +21,7 @@ TcpLink::TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsig
       slot_(slot),
       state_(handshake ? State::connecting : State::open),
       handshake_(std::move(handshake)) {
-    // Watch for EPOLLOUT during the handshake, because the epoll reports it when connect(2) has
+    // Watch for EPOLLOUT during the handshake, because this event reports that connect(2) has
     // completed.
     watch_room(handshake_ != nullptr);
 }
@@ -49,8 +49,8 @@ bool TcpLink::delivers() noexcept {
     if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
-    // If the other process is stopped, its kernel still acknowledges TCP segments. If a cable is
-    // unplugged, segments are not acknowledged, and the retransmission timer expires.
+    // If the other process is only stopped, its kernel still acknowledges TCP segments. If a cable
+    // is unplugged, segments are not acknowledged, and the retransmission timer expires.
     return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
 }
 
@@ -82,7 +82,7 @@ void TcpLink::service() {
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
             // The connection could not be established, for example because no process listens on
-            // the port. The records that were sent are lost, like packets on a wire.
+            // the port. The records that were sent on it are lost, like packets on a wire.
             state_ = State::over;
             return;
         }
@@ -108,8 +108,9 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // Make the node deliver requests again that the handler has rejected because this
-        // connection had no room for the response: has_room() returns true for a closed connection.
+        // The handler may have rejected requests because this connection had no room for their
+        // responses. Make the node deliver these requests again: the connection is closed, so
+        // has_room() now returns true.
         ++context_.deliveries;
         stop_watching(context_.epoll, socket_.get());
     }
@@ -126,9 +127,9 @@ void TcpLink::shut_down() noexcept {
     }
     stop_watching(context_.epoll, socket_.get());
     ::shutdown(socket_.get(), SHUT_WR);
-    // Read the bytes that have arrived. If close(2) is called while unread bytes exist, TCP sends a
-    // reset, and the other host discards data that its process has not read yet. Read at most
-    // input_bytes, because the other host may continue to send.
+    // Discard the bytes that have arrived. If close(2) is called while unread bytes exist, TCP
+    // sends a reset, and the other host discards data that its process has not read yet. Discard
+    // about input_bytes at most, because the other host may continue to send.
     std::array<std::byte, 4096> unread{};
     for (std::size_t left = input_bytes; left > 0; left -= unread.size()) {
         if (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) <= 0) {

@@ -17,18 +17,20 @@
 
 namespace softverbs::fabric {
 
-/// State that is shared by all TCP links of a node. It is destroyed after the links.
+/// State that all TCP links (connections to other hosts) of a node share. It is destroyed after the
+/// links.
 struct TcpContext {
     /// The epoll that contains the sockets of all links.
     int epoll = -1;
-    /// True between Node::arm() and Node::disarm().
+    /// True between Node::arm() and Node::disarm(), when a thread may sleep in Node::wait().
     bool armed = false;
-    /// Number of records and events that were delivered to the handler. A request that the handler
-    /// has rejected is delivered again only after this number has changed.
+    /// Number of records and events that were delivered to the handler. While this number does not
+    /// change, a request that the handler has rejected does not prevent Node::arm().
     std::uint64_t deliveries = 0;
 };
 
-/// One end of a TCP connection between two hosts.
+/// One end of a TCP connection between two hosts. The TCP connection carries two lanes (independent
+/// streams of records): requests and responses.
 class TcpLink final : public Connection {
   public:
     /// @param socket     a non-blocking socket, connected or connecting, which is in the epoll for
@@ -58,38 +60,40 @@ class TcpLink final : public Connection {
     void unshare(std::uint32_t) noexcept override {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Returns whether records can be sent. If the other process has just ended, this may still be
-    /// true.
+    /// Returns whether records can be sent or buffered. May still return true if the other process
+    /// has just ended.
     [[nodiscard]] bool open() const noexcept {
         return state_ == State::connecting || state_ == State::open;
     }
     [[nodiscard]] bool connecting() const noexcept { return state_ == State::connecting; }
-    /// Returns the reason why the connection failed. Empty if it did not fail or was closed
-    /// normally.
+    /// Returns the reason why the connection failed, or an empty string if it did not fail.
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    /// Continues the handshake. Sends buffered frames.
+    /// Called when the socket has an event. Continues the handshake, or sends buffered frames.
     void service();
-    /// Receives frames and delivers up to @p budget records to @p handler. Returns their number.
+    /// Receives frames and delivers up to @p budget records to @p handler. Returns the number of
+    /// delivered records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends a credit frame, unless the other process already knows how many bytes were consumed.
+    /// Sends a "credit" frame, which reports how many bytes this process has consumed. Sends
+    /// nothing if an earlier frame has reported the same numbers.
     void acknowledge() noexcept;
-    /// Returns whether progress() must be called although no epoll event is pending, for example
+    /// Returns whether progress() must be called although epoll reports no event, for example
     /// because a received frame was not delivered yet.
     [[nodiscard]] bool pending() const noexcept;
     /// Returns whether the connection is closed and all received records were delivered. The node
-    /// then calls Handler::on_closed() and frees the link.
+    /// then calls Handler::on_closed() and frees this link.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Closes the connection. @p why is the reason, which failure() then returns.
     void fail(std::string why);
-    /// Sends buffered frames until the socket is full. Then closes the sending direction.
+    /// Sends buffered frames until the socket is full. Then shuts down the sending direction of the
+    /// connection.
     void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
         connecting,
         open,
-        /// The other process has closed the connection. Records that it sent before are still
+        /// The other process has closed the connection. Records that it had sent earlier are still
         /// delivered.
         closing,
         over,
@@ -110,13 +114,13 @@ class TcpLink final : public Connection {
     /// Receives bytes from the socket into the buffer input_. Returns false if no bytes were
     /// received.
     [[nodiscard]] bool receive() noexcept;
-    /// Parses the next frame in input_. Returns false if it is incomplete or invalid.
+    /// Parses the next frame in input_. Returns false if the frame is incomplete or invalid.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
-    /// Applies the counters of a frame header to the flow control. Returns false if the other
+    /// Updates the flow control with the counters in a frame header. Returns false if the other
     /// process has violated the flow control.
     [[nodiscard]] bool account(const FrameHeader& header) noexcept;
-    /// Delivers a request to the handler. If the handler rejects it, or has rejected an earlier
-    /// one, stores a copy in held_ and returns false.
+    /// Delivers a request to the handler. If the handler rejects the request, or if an earlier
+    /// request is still in held_, stores a copy of the request in held_ and returns false.
     [[nodiscard]] bool deliver_request(Handler& handler, std::span<const std::byte> record);
     unsigned deliver_held(Handler& handler, unsigned budget);
     void consumed(Lane lane, std::size_t length) noexcept;
@@ -139,19 +143,19 @@ class TcpLink final : public Connection {
     std::array<std::uint32_t, lanes> outstanding_{};
     std::array<std::uint32_t, lanes> bytes_taken_{};
     /// For each lane: whether a frame did not fit into the flow-control window, and
-    /// Handler::on_room() has not been called since.
+    /// Handler::on_room() has not been called since then.
     std::array<bool, lanes> starved_{};
     /// For each lane: size in bytes of the smallest frame that did not fit into the flow-control
     /// window.
     std::array<std::uint32_t, lanes> wanted_{};
 
     // Buffer for received frames. The element type aligns the buffer to 8 bytes. The lengths of
-    // frames are multiples of 8, so each record is aligned, too.
+    // frames are multiples of 8, so each record is also aligned to 8 bytes.
     std::vector<std::uint64_t> input_;
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;
     bool end_of_input_ = false;
-    /// Copies of the request that the handler has rejected, and of all later requests.
+    /// Copies of the first request that the handler has rejected, and of all later requests.
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;

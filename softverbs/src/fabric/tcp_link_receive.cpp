@@ -9,7 +9,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// A credit frame is sent when this number of bytes was consumed since the last frame.
+/// When this number of bytes was consumed since the last frame was sent, a "credit" frame reports
+/// them to the other process.
 constexpr std::uint32_t announced_after = window_bytes / 4;
 
 } // namespace
@@ -92,8 +93,8 @@ bool TcpLink::account(const FrameHeader& header) noexcept {
     if (header.kind == FrameKind::credit) {
         return true;
     }
-    // Reject a frame that exceeds the flow-control window. Otherwise held_ could grow without
-    // limit.
+    // Reject a frame that exceeds the flow-control window. Otherwise held_, the list of rejected
+    // requests, could grow without limit.
     const std::size_t at =
         index(header.kind == FrameKind::request ? Lane::requests : Lane::responses);
     bytes_received_[at] += frame_bytes(header.length);
@@ -118,8 +119,8 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
     if (held_.empty()) {
         refused_at_ = context_.deliveries;
     }
-    // Copy the request, so that responses behind it in the buffer can be delivered. The
-    // flow-control window limits the number of copies.
+    // Copy the rejected request from the receive buffer, so that responses that follow it in the
+    // buffer can be delivered. The flow-control window limits the number of copies.
     held_lengths_.push_back(record.size());
     held_.emplace_back((record.size() + 7) / 8);
     std::memcpy(held_.back().data(), record.data(), record.size());
@@ -151,16 +152,16 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         report_room(handler);
     }
     unsigned done = deliver_held(handler, budget);
-    // Count all frames, including those without a delivered record. Otherwise a peer that sends
-    // only such frames could keep this function from returning.
+    // Count all frames, including frames from which no record was delivered. Otherwise this
+    // function might never return if the peer sends only such frames.
     unsigned frames = done;
     FrameHeader header;
     std::span<const std::byte> record;
     bool drained = false;
     while (frames < budget && state_ != State::over) {
         if (!next_frame(header, record)) {
-            // Even if a send has failed, continue to receive: the socket may contain bytes that the
-            // other process sent before.
+            // Even if sending has failed, continue to receive: the socket may contain bytes that
+            // the other process sent before the failure.
             if (end_of_input_ || !receive()) {
                 drained = true;
                 break;
@@ -185,7 +186,8 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         }
     }
     if (context_.armed && done != 0) {
-        // Send a credit frame now, because the agent thread sleeps and may not send one soon.
+        // Report the consumed bytes to the other process now, because the agent thread (the
+        // background thread of softverbs) sleeps and may not report them soon.
         acknowledge();
     }
     if (state_ == State::closing && held_.empty() && drained) {

@@ -92,7 +92,8 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
     if (sent == total) {
         return true;
     }
-    // Store the rest of the frame. The flow-control windows limit the size of output_.
+    // The socket has not accepted the whole frame. Store the rest in output_. The flow-control
+    // windows limit the size of output_.
     try {
         for (const iovec& vector : std::span(vectors).first(count)) {
             const std::size_t skipped = std::min(sent, vector.iov_len);
@@ -131,7 +132,7 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // If output_ is not empty, the socket buffer is full, and a credit frame cannot be sent now.
+    // If output_ is not empty, the socket is full, and a "credit" frame cannot be sent now.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }

@@ -24,8 +24,8 @@ namespace {
 
 /// Time limit of a handshake.
 constexpr std::uint64_t handshake_ns = 3 * second_ns;
-/// Maximum number of accepted connections whose peers have not proven the secret. If another peer
-/// connects, the oldest such connection is closed.
+/// Maximum number of accepted connections whose peers have not proven yet that they know the
+/// secret. If another peer connects, the oldest of these connections is closed.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
 
@@ -35,7 +35,7 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     : settings_(std::move(settings)),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
-    // Records have the byte order of the machine, so all hosts must have the same one.
+    // Records have the byte order of the machine, so all hosts must have the same byte order.
     if constexpr (std::endian::native != std::endian::little) {
         throw_error(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
     }
@@ -137,7 +137,8 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     constexpr int most_events = 32;
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;
-    // epoll does not report records that are already in buffers of this process. Deliver them here.
+    // Deliver records that are already in buffers of this process, because epoll does not report
+    // them.
     // NOLINTNEXTLINE(modernize-loop-convert): the handler may add links.
     for (std::size_t at = 0; at < links_.size(); ++at) {
         if (links_[at]->pending()) {
@@ -294,8 +295,8 @@ void TcpNetwork::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list before the callback. In the callback, the handler may
-        // connect to the same process again.
+        // Remove the link from the list before the callback, because the handler may connect to the
+        // same process again in the callback.
         const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         std::erase_if(attempts_,

@@ -23,8 +23,8 @@ class TcpNetwork {
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();
 
-    /// Listens on the port of @p slot, at all addresses of the settings. Returns false if the port
-    /// is in use by another program; the node must then take another slot.
+    /// Listens on the TCP port of @p slot, at all addresses in the settings. Returns false if
+    /// another program uses the port; the node must then take another slot.
     /// @throws std::system_error  for every other failure; the text suggests a remedy
     [[nodiscard]] bool listen(unsigned slot);
 
@@ -36,12 +36,12 @@ class TcpNetwork {
     /// Accepts connections, continues handshakes, and delivers up to about @p budget records.
     /// Returns the number of delivered records.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Calls acknowledge() of each link.
+    /// Calls TcpLink::acknowledge() for each link.
     void acknowledge() noexcept;
     /// These two functions implement Node::arm() and Node::disarm() for connections to other hosts.
     [[nodiscard]] bool arm() noexcept;
     void disarm() noexcept { context_.armed = false; }
-    /// Closes the descriptors in a child process after fork(2).
+    /// Called in a child process after fork(2). Closes the descriptors of this object.
     void abandon() noexcept;
 
   private:
@@ -56,7 +56,7 @@ class TcpNetwork {
         std::unique_ptr<TcpHandshake> handshake;
         std::uint64_t deadline_ns;
     };
-    /// A connection that this process has initiated, and whose handshake is not done yet.
+    /// A connection that this process has initiated, with the time limit of its handshake.
     struct Attempt {
         int socket;
         std::uint64_t deadline_ns;
