@@ -39,14 +39,15 @@ std::string joined(const std::string& first, const std::string& second) {
     return first.empty() || second.empty() ? first + second : first + ":" + second;
 }
 
-/// A symbolic link to a real library, with the name under which a front library depends on it.
+/// A symbolic link to a real library. A front library loads the real library by the name of this
+/// link.
 struct Link {
     std::string name;
     std::filesystem::path target;
 };
 
-/// Returns the links that the front libraries need on this machine. Provider libraries that are not
-/// installed are omitted; programs cannot load their front libraries.
+/// Returns the links that the front libraries need on this machine. Omits provider libraries that
+/// are not installed; programs cannot load the front libraries of these.
 std::vector<Link> links_of(const Installation& installation) {
     std::vector<Link> links{{"libibverbs-real.so.1", installation.real_library}};
     for (const std::string provider : {"libefa", "libmlx5"}) {
@@ -60,9 +61,9 @@ std::vector<Link> links_of(const Installation& installation) {
     return links;
 }
 
-/// Returns a directory with symbolic links to the real libraries. The directory of the front
-/// libraries already contains links to the libraries of the build machine. Returns an empty string
-/// if these refer to the real libraries on this machine, too.
+/// Returns a directory with symbolic links to the real libraries of this machine. Returns an empty
+/// string if the links in the directory of the front libraries are sufficient: they were made on
+/// the build machine, but may also be correct on this machine.
 std::string directory_of_other_libraries(const Installation& installation) {
     const std::vector<Link> links = links_of(installation);
     const auto is_there = [&installation](const Link& link) {

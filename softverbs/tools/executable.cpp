@@ -79,7 +79,8 @@ void require_preloadable(const std::string& path) {
         refuse(path, errno);
     }
     const bool sets_user = (status.st_mode & S_ISUID) != 0 && status.st_uid != ::getuid();
-    // S_ISGID without S_IXGRP requests mandatory locking. It does not set the group ID.
+    // S_ISGID sets the group ID only together with S_IXGRP. Without S_IXGRP, it requests mandatory
+    // locking.
     const bool sets_group = (status.st_mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP) &&
                             status.st_gid != ::getgid();
     const bool has_capabilities =

@@ -36,7 +36,7 @@ Example, in two terminals:
   softverbs run -- ibv_rc_pingpong
   softverbs run -- ibv_rc_pingpong localhost)";
 
-/// Prints a usage line for each subcommand. CLI11 in Debian 12 has no function to set it.
+/// Prints a usage line for each subcommand. CLI11 in Debian 12 has no function to set this line.
 class HelpFormatter : public CLI::Formatter {
   public:
     std::string make_usage(const CLI::App* app, std::string name) const override {
@@ -107,7 +107,7 @@ int run_command(int argc, char** argv) {
             ->type_name("N");
     }
 
-    // Let CLI11 parse only the arguments before "--". The arguments after it are the command to
+    // Let CLI11 parse only the arguments before "--". The arguments after "--" are the command to
     // run.
     char** const end = argv + argc;
     char** const separator = std::find_if(

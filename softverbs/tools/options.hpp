@@ -8,8 +8,8 @@
 
 namespace softverbs::tools {
 
-/// Device options of `softverbs run` and `softverbs devices`. Each option sets an environment
-/// variable, if it is not empty.
+/// Device options of `softverbs run` and `softverbs devices`. Each option that is not empty sets an
+/// environment variable.
 struct DeviceOptions {
     std::string devices;
     std::string profile;

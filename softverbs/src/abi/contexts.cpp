@@ -25,8 +25,8 @@ void free_context(Context& context) {
     delete &context;
 }
 
-/// Frees the contexts that the program has closed while they still had objects, if all these
-/// objects have been destroyed since.
+/// A context that the program closes before all its objects are destroyed becomes an orphaned
+/// context. Frees the orphaned contexts that have no objects any more.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;

@@ -81,8 +81,9 @@ SOFTVERBS_ENTRY ibv_device** ibv_get_device_list(int* num_devices) {
         }
         hidden = process().real_devices_hidden;
     }
-    // While the object kernel exists, the real library reads the sysfs of the kernel instead of the
-    // files that softverbs generates. It returns null if the kernel does not support RDMA.
+    // While this KernelPaths object exists, the real library reads the sysfs of the kernel instead
+    // of the files that softverbs generates. The real ibv_get_device_list() returns null if the
+    // kernel does not support RDMA.
     const KernelPaths kernel;
     int count = 0;
     ibv_device** const real =

@@ -26,11 +26,11 @@ namespace {
 
 constexpr ProviderLibrary libefa{"libefa.so.1", "libefa-real.so.1"};
 
-/// EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE. Older headers do not declare it.
+/// The value of EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE, which older headers do not define.
 constexpr std::uint32_t caps_rdma_write = 1U << 3U;
 
-// The structures of efadv.h grow with new releases, in which reserved members get names. These are
-// the structures of all releases.
+// New releases of efadv.h add members to its structures, and give names to reserved members. The
+// structures below contain the members of all releases.
 
 struct DeviceAttributes {
     std::uint64_t comp_mask = 0;
@@ -59,7 +59,7 @@ struct CqAttributes {
     std::uint64_t wc_flags;
 };
 
-/// Returns the bytes of a structure behind its first @p known bytes.
+/// Returns the bytes of a structure after its first @p known bytes.
 std::span<const std::byte> rest_of(const void* structure, std::size_t length, std::size_t known) {
     const std::span bytes(static_cast<const std::byte*>(structure), length);
     return bytes.subspan(std::min(length, known));
@@ -111,7 +111,7 @@ SOFTVERBS_ENTRY int efadv_query_device(ibv_context* native, efadv_device_attr* a
     if (!is_efa(*context)) {
         return EOPNOTSUPP;
     }
-    // The first release had the members before device_caps.
+    // In the first release, the structure ends before device_caps. Reject a shorter structure.
     if (length < offsetof(DeviceAttributes, device_caps)) {
         return EINVAL;
     }

@@ -18,7 +18,8 @@
 /// softverbs.map assigns the symbol versions of libibverbs.
 #define SOFTVERBS_ENTRY extern "C" __attribute__((visibility("default")))
 
-// verbs.h defines macros with these names. softverbs must define the functions.
+// verbs.h defines macros with these names. Remove the macros, because softverbs defines functions
+// with the same names.
 #undef ibv_query_port
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -36,7 +37,7 @@ template <class Result>
     }
 }
 
-/// Calls the function @p name of the real libibverbs, because the object does not belong to
+/// Calls the function @p name of the real libibverbs. Used for objects that do not belong to
 /// softverbs. Fails with ENOSYS if the real library does not have this function.
 template <auto Self, class... Arguments>
 auto forward(const char* name, Arguments... arguments) {
@@ -91,8 +92,9 @@ template <class Function>
     }
 }
 
-/// Like call(), for a verb that destroys an object. Objects of a failed device can be destroyed, so
-/// only a fault that was planned for this verb makes it fail.
+/// Like call(), for a verb that destroys an object. Does not return EIO if the device has failed,
+/// because objects of a failed device can still be destroyed. Only a fault that was planned for
+/// this verb prevents the call of @p function.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;
@@ -104,7 +106,8 @@ template <class Function>
         return failure<int>(ENOMEM);
     }
 }
-/// Like destroy(), for a function that locks Process::lock itself.
+/// Destroys an object, as destroy() does, but does not lock Process::lock, because @p function
+/// locks it.
 template <class Function>
 [[nodiscard]] int destroy_unlocked(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;

@@ -50,7 +50,8 @@ __attribute__((noinline)) auto call_redirected(const char* path, const Function&
     return function(redirect(path, target));
 }
 
-/// Like call_redirected(), for a @p path that is relative to "/", such as "sys/class/infiniband".
+/// Calls @p function with the result of redirect() for a @p path that is relative to "/", such as
+/// "sys/class/infiniband".
 template <class Function>
 __attribute__((noinline)) auto call_redirected_below_root(const char* path,
                                                           const Function& function) {
@@ -129,7 +130,7 @@ constinit Next<int(int, const char*, int, int)> next_faccessat("faccessat");
 constinit Next<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
 constinit Next<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 
-/// Implements stat(2) and similar functions. libc implements all of them with fstatat(2).
+/// Implements stat(2), lstat(2) and fstatat(2). libc also implements the first two with fstatat(2).
 int status_of(int directory, const char* path, struct stat* status, int flags) {
     return with_path_at(directory, path, [&](const Redirection& to) {
         return next_fstatat(directory, to.path, status, flags);

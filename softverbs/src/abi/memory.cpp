@@ -127,7 +127,7 @@ SOFTVERBS_ENTRY int ibv_dereg_mr(ibv_mr* mr) {
                                         : forward<ibv_dereg_mr>("ibv_dereg_mr", mr);
 }
 
-// No header declares this function if the installed verbs.h is old.
+// An old verbs.h does not declare this function.
 SOFTVERBS_ENTRY int ibv_dm_export_dmabuf_fd(ibv_dm* dm) {
     if (ours(dm->context) == nullptr) {
         static const auto real = reinterpret_cast<decltype(&ibv_dm_export_dmabuf_fd)>(

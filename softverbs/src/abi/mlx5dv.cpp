@@ -12,9 +12,9 @@
 #include "objects/scatter_to_cqe.hpp"
 
 // The functions of libmlx5 that programs call to query features of a device and to configure
-// scatter-to-CQE. For a softverbs device whose profile does not imitate the mlx5 driver, they fail
-// as libmlx5 does for a device of another driver. For a real device, they call libmlx5, or fail if
-// libmlx5 is not loaded.
+// scatter-to-CQE. For a softverbs device whose profile does not imitate the mlx5 driver, these
+// functions fail as libmlx5 does for a device of another driver. For a real device, they call
+// libmlx5, or fail if libmlx5 is not loaded.
 
 namespace softverbs {
 
@@ -22,11 +22,12 @@ namespace {
 
 constexpr ProviderLibrary libmlx5{"libmlx5.so.1", "libmlx5-real.so.1"};
 
-/// MLX5DV_QP_CREATE_OOO_DP. Older headers do not declare it.
+/// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers do not define.
 constexpr std::uint32_t out_of_order = 1U << 7U;
 constexpr std::uint32_t scatter_flags =
     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
-/// The flags for features that softverbs devices do not have. libmlx5 accepts these flags, too.
+/// Flags of libmlx5 for features that softverbs devices do not have. softverbs returns EOPNOTSUPP
+/// for these flags, and EINVAL for flags that libmlx5 does not know.
 constexpr std::uint32_t feature_flags =
     MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
     MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE |
@@ -35,7 +36,7 @@ constexpr std::uint64_t known_attributes =
     MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
     MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
 
-/// Checks the attributes in the same order as libmlx5. Returns 0 or an errno.
+/// Checks the attributes of a new queue pair in the same order as libmlx5. Returns 0 or an errno.
 int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extra,
           ScatterRequest& scatter) {
     const auto has = [&extra](std::uint64_t bit) { return (extra.comp_mask & bit) != 0; };
@@ -66,7 +67,7 @@ int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extr
 }
 
 /// Returns the context of the first member of @p object that belongs to softverbs. Returns null if
-/// all of them belong to the real libibverbs.
+/// all members belong to the real libibverbs.
 ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
     const auto ours_in = [types](std::uint64_t type, const auto& part) -> ibv_context* {
         return (types & type) != 0 && ours(part.in->context) != nullptr ? part.in->context
@@ -85,8 +86,8 @@ ibv_context* context_in(const mlx5dv_obj& object, std::uint64_t types) {
 }
 
 void describe(mlx5dv_context& out) noexcept {
-    // The bits of comp_mask that libmlx5 returns for every device. Each bit stands for members of
-    // mlx5dv_context. These members are set to 0, because software devices do not have the
+    // The bits of comp_mask that libmlx5 returns for every device. Each bit selects members of
+    // mlx5dv_context. softverbs sets these members to 0, because software devices do not have the
     // features.
     constexpr std::uint64_t answered =
         MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_SWP |
@@ -134,7 +135,8 @@ SOFTVERBS_ENTRY ibv_context* mlx5dv_open_device(ibv_device* device, mlx5dv_conte
         return forward_to_provider(libmlx5, mlx5dv_open_device, "mlx5dv_open_device",
                                    static_cast<ibv_context*>(nullptr), device, attr);
     }
-    // MLX5DV_CONTEXT_FLAGS_DEVX permits access to the firmware. Software devices have no firmware.
+    // The only flag, MLX5DV_CONTEXT_FLAGS_DEVX, permits access to the firmware. Reject it, because
+    // software devices have no firmware.
     if (!known->rules.is_mlx5 || (attr != nullptr && attr->flags != 0)) {
         return fail(EOPNOTSUPP);
     }
@@ -210,8 +212,8 @@ SOFTVERBS_ENTRY ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, s
     if (!is_mlx5(*context)) {
         return fail(EOPNOTSUPP);
     }
-    // The only flag requests data direct. A software device does not have the PCI function that
-    // data direct needs.
+    // The only flag in mlx5_access requests the feature "data direct". Reject it, because a
+    // software device does not have the PCI function that this feature needs.
     if (mlx5_access != 0) {
         return fail(EINVAL);
     }

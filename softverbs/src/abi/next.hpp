@@ -31,7 +31,7 @@ class Next {
     }
 
     /// Looks up the definition. Call this in advance for functions that a signal handler may call,
-    /// because dlsym(3) is not safe there.
+    /// because dlsym(3) is not safe in a signal handler.
     Function* find() noexcept {
         Function* found = function_.load(std::memory_order_relaxed);
         if (found == nullptr) {

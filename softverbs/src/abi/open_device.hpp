@@ -12,11 +12,12 @@ namespace softverbs {
 /// returns null and sets errno, and the caller still owns @p cmd_fd.
 [[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
 
-/// Free an imported protection domain or memory region. The original object is not freed.
+/// These functions free an imported protection domain or memory region. The original object is not
+/// freed.
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
-/// Implements ibv_dereg_mr() for an imported region. Also makes the original region unusable.
-/// Returns 0.
+/// Implements ibv_dereg_mr() for a region that ibv_import_mr() has returned. Also makes the
+/// original region unusable. Returns 0.
 int dereg_imported_mr(Mr& mr);
 
 } // namespace softverbs

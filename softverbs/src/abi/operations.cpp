@@ -8,8 +8,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns @p function if @p has is true, and otherwise null. libibverbs providers leave the
-/// pointers of unsupported functions null, too.
+/// Returns @p function if @p has is true, and otherwise null. As in the providers of libibverbs,
+/// the pointer of an unsupported function is null.
 template <class Function>
 Function* when(bool has, Function* function) {
     return has ? function : nullptr;

@@ -14,8 +14,8 @@ namespace softverbs {
 /// is null if the device does not have the feature.
 void set_operations(Context& context);
 
-// The functions to which set_operations() sets the pointers. Their objects always belong to
-// softverbs.
+// The functions to which set_operations() sets the pointers. They are called only with objects of
+// softverbs devices.
 
 int query_port_op(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
                   std::size_t size);

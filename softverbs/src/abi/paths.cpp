@@ -15,7 +15,7 @@ namespace softverbs {
 
 namespace {
 
-/// Number of KernelPaths objects of this thread.
+/// Number of KernelPaths objects of this thread. If it is not 0, paths are not redirected.
 thread_local unsigned kernel_paths = 0;
 
 bool copy_path(std::string_view path, PathBuffer& target) {
@@ -28,7 +28,7 @@ bool copy_path(std::string_view path, PathBuffer& target) {
 }
 
 /// Redirects the file /dev/infiniband/uverbs<N> of a software device to /dev/null. UCX ignores a
-/// device whose file it cannot open for reading and writing; it does not use the file otherwise.
+/// device if it cannot open this file for reading and writing. UCX does not use the file otherwise.
 bool translate_device_file(std::string_view path, PathBuffer& target) {
     const std::string_view name = path.substr(path.rfind('/') + 1);
     const Guard guard;
@@ -38,8 +38,8 @@ bool translate_device_file(std::string_view path, PathBuffer& target) {
            copy_path("/dev/null", target);
 }
 
-/// Redirects access(2) and stat(2) of /dev/infiniband/rdma_cm to /dev/null, because /dev/null is a
-/// character device, too. open(2) calls cm::open_device() instead.
+/// Redirects access(2) and stat(2) of /dev/infiniband/rdma_cm to /dev/null, which is also a
+/// character device. open(2) of this path calls cm::open_device() instead.
 bool translate_connection_manager(std::string_view path, PathBuffer& target) {
     return path == cm::device_path && copy_path("/dev/null", target);
 }
@@ -60,8 +60,8 @@ Redirection redirect(const char* path, PathBuffer& target) {
     if (kernel_paths != 0) {
         return {path, nullptr};
     }
-    // translate() may open files itself. While the object kernel exists, the paths of these files
-    // are not redirected.
+    // translate() may open files itself. While this KernelPaths object exists, the paths of these
+    // files are not redirected.
     const KernelPaths kernel;
     const int saved_errno = errno;
     Redirection found{path, nullptr};

@@ -44,7 +44,7 @@ struct Redirection {
 /// Looks up a path in the table of ServedPath entries. Preserves errno.
 [[nodiscard]] Redirection redirect(const char* path, PathBuffer& target);
 
-/// While an object of this class exists, paths of the calling thread are not redirected.
+/// While a KernelPaths object exists, paths that the calling thread opens are not redirected.
 class KernelPaths {
   public:
     KernelPaths() noexcept;

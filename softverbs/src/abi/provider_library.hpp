@@ -8,14 +8,15 @@
 
 namespace softverbs {
 
-/// The names of a provider library: the one under which programs load it, and the one under which
-/// the front library (softverbs/front) loads the real one.
+/// The two names of a provider library such as libmlx5. Programs load it under the first name. The
+/// front library (softverbs/front) has this name, and loads the real provider library under the
+/// second name.
 struct ProviderLibrary {
     const char* name;
     const char* behind_front;
 };
 
-/// Calls the function @p function of the real provider library, because the object does not belong
+/// Calls the function @p function of the real provider library. Used for objects that do not belong
 /// to softverbs. Returns @p absent with errno EOPNOTSUPP if the library is not loaded or does not
 /// have the function. dlsym(3) with RTLD_NEXT may not find the library, because libibverbs loads it
 /// as a provider.

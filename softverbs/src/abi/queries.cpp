@@ -55,8 +55,8 @@ int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* inp
 
 int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
     return call("ibv_query_rt_values_ex", context_of(context), [&] {
-        // Returns the current time of the clock of completion timestamps. As in the providers of
-        // libibverbs, tv_nsec contains the whole time in nanoseconds, and tv_sec is 0.
+        // raw_clock is the current time of the clock of completion timestamps. As in the providers
+        // of libibverbs, tv_nsec contains the whole time in nanoseconds, and tv_sec is 0.
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
             values->raw_clock = {0, static_cast<long>(fabric::now_ns())};
         }

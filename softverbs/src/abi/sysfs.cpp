@@ -124,7 +124,7 @@ const std::string& root_of(const Tree& tree) {
     return kept;
 }
 
-/// Returns whether the path is in the generated tree. Otherwise, the kernel's file is used.
+/// Returns whether the path is in the generated tree. If not, programs read the file of the kernel.
 bool is_in(const Tree& tree, std::string_view path) {
     if (path.starts_with(pci_root)) {
         return true;

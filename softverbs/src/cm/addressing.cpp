@@ -15,8 +15,8 @@ namespace {
 /// connection requests that the program has not received yet.
 constexpr unsigned max_backlog = 1024;
 
-/// Returns the loopback address of a family. For InfiniBand, which has none, returns the one of
-/// IPv6.
+/// Returns the loopback address of an address family. For InfiniBand, returns the IPv6 loopback
+/// address.
 Address loopback(sa_family_t family) {
     Gid gid{};
     if (family == AF_INET) {
@@ -142,7 +142,7 @@ int Manager::resolve_address(Id& id, const Address& source, const Address& desti
         raise(id, EventType::address_resolved);
         return 0;
     }
-    // The unspecified address means this machine, as in connect(2).
+    // As in connect(2), the unspecified address as destination means this machine.
     const Address target =
         destination.is_unspecified() ? loopback(destination.family()) : destination;
     Device* const remote = find_device(target, error);

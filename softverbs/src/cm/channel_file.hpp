@@ -20,9 +20,9 @@ struct ChannelFile {
     /// The end of the socket pair that softverbs uses. epoll(7) reports EPOLLHUP for it when the
     /// program has closed its last descriptor of the other end.
     fabric::UniqueFd signal_end;
-    /// The descriptors of the program for this file. dup(2) creates further ones.
+    /// The descriptors of the program that refer to this file. dup(2) adds further ones.
     std::vector<int> descriptors;
-    /// The thread to which GET_EVENT has reported the latest event; 0: none.
+    /// The thread that has received the latest event with the command GET_EVENT; 0: none.
     pid_t event_thread = 0;
     dev_t device = 0;
     ino_t inode = 0;
@@ -30,10 +30,12 @@ struct ChannelFile {
     /// full.
     std::size_t unsignalled = 0;
 
-    /// Creates the socket pair with the flags of open(2). Returns 0 or an errno.
+    /// Creates the socket pair. Returns 0 or an errno.
+    /// @param flags  the flags of open(2)
     [[nodiscard]] int open(int flags);
     void push(const Event& event);
-    /// Removes the first event and stores it in @p event. Returns false if there is none.
+    /// Removes the first event of the queue and stores it in @p event. Returns false if the queue
+    /// is empty.
     [[nodiscard]] bool pop(Event& event);
     /// Adds an event at the front of the queue. Used if an event that pop() has removed cannot be
     /// delivered.

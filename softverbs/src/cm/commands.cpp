@@ -33,7 +33,7 @@ struct Call {
 };
 
 /// Copies the input structure of a command. If the program was built with older headers and its
-/// structure is shorter, the other members are 0.
+/// structure is shorter, the missing members are set to 0.
 template <class Input>
 [[nodiscard]] int read_input(const Call& call, Input& input) {
     input = {};
@@ -61,7 +61,8 @@ template <class Input, class Function>
     return id == nullptr ? errno : function(*id, input);
 }
 
-/// Like with_id(), for commands on an id that has a device. Returns EINVAL if the id has no device.
+/// Finds the id in the input structure of a command, and calls @p function, as with_id() does.
+/// Returns EINVAL if the id has no device.
 template <class Input, class Function>
 [[nodiscard]] int with_bound_id(const Call& call, const Function& function) {
     return with_id<Input>(call, [&](Id& id, const Input& input) {
@@ -73,8 +74,8 @@ std::optional<Address> parse(const __kernel_sockaddr_storage& address, std::size
     return size <= sizeof address ? Address::parse(&address, size) : std::nullopt;
 }
 
-/// Parses an IPv4 or IPv6 address from a command without an address size. The size depends on the
-/// family.
+/// Parses the address in a command that contains no address size. The address family (IPv4 or IPv6)
+/// determines the size.
 std::optional<Address> parse_ip(const sockaddr_in6& address) {
     return Address::parse(
         &address, address.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
@@ -304,8 +305,8 @@ int join(const Call& call, std::uint32_t handle, const std::optional<Address>& g
     }
     const int error = write_response(response, rdma_ucm_create_id_resp{joined});
     if (error != 0) {
-        // The handle could not be copied to the program, so the program could never leave the
-        // group. Leave it now.
+        // Leave the multicast group now. The program could never leave it, because the handle of
+        // the group could not be copied to the program.
         Id* owner = nullptr;
         if (Multicast* const made = call.manager.find_group(call.file, joined, owner);
             made != nullptr) {

@@ -15,8 +15,8 @@ struct Command {
     std::size_t output_size = 0;
 };
 
-/// Parses the header of a command. Returns 0 or an errno: EINVAL (it is too short, or the command
-/// is unknown), ENOSYS (the command is not implemented), EFAULT.
+/// Parses the header of a command. Returns 0 or an errno: EINVAL (the header is too short, or the
+/// command is unknown), ENOSYS (the command is not implemented), EFAULT.
 [[nodiscard]] int parse_command(const void* buffer, std::size_t size, Command& command);
 
 /// Returns the errno of a planned fault for this command, such as
@@ -24,8 +24,9 @@ struct Command {
 [[nodiscard]] int planned_failure(const Command& command);
 
 /// Executes a command on the open file of @p descriptor. Returns 0 or the errno that the kernel
-/// returns. Before GET_EVENT, the caller must read one byte from the descriptor, because each event
-/// is one byte. Returns EAGAIN if this event no longer exists; the caller must then read again.
+/// returns. Before the command GET_EVENT, the caller must read one byte from the descriptor,
+/// because each queued event is one byte in the socket. Returns EAGAIN if the event of this byte
+/// was removed; the caller must then read again.
 [[nodiscard]] int execute(int descriptor, const Command& command);
 
 } // namespace softverbs::cm

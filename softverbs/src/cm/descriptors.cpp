@@ -33,8 +33,8 @@ namespace {
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// Returns an empty ChannelFile. In a child process after fork(2), the descriptors that the parent
-/// process has opened refer to this ChannelFile.
+/// Returns an empty ChannelFile. In a child process after fork(2), this ChannelFile replaces the
+/// open files of the parent process in the descriptor table.
 ChannelFile& orphans() noexcept {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a failure ends the process
     static auto* const one = new ChannelFile;
@@ -191,7 +191,8 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
                 // Another thread has closed the last descriptor of the file. With the device of the
-                // kernel, this thread would wait forever, because no event can arrive. Do the same.
+                // kernel, this thread would wait forever, because no event can arrive. Therefore
+                // wait forever.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {

@@ -24,7 +24,8 @@ inline constexpr int max_descriptor = 65535;
 /// descriptor with one load. A thread that changes an element must hold the lock of the manager.
 extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_descriptor;
 
-/// Returns false if the descriptor does not refer to /dev/infiniband/rdma_cm. Takes no lock.
+/// A fast check without a lock. Returns false if the descriptor does not refer to
+/// /dev/infiniband/rdma_cm. If it returns true, the caller must also call is_device().
 [[nodiscard]] inline bool may_be_device(int descriptor) noexcept {
     return descriptor >= 0 && descriptor <= max_descriptor &&
            files_by_descriptor[static_cast<std::size_t>(descriptor)].load(
@@ -42,15 +43,15 @@ extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files
 
 /// Implements open(2) for /dev/infiniband/rdma_cm.
 [[nodiscard]] int open_device(std::string_view path, int flags);
-/// Implements write(2) for /dev/infiniband/rdma_cm, which executes a command. GET_EVENT waits in
-/// read(2) and is therefore a cancellation point.
+/// Implements write(2) for /dev/infiniband/rdma_cm, which executes a command. The command GET_EVENT
+/// waits in read(2), and is therefore a cancellation point.
 [[nodiscard]] ssize_t write_command(int descriptor, const void* buffer, std::size_t size);
 /// Changes the result of fstat(2) to that of the device file. The descriptor is a socket, so the
 /// kernel has returned the status of a socket.
 void describe_device(struct stat& status) noexcept;
 
-/// Must be called before a descriptor is closed. If it is the last one of its file, the ids of the
-/// file are destroyed.
+/// Must be called before a descriptor of /dev/infiniband/rdma_cm is closed. If it is the last
+/// descriptor of the open file, the rdma_cm ids of this file are destroyed.
 void closing(int descriptor) noexcept;
 /// Must be called after dup(2) or a similar function has duplicated a descriptor.
 void duplicated(int descriptor, int copy) noexcept;

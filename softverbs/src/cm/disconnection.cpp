@@ -93,8 +93,8 @@ void Manager::report_disconnect(Id& id) {
     raise(id, EventType::disconnected);
 }
 
-/// Called when the process of a peer has ended. Ends the connections to it: raises the same events
-/// as if the peer had destroyed its ids.
+/// Called when the process of a peer has ended. Ends the connections to this process: raises the
+/// same events as if the peer had destroyed its ids.
 void Manager::lost(const Peer& peer) {
     for (const auto& [handle, each] : ids_) {
         Id& id = *each;
@@ -113,6 +113,7 @@ void Manager::lost(const Peer& peer) {
             }
             case Exchanged::established:
                 // With a NIC, the kernel sends a DREQ for each connection of a process that ends.
+                // Handle the end of the process as if this DREQ had arrived.
                 received_disconnect(id);
                 break;
             case Exchanged::dreq_sent:

@@ -15,8 +15,8 @@ namespace softverbs::cm {
 struct Id;
 struct Multicast;
 
-/// The types of events. The values are those of enum rdma_cm_event_type, whose header cannot be
-/// included together with <rdma/rdma_user_cm.h>.
+/// The types of events. The values are those of enum rdma_cm_event_type. <rdma/rdma_cma.h>, which
+/// defines it, cannot be included together with <rdma/rdma_user_cm.h>.
 enum class EventType : std::uint32_t {
     address_resolved = 0,
     address_error,
@@ -36,10 +36,10 @@ enum class EventType : std::uint32_t {
     timewait_exit,
 };
 
-/// An event that is queued until the program receives it with GET_EVENT.
+/// An event that is queued until the program receives it with the command GET_EVENT.
 struct Event {
     rdma_ucm_event_resp response{};
-    /// The id that counts this event in events_reported.
+    /// The id whose member events_reported counts this event.
     Id* owner = nullptr;
     Multicast* multicast = nullptr;
     /// For a connection request: the id that was created for it. Otherwise null.

@@ -23,11 +23,12 @@ struct Peer {
 };
 
 /// Sends messages of the connection manager to other processes. Messages between two processes
-/// arrive in order and are not lost. All functions are called with the lock of the manager held.
-/// They do not wait.
+/// arrive in order and are not lost. All functions are called with the lock of the manager held,
+/// and return without waiting.
 class Exchange {
   public:
-    /// The callbacks that an exchange calls when messages arrive or a peer ends.
+    /// The callbacks that an exchange calls when messages arrive or when the process of a peer has
+    /// ended.
     class Receiver {
       public:
         virtual void received(const Peer& from, const Message& message) = 0;

@@ -19,7 +19,7 @@ namespace softverbs::cm {
 struct ChannelFile;
 struct Id;
 
-/// The state of an id. The states are those of the kernel's rdma_cm.
+/// The state of an rdma_cm id. The states are those of the kernel's rdma_cm.
 enum class State {
     idle,
     bound,
@@ -47,7 +47,7 @@ enum class Exchanged {
     sidr_rep_sent,
 };
 
-/// The device and port that an id uses, and the addresses of both ends.
+/// The device and port that an rdma_cm id uses, and the addresses of both ends.
 struct Route {
     unsigned device = 0; // index of the softverbs device
     __be64 guid = 0;
@@ -63,7 +63,7 @@ struct Route {
     Gid dgid{};
     std::uint16_t slid = 0;
     std::uint16_t dlid = 0;
-    /// Number of path records that queries return. 0: the route has not been resolved.
+    /// Number of path records that a route query returns. 0: the route has not been resolved.
     unsigned paths = 0;
 
     /// Whether the destination is on another host.
@@ -72,7 +72,7 @@ struct Route {
     [[nodiscard]] bool has_device() const noexcept { return port != 0; }
 };
 
-/// A multicast group that an id has joined.
+/// A multicast group that an rdma_cm id has joined.
 struct Multicast {
     std::uint32_t handle = 0;
     std::uint64_t uid = 0;
@@ -105,17 +105,17 @@ struct Id {
     std::optional<std::uint8_t> ack_timeout;
     Route route;
 
-    // Only for a listener: number of further connection requests that can be queued.
+    // Only for an id that listens: number of further connection requests that can be queued.
     unsigned backlog = 0;
     /// For a connection request that the program has not received yet: the id that listens.
     /// Otherwise null.
     Id* listener = nullptr;
 
-    // Only for a connection: the process of the peer.
+    // Only for an id with a connection: the process of the peer.
     Peer peer;
     /// A connection request that has not been sent, because no process listens for it yet.
     std::unique_ptr<Message> unsent_request;
-    /// Number of searches for a process that listens for unsent_request.
+    /// How many times softverbs has searched for a process that listens for unsent_request.
     unsigned lookups = 0;
     /// Whether the other host is being queried for the process that listens for the connection
     /// request.

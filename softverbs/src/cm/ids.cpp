@@ -34,8 +34,8 @@ int Manager::open_file(int flags, ChannelFile*& file) {
 
 void Manager::close_file(ChannelFile& file) {
     for (bool found = true; found;) {
-        // destroy_id() may also destroy ids of connection requests. Therefore search again from the
-        // start.
+        // destroy_id() may also destroy other elements of the list, the ids of connection requests.
+        // Therefore search again from the start.
         const auto id = std::ranges::find_if(
             ids_, [&file](const auto& each) { return each.second->file == &file; });
         found = id != ids_.end();

@@ -13,9 +13,9 @@ namespace softverbs::cm {
 /// device number for the address from this position.
 struct LocalAddress {
     bool loopback = false;
-    /// For the loopback address 127.0.0.N, the value is N - 1. For another address, it is the
-    /// position of the network interface that has the address. Interfaces are ordered by their
-    /// indices, without loopback.
+    /// For the loopback address 127.0.0.N, the value is N - 1. For another address, the value is
+    /// the position of the network interface that has the address. Interfaces are ordered by their
+    /// kernel indices, without loopback.
     unsigned ordinal = 0;
 };
 /// Returns the position of @p address among the addresses of this machine. Returns no value if this

@@ -177,8 +177,8 @@ void LocalExchange::accept_all() {
             }
             return;
         }
-        // The permissions of the directory exclude other users, unless a process of another user
-        // has received a descriptor of the directory. Close a connection of another user.
+        // Permit only processes of the same user. The permissions of the directory exclude other
+        // users, but another user may have received a descriptor of the directory.
         if (fabric::peer_process(socket.get())) {
             static_cast<void>(add(std::move(socket), Peer{}));
         }

@@ -20,8 +20,8 @@ inline constexpr unsigned max_processes = 1024;
 /// socket. When a process ends, its connections are closed.
 class LocalExchange final : public Exchange {
   public:
-    /// Takes a slot in the subdirectory "cm" of the rendezvous directory: a lock file with a number
-    /// that identifies this process.
+    /// Locks a free file in the subdirectory "cm" of the rendezvous directory. The number of the
+    /// file (the slot) identifies this process.
     /// @param is_usable  whether this process can use the slot with a given number
     /// @throws std::system_error  the directory cannot be used, or no slot is free
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
@@ -34,9 +34,10 @@ class LocalExchange final : public Exchange {
     /// Returns the Peer by which other processes of this machine identify this process.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
     [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept { return rendezvous_; }
-    /// Returns whether a process owns the slot.
+    /// Returns whether a running process owns the slot with this number.
     [[nodiscard]] bool alive(unsigned slot) const;
-    /// Removes the files of this process. Other threads may use the object at the same time.
+    /// Removes the files of this process from the rendezvous directory. Other threads may use the
+    /// object at the same time.
     void remove_files() const noexcept;
     /// Closes the descriptors in a child process after fork(2). The files are not removed, because
     /// they belong to the parent.

@@ -51,9 +51,9 @@ unsigned response_timeout_from_environment() {
     return value;
 }
 
-/// Calls a function of the manager's thread. If the function throws an exception, memory or
-/// descriptors are exhausted. The process must not end then. The message that the function was
-/// processing is lost, as a packet is lost on a wire.
+/// Calls a function of the manager's thread. An exception means that memory or descriptors are
+/// exhausted; the process must continue nevertheless. The message that the function was processing
+/// is then lost, as a packet is lost on a wire.
 template <class Function>
 void without_exceptions(const Function& function) noexcept {
     try {
@@ -99,8 +99,8 @@ Manager::Manager()
 }
 
 void Manager::at_exit() noexcept {
-    // Wait for the lock for at most 0.1 s. It is not released if its owner was interrupted by the
-    // signal handler that called exit(3).
+    // Wait for the lock for at most 0.1 s. If the lock's owner was interrupted by a signal handler
+    // that called exit(3), the lock is never released.
     bool locked = lock.try_lock();
     for (int waited_ms = 0; !locked && waited_ms < 100; ++waited_ms) {
         ::poll(nullptr, 0, 1);
@@ -129,7 +129,7 @@ void Manager::abandon() noexcept {
     new (&thread_) std::thread; // The old one does not exist in the child, and cannot be detached.
 }
 
-// The thread of the manager
+// Functions of the manager's thread
 
 void Manager::wake() noexcept {
     const std::uint64_t one = 1;

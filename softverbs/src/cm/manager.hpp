@@ -39,13 +39,14 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     std::mutex lock;
 
-    /// Returns whether this process has created the object. Returns false in a child process by
+    /// Returns whether this process has created the Manager. Returns false in a child process by
     /// vfork(2), which runs in the memory of its parent.
     [[nodiscard]] bool mine() const noexcept { return owner_ == ::getpid(); }
 
-    /// Opens a file with one descriptor, and stores it in @p file. Returns 0 or an errno.
+    /// Creates the ChannelFile for an open(2) of /dev/infiniband/rdma_cm, and stores it in @p file.
+    /// Returns 0 or an errno.
     [[nodiscard]] int open_file(int flags, ChannelFile*& file);
-    /// Destroys a file and its ids. Called when the last descriptor of the file is closed.
+    /// Destroys a ChannelFile and its ids. Called when the last descriptor of the file is closed.
     void close_file(ChannelFile& file);
 
     // Ids.
@@ -59,18 +60,19 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void migrate_id(Id& id, ChannelFile& file);
     [[nodiscard]] Multicast* find_group(const ChannelFile& file, std::uint32_t handle, Id*& owner);
 
-    // Binding, resolving, listening and multicast: see addressing.cpp.
+    // Functions in addressing.cpp, for binding, resolving addresses, listening and multicast:
     [[nodiscard]] int bind(Id& id, const Address& address);
-    /// Stores the options of a bound id in the registry. They can be set after rdma_bind_addr().
+    /// Stores the options of a bound id in the port registry, because the program can set options
+    /// after rdma_bind_addr().
     void update_binding(const Id& id) noexcept;
     [[nodiscard]] int listen(Id& id, int backlog);
     [[nodiscard]] int resolve_address(Id& id, const Address& source, const Address& destination);
     [[nodiscard]] int resolve_route(Id& id);
     [[nodiscard]] int join(Id& id, const Address& group, std::uint64_t uid, std::uint32_t& handle);
-    /// Leaves a multicast group. Returns how many of its events the program has received.
+    /// Leaves a multicast group. Returns how many events of this group the program has received.
     unsigned leave(Id& owner, Multicast& group);
 
-    // Commands that establish and end connections: see connection.cpp.
+    // Functions in connection.cpp, for the commands that establish and end connections:
     [[nodiscard]] int connect(Id& id, const rdma_ucm_conn_param& parameters,
                               const rdma_ucm_ece& ece);
     [[nodiscard]] int accept(Id& id, std::uint64_t uid, const rdma_ucm_conn_param& parameters,
@@ -85,8 +87,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for all ids that use the device.
     void device_removed(unsigned device);
 
-    /// Removes the files of this process. Called at process exit. Waits for at most 0.2 seconds for
-    /// another process that ends at the same time.
+    /// Removes the files of this process from the rendezvous directory. Called at process exit.
+    /// Waits for at most 0.2 seconds for another process that ends at the same time.
     void at_exit() noexcept;
     /// Closes the descriptors in a child process after fork(2). The child does not use the object
     /// afterwards.
@@ -102,40 +104,42 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void request_refused(std::uint32_t communication_id) override;
 
     void run();
-    /// Handles an event of epoll_.
+    /// Handles an event that epoll_wait(2) has returned.
+    /// @param what  identifies the descriptor that is ready
     void handle(std::uint64_t what);
     void wake() noexcept;
     void run_timers(std::uint64_t now);
     void set_deadline(Id& id, std::uint64_t after_ns);
     void clear_deadline(Id& id);
 
-    /// Returns the exchange with which messages are sent to this peer.
+    /// Returns the exchange that sends messages to this peer: the local one or the network
+    /// exchange.
     [[nodiscard]] Exchange& exchange_with(const Peer& peer) noexcept;
     void resolve_remote_address(Id& id);
 
     [[nodiscard]] Id* add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type);
     void release_binding(Id& id);
 
-    // Communication IDs, and sending of messages: see connection.cpp.
+    // Functions in connection.cpp, for communication IDs and sending of messages:
     void assign_communication_id(Id& id);
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
     void send(const Id& id, const Message& message);
     void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
 
-    // Finding the process that listens for a request: see service_lookup.cpp.
+    // Functions in service_lookup.cpp, which find the process that listens for a request:
     [[nodiscard]] Id* find_listener(const Message& message);
     void send_request(Id& id, const Message& request);
     void send_request_to_host(Id& id, const Message& request);
     void look_up_again(Id& id, const Message& request);
 
-    // Received messages: see received_messages.cpp.
+    // Functions in received_messages.cpp, which handle received messages:
     void received_request(const Peer& from, const Message& message);
     void received_reply(Id& id, const Message& message);
     void received_reject(Id& id, const Message& message);
     void received_sidr_reply(Id& id, const Message& message);
 
-    // The end of connections: see disconnection.cpp.
+    // Functions in disconnection.cpp, which handle the end of connections:
     void withdraw(Id& id);
     void received_disconnect(Id& id);
     void report_disconnect(Id& id);

@@ -11,7 +11,8 @@
 
 namespace softverbs::cm {
 
-/// The messages of the InfiniBand connection manager (IBTA 12.6 and 12.11) that are used.
+/// The message types of InfiniBand communication management (IBTA 12.6 and 12.11) that softverbs
+/// uses.
 enum class MessageType : std::uint8_t {
     req = 1,
     mra,
@@ -41,11 +42,11 @@ inline constexpr std::uint8_t unsupported = 1;
 inline constexpr std::uint8_t rejected = 2;
 } // namespace sidr
 
-/// Number of times that a message is sent without a reply: the first time, and CMA_MAX_CM_RETRIES
-/// of the kernel.
+/// Maximum number of transmissions of a message without a reply: 1 + CMA_MAX_CM_RETRIES of the
+/// kernel.
 inline constexpr unsigned max_attempts = 16;
-/// Timeout exponent of the timewait state: after a connection has ended, its packets may arrive for
-/// 4.096 µs * 2^17, about 0.5 seconds.
+/// Duration of the timewait state as a timeout exponent: 4.096 µs * 2^17, about 0.5 seconds. In
+/// this state, packets of a connection that has ended may still arrive.
 inline constexpr unsigned timewait_timeout = 17;
 
 /// Converts a timeout exponent to nanoseconds: 4.096 µs * 2^exponent.
@@ -75,8 +76,8 @@ struct WireAddress {
 
 /// Converts an address to its form in messages.
 [[nodiscard]] WireAddress wire(const Address& address) noexcept;
-/// Converts an address from its form in messages. The service ID of an InfiniBand address gets the
-/// port space.
+/// Converts an address from its form in messages. For an InfiniBand address, stores the port space
+/// in the service ID.
 [[nodiscard]] Address unwire(const WireAddress& wire, std::uint16_t port_space);
 
 /// A message of the connection manager. Numbers are little-endian. The magic number identifies the

@@ -16,7 +16,7 @@ constexpr std::uint8_t cm_signature = 0x01;
 Gid infiniband_gid(const Gid& address, sa_family_t family, std::uint16_t port_space,
                    std::uint16_t pkey) {
     const bool ipv4 = family == AF_INET;
-    // If the IPv6 address already is an MGID, it is not changed.
+    // An IPv6 address that already is an InfiniBand multicast GID is not changed.
     if (!ipv4 && address[0] == 0xff && (address[1] & 0xf0U) == 0x10 && address[2] == 0xa0 &&
         address[3] == 0x1b) {
         return address;

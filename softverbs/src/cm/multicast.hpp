@@ -9,7 +9,7 @@ namespace softverbs::cm {
 
 /// Q_Key of the port spaces UDP and IB (RDMA_UDP_QKEY in <rdma/rdma_cma.h>).
 inline constexpr std::uint32_t udp_queue_key = 0x0123'4567;
-/// Q_Key of the port space IPOIB, which is that of the IPoIB broadcast group.
+/// Q_Key of the port space IPOIB. The IPoIB broadcast group has the same Q_Key.
 inline constexpr std::uint32_t ipoib_queue_key = 0x0000'0b1b;
 [[nodiscard]] std::uint32_t queue_key(std::uint16_t port_space) noexcept;
 

@@ -203,7 +203,7 @@ void NetworkExchange::progress(Receiver& receiver) {
         const auto link = std::ranges::find_if(
             links_, [fd](const auto& each) { return each->connection->socket() == fd; });
         if (link != links_.end() && (*link)->connection->usable()) {
-            // service() may add links to the list. This does not move the Link to which link
+            // service() may add links to the list. This does not move the object to which "link"
             // points.
             service(**link, receiver);
         }

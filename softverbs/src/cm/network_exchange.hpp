@@ -23,7 +23,7 @@ namespace softverbs::cm {
 /// process. Each connection begins with the handshake of fabric/tcp_handshake.hpp.
 class NetworkExchange final : public Exchange {
   public:
-    /// Callbacks of the exchange. The manager implements them.
+    /// Callbacks of the NetworkExchange. The manager implements them.
     class Requests {
       public:
         /// Returns the process of this host that listens at this address. Returns no value if there
@@ -45,14 +45,15 @@ class NetworkExchange final : public Exchange {
     /// @throws std::system_error  if epoll_create1(2) or timerfd_create(2) fails
     NetworkExchange(fabric::NetworkSettings settings, Requests& requests);
 
-    /// Listens for messages on the port of @p slot. Returns false if another program uses this
-    /// port.
+    /// Listens for messages on the TCP port that belongs to @p slot. Returns false if another
+    /// program uses this port.
     /// @throws std::system_error  for every other failure
     [[nodiscard]] bool listen(unsigned slot);
     /// Sets the number that identifies this process on its host (Peer::process).
     void set_process(std::uint64_t process) noexcept { process_ = process; }
-    /// Listens on the port of the service directory, if this process does not do so already.
-    /// Returns 0 or an errno: EADDRINUSE (another user or another program uses the port).
+    /// Listens on the TCP port of the service directory of this host, if this process does not
+    /// listen on it already. Returns 0 or an errno: EADDRINUSE (another user or another program
+    /// uses the port).
     [[nodiscard]] int serve_directory();
 
     /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
@@ -90,14 +91,15 @@ class NetworkExchange final : public Exchange {
     struct Link {
         std::unique_ptr<NetworkLink> connection;
         Purpose purpose;
-        /// For messages: the process at the other end. Its member process is 0 until its Hello has
-        /// arrived.
+        /// On a connection for messages: the process at the other end. Peer::process is 0 until a
+        /// Hello from the other end has arrived.
         Peer peer;
         bool greeted = false;
-        /// For a query: the communication ID of the connection request that needs the query.
+        /// On a connection for a query: the communication ID of the connection request that needs
+        /// the query.
         std::uint32_t communication_id = 0;
-        /// Time at which the connection is closed if its query or handshake is not complete by
-        /// then. 0: there is no time limit.
+        /// Time limit for the query or handshake of this connection. If it is not complete at this
+        /// time, the connection is closed. 0: there is no time limit.
         std::uint64_t deadline = 0;
     };
     /// A connection request whose destination process is not known yet.

@@ -15,13 +15,14 @@
 namespace softverbs::cm {
 
 /// A TCP connection between two hosts, on which structures of fixed sizes are sent. It begins with
-/// a handshake, in which both processes prove that they know the secret. No function waits.
+/// a handshake, in which both processes prove that they know the secret. No function of this class
+/// waits.
 class NetworkLink {
   public:
     enum class State : std::uint8_t {
         handshake,
         open,
-        /// No process listens on the port. Only for a connector.
+        /// The other host has refused the TCP connection, because no process listens on the port.
         refused,
         /// The handshake has failed. failure() returns the reason.
         unproven,
@@ -49,9 +50,10 @@ class NetworkLink {
 
     /// Sends bytes, or queues them if the socket is full.
     void send(std::span<const std::byte> bytes);
-    /// Returns the number of queued bytes.
+    /// Returns the number of bytes that are queued for sending.
     [[nodiscard]] std::size_t waiting() const noexcept { return output_.size(); }
-    /// Continues the handshake, sends queued bytes, and receives bytes until the buffer is full.
+    /// Continues the handshake, sends queued bytes, and receives bytes until the receive buffer is
+    /// full.
     void service();
     /// Copies the next bytes.size() bytes of the receive buffer to @p bytes. Returns false if fewer
     /// bytes have arrived.

@@ -20,8 +20,9 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Maximum number of accepted connections whose handshake is not complete, so the peer has not
-/// proven the secret. If another connection is accepted, the oldest such connection is closed.
+/// Maximum number of accepted connections whose handshake is not complete: the peer has not yet
+/// proven that it knows the secret. If another connection is accepted, the oldest of these
+/// connections is closed.
 constexpr std::size_t most_unproven = 64;
 
 } // namespace
@@ -106,7 +107,7 @@ void NetworkExchange::accept_all(const Listener& listener) {
         return link->connection->state() == NetworkLink::State::handshake && link->deadline != 0 &&
                link->purpose != Purpose::query;
     };
-    // Maximum number of connections that one call accepts. The epoll reports the remaining
+    // Maximum number of connections that one call accepts. epoll_wait(2) reports the remaining
     // connections again.
     constexpr int most_accepted = 64;
     for (int count = 0; count < most_accepted; ++count) {

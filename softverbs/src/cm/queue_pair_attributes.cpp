@@ -21,8 +21,8 @@ bool responds(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
 }
 
-/// Returns the exponent of the ACK timeout. It is the value that the program has set. By default,
-/// the timeout is twice the packet life time.
+/// Returns the exponent of the ACK timeout: the value that the program has set. If the program has
+/// set none, the timeout is twice the packet life time.
 std::uint8_t acknowledgement_timeout(const Id& id) noexcept {
     constexpr int max_timeout = 31;
     return id.ack_timeout.value_or(

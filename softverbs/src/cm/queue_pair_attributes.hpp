@@ -7,7 +7,7 @@
 
 namespace softverbs::cm {
 
-/// Sets the address vector for the destination of a route.
+/// Sets the address vector of a queue pair to the destination of a route.
 void fill_address_vector(ib_uverbs_ah_attr& address, const Route& route);
 
 /// Stores in @p attributes the attributes and the mask for the transition of a queue pair to @p

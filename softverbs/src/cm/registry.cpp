@@ -39,7 +39,7 @@ std::uint16_t some_port() noexcept {
 
 } // namespace
 
-/// A binding of an id, as it is stored in the file. The record is free if owner is 0.
+/// A binding of an id, as it is stored in the file. If the member "owner" is 0, the entry is free.
 struct Registry::Record {
     std::uint64_t owner;
     Gid address;
@@ -55,8 +55,8 @@ struct Registry::Record {
 struct Registry::File {
     std::uint64_t magic;
     std::uint64_t used; // number of records that have ever been in use
-    /// For each slot, the process that owns it now (Peer::process). If the owner of a record is not
-    /// in this table, that process has ended, and the record is free.
+    /// For each slot (process number), the process that owns it now (Peer::process). If the owner
+    /// of a record is not in this table, that process has ended, and the record is free.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };
@@ -171,9 +171,9 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // The last process removes the file. No process can begin to use the file while it is locked.
-    // If another process holds the lock, try again: that process may end too, and if neither of the
-    // two processes removed the file, it would remain.
+    // The last process removes the file. No process can begin to use the file while the file is
+    // locked. If another process holds the lock, try again: that process may also be ending, and
+    // the file would remain if neither process removed it.
     constexpr int attempts = 200;
     for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
         if (attempt == attempts) {
@@ -319,8 +319,8 @@ std::optional<Peer> Registry::find(std::uint16_t port_space, const Address& dest
             !valid(record)) {
             continue;
         }
-        // If two ids listen on the port, the one that is bound to this address has priority over
-        // the one that is bound to the unspecified address.
+        // If two ids listen on the port, the id that is bound to this address has priority over the
+        // id that is bound to the unspecified address.
         if (best == nullptr || is_unspecified(best->address, best->family)) {
             best = &record;
         }

@@ -17,12 +17,12 @@ struct Binding {
     std::uint16_t port_space = 0;
     Address address;
     bool reuse_address = false;
-    /// Whether the id receives only connection requests to addresses of the same family.
+    /// Whether the id receives only connection requests to addresses of its own address family.
     bool family_only = false;
 };
 
-/// All ports that processes of this user have bound on this machine. They are stored in a file that
-/// these processes map. If a process is killed, its ports become free.
+/// All ports that processes of this user have bound on this machine. The ports are stored in a file
+/// that these processes map. If a process is killed, its ports become free.
 class Registry {
   public:
     /// The index of a binding in the file.
@@ -42,8 +42,8 @@ class Registry {
     /// or no port is free), EACCES (the port is privileged), EAGAIN (the file stays locked by
     /// another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Marks a binding as that of a listener. Returns 0 or the errno that the kernel returns:
-    /// EADDRINUSE or EADDRNOTAVAIL (another id has bound the port, too, with
+    /// Marks a binding as that of an id that listens. Returns 0 or the errno that the kernel
+    /// returns: EADDRINUSE or EADDRNOTAVAIL (another id is bound to the same port with
     /// RDMA_OPTION_ID_REUSEADDR), EAGAIN (the file stays locked by another process).
     [[nodiscard]] int listen(Index index);
     /// Changes the options of a binding. bind() compares them when another id binds the same port.
@@ -58,7 +58,7 @@ class Registry {
     void abandon() noexcept;
     /// Frees all bindings of this process. Other threads may use the object at the same time.
     void release_all() noexcept;
-    /// Removes the file and the directory, if no process uses the directory.
+    /// Removes the file with the bindings and its directory, if no process uses the directory.
     void remove_unused() const noexcept;
 
   private:

@@ -8,10 +8,9 @@ namespace softverbs::cm {
 
 namespace {
 
-/// If no process listens for a request, the service is looked up again every 20 ms, up to 0.2
-/// seconds in total. Only then is the request rejected. Servers such as perftest need this: they
-/// call rdma_listen() again for each connection, shortly before the next request arrives from a
-/// network.
+/// If no process listens for a request, the service is looked up again every 20 ms. After 0.2
+/// seconds, the request is rejected. Servers such as perftest need this delay: they call
+/// rdma_listen() again for each connection, shortly before the next request arrives from a network.
 constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 
@@ -54,8 +53,8 @@ void Manager::look_up_again(Id& id, const Message& request) {
         set_deadline(id, service_lookup_interval_ns);
         return;
     }
-    // No process listens for the request. Raise the event that a rejection by a remote host would
-    // raise.
+    // No process listens for the request. Raise the same event as after a rejection by a remote
+    // host.
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));

@@ -113,8 +113,8 @@ void NetworkExchange::receive_answer(Link& link) {
     }
 }
 
-/// Called when the connection of a query has ended. If the query was successful, the search was
-/// removed before.
+/// Called when the connection of a query has ended. After a successful query, the entry in
+/// searches_ no longer exists.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {

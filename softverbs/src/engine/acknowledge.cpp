@@ -22,8 +22,8 @@ void Engine::Implementation::list_ack(Qp& qp) noexcept {
         ack_pending.push_back(&qp);
         qp.responder.ack_listed = true;
     } catch (const std::bad_alloc&) {
-        // There is no memory, so the agent thread will not send this ACK. Engine::leaving() sends
-        // it, or the requester requests it after a timeout.
+        // The allocation has failed, so the agent thread will not send this delayed ACK.
+        // Engine::leaving() sends it later, or the requester requests it after a timeout.
     }
 }
 
@@ -69,8 +69,8 @@ void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
     };
-    // The loop also ends for a peer whose process has ended, because the agent thread removes that
-    // peer from the list peers.
+    // Wait until the processes in "peers" have consumed all packets. The agent thread removes
+    // processes that have ended from "peers", so the loop does not wait for them.
     while (!std::ranges::all_of(peers, is_consumed) && fabric::now_ns() < end) {
         lock.unlock();
         ::nanosleep(&interval, nullptr);
@@ -83,8 +83,8 @@ void Engine::handle_arrived() {
     if (engine.node != nullptr) {
         engine.node->service(engine); // accepts new connections, on which packets may have arrived
     }
-    // Fewer rounds than this are sufficient to process all packets that arrived before this call.
-    // The number is limited, because peers may continue to send.
+    // Limits the number of rounds, because peers may continue to send packets. This number is
+    // sufficient for all packets that arrived before this call.
     constexpr unsigned most_rounds = 256;
     for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
     }
@@ -96,7 +96,8 @@ void Engine::leaving(Qp& qp) {
     }
     handle_arrived();
     implementation_->acknowledge(qp);
-    // A responder in the same process has executed all requests that this queue pair has sent.
+    // If the responder is in the same process, it has executed all requests of this queue pair.
+    // Send its delayed ACK now.
     const std::uint32_t number = qp.attributes.dest_qp_num;
     Qp* const peer = qp.requester.route.remote ? nullptr : process().qps.find(number);
     if (peer != nullptr && peer->number() == number &&

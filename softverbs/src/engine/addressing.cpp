@@ -42,7 +42,8 @@ Destination destination_of(const Device& from, const ibv_ah_attr& address) {
     }
     fabric::HostAddress host;
     std::memcpy(host.bytes.data(), &address.grh.dgid, host.bytes.size());
-    // Both addresses must be IPv4 addresses, or both must be IPv6 addresses.
+    // The source address and the destination address must be of the same family: both IPv4 or both
+    // IPv6.
     if (is_global(host) && is_ipv4(host) == is_ipv4(from.address)) {
         destination.device = device_by_address;
         destination.route = {from.address, host};

@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// The device index in packets to another host. The receiving process finds its device by the
-/// addresses of the TCP connection instead.
+/// The value of the device index in packets to another host. The receiving process finds its device
+/// by the addresses of the TCP connection, not by this index.
 inline constexpr std::uint8_t device_by_address = 0xff;
 
 /// The destination that an address vector specifies: a device of this host, or another host.

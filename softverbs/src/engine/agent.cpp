@@ -14,11 +14,12 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned budget = 64;
-/// The agent thread polls for this time after it has found work. Then it sleeps. Waking it needs a
-/// system call, which takes about as long.
+/// After the agent thread has found work, it polls for this time before it sleeps. The system call
+/// that wakes a sleeping thread takes about as long.
 constexpr std::uint64_t spin_ns = 20'000;
-/// While the program polls, the agent thread sleeps for this time, and then checks whether the
-/// program still polls. Each further sleep is twice as long, up to longest_nap_ns.
+/// Length of the first sleep of the agent thread while the program itself polls completion queues.
+/// After each sleep, the agent thread checks whether the program still polls. Each further sleep is
+/// twice as long, up to longest_nap_ns.
 constexpr std::uint64_t shortest_nap_ns = 100'000;
 constexpr std::uint64_t longest_nap_ns = 1'000'000;
 
@@ -67,14 +68,14 @@ void Engine::Implementation::agent() {
             node->service(*this);
             done = work();
             run_timers(now);
-            // Do not send delayed ACKs now if packet faults are planned: a fault has the number of
-            // a packet, and extra ACKs would change the numbers.
+            // If packet faults are planned, do not send delayed ACKs here: a planned fault selects
+            // a packet by its number, and extra ACKs would change the numbers of later packets.
             if (!ack_pending.empty() && !process().faults.affects_packets()) {
                 acknowledge_all();
             }
         } catch (const std::exception&) {
-            // The packet that was being processed may be lost, as on a wire. Its sender then sends
-            // it again.
+            // The packet that caused the exception may be lost, as on a wire. A reliable requester
+            // then sends it again.
             if (!std::exchange(reported, true)) {
                 fabric::report("memory is exhausted; raise ulimit -v or the memory limit");
             }

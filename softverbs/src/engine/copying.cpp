@@ -47,8 +47,8 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
     if (done >= packet.header.length) {
         return Copy::complete;
     }
-    // If no bytes were copied, the segments are shorter than the message. The sender can change
-    // them in shared memory.
+    // If this call has copied no bytes, the segments are shorter than the message, because the
+    // sender has changed them in shared memory. The copy has then failed.
     return done == before ? Copy::failed : incomplete();
 }
 

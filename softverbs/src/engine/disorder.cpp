@@ -8,8 +8,8 @@
 #include "objects/process.hpp"
 
 // Implements SOFTVERBS_DISORDER, which delays packets and the data of RDMA writes. The requests of
-// a queue pair stay in order, and so do its responses. But the requests may be reordered relative
-// to its responses and to packets of other queue pairs, and written data becomes visible late.
+// a queue pair stay in order, and so do its responses. But requests may be reordered relative to
+// responses and to packets of other queue pairs, and written data becomes visible late.
 
 namespace softverbs {
 
@@ -82,7 +82,8 @@ void Engine::Implementation::release_held_writes() {
 }
 
 void Engine::Implementation::release_writes_due(std::uint64_t now) {
-    // Delayed writes are executed in their order. Therefore check only the oldest one.
+    // Delayed RDMA writes are executed in order. Therefore only the time of the oldest one must be
+    // checked.
     if (!held_writes.empty() && held_writes.front().due <= now) {
         release_writes();
     }

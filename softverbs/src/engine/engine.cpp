@@ -74,8 +74,8 @@ void Engine::progress() noexcept {
     Implementation& engine = *implementation_;
     ++engine.polls;
     if (engine.copying) [[unlikely]] {
-        // Let other threads take Process::lock. Otherwise a program that polls in a loop could hold
-        // the lock almost all the time until the copy is complete.
+        // Let other threads take Process::lock. Otherwise, a program that polls in a loop could
+        // hold the lock almost all the time until the copy of a long message is complete.
         process().lock.pass();
     }
     try {
@@ -154,8 +154,9 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // In the state SQD, the queue pair waits until all requests in flight have completed.
-            // Some of them may not have requested an ACK. Retransmit them with an ACK request.
+            // In the state SQD, the queue pair waits for the completion of all requests in flight.
+            // Retransmit these requests with an ACK request, because the first transmission may not
+            // have requested an ACK.
             if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }
@@ -176,8 +177,8 @@ void Engine::flushed(Qp& qp) {
 }
 
 void Engine::destroyed(Qp& qp) {
-    // Send the packets of this queue pair that SOFTVERBS_DISORDER has delayed. Its requests count
-    // as sent, and the queue pair will be freed.
+    // Send the packets of this queue pair that SOFTVERBS_DISORDER has delayed, because the queue
+    // pair will be freed and these requests count as sent.
     implementation_->send_late_packets(qp.number());
     implementation_->forget(qp);
     withdraw_responses();
@@ -266,8 +267,8 @@ void Engine::abandon() {
         return;
     }
     engine.node->abandon();
-    // The agent thread does not exist in the child process, and the node belongs to the parent
-    // process. Therefore do not destroy these objects.
+    // In the child process, the agent thread does not exist, and the node (the connections to other
+    // processes) belongs to the parent process. Therefore do not destroy these objects.
     static_cast<void>(engine.node.release());
     static_cast<void>(engine.thread.release());
     for (Qp* const qp : process().qps.all()) {
@@ -299,8 +300,8 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     lock.unlock();
     engine.thread->join();
     lock.lock();
-    // Other threads of the program may still call verbs. Their queue pairs can no longer reach
-    // other processes.
+    // Remove the connections from all queue pairs, because they will be closed. Other threads of
+    // the program may still call verbs, but these queue pairs can no longer reach other processes.
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             Implementation::forget_connections(*qp);

@@ -126,7 +126,8 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
     std::uint64_t position = 0; // of the segment, in the data
     const std::uint64_t end = done + limit;
     for (const fabric::Segment& in_record : segments) {
-        // Copy the segment, because the sender could change it in shared memory after the check.
+        // Use a copy of the segment, because the sender could change the segment in shared memory
+        // after the check.
         const fabric::Segment segment = in_record;
         const std::uint64_t first = std::max(position, done);
         const std::uint64_t last = std::min(position + segment.length, end);

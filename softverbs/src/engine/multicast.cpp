@@ -14,8 +14,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the slots of all other processes in the rendezvous directory, which have a socket file
-/// there.
+/// Returns the slots (process numbers) of all other processes. Each process has a socket file in
+/// the rendezvous directory.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
     const fabric::NoCancellation not_cancelled;
     std::vector<unsigned> slots;
@@ -36,7 +36,7 @@ std::vector<unsigned> other_processes(const fabric::Node& node) {
 } // namespace
 
 bool OutboundRequest::multicast(const EntryList& entries) {
-    // The datagram is lost for a process that has ended or whose connection is full.
+    // A process that has ended, or whose connection is full, does not receive the datagram.
     to_ = nullptr;
     if (!send_fragment(entries, request_.length, true)) {
         return false;

@@ -7,7 +7,8 @@ namespace softverbs {
 
 namespace {
 
-/// FNV-1a. This simple hash is sufficient, because only planned faults corrupt packets.
+/// Adds @p bytes to a checksum (FNV-1a). This simple hash is sufficient, because only planned
+/// faults corrupt packets.
 std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept {
     for (const std::byte byte : bytes) {
         sum = (sum ^ static_cast<std::uint32_t>(byte)) * 16777619U;
@@ -58,7 +59,8 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     const auto payload = record.subspan(sizeof(PacketHeader));
     packet.bytes = {};
     packet.segments = {};
-    // In a read request, payload is the number of requested bytes. The packet contains no data.
+    // In a read request, the member "payload" of the header is the number of requested bytes. The
+    // packet contains no data.
     if (header.kind == PacketHeader::Kind::read) {
         return payload.empty() && header.payload <= header.length - header.offset;
     }

@@ -65,13 +65,15 @@ struct PacketHeader {
     std::uint64_t length;
     /// Offset of the data of this packet in the message in bytes.
     std::uint64_t offset;
-    /// For an atomic: an operand. For a datagram with a GRH: a GlobalRoute. For a request of an SRD
-    /// queue pair: SrdSession::oldest. For an ACK of an SRD queue pair: the offset of the
-    /// acknowledged packet, whose end is in the member offset.
+    /// In an atomic request: an operand. In a datagram with a GRH: a GlobalRoute. In a request of
+    /// an SRD queue pair: SrdSession::oldest. In an ACK of an SRD queue pair: the start offset of
+    /// the acknowledged packet; the member "offset" is its end.
     std::uint64_t compare_add;
-    /// Operand of an atomic. For SRD queue pairs: Srd::epoch of the requester.
+    /// In an atomic request: an operand. In packets of SRD queue pairs: Srd::epoch of the
+    /// requester.
     std::uint64_t swap;
-    /// Number of data bytes or, with the flag to_fetch, number of segments.
+    /// Number of data bytes in the packet. In a read request: number of requested bytes. With the
+    /// flag to_fetch: number of segments (addresses of the data in memory of the sender).
     std::uint32_t payload;
     std::uint32_t checksum;
     std::uint16_t source_lid;
@@ -81,7 +83,8 @@ struct PacketHeader {
     /// queue pair that has sent the packet, as enum ibv_mtu.
     std::uint8_t mtu_or_rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
-    /// For reads and atomics: how many of them the requester has in flight, including this one.
+    /// In RDMA read and atomic requests: number of such requests that the requester has in flight,
+    /// including this one.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
@@ -96,9 +99,9 @@ struct GlobalRoute {
     std::uint8_t hop_limit = 0;
     bool is_roce_v2 = false;
 };
-/// Returns whether a message of @p length bytes has the same packets on a wire with both path MTUs.
-/// If not, the packets of one end have lengths that the InfiniBand specification does not permit at
-/// the other end.
+/// Returns whether a message of @p length bytes is divided into the same packets with both path
+/// MTUs. If not, one end sends packets with lengths that the InfiniBand specification does not
+/// permit at the other end.
 [[nodiscard]] constexpr bool same_packets(unsigned mtu, unsigned other_mtu,
                                           std::uint64_t length) noexcept {
     const unsigned shorter = mtu < other_mtu ? mtu : other_mtu;
@@ -131,7 +134,7 @@ struct ShortHeader {
     std::uint32_t psn;
     std::uint32_t imm_or_key;
     std::uint32_t rkey;
-    /// Only for writes. The headers of other packets end before this member.
+    /// Only in RDMA writes. The headers of other packets end before this member.
     std::uint64_t remote_address;
 
     /// If this bit is set in the first byte of a packet, the packet has a short header. Other
@@ -156,7 +159,7 @@ struct ShortHeader {
 };
 static_assert(sizeof(ShortHeader) == 32 && offsetof(ShortHeader, remote_address) == 24);
 
-/// Writes a short header to @p record. Its size depends on the kind of packet.
+/// Writes a short header to @p record. The number of bytes depends on the kind of packet.
 inline void write_short_header(std::byte* record, const ShortHeader& header) noexcept {
     if (header.kind == PacketHeader::Kind::write) {
         std::memcpy(record, &header, ShortHeader::size(PacketHeader::Kind::write));
@@ -198,10 +201,10 @@ struct Packet {
 /// Parses a packet. Returns false if its format is invalid. Copies the header; bytes and segments
 /// of @p packet refer to @p record.
 [[nodiscard]] bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept;
-/// Returns the checksum of a packet, without the member checksum.
+/// Returns the checksum of a packet. The checksum covers everything except the member "checksum".
 [[nodiscard]] std::uint32_t checksum(const Packet& packet) noexcept;
 
-/// Maximum number of segments in a packet.
+/// Maximum number of segments (addresses of data in memory of the sender) in a packet.
 inline constexpr std::size_t max_segments = 32;
 
 } // namespace softverbs

@@ -30,8 +30,8 @@ bool port_is_up(Qp& qp) {
 
 bool Engine::Implementation::on_request(fabric::Connection& from,
                                         std::span<const std::byte> record) {
-    // A request may need a response. Do not accept the request if the connection has no room for a
-    // response.
+    // Accept the request only if the connection has room for a response, because the request may
+    // need one.
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
@@ -51,7 +51,7 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
         // In an earlier iteration of this loop, run() may have failed the requests of this queue
-        // pair. The queue pair then no longer waits for room.
+        // pair. The queue pair then no longer waits for room in its connection.
         if (!qp->requester.stalled) {
             continue;
         }
@@ -137,7 +137,7 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
             return true;
         }
     }
-    // Another host must not send a GRH with a GID that is not its own.
+    // Drop a packet from another host if the source GID in its GRH is not the address of that host.
     if (from != nullptr && from->between_hosts() && (header.flags & PacketHeader::has_grh) != 0 &&
         std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
         return true;

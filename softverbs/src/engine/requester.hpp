@@ -29,19 +29,20 @@ namespace softverbs {
            request.state == SendRequest::State::sending;
 }
 
-/// Returns the position of the request that was sent with this packet sequence number, or
-/// sends.end().
+/// Returns the position in the send queue of the request that was sent with this packet sequence
+/// number. Returns sends.end() if there is no such request.
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
-/// Subtracts a request from the numbers of reads and atomics in flight.
+/// If the request is an RDMA read or an atomic in flight, decrements the numbers of reads and
+/// atomics in flight.
 void discount(Qp& qp, SendRequest& request) noexcept;
-/// If the request is in flight, changes its state to done.
+/// If the request is in flight, changes its state to "done".
 void finish(Qp& qp, SendRequest& request) noexcept;
-/// Completes the requests in the state done at the start of the send queue, in order.
+/// Completes the oldest requests in the send queue, in order, as long as their state is "done".
 void retire(Qp& qp);
 
-/// Most unsignaled requests request no ACK, because the ACK of a later request also acknowledges
-/// them. Every request at a multiple of this interval requests one. If there is no later request,
-/// the requester requests an ACK when its timer expires.
+/// In a queue of unsignaled requests, one request in 16 requests an ACK, because an ACK also
+/// acknowledges all earlier requests. If no later request requests an ACK, the requester requests
+/// one when its timer expires.
 inline constexpr std::uint64_t ack_request_interval = 16;
 /// Returns whether the request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,
@@ -83,12 +84,12 @@ class OutboundRequest {
     /// Returns whether the request must wait until earlier reads and atomics complete, because of a
     /// fence or because max_rd_atomic is reached.
     [[nodiscard]] bool has_to_wait() const;
-    /// Completes the request with an error if all earlier requests have completed. Otherwise, makes
-    /// the request wait for them.
+    /// Completes the request with an error if it is the oldest request in the send queue.
+    /// Otherwise, makes it wait until all earlier requests have completed.
     Step fail_in_turn(ibv_wc_status status);
     /// Checks the length of the request, and whether the attributes of the queue pair permit it.
     [[nodiscard]] ibv_wc_status check_request() const;
-    /// Checks the memory of the request, and prepares the access.
+    /// Checks the scatter/gather list of the request, and prepares the access to its memory.
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;

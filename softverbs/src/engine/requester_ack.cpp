@@ -18,9 +18,9 @@ namespace {
 using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
-/// Changes the state of all requests before @p position to done, because a response also
-/// acknowledges the earlier requests. Stops and returns false at a read or atomic, which needs a
-/// response of its own.
+/// Changes the state of all requests before @p position to "done", because a response also
+/// acknowledges the earlier requests. Stops and returns false at a read or an atomic, which needs
+/// its own response.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -44,7 +44,8 @@ ibv_wc_status status_of(NakCode nak_code) noexcept {
     }
 }
 
-/// RNR NAK delays by the value of the timer field, in units of 10 us (InfiniBand specification).
+/// Delays after an RNR NAK in units of 10 us (InfiniBand specification). The index is the value of
+/// the timer field.
 constexpr std::array<std::uint32_t, 32> rnr_delays{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
@@ -61,8 +62,8 @@ enum class ScatterResult : std::uint8_t {
     wrong_length, // packets of another path MTU: IBV_WC_LOC_LEN_ERR
 };
 
-/// Stores the data of a read response in the memory of the request. If the response contains a
-/// segment, copies the data from memory of the other process.
+/// Stores the data of a read response in the memory of the request. If the response contains the
+/// address of the data, copies the data from memory of the responder's process.
 ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t position,
                            fabric::Connection* from, const Packet& packet) {
     SendRequest& request = qp.sends[position];
@@ -85,7 +86,8 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
             request.offset = request.length;
             return ScatterResult::stored;
         }
-        // Ignore a response without data, which is invalid. The timer then retransmits the request.
+        // Ignore a read response without data, which is invalid. The request is retransmitted when
+        // the timer expires.
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }
@@ -100,8 +102,8 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
     if (header.payload != 1 || packet.segments.front().length != request.length) {
         return ScatterResult::ignored;
     }
-    // For a copy from memory of the responder, offset is the number of bytes that earlier steps
-    // have copied.
+    // For a copy from memory of the responder, request.offset is the number of bytes that earlier
+    // calls have copied.
     switch (engine.copy_step(entries, from, fabric::Lane::responses, packet, request.offset)) {
         case Engine::Implementation::Copy::complete:
             qp.requester.failed_fetches = 0;
@@ -234,7 +236,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                 break; // a response has arrived since
             }
             if (!all_before && header.nak_code != NakCode::sequence_error) {
-                // A response to an earlier read or atomic was lost (an implied NAK).
+                // A later response has arrived, so the response to an earlier read or atomic was
+                // lost (an implied NAK). Retransmit the requests.
                 if (!retry(qp)) {
                     return true;
                 }
@@ -252,8 +255,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     if (scattered == ScatterResult::denied || scattered == ScatterResult::wrong_length) {
         // Fail the request only if all responses to earlier requests have arrived. Otherwise, all
-        // these requests are retransmitted, and the next response to this request returns the same
-        // result.
+        // these requests are retransmitted, and the next response to this request causes the same
+        // error.
         if (all_before) {
             retire(qp);
             fail_oldest(

@@ -95,8 +95,8 @@ ibv_wc_status OutboundRequest::check_request() const {
 }
 
 ibv_wc_status OutboundRequest::open(EntryList& entries) const {
-    // The memory of a read or an atomic is checked when the response arrives. At that time the
-    // responder has executed the request, and an error of the responder has priority.
+    // The memory of a read or an atomic is checked later, when the response arrives. The responder
+    // has then executed the request, and an error of the responder has priority.
     if (request_.is_inline || returns_data(request_.opcode)) {
         return IBV_WC_SUCCESS;
     }
@@ -179,7 +179,8 @@ Step OutboundRequest::datagram() {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
     const Port& port = *found;
-    // The MTU of EFA is no power of two. It is the maximum length of a message.
+    // The MTU of an EFA device is no power of two, so enum ibv_mtu does not contain it. The MTU is
+    // the maximum length of a message.
     const std::uint64_t most = device.rules.is_efa
                                    ? port.attributes.max_msg_sz
                                    : std::uint64_t{128} << port.attributes.active_mtu;
@@ -225,8 +226,8 @@ bool OutboundRequest::has_to_wait() const {
     if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
         return true;
     }
-    // Let a request wait if it could change memory of the responder from which the data of an
-    // earlier read must still be copied.
+    // Let a request wait if it could change memory of the responder, and the data of an earlier
+    // read must still be copied from that memory.
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
@@ -311,8 +312,8 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     }
     fill_header(packet);
     packet.set_segments(segments);
-    // The packet contains the address of the data. Request an ACK, because the request must not
-    // complete before the responder has copied the data.
+    // The packet contains the address of the data. Always request an ACK for a UC packet of this
+    // kind, because the request must not complete before the responder has copied the data.
     if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_, request_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
@@ -345,8 +346,7 @@ Step OutboundRequest::send_data(const EntryList& entries) {
         }
         request_.offset += length;
     } while (request_.offset < total);
-    // A UC request has completed when its data is in packets, because there are no
-    // acknowledgements.
+    // A UC request completes when all its packets were sent, because UC has no acknowledgements.
     if (sent == fabric::Sent::sent && qp_.type() == IBV_QPT_UC) {
         request_.state = State::done;
     }
@@ -357,12 +357,12 @@ Step OutboundRequest::send_read() {
     const bool can_fetch = to_ == nullptr || !to_->between_hosts();
     const bool fetches =
         can_fetch && request_.length > small_message && position_ >= requester_.records_until;
-    // Do not request data again that responses to an earlier transmission have returned.
+    // After a retransmission of a read, do not request the data again that has already arrived.
     request_.requested = std::max(request_.requested, request_.offset);
     do {
         if (request_.requested - request_.offset >= read_window) {
-            // The rest of the data is requested when data has arrived. Until then, later requests
-            // wait.
+            // Request the rest of the data when some of the requested data has arrived. Until then,
+            // later requests of the queue pair wait.
             request_.record = to_ == nullptr ? 0 : to_->sent();
             return Step::wait;
         }
@@ -401,8 +401,8 @@ Step OutboundRequest::after(fabric::Sent sent) {
             }
             return Step::wait;
         case fabric::Sent::closed:
-            // The packet is lost. A UC request completes nevertheless, because there are no
-            // acknowledgements.
+            // The connection is closed, and the packet is lost. A UC request completes
+            // nevertheless, because UC has no acknowledgements.
             requester_.ack_requested_until = position_ + 1;
             Engine::Implementation::disconnect(qp_);
             to_ = nullptr;

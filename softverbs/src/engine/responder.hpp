@@ -27,8 +27,8 @@ class InboundRequest {
           packet_(packet),
           header_(packet.header) {}
 
-    /// Returns false if the direct copy of the data is incomplete. The request must then be handled
-    /// again.
+    /// Executes the request. Returns false if its data is not completely copied from memory of the
+    /// sender yet. The request must then be handled again.
     [[nodiscard]] bool operator()();
 
   private:
@@ -37,14 +37,15 @@ class InboundRequest {
 
     [[nodiscard]] bool reliable() const { return qp_.is_reliable(); }
     void datagram();
-    /// Checks the packet sequence number. Returns true if it is the expected one. Otherwise returns
-    /// false, after handling a duplicate packet or sending a NAK for a missing packet.
+    /// Checks the packet sequence number. Returns true if the responder expects this number.
+    /// Otherwise returns false, after handling a duplicate packet or sending a NAK for a missing
+    /// packet.
     bool in_sequence();
     void duplicate();
     void duplicate_atomic();
     void execute();
     void send();
-    /// Executes a send to a shared receive queue with tags (tagged_send.cpp).
+    /// Executes a send to a shared receive queue with tag matching (tagged_send.cpp).
     void tagged_send();
     /// Takes a tagged buffer or a receive request for the message. Returns false if the packet
     /// needs no further processing: there is no receive request, so an RNR NAK was sent, or the
@@ -69,19 +70,19 @@ class InboundRequest {
     /// false.
     bool have_receive();
     /// Returns the value for ibv_wc::sl: the service level or, for a datagram on Ethernet, the type
-    /// of its header.
+    /// of its network header (GRH, IPv4 or IPv6).
     [[nodiscard]] std::uint8_t received_service_level() const;
     /// Pushes the completion of the receive request.
     /// @param data  data that the CPU copies when the program polls the completion; null: none
     void complete(ibv_wc_opcode opcode, ibv_wc_status status, std::uint64_t length,
                   const Scatter* data = nullptr);
     /// Executes a send whose data is copied when the program polls the completion (scatter-to-CQE).
-    /// Returns false if the data of this send is not copied in this way.
+    /// Returns false if scatter-to-CQE cannot be used for this send.
     bool send_to_cqe();
     /// Completes the receive request of a message after its last packet has arrived.
     void end_send(const Scatter* data);
-    /// Ends a message after its last packet: increments the expected sequence number and sends an
-    /// ACK.
+    /// Ends a message after its last packet: increments the expected packet sequence number, and
+    /// sends an ACK at once or later.
     void done();
 
     [[nodiscard]] Outgoing make_response(Kind kind) const;

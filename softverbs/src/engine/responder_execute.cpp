@@ -12,7 +12,7 @@
 #include "objects/scatter_to_cqe.hpp"
 #include "objects/tag_matching.hpp"
 
-// Execution of requests by the responder.
+// Implements the responder: executes the operation of a request packet.
 
 namespace softverbs {
 
@@ -168,9 +168,9 @@ bool InboundRequest::send_to_cqe() {
 void InboundRequest::end_send(const Scatter* data) {
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
-        // A class J error of the InfiniBand specification: the message is acknowledged, and only
-        // the responder reports an error. The rxe driver of the kernel uses this completion status,
-        // too.
+        // For a class J error of the InfiniBand specification, the message is acknowledged, and
+        // only the responder reports an error. The completion status is the same as in the rxe
+        // driver of the kernel.
         done();
         complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
@@ -312,9 +312,10 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     const bool adds = header_.kind == Kind::fetch_add;
     std::uint64_t before = header_.compare_add;
     if (is_unmapped(window)) {
-        // No other thread of this process can execute an atomic operation meanwhile, because it
-        // needs Process::lock. The operation is not atomic with respect to other processes and the
-        // CPU.
+        // The CPU cannot access this memory, so the old value is read and the new value is written
+        // in two steps. Between these steps, Process::lock prevents an atomic operation of another
+        // thread of this process. The operation is not atomic with respect to other processes and
+        // the CPU.
         if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
             return std::nullopt;
         }
@@ -356,8 +357,8 @@ void InboundRequest::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            // Ignore the result: put() fails only if the memory was revoked. Then store() below
-            // fails, too.
+            // Ignore the result. put() fails only if the memory was revoked, and then store() below
+            // also fails.
             static_cast<void>(entries.put(0, make_grh(header_)));
         }
         if (!store(entries)) {

@@ -165,8 +165,8 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return true;
     }
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    // Load all values before the first store. Otherwise the compiler must assume that a store
-    // changes the other values.
+    // Load all values before the first store. Otherwise, the compiler must assume that a store
+    // changes these values, and loads them again.
     const std::uint32_t number = qp.number();
     const std::uint32_t source = header.source;
     const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
@@ -213,9 +213,9 @@ bool Engine::Implementation::receive_short_write(Qp& qp, const ShortHeader& head
 void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
-    // Permit no direct writes to memory windows, because they are often bound and invalidated.
-    // Permit none to on-demand regions, because their pages are not pinned. Permit none while
-    // planned faults or SOFTVERBS_DISORDER are in use, because they affect only packets.
+    // Do not permit other processes to write directly to memory windows, which are often bound and
+    // invalidated, or to on-demand regions, whose pages are not pinned. Do not permit direct writes
+    // while planned faults or SOFTVERBS_DISORDER are in use, because these affect only packets.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;

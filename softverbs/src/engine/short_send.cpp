@@ -24,7 +24,8 @@ using Kind = PacketHeader::Kind;
 /// stack.
 constexpr std::size_t longest_local = 512;
 
-/// Sets the kind and the flags of the header. Returns false if the opcode needs another header.
+/// Sets the kind and the flags of the header. Returns false if a short header cannot contain this
+/// operation.
 bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     header.kind = Kind::send;
     header.flags = 0;
@@ -145,9 +146,9 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
     bool executed = false;
     {
         const DrainScope scope(draining);
-        // Copy the data to a buffer first, because it may overlap the memory of the receiver. This
-        // is not necessary for inline data, and for lengths that copy_bytes() loads completely
-        // before it stores.
+        // Normally, copy the data to a buffer first, because the data may overlap the memory of the
+        // receiver. This is not necessary for inline data, and for lengths that copy_bytes() loads
+        // completely before it stores.
         const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
         executed = is_copied_once && execute_short(nullptr, header, data);
         if (!executed) [[unlikely]] {
@@ -168,7 +169,7 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
         }
     }
     // If the receive completion queue has overrun, this queue pair may have entered the error
-    // state. Then its requests were already flushed.
+    // state, and its requests were flushed.
     if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
         acknowledged(qp, position);
     }
@@ -177,9 +178,9 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
 bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
                                             std::span<const std::byte> data) {
     Requester& requester = qp.requester;
-    // A direct write must not overtake requests that were sent before. Therefore all earlier
-    // requests of this queue pair must have completed. write_granted() checks that the other
-    // process has consumed all packets of the connection.
+    // A direct write (a copy into memory of the other process) must not overtake earlier requests.
+    // Therefore all earlier requests of this queue pair must have completed. write_granted() checks
+    // that the other process has consumed all packets of the connection.
     if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,

@@ -9,8 +9,8 @@
 #include "objects/process.hpp"
 
 // The requester of SRD queue pairs; see objects/srd.hpp. Requests are sent in a random order, which
-// a seed determines: a few posted requests are held back, and any of them can be sent next. All of
-// them are sent when the program polls, and after hold_ns at the latest.
+// a seed determines: a few posted requests are held back, and any of them can be sent next. All
+// held requests are sent when the program polls, and after hold_ns at the latest.
 
 namespace softverbs {
 
@@ -20,7 +20,7 @@ using Kind = PacketHeader::Kind;
 using State = SrdRequest::State;
 using efa::Status;
 
-/// Maximum number of requests that are held back.
+/// Maximum number of requests that are held back, so that requests can be sent in a random order.
 constexpr std::size_t most_held = 3;
 constexpr std::uint64_t hold_ns = 50'000;
 /// Maximum number of retransmissions of a request without a response.
@@ -55,8 +55,8 @@ void reserve(std::vector<std::uint64_t>& numbers, std::size_t count) {
 void take_posted(Qp& qp) {
     Srd& srd = *qp.srd;
     const std::uint64_t position = qp.sends.first();
-    // Reserve memory first, so that nothing changes if memory is exhausted. The number of each
-    // request fits into the list of blocked requests.
+    // Reserve memory before the first change, so that nothing changes if memory is exhausted.
+    // Reserve an element of the list "blocked" for each request.
     reserve(srd.held, srd.held.size() + 1);
     reserve(srd.blocked, srd.requests.size() + 1);
     SrdRequest& taken = srd.requests[srd.next_number];
@@ -70,7 +70,7 @@ void take_posted(Qp& qp) {
     qp.sends.pop();
 }
 
-/// Sends one of the held requests, which is selected at random.
+/// Sends one of the requests that are held back. The request is selected at random.
 void send_held(Engine::Implementation& engine, Qp& qp) {
     auto& held = qp.srd->held;
     const auto chosen = held.begin() + static_cast<std::ptrdiff_t>(random(*qp.srd) % held.size());
@@ -79,7 +79,8 @@ void send_held(Engine::Implementation& engine, Qp& qp) {
     transmit_srd(engine, qp, number);
 }
 
-/// Continues the blocked requests. A request whose connection is still full is blocked again.
+/// Continues the requests that wait because their connection was full. If the connection is still
+/// full, the request waits again.
 void send_blocked(Engine::Implementation& engine, Qp& qp) {
     auto& blocked = qp.srd->blocked;
     for (std::size_t left = blocked.size(); left > 0 && !blocked.empty(); --left) {
@@ -160,7 +161,8 @@ void Engine::Implementation::expired_srd(Qp& qp) {
             transmit_srd(*this, qp, number);
         } else if (request.blocked ||
                    (to != nullptr && to->delivers() && to->taken() < request.record)) {
-            // The process of the responder is stopped or busy, so it cannot have responded.
+            // This is not a timeout. The request has not been sent or not been read yet, because
+            // the process of the responder is stopped or busy.
             request.deadline = now + first_srd_timeout_ns;
         } else if (request.retries == most_retries) {
             complete_srd(qp, number, request.answered ? Status::unresponsive : Status::unreachable);

@@ -10,8 +10,8 @@
 
 namespace softverbs {
 
-/// The first retransmission of a request is after this time. The time doubles with each
-/// retransmission.
+/// Time after which a request without a response is retransmitted for the first time. The time
+/// doubles with each retransmission.
 inline constexpr std::uint64_t first_srd_timeout_ns = 16'000'000;
 
 /// Makes the timer of the queue pair expire at @p deadline at the latest.

@@ -10,7 +10,7 @@
 #include "objects/srd.hpp"
 
 // The responder of SRD queue pairs; see objects/srd.hpp. It executes requests in the order of their
-// arrival, and each of them once.
+// arrival, and each request only once.
 
 namespace softverbs {
 
@@ -75,7 +75,8 @@ class SrdInbound {
         : engine_(engine), qp_(qp), from_(from), packet_(packet), header_(packet.header) {}
 
     void operator()() {
-        // receive() has checked the source GID of a packet with this flag.
+        // Drop a packet without a GRH. If the packet has a GRH, receive() has checked the source
+        // GID.
         if ((header_.flags & PacketHeader::has_grh) == 0) {
             return;
         }

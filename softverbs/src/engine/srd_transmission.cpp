@@ -7,7 +7,7 @@
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
 
-// Sending of the packets of SRD requests.
+// Sends the packets of SRD requests.
 
 namespace softverbs {
 
@@ -16,7 +16,7 @@ namespace {
 using Kind = PacketHeader::Kind;
 using efa::Status;
 
-/// Time after which a request is tried again whose connection is full.
+/// A request whose connection is full is tried again after this time.
 constexpr std::uint64_t full_wait_ns = 200'000;
 
 bool is_write(ibv_wr_opcode opcode) noexcept {
@@ -37,8 +37,8 @@ class Transmission {
           request_(request),
           length_(request.request.length) {}
 
-    /// Sends packets until all data was sent, or the requester must wait. If the request fails, it
-    /// is completed and no longer exists.
+    /// Sends packets until all data was sent, or until the requester must wait. If the request
+    /// fails, the request is completed and no longer exists.
     void operator()() {
         engine_.release_writes(); // a NIC reads memory after earlier RDMA writes to it
         request_.state = SrdRequest::State::sent;
@@ -99,8 +99,8 @@ class Transmission {
 
     [[nodiscard]] bool must_wait() const noexcept {
         const bool is_last = length_ - request_.sent <= record_payload;
-        // The last packet of a write is executed once, and can complete a receive request.
-        // Therefore it is sent when all other packets were acknowledged.
+        // The last packet of a write can complete a receive request, so it must be executed last.
+        // Send it only after all other packets of the write were acknowledged.
         if (is_write(opcode()) && is_last && request_.acknowledged < request_.sent) {
             return true;
         }
@@ -136,7 +136,8 @@ class Transmission {
         header.destination_gid = wanted.destination.grh.dgid;
     }
 
-    /// Returns the number of the oldest request to the same queue pair that has not completed.
+    /// Returns the number of the oldest request to the same destination queue pair that has not
+    /// completed.
     [[nodiscard]] std::uint32_t oldest() const noexcept {
         const auto is_same = [this](const auto& other) {
             const SendRequest& one = other.second.request;
@@ -147,7 +148,7 @@ class Transmission {
         return static_cast<std::uint32_t>(std::ranges::find_if(qp_.srd->requests, is_same)->first);
     }
 
-    /// Returns false if no more packets can be sent now.
+    /// Sends the next packet of the request. Returns false if no more packets can be sent now.
     bool send_packet(const EntryList& entries) {
         const std::uint64_t bytes =
             std::min<std::uint64_t>(length_ - request_.sent, record_payload);
@@ -185,8 +186,9 @@ class Transmission {
         Requester& requester = qp_.requester;
         request_.blocked = true;
         qp_.srd->blocked.push_back(number_);
-        // on_room() continues the queue pair for one connection. The timer continues the requests
-        // to others.
+        // The queue pair may have requests to several full connections. on_room() continues the
+        // queue pair when one of these connections has room. The timer continues the requests to
+        // the others.
         if (!requester.stalled) {
             engine_.stalled.push_back(&qp_);
             requester.stalled = true;

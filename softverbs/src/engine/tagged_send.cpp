@@ -93,15 +93,17 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
-    // This completion reports the match. complete_rendezvous() later reports the data.
+    // This completion reports that the tag has matched. complete_rendezvous() later reports that
+    // the data has arrived.
     complete(IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0);
     done();
     start_rendezvous(qp_, to, message, rendezvous);
 }
 
 void InboundRequest::tagged_send() {
-    // The tag is in the message and selects the buffer. Therefore the message must not contain the
-    // address of the data. The NAK makes the sender send the data in packets.
+    // The tag is at the start of the data, and selects the receive buffer. Therefore the packet
+    // must contain the data, not only its address. The NAK makes the sender send the data in
+    // packets.
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
         send_nak(NakCode::resend_as_records);
         return;

@@ -11,11 +11,11 @@ namespace softverbs {
 
 namespace {
 
-/// A responder copies long messages from memory of the requester. A UC requester waits at most this
-/// long for the copy. Then the message is lost.
+/// Maximum time for which a UC requester waits until the responder has copied a long message from
+/// memory of the requester. After this time, the message is lost.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
-/// With the timeout attribute 0, the requester waits without limit. In this interval, it checks
-/// whether the process of the responder still exists.
+/// If the timeout attribute of a queue pair is 0, the requester waits for a response without limit.
+/// At this interval, it checks whether the process of the responder still exists.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
 /// Time for which a datagram waits for room while the other process consumes no packets.
@@ -124,14 +124,14 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    // No response is missing: there is no request, or the oldest request was not sent since the
-    // last retransmission.
+    // Do nothing if no response is missing: the send queue is empty, or its oldest request was not
+    // sent since the last retransmission.
     if (qp.sends.empty() ||
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // A process that is stopped or busy has not consumed the request, and cannot have responded.
-    // This is not a timeout, as long as packets reach its host.
+    // If the process of the responder is stopped or busy, it has not consumed the request, and
+    // cannot have responded. This is not a timeout, as long as packets reach its host.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
@@ -212,7 +212,7 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
         }
         const std::span<const std::byte> whole(late.record);
         // If a delayed packet does not fit into its connection, all later packets to the same
-        // connection must wait, too. Otherwise packets of one queue pair would be reordered.
+        // connection must also wait. Otherwise, packets of one queue pair would be reordered.
         const bool waits = late.source != 0 && std::ranges::any_of(again, [&](const Delayed& one) {
                                return one.to == late.to && one.lane == late.lane;
                            });

@@ -43,8 +43,8 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
 }
 
 void Engine::Implementation::report_missing_process(std::uint32_t number) {
-    // Print nothing if a process has owned the slot before: that process has ended, which is not an
-    // error of the user.
+    // Print nothing if a process has previously used this slot (the upper bits of the queue pair
+    // number): that process has ended, which is not an error of the user.
     if (missing_process_reported || slots_seen.contains(slot_of(number))) {
         return;
     }
@@ -133,7 +133,7 @@ void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Ou
     const auto add = [&record](std::span<const std::byte> bytes) {
         record.insert(record.end(), bytes.begin(), bytes.end());
     };
-    // Read requests contain no segments.
+    // A read request contains no data and no addresses of data, even if it has the flag to_fetch.
     if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
         (packet.header.flags & PacketHeader::to_fetch) != 0) {
         // Copy the data into the packet now, because the program may free the memory during the
@@ -189,8 +189,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
         if (to == nullptr) {
             continue;
         }
-        // If possible, share the memory with the other process. That process maps it, and then
-        // needs no system call for the copy.
+        // If possible, share the memory with the receiving process. That process maps the memory,
+        // and then needs no system call to copy the data.
         Shareable memory{};
         if (shareable(window, memory)) {
             const auto [share, is_new] =
@@ -199,7 +199,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
                     // The memory could not be shared now, because too many messages are queued. Try
-                    // again with the next packet.
+                    // to share it again with the next packet.
                     peers[to].shares.erase(share);
                     return 0;
                 }
