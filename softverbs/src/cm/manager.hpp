@@ -146,8 +146,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void end_connection(Id& id, int status);
     void expired(Id& id);
 
-    /// The exchange with other hosts. Null if the network between hosts is disabled. It must be
-    /// created before exchange_: the slot that exchange_ takes must have a free TCP port.
+    /// The exchange with other hosts. Null if the network between hosts is disabled. It is created
+    /// before exchange_, because exchange_ may take only a slot whose TCP port network_ can bind.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;

@@ -360,8 +360,8 @@ struct Engine::Implementation : fabric::Handler {
     /// Returns whether a packet between queue pairs of this process must wait for a packet that
     /// set_aside() has queued.
     [[nodiscard]] bool must_wait(fabric::Lane lane, std::span<const std::byte> record) const;
-    /// Copies the next part of the data of each packet that set_aside() has queued. When the data
-    /// is complete, processes the packet and the packets that have waited for it.
+    /// Copies the next part of the data of each packet that set_aside() has queued. After the last
+    /// part, processes this packet and then the packets that waited for it.
     void continue_copies();
     /// Returns whether set_aside() has queued a packet from or to this queue pair.
     [[nodiscard]] bool is_copying(const Qp& qp) const;
