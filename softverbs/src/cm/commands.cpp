@@ -190,7 +190,8 @@ int resolve_route(const Call& call) {
 }
 
 int query_route(const Call& call) {
-    // Accept the structure of older headers, which ends before ibdev_index.
+    // Reject a buffer that is shorter than the structure of older headers, which ends before
+    // ibdev_index.
     if (call.command.output_size < offsetof(rdma_ucm_query_route_resp, ibdev_index)) {
         return ENOSPC;
     }

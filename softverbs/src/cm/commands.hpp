@@ -24,9 +24,9 @@ struct Command {
 [[nodiscard]] int planned_failure(const Command& command);
 
 /// Executes a command on the open file of @p descriptor. Returns 0 or the errno that the kernel
-/// returns. Before the command GET_EVENT, the caller must read one byte from the descriptor,
-/// because each queued event is one byte in the socket. Returns EAGAIN if the event of this byte
-/// was removed; the caller must then read again.
+/// returns. The descriptor is a socket that contains one byte for each queued event, so the caller
+/// must read one byte before the command GET_EVENT. If that event was removed from the queue in the
+/// meantime, returns EAGAIN; the caller must then read the next byte.
 [[nodiscard]] int execute(int descriptor, const Command& command);
 
 } // namespace softverbs::cm

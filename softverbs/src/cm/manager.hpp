@@ -146,8 +146,9 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void end_connection(Id& id, int status);
     void expired(Id& id);
 
-    /// The exchange with other hosts. Null if the network between hosts is disabled. It is created
-    /// before exchange_, because exchange_ may take only a slot whose TCP port network_ can bind.
+    /// Sends and receives the messages of the connection manager to and from other hosts. Null if
+    /// the network between hosts is disabled. It is created before exchange_: when exchange_
+    /// chooses a process number, network_ checks that the TCP port of this number is free.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;

@@ -58,8 +58,8 @@ struct Outgoing {
 struct Peer {
     enum class Share : std::uint8_t { offered, ready, refused };
     std::unordered_map<std::uint32_t, Share> shares;
-    /// Whether the peer may still copy data from memory of this process, because a read response
-    /// has contained the address of the data.
+    /// Whether the peer may still copy data from memory of this process. This is so if a read
+    /// response carried the address of the data in place of the data.
     bool may_fetch_responses = false;
 };
 

@@ -34,8 +34,8 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 } // namespace
 
 Step OutboundRequest::operator()() {
-    // First execute the RDMA writes that SOFTVERBS_DISORDER has delayed, because a NIC reads memory
-    // after earlier RDMA writes to it.
+    // First execute the incoming RDMA writes that SOFTVERBS_DISORDER has delayed. When a NIC reads
+    // the data of a send request, earlier RDMA writes to this memory are visible.
     engine_.release_writes();
     if (is_local(request_.opcode)) {
         return local();

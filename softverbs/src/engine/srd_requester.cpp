@@ -51,7 +51,7 @@ void reserve(std::vector<std::uint64_t>& numbers, std::size_t count) {
     }
 }
 
-/// Takes the next posted request from the send queue.
+/// Moves the next posted request from the send queue to the list of requests that are held back.
 void take_posted(Qp& qp) {
     Srd& srd = *qp.srd;
     const std::uint64_t position = qp.sends.first();
@@ -161,8 +161,8 @@ void Engine::Implementation::expired_srd(Qp& qp) {
             transmit_srd(*this, qp, number);
         } else if (request.blocked ||
                    (to != nullptr && to->delivers() && to->taken() < request.record)) {
-            // This is not a timeout. The request has not been sent or not been read yet, because
-            // the process of the responder is stopped or busy.
+            // Set a new deadline without counting a retry. The request is not sent yet, or the
+            // responder has not read it, because the responder's process is stopped or busy.
             request.deadline = now + first_srd_timeout_ns;
         } else if (request.retries == most_retries) {
             complete_srd(qp, number, request.answered ? Status::unresponsive : Status::unreachable);

@@ -94,11 +94,11 @@ class Node {
     /// end of other processes.
     virtual void service(Handler& handler) = 0;
 
-    /// Prepares wait(): requests that other processes ring the doorbell when they send records. If
-    /// records can be delivered already, returns false and requests nothing; the caller must then
-    /// call progress(). A request that the handler has rejected is ignored until another record was
-    /// delivered. When the caller removes the reason for the rejection, it must call progress()
-    /// itself.
+    /// Prepares wait(): sets a flag, so that other processes ring the doorbell when they send
+    /// records. If a record can be delivered already, returns false without setting the flag; the
+    /// caller must then call progress(). A record that the handler has rejected does not count
+    /// until another record has been delivered. Therefore the caller must call progress() itself
+    /// when the handler can accept that record again.
     [[nodiscard]] virtual bool arm() noexcept = 0;
     /// Reverts arm(), because other processes need not ring the doorbell while a thread of this
     /// process polls.

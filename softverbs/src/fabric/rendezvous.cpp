@@ -161,7 +161,8 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
 }
 
 void Rendezvous::remove(unsigned slot) const noexcept {
-    // Remove the lock file last, because sweep() finds the files of a slot by the lock file.
+    // Remove the socket first and the lock file last, because sweep() finds the socket of an ended
+    // process by the lock file.
     ::unlinkat(fd_.get(), socket_name(slot).c_str(), 0);
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }

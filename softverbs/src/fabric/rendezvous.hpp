@@ -31,20 +31,23 @@ class Rendezvous {
     [[nodiscard]] const std::string& path() const noexcept { return path_; }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
 
-    /// Returns the address of the socket of a slot. Stores the length of the address in @p length.
+    /// Returns the address of the socket of the process with the number @p slot. Stores the length
+    /// of the address in @p length.
     [[nodiscard]] sockaddr_un address(unsigned slot, socklen_t& length) const noexcept;
 
     /// Returns the address of the socket with the name @p name in the directory. The name has at
     /// most 32 characters.
     [[nodiscard]] sockaddr_un address(const char* name, socklen_t& length) const noexcept;
 
-    /// Locks the lock file of a slot and returns its descriptor. Returns an empty descriptor if
-    /// another process holds the lock, or if the file does not exist and @p create is false.
+    /// Locks the lock file for the process number @p slot and returns its descriptor. Returns an
+    /// empty descriptor if another process holds the lock, or if the file does not exist and @p
+    /// create is false.
     /// @param create  whether to create the lock file if it does not exist
     /// @throws std::system_error  the error of openat(2) or flock(2)
     [[nodiscard]] UniqueFd lock(unsigned slot, bool create) const;
 
-    /// Removes the files of a slot. The caller must hold the lock of the slot.
+    /// Removes the lock file and the socket of the process with the number @p slot. The caller must
+    /// hold the lock on the lock file.
     void remove(unsigned slot) const noexcept;
 
     /// Returns true if the directory contains a lock file or cannot be read, because a process may
@@ -57,7 +60,7 @@ class Rendezvous {
     /// Closes the descriptor of the directory.
     void close() noexcept { fd_.reset(); }
 
-    /// Removes the files of all slots whose process has ended.
+    /// Removes the lock files and sockets of all processes that have ended.
     void sweep() const;
 
   private:
@@ -81,9 +84,9 @@ class Rendezvous {
 /// destructor removes the files of the slot, except in a child process after fork(2).
 class Slot {
   public:
-    /// Takes a free slot. The search starts at a random slot, because otherwise a new process would
-    /// often get the slot of a process that has just ended, and would receive messages for that
-    /// process.
+    /// Takes a free slot. The search starts at a random number, because otherwise a new process
+    /// would often get the number of a process that has just ended, and would receive messages for
+    /// that process.
     /// @param is_usable  called for each free slot; if it returns false, the search continues
     /// @throws std::system_error  ENOSPC (all slots are in use), or the error of a system call
     Slot(
@@ -95,11 +98,11 @@ class Slot {
 
     [[nodiscard]] unsigned number() const noexcept { return number_; }
     [[nodiscard]] int listener() const noexcept { return listener_.get(); }
-    /// Returns whether this process owns the slot. Returns false in a child process after fork(2),
-    /// because the parent process owns the slot.
+    /// Returns whether the slot belongs to this process. Returns false in a child process after
+    /// fork(2), because the slot belongs to the parent process.
     [[nodiscard]] bool mine() const noexcept;
     /// Called in a child process after fork(2). Closes the descriptors, but does not remove the
-    /// files of the slot.
+    /// lock file and the socket, which belong to the parent process.
     void abandon() noexcept;
 
   private:

@@ -240,8 +240,8 @@ class RingConsumer {
         while (ahead.head_ < limit && (next = ahead.next(record)) == Next::record) {
             ahead.head_ += ahead.step_;
         }
-        // If the header after the last record is invalid, include it, so that next() reports the
-        // error.
+        // If the header after the last record is invalid, move end_ behind this header, so that
+        // next() reads the header and reports the error.
         end_ = ahead.head_ + (next == Next::garbage ? record_header_bytes : 0);
     }
 
@@ -281,7 +281,7 @@ class RingConsumer {
     std::uint64_t head_ = 0;
     /// Records from this position on are ignored. freeze() sets this position.
     std::uint64_t end_ = ~std::uint64_t{0};
-    /// Number of bytes that the record that next() has returned occupies in the ring.
+    /// Size in bytes, with header and padding, of the record that next() has returned.
     std::uint64_t step_ = 0;
 };
 

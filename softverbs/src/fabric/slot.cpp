@@ -22,8 +22,8 @@ unsigned some_slot(unsigned slots) noexcept {
 Slot::Slot(const Rendezvous& rendezvous, unsigned slots,
            const std::function<bool(unsigned)>& is_usable)
     : rendezvous_(rendezvous), owner_(::getpid()) {
-    // Prefer slots below 256, because the program can later select the device profile "efa", whose
-    // queue pair numbers have only 8 bits for the slot.
+    // Prefer process numbers (slots) below 256, because the program can later select the device
+    // profile "efa". Its queue pair numbers contain only 8 bits of the process number.
     constexpr unsigned preferred = 256;
     const unsigned first = some_slot(std::min(slots, preferred));
     // Number of attempts to find a free slot. One attempt is not enough, because another process

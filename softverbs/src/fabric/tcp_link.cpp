@@ -108,9 +108,9 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // The handler may have rejected requests because this connection had no room for their
-        // responses. Make the node deliver these requests again: the connection is closed, so
-        // has_room() now returns true.
+        // The handler may have rejected requests because this connection had no room for the
+        // responses. Deliver these requests again. They are not rejected now, because has_room()
+        // returns true for a closed connection.
         ++context_.deliveries;
         stop_watching(context_.epoll, socket_.get());
     }

@@ -184,8 +184,8 @@ class Ring {
         return capacity_ == 0 ? 0 : places() * sizeof(Request);
     }
     [[nodiscard]] bool allocated() const noexcept { return !slots_.empty(); }
-    /// Adds a request and returns its slot, which still contains an old request. The ring must not
-    /// be full.
+    /// Adds an entry at the end of the ring and returns it. The entry still contains an old
+    /// request. The ring must not be full.
     Request& push() noexcept { return slots_[place(end_++)]; }
     /// Adds the requests from position end() to @p position. The caller has already written them to
     /// their slots.
@@ -508,7 +508,8 @@ void end_draining(Qp& qp);
 /// Stores the queue pair number in a receive completion, and pushes it to the receive completion
 /// queue.
 void complete_receive(Qp& qp, const Completion& completion);
-/// Like complete_receive() above. The CPU copies @p data when the program polls the completion.
+/// Like complete_receive() above, but @p data is copied to the memory of the receive request only
+/// when the program polls the completion, as libmlx5 does.
 void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
 /// Called when the queue pair is reset or destroyed. If a message was received only partly, frees
 /// the slot of its receive request in the shared receive queue.

@@ -106,8 +106,9 @@ void complete(Srq& srq, const ibv_ops_wr& operation, ibv_wc_status status) {
     push(*srq.queue, completion);
 }
 
-/// Frees the slots of completed rendezvous requests at the start of the send queue. The program
-/// gets no completions for these requests, so polling does not free their slots.
+/// Frees the slots of completed requests at the start of the send queue that softverbs added itself
+/// for the rendezvous of tag matching. The program gets no completions for these requests, so
+/// polling does not free their slots.
 void free_rendezvous_slots(Ring<SendRequest>& sends) noexcept {
     while (sends.occupied() > sends.size() &&
            (sends[sends.end() - sends.occupied()].flags & rendezvous_flag) != 0) {
