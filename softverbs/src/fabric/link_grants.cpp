@@ -22,9 +22,9 @@ namespace {
 /// process has ended. Most writes end during these checks.
 constexpr unsigned spins = 1000;
 
-/// Time limit for the end of a direct write that was in progress when the grants were withdrawn. A
-/// write takes microseconds, but the process that executes it may be stopped or may get no CPU
-/// time.
+/// Maximum time to wait until another process has ended a write to memory of this process, after
+/// this process has withdrawn the permission. The write takes microseconds, but the other process
+/// may be stopped or may get no CPU time.
 constexpr std::uint64_t longest_write_ns = 5'000'000'000;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {
