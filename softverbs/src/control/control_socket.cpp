@@ -30,15 +30,16 @@ using fabric::UniqueFd;
 
 constexpr int command_timeout_ms = 1000;
 
-/// State of the control thread, with its own lock. Process::lock cannot protect this state, because
-/// the commands that the thread executes lock Process::lock.
+/// State of the control thread, which executes commands from other processes. The state has its own
+/// lock. Process::lock cannot protect it, because the commands lock Process::lock.
 struct Control {
     std::mutex lock;
     bool started = false;
     pid_t owner = 0;
     UniqueFd listener;
     UniqueFd wake;
-    /// The rendezvous directory, which contains the control socket with the file name "name".
+    /// The directory in which the softverbs processes of this host find each other. It contains the
+    /// control socket, with the file name "name".
     std::unique_ptr<fabric::Rendezvous> directory;
     std::string name;
     std::unique_ptr<fabric::SpareDescriptor> spare;
@@ -75,8 +76,8 @@ void serve_client(int listener, fabric::SpareDescriptor& spare) {
     if (!fabric::peer_process(client.get())) {
         return; // the client belongs to another user
     }
-    // Read one message, which is the whole command. The time limit of poll() prevents a client that
-    // sends nothing from blocking the control thread.
+    // Read one message, which is the whole command of the client. The time limit of poll() prevents
+    // a client that sends nothing from blocking the control thread.
     pollfd readable{client.get(), POLLIN, 0};
     std::array<char, 4096> buffer{};
     const ssize_t size = ::poll(&readable, 1, command_timeout_ms) == 1
@@ -106,13 +107,13 @@ void run(int listener, int wake) noexcept {
                 serve_client(listener, *here.spare);
             }
         } catch (const std::exception&) {
-            // There is no memory. If a client has sent a command, its connection is closed without
-            // a reply.
+            // A memory allocation has failed. If a client has sent a command, its connection is
+            // closed without a reply.
         }
     }
 }
 
-/// Creates the socket and the control thread. The caller holds here.lock.
+/// Creates the control socket and the control thread. The caller holds here.lock.
 void start_thread(Control& here) {
     here.wake.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     here.directory = std::make_unique<fabric::Rendezvous>(fabric::default_directory());
@@ -175,8 +176,9 @@ void abandon() noexcept {
 
 namespace {
 
-/// Starts the control thread if it does not exist, and plans faults, which the thread executes when
-/// they are due. Returns 0, ENOMEM, or EAGAIN if the thread cannot be created.
+/// Adds @p faults (errors that the test configuration injects) to the planned faults. Starts the
+/// control thread if it does not exist; the thread executes each fault at its time. Returns 0,
+/// ENOMEM, or EAGAIN if the thread cannot be created.
 int add(std::span<const DeviceFault> faults, bool from_list) noexcept {
     start();
     try {

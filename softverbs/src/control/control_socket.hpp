@@ -8,10 +8,10 @@
 
 namespace softverbs::control {
 
-/// Starts the control thread. It listens on the socket <pid>.control in the rendezvous directory,
-/// and executes the commands of `softverbs fault`, `softverbs port` and `softverbs reset-device`
-/// from processes of the same user. Does nothing if the thread exists. On failure, the process runs
-/// without the socket.
+/// Starts the control thread. It listens on the socket <pid>.control in the directory in which the
+/// softverbs processes of this host find each other. It executes the commands of `softverbs fault`,
+/// `softverbs port` and `softverbs reset-device` from processes of the same user. Does nothing if
+/// the thread exists. On failure, this process runs without the socket.
 void start() noexcept;
 /// Removes the file of the control socket. Called when the process exits.
 void stop() noexcept;
@@ -19,24 +19,25 @@ void stop() noexcept;
 /// consistent copy of this state.
 void before_fork() noexcept;
 void after_fork_in_parent() noexcept;
-/// Called in a child process after fork(2). Unlocks and resets the state of the control thread. The
-/// thread and the socket file belong to the parent process.
+/// Called in a child process after fork(2). Resets and unlocks the child's copy of the state of the
+/// control thread. The thread and the socket file belong to the parent process.
 void abandon() noexcept;
 
-/// Plans to take a port down and up again, @p times times. The port stays in each state for @p
+/// Plans that a port goes down and up again, @p times times. The port stays in each state for @p
 /// period_ms milliseconds. Does not wait for the state changes. Returns 0, EINVAL, ENOMEM, or
 /// EAGAIN if the control thread cannot be created.
 [[nodiscard]] int flap_port(unsigned device, std::uint8_t port, unsigned period_ms,
                             unsigned times) noexcept;
 
-/// Plans the faults of ports and devices from SOFTVERBS_FAULTS or softverbs_set_faults(). The
-/// delays of the faults begin now. Does not wait until the faults occur. Returns 0, ENOMEM, or
-/// EAGAIN if the control thread cannot be created.
+/// Plans the state changes of ports and the resets of devices that SOFTVERBS_FAULTS or
+/// softverbs_set_faults() requests. Their delays (DeviceFault::delay_ms) begin with this call. Does
+/// not wait for them. Returns 0, ENOMEM, or EAGAIN if the control thread cannot be created.
 [[nodiscard]] int plan(std::span<const DeviceFault> faults) noexcept;
-/// Cancels the faults of plan() that have not occurred. A port that is flapping keeps its current
-/// state.
+/// Cancels the state changes and resets that plan() has planned and that have not occurred. A port
+/// that goes down and up repeatedly keeps its current state.
 void cancel_plan() noexcept;
-/// Cancels the faults of plan() and of flap_port() that have not occurred.
+/// Cancels the state changes and resets that plan() and flap_port() have planned and that have not
+/// occurred.
 void cancel_all() noexcept;
 
 } // namespace softverbs::control

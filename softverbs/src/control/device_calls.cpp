@@ -21,8 +21,8 @@ constexpr std::uint32_t max_gids = 1024;
 constexpr std::uint8_t link_up = 5;
 constexpr std::uint8_t link_disabled = 3;
 
-/// Calls @p function with the device that has the number @p index, and returns its result. Returns
-/// ENODEV if the device does not exist. Holds Process::lock during the call.
+/// Calls @p function with the device number @p index (from 0), and returns the result of @p
+/// function. Returns ENODEV if the device does not exist. Holds Process::lock during the call.
 template <class Function>
 int with_device(unsigned index, const Function& function) {
     try {
@@ -34,8 +34,8 @@ int with_device(unsigned index, const Function& function) {
     }
 }
 
-/// Calls @p function with a device and its port that has the number @p number, and returns its
-/// result. Returns EINVAL if the port does not exist.
+/// Calls @p function with the device number @p index (from 0) and its port number @p number (from
+/// 1), and returns the result of @p function. Returns EINVAL if the port does not exist.
 template <class Function>
 int with_port(unsigned index, unsigned number, const Function& function) {
     return with_device(index, [&](Device& device) {
@@ -87,7 +87,7 @@ int reset(const char* profile, unsigned count) {
     return 0;
 }
 
-/// Creates the port @p number of a device: a copy of port 1, with another LID and other GIDs.
+/// Creates port number @p number of a device: a copy of port 1, with another LID and other GIDs.
 Port additional_port(const Port& first, unsigned number) {
     Port port = first;
     const unsigned offset = number - 1;

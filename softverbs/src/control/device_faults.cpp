@@ -9,7 +9,7 @@ namespace softverbs {
 
 namespace {
 
-/// Parses the part of a port state after "flap:", such as "100ms*5".
+/// Parses the part of a port state after "flap:", such as "100ms*5" (period and number of times).
 std::optional<DeviceFault> parse_flap(std::string_view text) {
     const auto period = parse_milliseconds(take_until(text, '*'));
     const auto times = parse_number(text);
@@ -24,8 +24,8 @@ std::optional<DeviceFault> parse_flap(std::string_view text) {
     return fault;
 }
 
-/// Parses "<device>[/<port>]" and stores the numbers in @p fault. Does not change @p fault if the
-/// text is empty. Returns false if the text is invalid.
+/// Parses "<device>[/<port>]" and stores the device number and the port number in @p fault. Does
+/// not change @p fault if the text is empty. Returns false if the text is invalid.
 bool parse_target(std::string_view text, DeviceFault& fault) {
     if (text.empty()) {
         return true;

@@ -7,16 +7,17 @@
 
 namespace softverbs {
 
-/// A state change of a port, or the reset of a device.
+/// A planned fault, which the test configuration injects: a state change of a port, or the reset of
+/// a device.
 struct DeviceFault {
     enum class Kind : std::uint8_t { port_down, port_up, flap, reset };
     Kind kind = Kind::reset;
     unsigned device = 0;
     std::uint8_t port = 1;
-    /// Time in milliseconds from control::plan() until the fault occurs.
+    /// Time in milliseconds from the call of control::plan() until the fault occurs.
     unsigned delay_ms = 0;
-    /// Only for Kind::flap: the duration of each state in milliseconds, and the number of times
-    /// that the port goes down.
+    /// Only for Kind::flap (the port goes down and up repeatedly): the duration of each state in
+    /// milliseconds, and the number of times that the port goes down.
     unsigned period_ms = 0;
     unsigned times = 0;
 };
@@ -25,13 +26,14 @@ inline constexpr unsigned longest_delay_ms = 3'600'000;
 inline constexpr unsigned longest_period_ms = 60'000;
 inline constexpr unsigned most_flaps = 1'000'000;
 
-/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>". In the result, the device is 0
-/// and the port is 1. Returns nullopt if the text is invalid.
+/// Parses the state of a port: "down", "up" or "flap:<n>ms*<times>" (the port goes down and up
+/// repeatedly). In the result, the device is 0 and the port is 1. Returns nullopt if the text is
+/// invalid.
 [[nodiscard]] std::optional<DeviceFault> parse_port_state(std::string_view text);
 
-/// Parses "port[:<device>[/<port>]]=<state>[@<n>ms]" and "device[:<device>]=reset[@<n>ms]".
-/// @p what is the part before "=", and @p value is the part after it. Returns nullopt if the text
-///     is invalid or contains a fault of another kind.
+/// Parses "port[:<device>[/<port>]]=<state>[@<n>ms]" and "device[:<device>]=reset[@<n>ms]". @p what
+/// is the part before "=", and @p value is the part after it. Returns nullopt if the text is
+/// invalid or does not begin with "port" or "device".
 [[nodiscard]] std::optional<DeviceFault> parse_device_fault(std::string_view what,
                                                             std::string_view value);
 

@@ -10,8 +10,8 @@ namespace softverbs {
 
 int Disorder::set(std::string_view text) {
     Disorder parsed;
-    // An empty text disables all kinds of disorder. In any other text, an empty element of the list
-    // is an error.
+    // An empty text disables all kinds of reordering. In any other text, an empty element of the
+    // comma-separated list is an error.
     bool more = !text.empty();
     const std::size_t colon = text.find(':');
     if (colon != std::string_view::npos) {

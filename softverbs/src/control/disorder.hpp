@@ -10,24 +10,26 @@ namespace softverbs {
 /// these ways, but no specification forbids it. See README.md.
 class Disorder {
   public:
-    /// Parses a comma-separated list of the kinds "acks", "qps", "writes" or "all", optionally
-    /// followed by ":<seed>". An empty text disables all kinds. Returns 0. If the text is invalid,
-    /// returns EINVAL and changes nothing.
+    /// Parses the kinds of reordering to enable: a comma-separated list of "acks", "qps" and
+    /// "writes", or "all", optionally followed by ":<seed>". An empty text disables all kinds.
+    /// Returns 0. If the text is invalid, returns EINVAL and changes nothing.
     int set(std::string_view text);
 
-    /// Whether acknowledgements and other responses are delayed.
+    /// Whether softverbs delays acknowledgements and other responses to requests.
     [[nodiscard]] bool acks() const noexcept { return acks_; }
-    /// Whether requests of different queue pairs can overtake each other.
+    /// Whether requests of different queue pairs can overtake each other on their way to the
+    /// responder.
     [[nodiscard]] bool qps() const noexcept { return qps_; }
-    /// Whether data of RDMA writes is written to memory with a delay.
+    /// Whether softverbs writes the data of RDMA writes to memory with a delay.
     [[nodiscard]] bool writes() const noexcept { return writes_; }
     [[nodiscard]] bool any() const noexcept { return any_; }
 
-    /// Returns the seed that the text of set() contained, or 1 if it contained no seed.
+    /// Returns the seed of the random delays: the seed in the text of set(), or 1 if the text
+    /// contained none.
     [[nodiscard]] std::uint64_t seed() const noexcept { return seed_; }
 
-    /// Returns a random delay in nanoseconds: 0 with a probability of one half, otherwise less than
-    /// 1 millisecond.
+    /// Returns the random delay of the next request, response or write in nanoseconds: 0 with a
+    /// probability of one half, otherwise less than 1 millisecond.
     [[nodiscard]] std::uint64_t delay_ns() noexcept;
 
   private:

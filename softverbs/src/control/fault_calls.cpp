@@ -15,7 +15,7 @@ namespace softverbs {
 
 namespace {
 
-/// Calls a function that returns 0 or an errno. Returns ENOMEM if the function throws
+/// Calls @p function, and returns its result: 0 or an errno. Returns ENOMEM if @p function throws
 /// std::bad_alloc.
 template <class Function>
 int without_bad_alloc(const Function& function) noexcept {
@@ -39,9 +39,9 @@ int with(Native* native, const Function& function) {
     });
 }
 
-/// Calls @p function, which changes the planned faults, and returns its result. First withdraws the
-/// permission of other processes to write directly to memory of this process, because packet faults
-/// affect only RDMA writes that are sent as packets.
+/// Calls @p function, which changes the planned faults of packets, and returns its result. Before
+/// this, withdraws the permission of other processes to write directly to memory of this process,
+/// because packet faults affect only RDMA writes that are sent as packets.
 template <class Function>
 int change_packet_faults(const Function& function) {
     return without_bad_alloc([&] {

@@ -17,7 +17,7 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the value of an errno macro such as "ENOMEM"; nullopt if the name is unknown.
+/// Returns the value of an errno macro such as "ENOMEM", or nullopt if @p name is unknown.
 std::optional<int> parse_errno(std::string_view name) {
     for (int error = 1; error < 256; ++error) {
         const char* const known = ::strerrorname_np(error);
@@ -28,8 +28,8 @@ std::optional<int> parse_errno(std::string_view name) {
     return std::nullopt;
 }
 
-/// Returns whether a list of faults has an empty element, or an element with a separator and
-/// nothing after it, such as "packet#1=drop:".
+/// Returns whether the text for softverbs_set_faults() has an empty element, or an element with a
+/// separator and nothing after it, such as "packet#1=drop:".
 bool has_empty_part(std::string_view text) {
     bool empty = true;
     for (const char character : text) {
@@ -156,9 +156,9 @@ void Faults::clear() {
 int Faults::enter_slowly(std::string_view verb) {
     int failure = 0;
     const bool named_only = destroys(verb);
-    // This call of a verb is counted for each planned fault that applies to the verb. If two
-    // faults are due, this call fails with the errno of the first fault, and the next call fails
-    // with the errno of the second fault.
+    // Each planned fault (an error that the test configuration injects) that applies to @p verb
+    // counts this call. If two planned faults are due at this call, it fails with the errno of the
+    // first one, and the next call fails with the errno of the second one.
     for (auto call = calls_.begin(); call != calls_.end();) {
         if (call->verb.empty() ? named_only : call->verb != verb) {
             ++call;

@@ -16,7 +16,8 @@ namespace softverbs {
 
 struct Device;
 
-/// The planned faults that have not occurred yet. softverbs.h describes the kinds of faults.
+/// The planned faults (errors that the test configuration injects) that have not occurred yet.
+/// softverbs.h describes the kinds of faults.
 class Faults {
   public:
     // These functions implement softverbs_fail_call(), softverbs_fail_packet(),
@@ -24,33 +25,33 @@ class Faults {
 
     int fail_call(std::string_view verb, unsigned nth, int error);
     int fail_packet(softverbs_packet_fault fault, unsigned nth, unsigned delay_ms);
-    /// Replaces the planned faults by those in @p text. Also returns ENODEV if @p text contains a
-    /// fault of a device or port that does not exist.
+    /// Replaces the planned faults (errors that the test configuration injects) by those in @p
+    /// text. Returns 0, EINVAL, or ENODEV if @p text names a device or port that does not exist.
     int set(std::string_view text, const std::vector<std::unique_ptr<Device>>& devices);
     int slow_down(unsigned delay_ms);
-    /// Returns the faults of ports and devices that set() has parsed, and removes them from this
-    /// object. The caller passes them to control::plan().
+    /// Returns the planned faults of ports and devices that set() has parsed, and removes them from
+    /// this object. The caller passes them to control::plan().
     [[nodiscard]] std::vector<DeviceFault> take_device_faults() {
         return std::exchange(device_faults_, {});
     }
     [[nodiscard]] unsigned pending() const;
     void clear();
 
-    /// Counts a call of a verb for the planned faults. Returns the errno with which the call must
-    /// fail, or 0. Each verb that can fail calls this function first, with its public name, such as
-    /// "ibv_alloc_pd".
+    /// Called first by each verb that can fail. @p verb is its public name, such as "ibv_alloc_pd".
+    /// Counts this call for the planned faults (errors that the test configuration injects) that
+    /// apply to the verb. Returns the errno with which the verb must fail, or 0.
     [[nodiscard]] int enter(std::string_view verb) {
         return calls_.empty() ? 0 : enter_slowly(verb);
     }
-    /// Returns false if no packet faults are planned and packets are not delayed. packet() then
-    /// returns null.
+    /// Returns whether packet() can return a fault: faults of packets are planned, or all packets
+    /// are delayed.
     [[nodiscard]] bool affects_packets() const { return !packets_.empty() || slow_ms_ != 0; }
     struct PacketFault {
         softverbs_packet_fault what;
         unsigned delay_ms;
     };
-    /// Returns the fault to apply to the next packet, or null. Must be called once for each packet
-    /// that is sent.
+    /// Returns the planned fault to apply to the next packet that this process sends, or null. Must
+    /// be called once for each such packet.
     [[nodiscard]] const PacketFault* packet() {
         return affects_packets() ? packet_slowly() : nullptr;
     }
@@ -76,7 +77,7 @@ class Faults {
     PacketFault current_{};
     bool dm_exhausted_ = false;
     bool dmabufs_unmappable_ = false;
-    /// Delay of each packet in milliseconds; 0: packets are not delayed.
+    /// Delay in milliseconds of each packet that this process sends; 0: packets are not delayed.
     unsigned slow_ms_ = 0;
 };
 

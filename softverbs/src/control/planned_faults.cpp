@@ -22,8 +22,8 @@ void change_state(const PlannedFault& planned) {
             softverbs_reset_device(fault.device);
             return;
         case DeviceFault::Kind::flap:
-            // A flap consists of pairs of state changes, down and up. Before each change to "down",
-            // changes_left is even.
+            // Kind::flap consists of pairs of state changes: down, then up. Before each change to
+            // "down", changes_left is even.
             state = planned.changes_left % 2 == 0 ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
             break;
         case DeviceFault::Kind::port_up:

@@ -9,32 +9,36 @@
 
 namespace softverbs::control {
 
-/// A planned fault of a port or a device.
+/// A state change of a port or a reset of a device that the test configuration injects later.
 struct PlannedFault {
     DeviceFault fault;
-    /// Number of state changes that have not occurred yet.
+    /// Number of state changes of the port, or resets of the device, that have not occurred yet.
     unsigned changes_left = 0;
-    /// Time of the next state change.
+    /// Time of the next state change of the port, or of the reset of the device.
     std::chrono::steady_clock::time_point due;
-    /// True if plan() has added the fault, and false if flap_port() has added it.
+    /// True if control::plan() has added the fault, and false if control::flap_port() has added it.
     bool from_list = false;
 };
 
-/// Executes the next state change of a fault. Does nothing if the device was removed after the
-/// fault was planned. The caller must not hold Process::lock.
+/// Changes the state of a port or resets a device, as @p planned requests. Does nothing if the
+/// device was removed after the fault was planned. The caller must not hold Process::lock.
 void change_state(const PlannedFault& planned);
 
-/// The planned faults that have not occurred yet. The caller holds the lock of the control thread.
+/// The planned state changes of ports and resets of devices that have not occurred yet. The caller
+/// holds the lock of the control thread.
 class PlannedFaults {
   public:
-    /// Adds faults, whose delays begin now. If add() throws std::bad_alloc, no fault was added.
+    /// Adds planned faults, whose delays (DeviceFault::delay_ms) begin now. If add() throws
+    /// std::bad_alloc, no fault was added.
     void add(std::span<const DeviceFault> faults, bool from_list);
-    /// Removes the faults that plan() has added.
+    /// Removes the planned faults that control::plan() has added.
     void remove_list();
     void clear() noexcept { planned_.clear(); }
-    /// Removes the state changes that are due, and returns them for change_state().
+    /// Removes the state changes and resets that are due. Returns them; the caller then calls
+    /// change_state() for each of them.
     [[nodiscard]] std::vector<PlannedFault> take_due();
-    /// Returns the time in milliseconds until the next state change, or -1 if none is planned.
+    /// Returns the time in milliseconds until the next state change or reset, or -1 if none is
+    /// planned.
     [[nodiscard]] int time_to_next_change() const;
 
   private:

@@ -90,8 +90,8 @@ ibv_device_attr_ex default_attributes(unsigned index) {
     attributes.phys_port_cnt_ex = 1;
     attributes.packet_pacing_caps = {1, 100'000'000,
                                      1U << IBV_QPT_RC | 1U << IBV_QPT_UC | 1U << IBV_QPT_UD};
-    // The limits of NICs that support completion moderation: 16 bits for the count, and 12 bits for
-    // the period.
+    // The limits of NICs that support completion moderation: 16 bits for the number of completions,
+    // and 12 bits for the period in microseconds.
     attributes.cq_mod_caps = {0xffff, 0xfff};
     return attributes;
 }
@@ -193,7 +193,8 @@ void set_capabilities(Device& device, unsigned flags) {
     device.attributes.device_cap_flags_ex = flags;
 }
 
-/// Sets the maximum numbers of RDMA reads and atomic operations in flight.
+/// Sets the maximum numbers of RDMA reads and atomic operations that a queue pair can have in
+/// flight, as responder and as requester.
 void set_read_limits(Device& device, int responder, int requester) {
     ibv_device_attr& basic = device.attributes.orig_attr;
     basic.max_qp_rd_atom = responder;
@@ -414,8 +415,8 @@ std::string profile_names() {
 
 namespace {
 
-/// Returns a number that is greater than the numbers of all uverbs devices of the kernel. Example:
-/// 3 if the last device is "uverbs2".
+/// Returns a number that is greater than the numbers of all uverbs devices of the kernel, for
+/// example 3 if the last uverbs device is "uverbs2".
 unsigned first_uverbs_number() {
     const KernelPaths kernel;
     unsigned first = 0;

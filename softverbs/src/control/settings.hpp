@@ -28,16 +28,17 @@ struct Settings {
 };
 
 /// Reads the environment variables that README.md lists for devices, faults, disorder and the
-/// network between hosts. If a value is invalid, ends the process with a message on stderr: a test
-/// that ran with default values instead would mislead the user.
+/// network between hosts. If the value of a variable is invalid, ends the process with a message on
+/// stderr: a test that ran with default values instead would mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 
-/// Prints the invalid value of a variable and its valid values on stderr. Ends the process with
-/// exit status 2.
+/// Prints the invalid value of the environment variable @p variable and its valid values on stderr.
+/// Ends the process with exit status 2.
 [[noreturn]] void refuse_setting(const char* variable, std::string_view value,
                                  std::string_view expected);
 
-/// Creates the devices that @p settings describes. The profile in @p settings must exist.
+/// Creates the devices that @p settings describes. Settings::profile must be the name of an
+/// existing profile (a set of device attributes).
 [[nodiscard]] std::vector<std::unique_ptr<Device>> describe_devices(const Settings& settings);
 
 } // namespace softverbs

@@ -8,13 +8,13 @@
 
 namespace softverbs::control {
 
-/// Removes the control sockets in the rendezvous directory on which no process listens, because
-/// their processes were killed. Does not connect to the sockets of processes that exist, because
-/// this would wake these processes.
+/// Removes the control sockets on which no process listens, because their processes were killed. @p
+/// directory contains the control sockets of this host. Does not connect to the sockets of
+/// processes that exist, because this would wake these processes.
 void remove_unused_sockets(const fabric::Rendezvous& directory);
 
-/// Listens on a control socket with this name in the rendezvous directory. On failure, prints a
-/// line on stderr and returns an empty descriptor.
+/// Creates the control socket with the file name @p name in @p directory, and listens on it. On
+/// failure, prints a line on stderr and returns an empty UniqueFd.
 [[nodiscard]] fabric::UniqueFd listen_on_socket(const fabric::Rendezvous& directory,
                                                 const std::string& name);
 

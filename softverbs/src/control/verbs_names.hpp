@@ -5,10 +5,11 @@
 
 namespace softverbs {
 
-/// Returns whether a planned fault can name this verb, such as "ibv_reg_mr".
+/// Returns whether the verb @p name, such as "ibv_reg_mr", can fail because of a planned fault (an
+/// error that the test configuration injects).
 [[nodiscard]] bool is_verb(std::string_view name) noexcept;
-/// Returns whether the verb destroys an object. A planned fault applies to such a verb only if the
-/// fault contains the name of the verb.
+/// Returns whether the verb @p name destroys an object. Such a verb fails only because of a planned
+/// fault that contains its name, and not because of a fault for any verb.
 [[nodiscard]] bool destroys(std::string_view name) noexcept;
 
 } // namespace softverbs

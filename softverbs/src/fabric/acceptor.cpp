@@ -14,11 +14,12 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of connections that one call of accept() accepts. If more connections are
-/// pending, epoll_wait(2) reports the listening socket again.
+/// Maximum number of connections that one call of Acceptor::accept() accepts. If more connections
+/// are pending, epoll_wait(2) reports the listening socket again.
 constexpr unsigned most_accepted = 64;
-/// Maximum number of clients that have connected but have not sent their first message yet. If
-/// another client connects, the connection of the oldest of these clients is closed.
+/// Maximum number of clients (other processes of this host) that have connected to this process but
+/// have not sent their first message yet. If another client connects, this process closes the
+/// connection of the oldest of these clients.
 constexpr std::size_t most_clients = 64;
 
 } // namespace
@@ -81,8 +82,8 @@ bool Acceptor::receive_hello(Client& client, const OnHello& on_hello) {
             try {
                 on_hello(client.socket, client.pid, received);
             } catch (const std::bad_alloc&) {
-                // There is no memory for the connection. The caller closes the socket, so the
-                // client detects the failure.
+                // on_hello() could not allocate memory for the connection. The caller of
+                // receive_hello() closes the socket, so that the other process detects the failure.
             }
             return true;
         case Arrival::closed:

@@ -12,28 +12,29 @@
 
 namespace softverbs::fabric {
 
-/// Accepts connections from other processes of this host. Owns the socket of each client until the
-/// first message of the client has been received.
+/// Accepts connections from clients (other processes of this host). Owns the socket of each client
+/// until this process has received the first message of the client.
 class Acceptor {
   public:
-    /// Callback for the first message of a client. To accept the client, the callback takes
-    /// ownership of @p socket. Otherwise, the connection is closed. The callback may throw
-    /// std::bad_alloc.
+    /// Callback for the first message that a client (another process of this host) has sent. To
+    /// accept the client, the callback takes ownership of @p socket. If it does not, the Acceptor
+    /// closes the connection. The callback may throw std::bad_alloc.
     using OnHello = std::function<void(UniqueFd& socket, pid_t pid, ReceivedMessage& first)>;
 
-    /// @param listener  a listening socket, which must outlive this object
-    /// @param epoll     the epoll in which the sockets of clients are registered, with
-    ///         EventSource::client
+    /// @param listener  a listening Unix socket, which must outlive this object
+    /// @param epoll  the epoll instance to which the sockets of clients are added, with
+    ///     EventSource::client
     /// @throws std::system_error  EMFILE
     Acceptor(int listener, int epoll);
 
-    /// Accepts pending connections, at most 64 in one call. Calls @p on_hello for each client whose
-    /// first message has already arrived.
+    /// Accepts pending connections of clients (other processes of this host), at most 64 in one
+    /// call. Calls @p on_hello for each client whose first message has already arrived.
     void accept(const OnHello& on_hello);
-    /// Receives the first message of the client that is connected to @p socket, and passes the
-    /// message to @p on_hello.
+    /// Receives the first message of the client (another process of this host) that is connected to
+    /// @p socket. Then calls @p on_hello with this message.
     void read(int socket, const OnHello& on_hello);
-    /// Called in a child process after fork(2). Closes the descriptors of this object.
+    /// Called in a child process after fork(2). Closes the file descriptors that the child process
+    /// has inherited from this object.
     void abandon() noexcept;
 
   private:
@@ -42,8 +43,9 @@ class Acceptor {
         pid_t pid;
     };
 
-    /// Receives the first message of a client, if it has arrived. Returns true if the client must
-    /// be removed from clients_.
+    /// Receives the first message of a client (another process of this host), if it has arrived.
+    /// Returns true if the client must be removed from clients_, because the message has arrived or
+    /// the connection has failed.
     [[nodiscard]] bool receive_hello(Client& client, const OnHello& on_hello);
     void drop(std::vector<Client>::iterator client);
 

@@ -10,7 +10,7 @@ namespace softverbs::fabric {
 
 inline constexpr std::uint64_t second_ns = 1'000'000'000;
 
-/// Returns the time of a clock in nanoseconds.
+/// Returns the current time of @p clock in nanoseconds.
 [[nodiscard]] inline std::uint64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) noexcept {
     timespec now{};
     ::clock_gettime(clock, &now);
@@ -18,8 +18,8 @@ inline constexpr std::uint64_t second_ns = 1'000'000'000;
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-/// Sets a timerfd(2) of CLOCK_MONOTONIC. The timerfd becomes readable at the time @p time_ns, in
-/// nanoseconds. If @p time_ns is 0, stops the timer.
+/// Sets the expiration time of @p timer, a timerfd(2) of CLOCK_MONOTONIC. The timer expires at the
+/// absolute time @p time_ns in nanoseconds. If @p time_ns is 0, stops the timer.
 inline void set_timer(int timer, std::uint64_t time_ns) noexcept {
     itimerspec when{};
     when.it_value.tv_sec = static_cast<time_t>(time_ns / second_ns);

@@ -9,48 +9,52 @@
 
 namespace softverbs::fabric {
 
-/// A lane is an independent stream of records. A connection has two lanes in each direction: one
-/// for requests and one for responses. A process can always consume responses. Therefore two
-/// processes do not deadlock when their lanes of requests are full.
+/// A record is a message between two processes: a request or a response. Requests and responses
+/// travel in separate streams, which are called lanes. A process can always consume responses, even
+/// if it cannot consume requests now. Therefore two processes do not deadlock when their lanes of
+/// requests are full.
 enum class Lane : std::uint8_t { requests, responses };
 inline constexpr std::size_t lanes = 2;
 
 enum class Sent : std::uint8_t {
-    /// The connection has accepted the record.
+    /// The connection has accepted the record (the request or the response) for transmission.
     sent,
-    /// The lane (the stream of requests or of responses) is full. Handler::on_room() is called when
-    /// the lane has room again.
+    /// The lane (the stream of requests or of responses) is full, and nothing was sent. When the
+    /// lane has room again, the callback Handler::on_room() is called.
     full,
     /// The connection is closed: the other process has ended or has sent invalid data, or the
     /// network has failed.
     closed,
 };
 
-/// Describes data that a record refers to but does not contain: a range of memory of the process
-/// that sends the record. The receiving process copies the data with Connection::pull().
+/// Describes a range of memory of the process that sends a record (a request or a response). The
+/// record refers to the data in this range, but does not contain it. The receiving process copies
+/// the data with Connection::pull().
 struct Segment {
-    /// The position of the data. If "share" is 0, this is a virtual address in the sending process.
-    /// Otherwise, it is an offset in the shared memory that has the id "share".
+    /// The position of the first byte of the data. If the member "share" is 0, the position is a
+    /// virtual address in the sending process. Otherwise, it is an offset in bytes in the shared
+    /// memory that has the id "share".
     std::uint64_t address;
     std::uint64_t length;
-    /// The id of the shared memory that contains the data; see Connection::share(). 0: the data is
-    /// in memory of the sending process that is not shared.
+    /// The id of the shared memory that contains the data, as passed to Connection::share(). 0: the
+    /// data is in memory of the sending process that is not shared.
     std::uint32_t share;
-    /// The value that Connection::offer() returned when the record was sent. After the receiving
-    /// process has copied the data, it passes this value to Connection::stands(), which returns
-    /// whether the copied data is valid.
+    /// How often the sending process had called Connection::withdraw() before it sent this Segment.
+    /// Each such call invalidates the Segments that were sent earlier. After the receiving process
+    /// has copied the data, it passes this number to Connection::stands(), which returns whether
+    /// the copied data is valid.
     std::uint32_t offer;
 };
 static_assert(sizeof(Segment) == 24);
 
-/// Permission for another process of this host to execute RDMA writes directly in memory of this
-/// process, without sending records.
+/// Permission for another process of this host to write the data of its RDMA writes directly to
+/// memory of this process, instead of sending the data in messages.
 struct WriteGrant {
     /// Identifies the writer: the number of its queue pair and the number of the target queue pair.
-    /// The fabric only compares this value with the argument "writer" of write_granted().
+    /// Connection::write_granted() compares this value with its argument "writer".
     std::uint64_t writer;
-    /// The rkey of the memory. The fabric only compares this value with the argument "key" of
-    /// write_granted().
+    /// The rkey of the memory. Connection::write_granted() compares this value with its argument
+    /// "key".
     std::uint64_t key;
     /// The address (iova) that RDMA requests use for the first byte of the memory.
     std::uint64_t first;
@@ -60,15 +64,16 @@ struct WriteGrant {
     std::uint64_t address;
 };
 
-/// How another process reads memory of this process that is not shared.
+/// How another process reads memory of this process that was not shared with Connection::share().
 enum class PullMethod : std::uint8_t {
-    /// The method is not known, because the other process has not accepted the connection yet. The
-    /// data must be sent in records.
+    /// The method is not known, because the other process has not accepted the connection yet.
+    /// Until then, this process must send all data in records (messages on the connection).
     unknown,
     /// The other process reads the memory with process_vm_readv(2).
     process_vm,
     /// The other process cannot read the memory: it is on another host, SOFTVERBS_PULL is "none",
-    /// or the kernel does not permit process_vm_readv(2). The data must be sent in records.
+    /// or the kernel does not permit process_vm_readv(2). This process must send all data in
+    /// records (messages on the connection).
     none,
 };
 
@@ -84,32 +89,33 @@ class Connection {
     Connection& operator=(const Connection&) = delete;
 
     /// Returns whether the other process is on another host. If it is, pull() and share() fail, and
-    /// all data must be sent in records.
+    /// all data must be sent in records (messages on the connection).
     [[nodiscard]] bool between_hosts() const noexcept { return between_hosts_; }
-    /// Returns the addresses of both hosts. They are zeros for a connection within this host.
+    /// Returns the IP addresses of both hosts. They are zeros for a connection within this host.
     [[nodiscard]] const Route& route() const noexcept { return route_; }
-    /// Returns whether the other host acknowledges the data that was sent. Returns false while a
-    /// connection to another host is being established, and while the other host acknowledges no
-    /// data, for example because a cable is unplugged. Returns true if the other process is only
-    /// stopped or busy, because its kernel still acknowledges data.
+    /// Returns whether the other host acknowledges the data that this process sends. Always true
+    /// for a connection within this host. Returns false while a connection to another host is being
+    /// established, and while the other host acknowledges no data, for example because a cable is
+    /// unplugged. Returns true if the other process is only stopped, because its kernel still
+    /// acknowledges data.
     [[nodiscard]] virtual bool delivers() noexcept { return true; }
 
-    /// Returns the slot of the other process, which is its number on its host.
+    /// Returns the number of the other process on its host (the "slot"), from 0.
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     /// A pointer for the code that uses the connection. The fabric does not read it.
     void* user = nullptr;
 
-    /// Returns the maximum length of a record in bytes.
+    /// Returns the maximum length in bytes of a record (a request or a response).
     [[nodiscard]] virtual std::size_t max_record() const noexcept = 0;
-    /// Sends a record that consists of the bytes of all @p parts, in order. Wakes the other process
-    /// if it sleeps.
+    /// Sends one record (a request or a response). It consists of the bytes of all @p parts, one
+    /// part after another. Wakes the other process if it sleeps.
     [[nodiscard]] virtual Sent send(Lane lane,
                                     std::span<const std::span<const std::byte>> parts) noexcept = 0;
-    /// Reserves space for a record of @p length bytes in a lane (a stream of records). The caller
-    /// writes the record to the returned address and then calls commit(). This avoids a copy of the
-    /// record. Between reserve() and commit(), no other function may be called for this lane.
-    /// Returns null if the lane is full, the connection is closed, or the connection does not
-    /// support this function; the caller then calls send() instead.
+    /// Reserves space for a record of @p length bytes in a lane (the stream of requests or of
+    /// responses). The caller writes the record to the returned address and then calls commit().
+    /// This avoids a copy of the record. Between reserve() and commit(), no other function may be
+    /// called for this lane. Returns null if the lane is full, the connection is closed, or the
+    /// connection does not support this function; the caller then calls send() instead.
     [[nodiscard]] virtual std::byte* reserve(Lane lane, std::size_t length) noexcept {
         static_cast<void>(lane);
         static_cast<void>(length);
@@ -119,19 +125,19 @@ class Connection {
         static_cast<void>(lane);
         static_cast<void>(length);
     }
-    /// Returns whether a record of @p length bytes fits into the lane now. Returns true if the
-    /// connection is closed, so that the caller does not wait forever; send() then returns
-    /// Sent::closed.
+    /// Returns whether a record of @p length bytes fits into @p lane (the stream of requests or of
+    /// responses) now. Also returns true if the connection is closed, so that the caller does not
+    /// wait forever for room; send() then returns Sent::closed.
     [[nodiscard]] virtual bool has_room(Lane lane, std::size_t length) noexcept = 0;
     /// Returns the number of requests that this process has sent on this connection.
     [[nodiscard]] virtual std::uint64_t sent() const noexcept = 0;
-    /// Returns the number of requests from this process that the other process has consumed. Their
-    /// responses may arrive later.
+    /// Returns how many requests of this process the other process has consumed. The responses to
+    /// these requests may arrive later.
     [[nodiscard]] virtual std::uint64_t taken() const noexcept = 0;
 
     /// Permits the other process to write directly to the memory that @p grant describes, until
-    /// withdraw_grants() is called. A later call of grant() may replace this permission. Returns
-    /// false if the permission was not granted.
+    /// this process calls withdraw_grants(). A later call of grant() may replace this permission.
+    /// Returns false if the permission was not granted.
     virtual bool grant(const WriteGrant& grant) noexcept {
         static_cast<void>(grant);
         return false;
@@ -146,9 +152,10 @@ class Connection {
     /// Writes @p bytes directly to memory of the other process, if that process has permitted the
     /// write with grant(). Writes nothing if the other process has not consumed all requests of
     /// this process yet, because the write must not overtake these requests. Returns false if not
-    /// all bytes were written; the caller then sends a record instead.
-    /// @param writer   the value of WriteGrant::writer
-    /// @param key      the value of WriteGrant::key
+    /// all bytes were written; the caller then sends the data in a record (a message on the
+    /// connection) instead.
+    /// @param writer  the queue pairs, as in WriteGrant::writer
+    /// @param key  the rkey, as in WriteGrant::key
     /// @param address  the address (iova) of the first byte to write
     [[nodiscard]] virtual bool write_granted(std::uint64_t writer, std::uint64_t key,
                                              std::uint64_t address,
@@ -160,34 +167,36 @@ class Connection {
         return false;
     }
 
-    /// Returns how the other process reads memory of this process that is not shared.
+    /// Returns how the other process reads memory of this process that was not shared with share().
     [[nodiscard]] virtual PullMethod pull_method() const noexcept = 0;
-    /// Copies bytes from memory of the other process. @p address and @p share have the same meaning
-    /// as Segment::address and Segment::share. Returns 0 or an errno: EFAULT (the address is not
-    /// mapped in the other process), ESRCH (the other process has ended), EPERM (the kernel does
-    /// not permit the access), EINVAL (@p share is unknown, or the range exceeds the shared
-    /// memory).
+    /// Fills @p into with bytes from memory of the other process. @p address and @p share have the
+    /// same meaning as Segment::address and Segment::share. Returns 0 or an errno: EFAULT (the
+    /// address is not mapped in the other process), ESRCH (the other process has ended), EPERM (the
+    /// kernel does not permit the access), EINVAL (@p share is unknown, or the range exceeds the
+    /// shared memory).
     [[nodiscard]] virtual int pull(std::uint64_t address, std::uint32_t share,
                                    std::span<std::byte> into) noexcept = 0;
 
-    /// Returns the number of calls of withdraw() for this lane. The sender stores this number in
-    /// Segment::offer of each Segment that it sends.
+    /// Returns how often this process has called withdraw() for @p lane (the stream of requests or
+    /// of responses). When this process sends a Segment (a description of its memory), it stores
+    /// this number in Segment::offer.
     [[nodiscard]] virtual std::uint32_t offer(Lane lane) const noexcept = 0;
-    /// Invalidates each Segment that was sent in this lane. After this call, this process may
-    /// change or free the memory that these Segments describe. If the other process copies from the
-    /// memory later, stands() returns false in that process.
+    /// Invalidates each Segment (description of memory of this process) that was sent in this lane.
+    /// After this call, this process may change or free the memory. If the other process copies
+    /// from the memory later, stands() returns false in that process.
     virtual void withdraw(Lane lane) noexcept = 0;
-    /// Returns false if the sender has called withdraw() since it sent a Segment with this value of
-    /// Segment::offer. Must be called after pull(). If it returns false, the copied bytes must not
-    /// be used.
+    /// Returns whether bytes that pull() has copied from memory of the sender are valid. They are
+    /// not valid if the sender has called withdraw() after it sent the Segment that describes the
+    /// memory. Must be called after pull().
+    /// @param offer  the value of Segment::offer in that Segment
     [[nodiscard]] virtual bool stands(Lane lane, std::uint32_t offer) const noexcept = 0;
 
     /// Shares the first @p length bytes of @p fd with the other process, which maps them read-only.
     /// The caller still owns @p fd. @p id, which is not 0, identifies the memory in Segment::share.
-    /// Returns 0 if the descriptor was sent or queued. Handler::on_shared() later reports whether
-    /// the other process has mapped the memory: 0, or an errno such as EACCES for a memfd without
-    /// F_SEAL_SHRINK, because such a memfd could shrink and raise SIGBUS. Returns an errno on
-    /// failure: EINVAL (@p id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too
+    /// Returns 0 if the file descriptor was sent or queued. Handler::on_shared() later reports
+    /// whether the other process has mapped the memory: 0, or an errno such as EACCES for a memfd
+    /// without F_SEAL_SHRINK, because such a memfd could shrink and raise SIGBUS. Returns an errno
+    /// on failure: EINVAL (@p id or @p length is 0), EBADF, EEXIST (the id is in use), EAGAIN (too
     /// many messages are queued), EMFILE, ENOMEM, ESRCH (the other process has ended), EOPNOTSUPP
     /// (the other process is on another host).
     [[nodiscard]] virtual int share(std::uint32_t id, int fd, std::size_t length) noexcept = 0;

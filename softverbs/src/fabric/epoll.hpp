@@ -7,8 +7,8 @@
 
 namespace softverbs::fabric {
 
-/// Adds a descriptor to an epoll. The event data is the number of the descriptor. Returns false and
-/// sets errno on failure.
+/// Adds the file descriptor @p fd to an epoll instance. The data of its events is the number @p fd.
+/// Returns false and sets errno on failure.
 [[nodiscard]] inline bool watch(int epoll, int fd, std::uint32_t events = EPOLLIN) noexcept {
     epoll_event event{};
     event.events = events;
@@ -16,8 +16,9 @@ namespace softverbs::fabric {
     return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/// Removes a descriptor from an epoll. Must be called before close(2), because close(2) does not
-/// remove the descriptor from the epoll if a child process has inherited the descriptor.
+/// Removes the file descriptor @p fd from an epoll instance. Must be called before close(2): if a
+/// child process has inherited the file descriptor, close(2) does not remove it from the epoll
+/// instance.
 inline void stop_watching(int epoll, int fd) noexcept {
     ::epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr);
 }

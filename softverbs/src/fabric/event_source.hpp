@@ -8,10 +8,13 @@
 
 namespace softverbs::fabric {
 
-/// The kinds of descriptors in the epoll of this process.
+/// The kinds of file descriptors in the epoll instance of this process: the listening Unix socket,
+/// the eventfd that wakes this process (doorbell), the socket of a process that has not sent its
+/// first message yet (client), the socket of a connection within this host (link), and the epoll
+/// instance of the TCP sockets (network).
 enum class EventSource : std::uint32_t { listener, doorbell, client, link, network };
 
-/// Encodes the kind and the number of a descriptor as the data of an epoll event.
+/// Combines the kind and the number of a file descriptor into the data of an epoll event.
 [[nodiscard]] constexpr std::uint64_t event_tag(EventSource source, int fd) noexcept {
     return std::uint64_t{static_cast<std::uint32_t>(source)} << 32U |
            static_cast<std::uint32_t>(fd);
@@ -23,8 +26,8 @@ enum class EventSource : std::uint32_t { listener, doorbell, client, link, netwo
     return static_cast<int>(tag & 0xffffffffU);
 }
 
-/// Adds a descriptor of the kind @p source to an epoll. If the epoll already contains the
-/// descriptor, changes its kind. Returns false and sets errno on failure.
+/// Adds the file descriptor @p fd of the kind @p source to an epoll instance. If the epoll instance
+/// already contains @p fd, changes its kind. Returns false and sets errno on failure.
 [[nodiscard]] inline bool watch(int epoll, int fd, EventSource source) noexcept {
     epoll_event event{};
     event.events = EPOLLIN;

@@ -19,9 +19,9 @@ constexpr std::size_t index(Lane lane) noexcept {
     return static_cast<std::size_t>(lane);
 }
 
-/// A full memory barrier, for memory that is shared with another process.
+/// Executes a full memory barrier, for memory that is shared with another process.
 void fence() noexcept {
-    // Omit the fence in builds with ThreadSanitizer, which does not support fences.
+    // ThreadSanitizer does not support fences. Therefore use the fence only in builds without it.
 #ifndef __SANITIZE_THREAD__
     std::atomic_thread_fence(std::memory_order_seq_cst);
 #endif
@@ -58,9 +58,9 @@ Link::Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory 
       doorbell_(std::move(doorbell)),
       mailbox_(std::move(socket), context.epoll, tag) {
     if (context_.armed) {
-        // This Link is created while another thread sleeps in Node::wait(). The other process may
-        // have sent records before the call of arm() below, without waking this process. Therefore
-        // check for records after arm().
+        // This connection is created while another thread of this process sleeps in Node::wait().
+        // Before the call of arm() below, the other process may have sent records (messages)
+        // without waking this process. Therefore check for records after arm().
         arm();
         if (pending()) {
             signal_eventfd(context_.doorbell);
@@ -105,8 +105,8 @@ void Link::published(Lane lane) noexcept {
 }
 
 bool Link::has_room(Lane lane, std::size_t length) noexcept {
-    // Return true if the connection is closed, because the caller would wait forever for room. The
-    // state is checked twice, because room() can close the connection.
+    // Also return true if the connection is closed, because the caller would otherwise wait forever
+    // for room. The state is checked twice, because room() can close the connection.
     return state_ != State::open || room(lane, length) || state_ != State::open;
 }
 
@@ -117,10 +117,10 @@ bool Link::room(Lane lane, std::size_t length) noexcept {
         wanted_[at] = starved_[at] ? std::min(wanted_[at], length) : length;
         starved_[at] = true;
         if (context_.armed) {
-            // Another thread sleeps in Node::wait(). Set the flag that requests a wakeup when the
-            // lane has room: arm() did not set it, because the lane was not full at that time. Then
-            // check again for room, because the consumer may have consumed records before it could
-            // see the flag.
+            // Another thread of this process sleeps in Node::wait(). Set the flag that requests a
+            // wakeup when the lane (the stream of requests or of responses) has room: arm() did not
+            // set the flag, because the lane was not full at that time. Then check again for room,
+            // because the consumer may have consumed records before it could see the flag.
             outgoing_.blocked[at].store(1, std::memory_order_seq_cst);
             found = out_[at].room(length);
         }
@@ -137,14 +137,16 @@ std::uint64_t Link::taken() const noexcept {
 
 void Link::withdraw(Lane lane) noexcept {
     outgoing_.withdrawn[index(lane)].store(++offers_[index(lane)], std::memory_order_relaxed);
-    // This barrier ensures that the other process sees the new number of withdrawals before it sees
-    // changes of the memory that the sent Segments describe.
+    // The store above invalidates all Segments (descriptions of memory of this process) that were
+    // sent earlier. This barrier ensures that the other process sees the store before it sees later
+    // changes of that memory.
     fence();
 }
 
 bool Link::stands(Lane lane, std::uint32_t offer) const noexcept {
-    // The caller has copied memory of the other process. Load the number of withdrawals only after
-    // the copy. If this number is the same as in the record, the copied bytes are valid.
+    // The caller has copied memory of the other process. This barrier ensures that "withdrawn",
+    // which counts how often that process has invalidated such memory, is loaded after the copy. If
+    // it still has the value @p offer, the copied bytes are valid.
     fence();
     return incoming_.withdrawn[index(lane)].load(std::memory_order_relaxed) == offer;
 }
@@ -205,7 +207,7 @@ unsigned Link::deliver_requests(Handler& handler, unsigned budget) {
             break;
         }
         ++done;
-        // Count the request only after the handler has processed it, because the other process
+        // Count the request only after on_request() has processed it, because the other process
         // regards counted requests as processed.
         incoming_.taken.store(++taken_here_, std::memory_order_release);
         ++context_.deliveries;
@@ -282,9 +284,9 @@ void Link::hang_up() noexcept {
     }
     state_ = State::closing;
     starved_ = {};
-    // The handler may have rejected requests because this connection had no room for their
-    // responses. Make the node deliver these requests again: the connection is closed, so
-    // has_room() now returns true.
+    // Handler::on_request() may have rejected requests, because this connection had no room for
+    // their responses. This increment causes another call of on_request() for these requests: the
+    // connection is closed, so has_room() now returns true.
     ++context_.deliveries;
     mailbox_.detach();
     for (RingConsumer& ring : in_) {
@@ -313,8 +315,8 @@ void Link::ring_doorbell() noexcept {
     const NoCancellation not_cancelled;
     Message poke;
     poke.kind = MessageKind::poke;
-    // Ignore errors. If the message cannot be sent because the socket is full, the messages in the
-    // socket wake the other process.
+    // Ignore errors. If the message cannot be sent because the socket is full, the other process
+    // wakes anyway, because of the messages that the socket already contains.
     static_cast<void>(post(mailbox_.socket(), poke, {}));
 }
 

@@ -16,26 +16,27 @@
 
 namespace softverbs::fabric {
 
-/// State that all links (connections within this host) of a node share. The node owns the state and
-/// destroys it after the links.
+/// State that all connections of this process to processes of the same host share. LocalNode owns
+/// the state and destroys it after the connections.
 struct LinkContext {
     int epoll = -1;
-    /// The eventfd that wakes this process. The processes at the other ends of the links write to
-    /// it.
+    /// The eventfd that wakes this process. The processes at the other ends of the connections
+    /// write to it.
     int doorbell = -1;
     /// Whether this process may read memory of other processes with process_vm_readv(2).
     bool pull = true;
     /// True between Node::arm() and Node::disarm(). A thread may then sleep in Node::wait(), so
-    /// other processes must ring the doorbell.
+    /// other processes must wake it through its doorbell (an eventfd).
     bool armed = false;
-    /// Number of records and events that were delivered to the handler. While this number does not
-    /// change, a request that the handler has rejected does not prevent Node::arm().
+    /// Number of received records and events that the callbacks in Handler have processed. If
+    /// Handler::on_request() has rejected a request and this number has not changed since then, the
+    /// request does not prevent Node::arm(), and the thread can sleep.
     std::uint64_t deliveries = 0;
     Cookie cookie;
 };
 
-/// Returns whether a descriptor that another process sent is a non-blocking eventfd(2). Writing to
-/// any other descriptor could block or could have harmful effects.
+/// Returns whether a file descriptor that another process sent is a non-blocking eventfd(2).
+/// Writing to any other file could block or could have harmful effects.
 [[nodiscard]] bool can_be_doorbell(const UniqueFd& fd) noexcept;
 
 /// One end of a connection between two processes of this host.
@@ -43,8 +44,9 @@ class Link final : public Connection {
   public:
     using Side = LinkMemory::Side;
 
-    /// @param socket    a connected socket, which is in the epoll with the event data @p tag
-    /// @param doorbell  the eventfd of the other process; empty if it was not received yet
+    /// @param socket  a connected Unix socket, which is in the epoll instance with the event data
+    ///     @p tag
+    /// @param doorbell  the eventfd that wakes the other process; empty if it was not received yet
     Link(LinkContext& context, UniqueFd socket, std::uint64_t tag, LinkMemory memory, Side side,
          unsigned slot, pid_t pid, UniqueFd doorbell);
 
@@ -76,14 +78,15 @@ class Link final : public Connection {
     /// Returns whether the connection is open, so that records can be sent. May still return true
     /// if the other process has just ended.
     [[nodiscard]] bool open() const noexcept { return state_ == State::open; }
-    /// Returns whether the other process is alive. The result is cached for 1 millisecond.
+    /// Returns whether the connection is open and the other process exists. A positive result is
+    /// cached for 1 millisecond.
     [[nodiscard]] bool alive() noexcept;
 
-    /// Delivers up to @p budget received records to @p handler. Returns the number of delivered
-    /// records.
+    /// Passes at most @p budget received records (requests and responses) to the callbacks of @p
+    /// handler. Returns the number of records that were consumed.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends the queued messages on the Unix socket, and handles the messages that have arrived on
-    /// it.
+    /// Sends the queued messages on the Unix socket of this connection, and handles the messages
+    /// that have arrived on this socket.
     void service(Handler& handler);
     /// Sends the "welcome" message, with which the acceptor of a connection replies to the "hello"
     /// message @p hello.
@@ -91,22 +94,22 @@ class Link final : public Connection {
 
     void arm() noexcept;
     void disarm() noexcept;
-    /// Returns whether progress() has work: a received record can be delivered, or a full lane has
-    /// room again. Must be called after arm(), so that the other process rings the doorbell for
-    /// each record that arrives later.
+    /// Returns whether progress() has work: a received record can be delivered, or a full lane (the
+    /// stream of requests or of responses) has room again. Must be called after arm(), so that the
+    /// other process wakes this process for each record that arrives later.
     [[nodiscard]] bool pending() noexcept;
 
-    /// Returns whether the connection is closed and all received records were delivered. The node
-    /// then calls Handler::on_closed() and frees this link.
+    /// Returns whether the connection is closed and all received records were delivered. LocalNode
+    /// then calls Handler::on_closed() and frees this object.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
-    /// Shuts the socket down, so that the other process detects the end of the connection.
+    /// Shuts the Unix socket down, so that the other process detects the end of the connection.
     void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
         open,
-        /// The other process has closed the socket. Records that it had sent earlier are still
-        /// delivered.
+        /// The other process has closed the socket. Records (requests and responses) that it had
+        /// sent earlier are still delivered.
         closing,
         over,
     };
@@ -130,11 +133,12 @@ class Link final : public Connection {
     void send_or_cut(const Message& message) noexcept;
     void close_when_drained() noexcept;
     void hang_up() noexcept;
-    /// Closes the connection, because the other process violated the protocol.
+    /// Closes the connection at once, for example because the other process violated the protocol.
     void cut() noexcept { state_ = State::over; }
     void ring_doorbell() noexcept;
 
-    // These members are used for each record. They are adjacent, so that they share cache lines.
+    // These members are used for each sent or received record. They are adjacent, so that they
+    // share cache lines.
     LinkContext& context_;
     Direction& incoming_;
     Direction& outgoing_;
@@ -142,13 +146,15 @@ class Link final : public Connection {
     std::array<RingProducer, lanes> out_;
     std::size_t longest_;
     State state_ = State::open;
-    /// True if the handler has rejected the next request. In this case, refused_at_ is the value of
-    /// LinkContext::deliveries at the time of the rejection.
+    /// True if Handler::on_request() has rejected the oldest request in the ring of received
+    /// requests. In this case, refused_at_ is the value that LinkContext::deliveries had at the
+    /// time of the rejection.
     bool refused_ = false;
-    /// For each lane: whether a record did not fit into the ring, and Handler::on_room() has not
-    /// been called since then.
+    /// For requests and for responses: true if a record did not fit into the ring for sending, and
+    /// Handler::on_room() has not been called since then.
     std::array<bool, lanes> starved_{};
-    /// For each lane: length in bytes of the shortest record that did not fit into the ring.
+    /// For requests and for responses: length in bytes of the shortest record that did not fit into
+    /// the ring for sending.
     std::array<std::size_t, lanes> wanted_{};
     std::uint64_t refused_at_ = 0;
     std::uint64_t sent_ = 0;
@@ -159,16 +165,16 @@ class Link final : public Connection {
     GrantTable& grants_;    // permissions to write to memory of this process
     GrantTable& grants_to_; // permissions to write to memory of the other process
     bool has_granted_ = false;
-    /// The value of Direction::writing when withdraw_grants() was called. An odd value means that
-    /// the other process was executing a direct write at that time. An even value means that no
-    /// direct write was in progress, or that the write has ended.
+    /// The value of Direction::writing when withdraw_grants() withdrew the write permissions of the
+    /// other process. An odd value means that the other process was executing a direct write at
+    /// that time. An even value means that no direct write was in progress, or that it has ended.
     std::uint32_t ending_write_ = 0;
-    /// Time limit for the end of the direct write that was in progress when withdraw_grants() was
-    /// called, by CLOCK_MONOTONIC in nanoseconds. If the write has not ended by this time,
-    /// write_in_progress() closes the connection.
+    /// Time limit for the direct write of the other process that was in progress when
+    /// withdraw_grants() withdrew its permissions, by CLOCK_MONOTONIC in nanoseconds. If the write
+    /// has not ended by this time, write_in_progress() closes the connection.
     std::uint64_t ending_write_until_ = 0;
-    /// The last value that this process has stored in Direction::writing, for its own direct
-    /// writes.
+    /// The value that this process has last stored in Direction::writing, before or after one of
+    /// its own direct writes.
     std::uint32_t direct_writes_ = 0;
 
     Side side_;
@@ -180,8 +186,8 @@ class Link final : public Connection {
     UniqueFd doorbell_;
     Mailbox mailbox_;
     Pulled pulled_;
-    /// For the id of each memory that this process shares with the other process: whether the other
-    /// process has replied to the "share" message.
+    /// The key is the id of memory that this process shares with the other process. The value is
+    /// true if the other process has replied to the "share" message.
     std::map<std::uint32_t, bool> shares_;
 };
 

@@ -7,24 +7,25 @@
 #include "fabric/report.hpp"
 
 // Direct writes: one process, the writer, writes with process_vm_writev(2) to memory of another
-// process, the owner, without sending a record. The owner must have granted the access.
+// process, the owner, without sending a message. The owner must have granted the access.
 //
 // Before a write, the writer increments Direction::writing to an odd number and checks that the
-// grant is usable. After the write, it increments Direction::writing again. To withdraw the grant,
-// the owner marks the grant as unusable, and then waits until Direction::writing is even or has
-// another value. These accesses are sequentially consistent. Therefore either the writer finds that
-// the grant is unusable, or the owner finds an odd number and waits for the end of the write.
+// grant (the permission of the owner) is usable. After the write, it increments Direction::writing
+// again. To withdraw the grant, the owner marks the grant as unusable, and then waits until
+// Direction::writing is even or has another value. These accesses are sequentially consistent.
+// Therefore either the writer finds that the grant is unusable, or the owner finds an odd number
+// and waits for the end of the write.
 
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of times that withdraw_grants() checks whether a direct write of the other
-/// process has ended. Most writes end during these checks.
+/// Maximum number of times that withdraw_grants() checks whether the other process has ended its
+/// direct write to memory of this process. Most writes end during these checks.
 constexpr unsigned spins = 1000;
 
-/// Maximum time to wait until another process has ended a write to memory of this process, after
-/// this process has withdrawn the permission. The write takes microseconds, but the other process
-/// may be stopped or may get no CPU time.
+/// Maximum time to wait until another process has ended its direct write to memory of this process,
+/// after this process has withdrawn the permission. The write takes microseconds, but the other
+/// process may be stopped or may get no CPU time.
 constexpr std::uint64_t longest_write_ns = 5'000'000'000;
 
 constexpr bool is_writing(std::uint32_t number) noexcept {

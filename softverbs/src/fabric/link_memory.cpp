@@ -35,9 +35,10 @@ bool overcommits() noexcept {
     return !file || ::read(file.get(), &mode, 1) != 1 || mode != '2';
 }
 
-/// Sets the size of the shared memory. If the kernel overcommits memory, each page is allocated at
-/// its first access, so that unused parts of the rings need no memory. Otherwise, all pages are
-/// allocated now, because an access to a page that cannot be allocated raises SIGBUS.
+/// Sets the size in bytes of the memfd @p fd, the shared memory of a connection. If the kernel
+/// overcommits memory, each page is allocated at its first access, so that unused parts of the
+/// memory need no pages. Otherwise, all pages are allocated now, because an access to a page that
+/// cannot be allocated raises SIGBUS.
 int resize(int fd, std::size_t size) noexcept {
     if (overcommits()) {
         return ::ftruncate(fd, static_cast<off_t>(size));
@@ -58,8 +59,9 @@ bool valid(const RingSizes& sizes) noexcept {
 }
 
 std::size_t longest_record(const RingSizes& sizes) noexcept {
-    // A record must not be longer than half of the ring. It does not wrap around the end of the
-    // ring, so a longer record might never fit.
+    // A record (a request or a response) does not wrap around the end of its ring. If it were
+    // longer than half of the ring, it might never fit. Requests are limited to a quarter of their
+    // ring.
     return std::min(sizes[0] / 4, sizes[1] / 2) - record_header_bytes;
 }
 

@@ -20,26 +20,29 @@ inline constexpr std::size_t line_bytes = 128;
 /// Flags and counters for one direction of a connection, in shared memory. The initial values are
 /// 0. The producer sends records in this direction, and the consumer receives them. Each group of
 /// members that begins with alignas is written by only one of the two processes. The only exception
-/// is a flag that requests a doorbell: the process that rings the doorbell clears the flag.
+/// is a flag that requests a wakeup through the doorbell (an eventfd): the process that rings the
+/// doorbell clears the flag.
 struct Direction {
-    // Written by the producer. 1: a record did not fit into the lane, so the consumer must ring the
-    // doorbell of the producer after the consumer has consumed records.
+    // Written by the producer. For requests and for responses: 1 if a record did not fit into the
+    // ring. After the consumer has then consumed records, it must wake the producer through the
+    // doorbell (an eventfd) of the producer.
     alignas(line_bytes) std::atomic<std::uint32_t> blocked[lanes];
-    /// For each lane: number of calls of Connection::withdraw(), with which the producer
-    /// invalidates the memory addresses in the records that it has sent.
+    /// For requests and for responses: number of calls of Connection::withdraw(), with which the
+    /// producer invalidates the memory addresses in the records that it has sent.
     std::atomic<std::uint32_t> withdrawn[lanes];
     /// Incremented before and after each direct write of the producer to memory of the consumer. An
     /// odd number means that a write is in progress.
     std::atomic<std::uint32_t> writing;
 
-    // Written by the consumer. For each lane: number of bytes that the consumer has consumed.
+    // Written by the consumer. For requests and for responses: number of bytes that the consumer
+    // has consumed since the connection was created.
     alignas(line_bytes) std::atomic<std::uint64_t> head[lanes];
-    /// Number of requests that the consumer has consumed.
+    /// Number of requests that the consumer has consumed since the connection was created.
     std::atomic<std::uint64_t> taken;
 
-    // Written by the consumer, but rarely. 1: the consumer sleeps, so the producer must ring the
-    // doorbell of the consumer after the next record. The producer reads this flag after each
-    // record. Therefore the flag is not in the cache line of "head", which changes often.
+    // Written by the consumer, but rarely. 1: the consumer sleeps, so the producer must wake it
+    // through its doorbell (an eventfd) after the next record. The producer reads this flag after
+    // each record. Therefore the flag is not in the cache line of "head", which changes often.
     alignas(line_bytes) std::atomic<std::uint32_t> sleeping;
     /// Written by the consumer. A value of PullMethod: whether the consumer can read memory of the
     /// producer that is not shared.
@@ -62,13 +65,14 @@ struct GrantSlot {
 inline constexpr std::size_t grant_slots = 32;
 using GrantTable = std::array<GrantSlot, grant_slots>;
 
-/// Size of the ring of each lane in bytes.
+/// Sizes in bytes of the ring for requests and of the ring for responses. Both directions of a
+/// connection have the same sizes.
 using RingSizes = std::array<std::size_t, lanes>;
 
 /// Returns whether the sizes of both rings are powers of two from 4 KiB to 64 MiB.
 [[nodiscard]] bool valid(const RingSizes& sizes) noexcept;
-/// Returns the maximum length of a record in bytes. A record of this length fits into an empty ring
-/// at every position.
+/// Returns the maximum length in bytes of a record (a request or a response). A record of this
+/// length fits into an empty ring at every position.
 [[nodiscard]] std::size_t longest_record(const RingSizes& sizes) noexcept;
 
 /// The shared memory of a connection. It contains the rings and, for each direction, the counters
@@ -80,19 +84,20 @@ class LinkMemory {
     enum class Side : unsigned { connector, acceptor };
 
     LinkMemory() = default;
-    /// Creates the shared memory of a connection, and stores its descriptor in @p fd. The connector
-    /// then sends @p fd to the acceptor. On failure, returns an empty object and sets errno to
-    /// EMFILE or ENOMEM.
+    /// Creates the shared memory of a connection, and stores its file descriptor in @p fd. The
+    /// connector then sends @p fd to the acceptor. On failure, returns an empty object and sets
+    /// errno to EMFILE or ENOMEM.
     [[nodiscard]] static LinkMemory make(const RingSizes& sizes, UniqueFd& fd) noexcept;
-    /// Maps the shared memory that a connector has sent. On failure, returns an empty object and
-    /// sets errno to ENOMEM, or to EINVAL if @p fd is not a sealed memfd of the correct size.
+    /// Maps the shared memory whose file descriptor @p fd a connector has sent. On failure, returns
+    /// an empty object and sets errno to ENOMEM, or to EINVAL if @p fd is not a sealed memfd of the
+    /// correct size.
     [[nodiscard]] static LinkMemory accept(int fd, const RingSizes& sizes) noexcept;
 
     explicit operator bool() const noexcept { return static_cast<bool>(mapping_); }
     [[nodiscard]] const RingSizes& sizes() const noexcept { return sizes_; }
-    /// Returns the direction in which @p side receives records.
+    /// Returns the flags and counters of the direction in which @p side receives records.
     [[nodiscard]] Direction& incoming(Side side) const noexcept;
-    /// Returns the direction in which @p side sends records.
+    /// Returns the flags and counters of the direction in which @p side sends records.
     [[nodiscard]] Direction& outgoing(Side side) const noexcept;
     /// Returns the permissions of the other process to write to memory of the process at @p side.
     [[nodiscard]] GrantTable& grants_by(Side side) const noexcept;

@@ -10,11 +10,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of messages that one call of service() receives, so that one connection does not
-/// delay the others.
+/// Maximum number of messages that one call of service() receives from the socket, so that one
+/// connection does not delay the others.
 constexpr unsigned max_messages = 64;
-/// Maximum number of mappings of memory that the other process shares. It is limited, because Linux
-/// limits the number of mappings of a process (vm.max_map_count).
+/// Maximum number of memory ranges of the other process that this process maps. It is limited,
+/// because Linux limits the number of mappings of a process (vm.max_map_count).
 constexpr std::size_t most_pulled = 16384;
 constexpr std::uint64_t alive_cache_ns = 1'000'000;
 
@@ -33,8 +33,9 @@ void Link::welcome(const Message& hello) noexcept {
     Message message;
     message.kind = MessageKind::welcome;
     context_.cookie.store_in(message);
-    // Ignore errors of send(). If the connector does not receive the doorbell, it wakes this
-    // process with "poke" messages instead. If the connector has ended, service() detects this.
+    // Ignore errors of send(). If the connector does not receive the doorbell (the eventfd that
+    // wakes this process), it wakes this process with "poke" messages instead. If the connector has
+    // ended, service() detects this.
     static_cast<void>(mailbox_.send(message, context_.doorbell));
 }
 
@@ -130,8 +131,9 @@ void Link::unshare(std::uint32_t id) noexcept {
 
 void Link::send_or_cut(const Message& message) noexcept {
     const int error = mailbox_.send(message);
-    // EPIPE means that the other process has closed the socket: service() detects this and closes
-    // the connection. After any other error the message is lost, so close the connection now.
+    // EPIPE means that the other process has closed the socket: service() detects this later and
+    // closes the connection. After any other error the message is lost, so close the connection
+    // now.
     if (error != 0 && error != EPIPE) {
         cut();
     }
@@ -183,8 +185,9 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
                 break;
             }
             welcomed_ = true;
-            // If the descriptor is not a valid doorbell, ignore it. This process then continues to
-            // wake the other process with "poke" messages on the socket.
+            // Use the received file descriptor only if it is a valid doorbell (an eventfd).
+            // Otherwise, this process continues to wake the other process with "poke" messages on
+            // the socket.
             if (can_be_doorbell(received.descriptors[0])) {
                 doorbell_ = std::move(received.descriptors[0]);
             }
@@ -196,7 +199,7 @@ void Link::handle(ReceivedMessage& received, Handler& handler) {
             import(received);
             break;
         case MessageKind::shared:
-            // Ignore the reply if this process no longer shares the memory.
+            // Report the reply only if this process still shares the memory, and only once.
             if (const auto found = shares_.find(message.number);
                 found != shares_.end() && !std::exchange(found->second, true)) {
                 ++context_.deliveries;

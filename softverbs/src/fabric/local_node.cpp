@@ -72,8 +72,9 @@ LocalNode::~LocalNode() {
 }
 
 void LocalNode::abandon() noexcept {
-    // Close only the descriptors of this child process. Do not shut down sockets, unlink files or
-    // change the epoll, because the parent process shares these objects and still uses them.
+    // Only close the file descriptors of this child process. Do not shut down sockets, unlink files
+    // or change the epoll instance, because the parent process shares these objects and still uses
+    // them.
     links_.clear();
     acceptor_.abandon();
     if (network_) {
@@ -89,8 +90,8 @@ void LocalNode::abandon() noexcept {
 Connection* LocalNode::connect(unsigned slot) noexcept {
     const NoCancellation here;
     for (const auto& link : links_) {
-        // Use this link only if the process at its other end is alive. If that process has ended, a
-        // new process may have the same slot, and needs a new link.
+        // Use this connection only if the process at its other end is alive. If that process has
+        // ended, a new process may have the same number (slot), and needs a new connection.
         if (link->slot() == slot && link->open() && link->alive()) {
             return link.get();
         }
@@ -166,7 +167,8 @@ Connection* LocalNode::make_link(unsigned slot) {
 unsigned LocalNode::progress(Handler& handler, unsigned budget) {
     unsigned done = 0;
     bool over = false;
-    // Use the initial size, because the handler may add links during the loop.
+    // Visit only the connections that exist now, because a callback of the handler may add
+    // connections during the loop.
     const std::size_t count = links_.size();
     std::size_t at = first_ < count ? first_ : 0;
     for (std::size_t turn = 0; turn < count; ++turn) {
@@ -232,8 +234,9 @@ void LocalNode::handle(std::uint64_t tag, Handler& handler) {
 }
 
 bool LocalNode::owns_slot(pid_t pid, unsigned slot) const noexcept {
-    // Connect to the socket of the slot only to get the PID of the process that listens on it, from
-    // SO_PEERCRED. That process owns the slot. The connection is closed on return.
+    // Connect to the socket of the process number @p slot only to get the PID of the process that
+    // listens on the socket, from SO_PEERCRED. That process owns the number. The connection is
+    // closed on return.
     pid_t owner = 0;
     const UniqueFd socket = dial(rendezvous_, slot, owner);
     if (!socket && errno == EMFILE) {
@@ -265,7 +268,7 @@ void LocalNode::accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& recei
         Link::Side::acceptor, hello.number, pid, std::move(received.descriptors[1])));
     Link& link = *links_.back();
     link.welcome(hello);
-    // Handle the messages that the connector may have sent after its "hello" message.
+    // Handle the messages that the other process may have sent after its "hello" message.
     link.service(handler);
 }
 
@@ -275,8 +278,8 @@ void LocalNode::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list before the callback, because the handler may connect to the
-        // same process again in the callback.
+        // Remove the connection from links_ before the callback on_closed(), because the callback
+        // may connect to the same process again.
         const std::unique_ptr<Link> closed = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         ++context_.deliveries;
@@ -320,8 +323,8 @@ void LocalNode::wait(std::int64_t timeout_ns) noexcept {
     const timespec limit{.tv_sec = timeout_ns / second, .tv_nsec = timeout_ns % second};
     const int ready =
         ::ppoll(descriptors.data(), descriptors.size(), timeout_ns < 0 ? nullptr : &limit, nullptr);
-    // Only the thread that sleeps in wait() may read this eventfd. If another thread read it, the
-    // sleeping thread could miss a wakeup.
+    // Only the thread that sleeps in wait() may read the eventfd wake_. If another thread read it,
+    // the sleeping thread could miss a wakeup.
     if (ready > 0 && descriptors[1].revents != 0) {
         clear_eventfd(wake_.get());
     }
@@ -335,8 +338,8 @@ void LocalNode::drain_doorbell() noexcept {
     if (!clear_eventfd(doorbell_.get()) || !context_.armed) {
         return;
     }
-    // Another thread may still sleep in wait(), and reading the doorbell may have consumed the
-    // wakeup of that thread. Therefore request again that the next record rings the doorbell.
+    // Another thread may still sleep in wait(). Reading the doorbell (an eventfd) may have consumed
+    // the wakeup of that thread. Therefore request another wakeup for the next record that arrives.
     for (const auto& link : links_) {
         link->arm();
     }

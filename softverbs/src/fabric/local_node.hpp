@@ -16,8 +16,8 @@
 
 namespace softverbs::fabric {
 
-/// The node of this process. It owns all connections of this process, both within this host and to
-/// other hosts.
+/// The endpoint of this process, which owns all its connections: those within this host and those
+/// to other hosts.
 class LocalNode final : public Node {
   public:
     explicit LocalNode(const NodeOptions& options);
@@ -43,11 +43,12 @@ class LocalNode final : public Node {
     [[nodiscard]] Connection* make_link(unsigned slot);
     void handle(std::uint64_t tag, Handler& handler);
     void drain_doorbell() noexcept;
-    /// Returns whether the process @p pid owns @p slot, as the "hello" message of that process
-    /// claims.
+    /// Returns whether the process @p pid has the number @p slot on this host. The process claims
+    /// this number in its "hello" message.
     [[nodiscard]] bool owns_slot(pid_t pid, unsigned slot) const noexcept;
     void accept_hello(UniqueFd& socket, pid_t pid, ReceivedMessage& received, Handler& handler);
-    /// Calls Handler::on_closed() for each closed link and frees the link.
+    /// Calls Handler::on_closed() for each closed connection within this host, and frees the
+    /// connection.
     void reap(Handler& handler);
 
     Rendezvous rendezvous_;
@@ -62,8 +63,8 @@ class LocalNode final : public Node {
     Acceptor acceptor_;
     LinkContext context_;
     std::vector<std::unique_ptr<Link>> links_;
-    /// Index of the link with which the next call of progress() starts. Each call starts with
-    /// another link, so that no link is always the last.
+    /// Index in links_ of the connection with which the next call of progress() starts. Each call
+    /// starts with another connection, so that no connection is always served last.
     std::size_t first_ = 0;
 };
 

@@ -15,11 +15,11 @@
 namespace softverbs::fabric {
 namespace {
 
-/// If this number of messages is queued, "share" messages are not queued, and share() returns
-/// EAGAIN.
+/// If this number of messages is already queued for the socket, a "share" message (which shares
+/// memory with the other process) is not queued, and Connection::share() returns EAGAIN.
 constexpr std::size_t most_offers_waiting = 256;
-/// Maximum number of queued messages. It is higher than the limit for "share" messages, because
-/// messages of the other kinds must not be lost.
+/// Maximum number of messages that are queued for the socket. It is higher than the limit for
+/// "share" messages, because the loss of a message of another kind closes the connection.
 constexpr std::size_t most_waiting = std::size_t{64} * 1024;
 
 int post_one(int socket, const Message& message, const int& descriptor) noexcept {

@@ -14,13 +14,14 @@ namespace {
 
 constexpr std::uint32_t largest_errno = 4095;
 
-/// A buffer for the control data of a message, with the alignment that CMSG_FIRSTHDR requires.
+/// A buffer for the file descriptors that a message carries (control data), with the alignment that
+/// CMSG_FIRSTHDR requires.
 struct ControlBuffer {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(message_descriptors * sizeof(int))> bytes{};
 };
 
-/// Takes ownership of the received descriptors. If more than message_descriptors were received,
-/// closes the others.
+/// Moves the file descriptors of a received message from @p header to @p received. Closes the file
+/// descriptors that exceed the maximum number message_descriptors.
 void take_descriptors(msghdr& header, ReceivedMessage& received) noexcept {
     std::size_t count = 0;
     for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
@@ -75,7 +76,7 @@ std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept 
 
 Arrival receive(int socket, ReceivedMessage& received) noexcept {
     received = ReceivedMessage{};
-    // If the message is longer than this buffer, the kernel sets MSG_TRUNC.
+    // If the received message is longer than this buffer, the kernel sets MSG_TRUNC.
     std::array<std::byte, sizeof(Message)> bytes{};
     iovec vector{.iov_base = bytes.data(), .iov_len = bytes.size()};
     ControlBuffer control;

@@ -13,24 +13,26 @@
 
 namespace softverbs::fabric {
 
-/// Kinds of messages on the Unix socket of a connection. A message can carry descriptors
-/// (SCM_RIGHTS). All messages have the same size. Their numbers have the byte order of the machine.
+/// Kinds of messages on the Unix socket of a connection within this host. A message can carry file
+/// descriptors (SCM_RIGHTS). All messages have the same size. Integers in messages have the byte
+/// order of the host.
 enum class MessageKind : std::uint16_t {
-    /// The first message of the connector. It contains the slot of the sender, the ring sizes and
-    /// the address of the sender's Cookie. It carries the descriptors of the shared memory and of
-    /// the doorbell.
+    /// The first message of the connector. It contains the number of the sending process on its
+    /// host, the ring sizes, and the address of the sender's Cookie (random bytes that prove read
+    /// access). It carries the file descriptors of the shared memory and of the eventfd that wakes
+    /// the sender.
     hello = 1,
-    /// The first message of the acceptor. It contains the address of the sender's Cookie, and
-    /// carries the descriptor of the doorbell.
+    /// The first message of the acceptor. It contains the address of the sender's Cookie (random
+    /// bytes that prove read access), and carries the eventfd that wakes the sender.
     welcome,
-    /// Wakes the other process. Used only until the sender has received the doorbell of the other
-    /// process.
+    /// Wakes the other process. Used only until the sender has received the eventfd with which it
+    /// can wake the other process.
     poke,
-    /// Shares memory with the other process. The message contains the id and the length of the
-    /// memory, and carries its descriptor.
+    /// Shares memory of the sender with the other process. The message contains the id and the
+    /// length of the memory, and carries its file descriptor.
     share,
-    /// The reply to a "share" message. Message::error is 0 if the memory was mapped, and otherwise
-    /// an errno.
+    /// The reply to a "share" message. Message::error is 0 if the sender of the reply has mapped
+    /// the memory, and otherwise an errno.
     shared,
     /// Requests that the other process unmaps the shared memory with the id Message::number.
     unshare,
@@ -46,29 +48,32 @@ struct Message {
     std::uint32_t magic = message_magic;
     std::uint16_t version = protocol_version;
     MessageKind kind{};
-    /// In a "hello" message: the slot of the sender. In "share", "shared" and "unshare" messages:
-    /// the id of the memory.
+    /// In a "hello" message: the number of the sending process on its host. In "share", "shared"
+    /// and "unshare" messages: the id of the shared memory.
     std::uint32_t number = 0;
     std::uint32_t error = 0;
     std::array<std::uint64_t, lanes> ring_bytes{};
-    /// In "hello" and "welcome" messages: the address of the Cookie in the sending process.
+    /// In "hello" and "welcome" messages: the address, in the sending process, of its Cookie. The
+    /// receiver reads these random bytes to check whether it can read memory of the sender.
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     std::array<std::byte, cookie_bytes> cookie{};
 };
 static_assert(sizeof(Message) == 64);
 
-/// Parses a message and checks its values. Returns no value if a value or the version is invalid.
+/// Parses a message from another process and checks its contents. Returns no value if the protocol
+/// version or the contents are invalid.
 [[nodiscard]] std::optional<Message> parse_message(std::span<const std::byte> bytes) noexcept;
 
-/// Maximum number of descriptors in a message.
+/// Maximum number of file descriptors that a message can carry.
 inline constexpr std::size_t message_descriptors = 2;
 
-/// A received message and its descriptors.
+/// A received message and the file descriptors that it carried.
 struct ReceivedMessage {
     Message message;
     std::array<UniqueFd, message_descriptors> descriptors{};
-    /// Whether descriptors were lost, because this process has reached its limit of open files.
+    /// Whether file descriptors of the message were lost, because this process has reached its
+    /// limit of open file descriptors (ulimit -n).
     bool truncated = false;
 };
 
@@ -80,11 +85,12 @@ enum class Arrival {
     garbage,
 };
 
-/// Receives one message. Does not block.
+/// Receives one message from a Unix socket. Does not block.
 [[nodiscard]] Arrival receive(int socket, ReceivedMessage& received) noexcept;
 
-/// Sends one message. Does not block. Returns 0 or an errno: EAGAIN (the socket is full), EPIPE
-/// (the other process has closed the socket), ETOOMANYREFS (too many descriptors are in flight).
+/// Sends one message, which carries the given file descriptors. Does not block. Returns 0 or an
+/// errno: EAGAIN (the socket is full), EPIPE (the other process has closed the socket),
+/// ETOOMANYREFS (too many file descriptors are in messages that were not received yet).
 [[nodiscard]] int post(int socket, const Message& message,
                        std::span<const int> descriptors) noexcept;
 

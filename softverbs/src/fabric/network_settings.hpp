@@ -11,11 +11,12 @@
 namespace softverbs::fabric {
 
 /// TCP ports of a host, from first_port on. The first 1024 ports are for queue pairs: each process
-/// that creates a queue pair owns a number N below 1024, its slot, and receives packets on port
-/// first_port + N. Therefore no daemon is needed. The other ports are for rdma_cm. On port
+/// that creates a queue pair owns a process number N below 1024 (its slot), and receives packets on
+/// port first_port + N. Therefore no daemon is needed. The other ports are for rdma_cm. On port
 /// first_port + service_directory_slot, one process of the host reports to other hosts which
-/// process listens to which rdma_cm port. The process with the rdma_cm slot N receives connection
-/// manager messages on port first_port + first_cm_slot + N.
+/// process listens to which rdma_cm port. Each process that uses rdma_cm also owns a number M below
+/// 1024 for this purpose, and receives connection manager messages on port first_port +
+/// first_cm_slot + M.
 inline constexpr unsigned service_directory_slot = 1024;
 inline constexpr unsigned first_cm_slot = service_directory_slot + 1;
 inline constexpr unsigned network_ports = first_cm_slot + 1024;
@@ -26,13 +27,14 @@ inline constexpr std::size_t longest_secret = 4096;
 
 /// Settings of the network between hosts. If "addresses" is empty, this network is disabled.
 struct NetworkSettings {
-    /// The addresses of this host, one per device.
+    /// The IP addresses of this host, one for each softverbs device.
     std::vector<HostAddress> addresses;
     std::uint16_t first_port = default_first_port;
     std::vector<std::byte> secret;
 };
 
-/// Reads the secret from the file @p path. The secret must be the same on all hosts.
+/// Reads the secret, with which hosts authenticate each other, from the file @p path. The secret
+/// must be the same on all hosts.
 /// @throws std::system_error  if the file cannot be opened, is not a regular file, belongs to
 ///     another user, is accessible to other users, or has a wrong size. The text suggests a remedy.
 [[nodiscard]] std::vector<std::byte> read_secret(const std::string& path);

@@ -23,24 +23,26 @@ namespace softverbs::fabric {
 // The classes of the fabric have no locks. The caller must hold the same lock during all calls
 // except Node::wait() and Node::wake().
 
-/// Callbacks that Node::progress() and Node::service() call. A record within a host is in shared
-/// memory, where the other process can overwrite it at any time. Therefore a callback must copy
-/// each value before it checks the value.
+/// Callbacks that Node::progress() and Node::service() call. A record (a request or a response)
+/// from a process of this host is in shared memory, where that process can overwrite it at any
+/// time. Therefore a callback must copy each value before it checks the value.
 class Handler {
   public:
     virtual ~Handler() = default;
-    /// Called for each received request. @p record is aligned to 8 bytes. Returns false if the
-    /// request cannot be processed now; the node then delivers the request again later.
+    /// Called for each received request. @p record contains the request and is aligned to 8 bytes.
+    /// Returns false if the request cannot be processed now; on_request() is then called again for
+    /// it later.
     virtual bool on_request(Connection& from, std::span<const std::byte> record) = 0;
     virtual void on_response(Connection& from, std::span<const std::byte> record) = 0;
-    /// Called when a lane has room again, after Connection::send() has returned Sent::full or
-    /// Connection::has_room() has returned false.
+    /// Called when there is room again for requests or responses to the other process, after
+    /// Connection::send() has returned Sent::full or Connection::has_room() has returned false.
     virtual void on_room(Connection& to) = 0;
-    /// Called when a connection is closed, because the other process has ended, has sent invalid
+    /// Called when a connection was closed, because the other process has ended, has sent invalid
     /// data or cannot be reached. The connection is destroyed after this call.
     virtual void on_closed(Connection& connection) = 0;
-    /// Called with the result of Connection::share(). @p share is the id of the shared memory. @p
-    /// error is 0 if the other process has mapped the memory, and otherwise an errno.
+    /// Called when the other process has replied to Connection::share(). @p share is the id of the
+    /// shared memory. @p error is 0 if the other process has mapped the memory, and otherwise an
+    /// errno.
     virtual void on_shared(Connection& to, std::uint32_t share, int error) = 0;
 };
 
@@ -48,9 +50,10 @@ struct NodeOptions {
     /// The rendezvous directory, in which the processes of this host find each other. If empty,
     /// default_directory() is used. The directory is created with mode 0700 if it does not exist.
     std::string directory;
-    /// Maximum number of nodes (processes) that use the directory.
+    /// Maximum number of processes that can use the directory at the same time.
     unsigned slots = 1024;
-    /// Size in bytes of the rings for requests and for responses, a power of two.
+    /// Sizes in bytes of the ring for requests and of the ring for responses. Both are powers of
+    /// two.
     std::size_t ring_bytes[lanes] = {std::size_t{256} * 1024, std::size_t{128} * 1024};
     /// Settings of the network between hosts. If network.addresses is empty, this network is
     /// disabled.
@@ -59,9 +62,10 @@ struct NodeOptions {
 
 class Node {
   public:
-    /// Creates the node of this process in a free slot. Throws std::system_error: EACCES (the
-    /// directory belongs to another user, or other users can enter it), ENOSPC (all slots are in
-    /// use), EMFILE, or the error of a system call. The text suggests a remedy.
+    /// Creates the endpoint of this process, and takes a free process number (slot) on this host.
+    /// Throws std::system_error: EACCES (the directory belongs to another user, or other users can
+    /// enter it), ENOSPC (all numbers are in use), EMFILE, or the error of a system call. The text
+    /// suggests a remedy.
     [[nodiscard]] static std::unique_ptr<Node> open(const NodeOptions& options = {});
     Node() = default;
     virtual ~Node() = default;
@@ -70,16 +74,16 @@ class Node {
 
     [[nodiscard]] virtual unsigned slot() const noexcept = 0;
     [[nodiscard]] virtual const std::string& directory() const noexcept = 0;
-    /// Returns the connection to the process in @p slot of this host. Creates the connection if it
-    /// does not exist. Records can be sent immediately. On failure, returns null and sets errno:
-    /// ENOENT (the slot is free), EACCES (the process belongs to another user), EMFILE, ENOMEM,
-    /// EAGAIN (the process accepts no connections now).
+    /// Returns the connection to the process number @p slot of this host. Creates the connection if
+    /// it does not exist. Records (requests and responses) can be sent immediately. On failure,
+    /// returns null and sets errno: ENOENT (no process has this number), EACCES (the process
+    /// belongs to another user), EMFILE, ENOMEM, EAGAIN (the process accepts no connections now).
     [[nodiscard]] virtual Connection* connect(unsigned slot) noexcept = 0;
-    /// Returns the connection to the process in @p slot of another host. Creates the connection if
-    /// it does not exist. Records can be sent immediately; they are transmitted when the connection
-    /// is established. On failure, returns null and sets errno: ENETUNREACH (the network between
-    /// hosts is disabled, or there is no route to the host), ENOENT (the slot number is too large),
-    /// EMFILE, ENOMEM.
+    /// Returns the connection to the process number @p slot of another host. Creates the connection
+    /// if it does not exist. Records can be sent immediately; they are transmitted when the
+    /// connection is established. On failure, returns null and sets errno: ENETUNREACH (the network
+    /// between hosts is disabled, or there is no route to the host), ENOENT (the number is too
+    /// large), EMFILE, ENOMEM.
     [[nodiscard]] virtual Connection* connect(const Route& route, unsigned slot) noexcept {
         static_cast<void>(route);
         static_cast<void>(slot);
@@ -87,32 +91,32 @@ class Node {
         return nullptr;
     }
 
-    /// Delivers received records to @p handler, up to about @p budget. Returns the number of
-    /// delivered records.
+    /// Passes at most @p budget received records (requests and responses) to the callbacks of @p
+    /// handler. Returns the number of records that were consumed.
     virtual unsigned progress(Handler& handler, unsigned budget) = 0;
     /// Handles socket events: new connections, messages on Unix sockets, TCP handshakes, and the
     /// end of other processes.
     virtual void service(Handler& handler) = 0;
 
-    /// Prepares wait(): sets a flag, so that other processes ring the doorbell when they send
-    /// records. If a record can be delivered already, returns false without setting the flag; the
-    /// caller must then call progress(). A record that the handler has rejected does not count
-    /// until another record has been delivered. Therefore the caller must call progress() itself
-    /// when the handler can accept that record again.
+    /// Prepares wait(): sets a flag, so that other processes wake this process when they send
+    /// records (requests and responses). If a record can be delivered already, returns false
+    /// without setting the flag; the caller must then call progress(). A request that
+    /// Handler::on_request() has rejected does not count until another record has been delivered.
+    /// Therefore the caller must call progress() itself when on_request() can accept that request.
     [[nodiscard]] virtual bool arm() noexcept = 0;
-    /// Reverts arm(), because other processes need not ring the doorbell while a thread of this
-    /// process polls.
+    /// Reverts arm(). Called when a thread of this process polls, because other processes then need
+    /// not wake this process.
     virtual void disarm() noexcept = 0;
-    /// Sleeps until the doorbell is rung, a socket has an event, wake() is called, or the timeout
-    /// expires. The caller must not hold the lock that protects the node.
+    /// Sleeps until another process wakes this process, a socket has an event, wake() is called, or
+    /// the timeout expires. The caller must not hold the lock that protects the Node.
     /// @param timeout_ns  timeout in nanoseconds; negative: no timeout
     virtual void wait(std::int64_t timeout_ns) noexcept = 0;
     /// Wakes the thread that sleeps in wait(). Any thread may call this function, even without the
-    /// lock that protects the node.
+    /// lock that protects the Node.
     virtual void wake() noexcept = 0;
 
-    /// Called in a child process after fork(2). Closes the descriptors that the child process has
-    /// inherited. The node of the parent process is not affected.
+    /// Called in a child process after fork(2). Closes the file descriptors that the child process
+    /// has inherited from the Node. The parent process is not affected.
     virtual void abandon() noexcept = 0;
 };
 

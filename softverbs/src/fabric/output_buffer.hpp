@@ -12,26 +12,26 @@
 namespace softverbs::fabric {
 
 /// A queue of bytes that could not be sent yet, because the buffer of a stream socket was full. The
-/// queue uses at most about four times as much memory as the maximum number of queued bytes, even
-/// if it is never empty.
+/// allocated memory is limited to about four times the largest number of bytes that were queued at
+/// one time, even if the queue is never empty.
 class OutputBuffer {
   public:
     [[nodiscard]] bool empty() const noexcept { return begin_ == storage_.size(); }
     [[nodiscard]] std::size_t size() const noexcept { return storage_.size() - begin_; }
-    /// Returns all bytes of the buffer. The next call of append() or remove() invalidates the
-    /// returned span.
+    /// Returns all queued bytes. The next call of append() or remove() invalidates the returned
+    /// span.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
         return std::span(storage_).subspan(begin_);
     }
-    /// Returns the size in bytes of the allocated memory.
+    /// Returns the size in bytes of the memory that is allocated for the queue.
     [[nodiscard]] std::size_t capacity() const noexcept { return storage_.capacity(); }
 
-    /// Adds bytes at the end.
+    /// Adds bytes at the end of the queue.
     /// @throws std::bad_alloc
     void append(std::span<const std::byte> bytes) {
         storage_.insert(storage_.end(), bytes.begin(), bytes.end());
     }
-    /// Removes the first @p count bytes, which the socket has accepted.
+    /// Removes the first @p count bytes from the queue, because the socket has accepted them.
     void remove(std::size_t count) noexcept {
         begin_ += std::min(count, size());
         // Move the remaining bytes to the start only if they are fewer than the removed bytes. Each
@@ -43,9 +43,9 @@ class OutputBuffer {
         }
     }
 
-    /// Sends as many bytes as the socket accepts without blocking, and removes them. Returns 0 if
-    /// all bytes were sent, EAGAIN if the socket is full, or another errno if the connection has
-    /// failed.
+    /// Sends as many queued bytes as the socket accepts without blocking, and removes them from the
+    /// queue. Returns 0 if all bytes were sent, EAGAIN if the socket is full, or another errno if
+    /// the connection has failed.
     [[nodiscard]] int send_to(int socket) noexcept {
         while (!empty()) {
             const ssize_t sent =

@@ -18,8 +18,8 @@ namespace softverbs::fabric {
 
 Cookie::Cookie() noexcept {
     if (!fill_random(std::as_writable_bytes(std::span(bytes_)))) {
-        // If getrandom(2) fails, use the time. The cookie need not be secret. It must only differ
-        // from the bytes at the same address in other processes.
+        // If getrandom(2) fails, use the time. The bytes of the cookie need not be secret. They
+        // must only differ from the bytes at the same address in other processes.
         timespec now{};
         ::clock_gettime(CLOCK_MONOTONIC, &now);
         static_assert(sizeof now <= cookie_bytes);
@@ -43,12 +43,13 @@ int read_process(pid_t pid, std::uint64_t address, std::span<std::byte> into) no
     while (!into.empty()) {
         const iovec local{.iov_base = into.data(), .iov_len = into.size()};
         const iovec remote{.iov_base = reinterpret_cast<void*>(address), .iov_len = into.size()};
-        // Use a loop, because process_vm_readv(2) can read fewer bytes than requested: if a page is
-        // not mapped, or if the length exceeds 2 GiB.
+        // Use a loop, because process_vm_readv(2) reads fewer bytes than requested if a page is not
+        // mapped or if the length exceeds 2 GiB.
         const ssize_t read = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
         if (read < 0) {
-            // Report all other errnos as EPERM, for example ENOSYS, which means that the kernel
-            // does not have the system call, and EACCES, which a seccomp filter can return.
+            // Report EINVAL as EFAULT, and all errnos that are not listed here as EPERM, for
+            // example ENOSYS (the kernel does not have the system call) and EACCES (a seccomp
+            // filter can return it).
             return errno == EFAULT || errno == ESRCH || errno == ENOMEM ? errno
                    : errno == EINVAL                                    ? EFAULT
                                                                         : EPERM;

@@ -14,8 +14,8 @@ namespace softverbs::fabric {
 
 /// Random bytes in the memory of this process, with which another process checks whether it can
 /// read this memory. The other process reads the cookie with process_vm_readv(2) and compares it
-/// with the bytes in the "hello" or "welcome" message. If they are equal, the kernel permits the
-/// access, and the other process uses the correct PID for this process.
+/// with the bytes in the "hello" or "welcome" message of this process. If they are equal, the
+/// kernel permits the access, and the other process uses the correct PID for this process.
 class Cookie {
   public:
     Cookie() noexcept;
@@ -27,8 +27,8 @@ class Cookie {
     std::array<std::byte, cookie_bytes> bytes_{};
 };
 
-/// Returns whether the memory of the process @p pid can be read and contains the cookie of @p
-/// message at the address in @p message.
+/// Returns whether this process can read memory of the process @p pid, and this memory contains the
+/// cookie (random bytes) of @p message at the address in @p message.
 [[nodiscard]] bool finds_cookie(pid_t pid, const Message& message) noexcept;
 
 /// Reads memory of another process. Returns 0 or an errno: EFAULT (the address is not mapped),
@@ -42,8 +42,8 @@ class Cookie {
                                  std::span<const std::byte> bytes) noexcept;
 
 /// Parses the environment variable SOFTVERBS_PULL. Returns true if it is "process_vm" or not set:
-/// processes may read memory of each other. Returns false if it is "none": all data is sent in
-/// records.
+/// processes may read memory of each other. Returns false if it is "none": processes send all data
+/// in messages.
 /// @throws std::system_error  EINVAL for other values
 [[nodiscard]] bool pull_wanted();
 

@@ -16,8 +16,9 @@ namespace softverbs::fabric {
     return ::getrandom(bytes.data(), bytes.size(), flags) == static_cast<ssize_t>(bytes.size());
 }
 
-/// Returns a random number, or @p otherwise if getrandom(2) fails. Must not be used for secrets.
-/// @param flags  as for fill_random()
+/// Returns a random number, or @p otherwise if getrandom(2) fails. The number must not be used as a
+/// secret.
+/// @param flags  flags of getrandom(2), as for fill_random()
 template <std::unsigned_integral Number>
 [[nodiscard]] Number random_number(Number otherwise, unsigned flags = 0) noexcept {
     Number number = 0;

@@ -29,8 +29,8 @@ std::string socket_name(unsigned slot) {
     return std::to_string(slot) + ".sock";
 }
 
-/// Returns the slot number in the name of a lock file. Returns no value for the name of another
-/// file.
+/// Returns the process number (slot) in the name of a lock file, such as 7 for "7.lock". Returns no
+/// value for the name of another file.
 std::optional<unsigned> slot_of(std::string_view name) noexcept {
     unsigned slot = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slot);
@@ -115,8 +115,8 @@ sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexc
     address.sun_family = AF_UNIX;
     constexpr std::size_t longest_name = 32;
     int size = 0;
-    // If the path is too long for a socket address, use a path in /proc/self/fd instead. Do the
-    // same if the path is relative, because it would then depend on chdir(2).
+    // Use the path of the directory if it is absolute and short enough for a socket address.
+    // Otherwise use a path in /proc/self/fd, because a relative path would depend on chdir(2).
     if (path_.front() == '/' && path_.size() + 1 + longest_name < sizeof address.sun_path) {
         size =
             std::snprintf(address.sun_path, sizeof address.sun_path, "%s/%s", path_.c_str(), name);
@@ -132,8 +132,8 @@ sockaddr_un Rendezvous::address(const char* name, socklen_t& length) const noexc
 UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
     const std::string name = lock_name(slot);
     const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | (create ? O_CREAT : 0);
-    // The previous owner of the lock may remove the file between openat(2) and flock(2). Check that
-    // the locked file is still in the directory, and otherwise try again.
+    // The previous owner of the lock may remove the lock file between openat(2) and flock(2).
+    // Therefore check that the locked file is still in the directory, and otherwise try again.
     while (true) {
         UniqueFd file(::openat(fd_.get(), name.c_str(), flags, S_IRUSR | S_IWUSR));
         if (!file) {
@@ -142,8 +142,8 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
             }
             throw_error(errno, "softverbs cannot open " + path_ + "/" + name + hint_for(errno));
         }
-        // The kernel releases the lock when this process and all child processes that have
-        // inherited the lock have ended, for any reason.
+        // The kernel releases this lock when this process and all child processes that have
+        // inherited the lock have ended, even if they were killed.
         if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
             if (errno == EWOULDBLOCK) {
                 return {};
@@ -161,14 +161,14 @@ UniqueFd Rendezvous::lock(unsigned slot, bool create) const {
 }
 
 void Rendezvous::remove(unsigned slot) const noexcept {
-    // Remove the socket first and the lock file last, because sweep() finds the socket of an ended
-    // process by the lock file.
+    // Remove the socket file first and the lock file last, because sweep() finds the socket file of
+    // an ended process by the name of the lock file.
     ::unlinkat(fd_.get(), socket_name(slot).c_str(), 0);
     ::unlinkat(fd_.get(), lock_name(slot).c_str(), 0);
 }
 
 UniqueFd Rendezvous::reopen() const noexcept {
-    // Open the directory again, because a descriptor made by dup(2) would share the file offset of
+    // Open the directory again. A file descriptor made by dup(2) would share the file offset of
     // fd_.
     return UniqueFd(::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
@@ -226,7 +226,7 @@ UniqueFd dial(const Rendezvous& rendezvous, unsigned slot, pid_t& pid) noexcept 
     const sockaddr_un address = rendezvous.address(slot, length);
     if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
         // Report ECONNREFUSED as ENOENT: the socket file belonged to a process that was killed, so
-        // the slot is free.
+        // no process has this number now.
         errno = errno == ECONNREFUSED || errno == ENOTSOCK || errno == EPROTOTYPE ? ENOENT : errno;
         return {};
     }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr time_t quiet_seconds = 10;
 
-/// The hash of a line that was printed, and the time of printing in seconds.
+/// The hash of a line that was printed, and the time of printing, by CLOCK_MONOTONIC in seconds.
 struct Printed {
     std::size_t hash = 0;
     time_t at = 0;

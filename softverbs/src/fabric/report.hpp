@@ -6,7 +6,7 @@
 namespace softverbs::fabric {
 
 /// Prints "softverbs: " and @p line on stderr. Prints the same line at most once in 10 seconds.
-/// Used for failures that the program would otherwise see only as lost packets.
+/// Used for failures that the program would otherwise notice only because packets are lost.
 void report(std::string_view line) noexcept;
 
 } // namespace softverbs::fabric

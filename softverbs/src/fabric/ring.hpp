@@ -9,8 +9,8 @@
 
 namespace softverbs::fabric {
 
-/// A ring of bytes in shared memory. One process is the producer, and another process is the
-/// consumer.
+/// A ring of bytes in shared memory, which contains records (requests or responses). One process is
+/// the producer, and another process is the consumer.
 ///
 /// A record consists of a header of 8 bytes (length and kind) and its bytes, padded to a multiple
 /// of 8. A record does not wrap around. If it does not fit before the end of the ring, the producer
@@ -28,12 +28,14 @@ namespace softverbs::fabric {
 
 inline constexpr std::size_t record_header_bytes = 8;
 
-/// Returns the number of bytes that a record of @p length bytes occupies in the ring.
+/// Returns the number of bytes that a record with @p length bytes of data occupies in the ring,
+/// including its header and padding.
 [[nodiscard]] constexpr std::uint64_t record_bytes(std::uint64_t length) noexcept {
     return record_header_bytes + ((length + 7) & ~std::uint64_t{7});
 }
 
-/// The kind of a record, in its header. No value is 0, because a header of 0 means "no record yet".
+/// The kind of a record in the ring, stored in the header of the record. No kind has the value 0,
+/// because a header of 0 means "no record yet".
 enum class RecordKind : std::uint32_t { data = 1, skip = 2 };
 
 [[nodiscard]] constexpr std::uint64_t record_header(std::uint64_t length,
@@ -41,13 +43,14 @@ enum class RecordKind : std::uint32_t { data = 1, skip = 2 };
     return length | std::uint64_t{static_cast<std::uint32_t>(kind)} << 32U;
 }
 
-/// The memory of a ring and its head. The producer and the consumer each have their own RingMemory
-/// object.
+/// The addresses of the ring and of its head (the number of consumed bytes) in shared memory. The
+/// producer and the consumer each have their own RingMemory object.
 struct RingMemory {
     std::byte* bytes;
     /// Size of the ring in bytes, a power of two.
     std::uint64_t size;
-    /// The head: number of bytes that were consumed. Only the consumer changes it.
+    /// The head: number of bytes that were consumed since the ring was created. Only the consumer
+    /// changes it.
     std::atomic<std::uint64_t>* head;
 
     [[nodiscard]] std::atomic_ref<std::uint64_t> header(std::uint64_t position) const noexcept {
@@ -72,15 +75,16 @@ class RingProducer {
     enum class Room {
         enough,
         not_now,
-        /// The consumer has written an invalid value to the head of the ring.
+        /// The consumer has written an invalid value to the head of the ring (the number of
+        /// consumed bytes).
         garbage,
     };
 
     explicit RingProducer(const RingMemory& ring) noexcept : ring_(ring) {}
 
     /// Returns whether a record of @p length bytes fits into the ring now, or Room::garbage if the
-    /// consumer has written an invalid head. A record that is longer than about half of the ring
-    /// may never fit.
+    /// consumer has written an invalid head (number of consumed bytes). A record that is longer
+    /// than about half of the ring may never fit.
     [[nodiscard]] Room room(std::size_t length) noexcept {
         returns_ = false;
         if (offset() >= next_return_ && !check_return(record_bytes(length))) [[unlikely]] {
@@ -96,9 +100,9 @@ class RingProducer {
         return needed <= ring_.size - (tail_ - head_) ? Room::enough : Room::not_now;
     }
 
-    /// Returns the address at which the caller must write the bytes of the next record. Must be
-    /// called after room() has returned Room::enough for the same length. The caller then publishes
-    /// the record with commit().
+    /// Returns the address to which the caller must write the bytes of the next record. Must be
+    /// called after room() has returned Room::enough for the same length. After the caller has
+    /// written the bytes, it publishes the record with commit().
     [[nodiscard]] std::byte* reserve(std::size_t length) noexcept {
         return ring_.bytes + ((tail_ + skipped(record_bytes(length))) & (ring_.size - 1)) +
                record_header_bytes;
@@ -116,10 +120,10 @@ class RingProducer {
             next_return_ = first_return;
             returns_ = false;
         }
-        // This store publishes the record. After this store, the producer loads the sleep flag of
-        // the consumer. The consumer first sets its sleep flag and then loads this header. These
-        // accesses are sequentially consistent. Therefore the producer sees the sleep flag, or the
-        // consumer sees the record, and no wakeup is lost.
+        // This store publishes the record. After this store, the producer loads the flag with which
+        // the consumer reports that it sleeps. The consumer first sets this flag and then loads
+        // this header. These accesses are sequentially consistent. Therefore the producer sees the
+        // flag, or the consumer sees the record, and no wakeup is lost.
         ring_.header(first).store(header, std::memory_order_seq_cst);
     }
 
@@ -136,9 +140,9 @@ class RingProducer {
     }
 
   private:
-    /// If the producer has passed this offset and the ring is empty, the producer continues at the
-    /// start of the ring. So if the consumer is fast, only the first pages of the ring are used,
-    /// and these pages stay in the CPU cache.
+    /// Offset in bytes. If the producer has passed this offset and the ring is empty, the producer
+    /// continues at the start of the ring. So if the consumer is fast, only the first pages of the
+    /// ring are used, and these pages stay in the CPU cache.
     static constexpr std::uint64_t first_return = std::uint64_t{8} * 1024;
     static constexpr std::uint64_t return_step = std::uint64_t{4} * 1024;
 
@@ -153,7 +157,8 @@ class RingProducer {
         // header.
         return size + skipped(size) + record_header_bytes;
     }
-    /// Loads the head, which the consumer changes. Returns false if its value is invalid.
+    /// Loads the head of the ring (the number of consumed bytes), which the consumer changes.
+    /// Returns false if its value is invalid.
     [[nodiscard]] bool read_head() noexcept {
         const std::uint64_t head = ring_.head->load(std::memory_order_seq_cst);
         if (head - head_ > tail_ - head_ || head % 8 != 0) {
@@ -163,8 +168,8 @@ class RingProducer {
         return true;
     }
     /// Decides whether the next record, which occupies @p size bytes, is written at the start of
-    /// the ring, and stores the decision in returns_. Returns false if the head of the ring is
-    /// invalid.
+    /// the ring, and stores the decision in returns_. Returns false if the head of the ring (the
+    /// number of consumed bytes) is invalid.
     [[nodiscard]] bool check_return(std::uint64_t size) noexcept {
         if (!read_head()) {
             return false;
@@ -178,10 +183,10 @@ class RingProducer {
 
     RingMemory ring_;
     std::uint64_t tail_ = 0;
-    /// The value of the head when it was last loaded.
+    /// The head of the ring (the number of consumed bytes) when the producer last loaded it.
     std::uint64_t head_ = 0;
-    /// When the producer has passed this offset, it checks whether the ring is empty, because the
-    /// next record can then be written at the start of the ring.
+    /// Offset in bytes. When the producer has passed it, the producer checks whether the ring is
+    /// empty, because the next record can then be written at the start of the ring.
     std::uint64_t next_return_ = first_return;
     bool returns_ = false;
 };
@@ -191,7 +196,7 @@ class RingConsumer {
     enum class Next {
         record,
         nothing,
-        /// The producer has written an invalid header.
+        /// The producer has written an invalid header of a record.
         garbage,
     };
 
@@ -199,8 +204,8 @@ class RingConsumer {
     RingConsumer(const RingMemory& ring, std::size_t longest) noexcept
         : ring_(ring), longest_(longest) {}
 
-    /// If the ring contains a record, stores a view of it in @p record. The view is valid until
-    /// pop().
+    /// If the ring contains a record, stores a view of the oldest record in @p record. The view is
+    /// valid until pop() is called.
     [[nodiscard]] Next next(std::span<const std::byte>& record) noexcept {
         const std::uint64_t header = ring_.header(head_).load(std::memory_order_acquire);
         if (header == 0) {
@@ -209,21 +214,22 @@ class RingConsumer {
         return parse(header, record);
     }
 
-    /// Removes the record that next() has returned from the ring.
+    /// Removes from the ring the record that next() has returned.
     void pop() noexcept {
         head_ += step_;
         step_ = 0;
         ring_.head->store(head_, std::memory_order_release);
     }
 
-    /// Stores the head again with sequential consistency. Called after the last pop() of a batch,
-    /// before the consumer loads the flag that a producer sets when it waits for room. Therefore
-    /// the producer sees the new head, or the consumer sees the flag.
+    /// Stores the head of the ring (the number of consumed bytes) again, with sequential
+    /// consistency. Called after the last pop() of a batch, before the consumer loads the flag that
+    /// a producer sets when it waits for room. Therefore the producer sees the new head, or the
+    /// consumer sees the flag.
     void settle() noexcept { ring_.head->store(head_, std::memory_order_seq_cst); }
 
-    /// Returns whether the ring contains no record. The consumer stores its sleep flag before this
-    /// call. Both that store and the load in this function are sequentially consistent, so that the
-    /// load is not executed before the store.
+    /// Returns whether the ring contains no record. Before this call, the consumer stores the flag
+    /// that reports that it sleeps. Both that store and the load in this function are sequentially
+    /// consistent, so that the load is not executed before the store.
     [[nodiscard]] bool empty() const noexcept {
         return head_ >= end_ || ring_.header(head_).load(std::memory_order_seq_cst) == 0;
     }
@@ -240,16 +246,16 @@ class RingConsumer {
         while (ahead.head_ < limit && (next = ahead.next(record)) == Next::record) {
             ahead.head_ += ahead.step_;
         }
-        // If the header after the last record is invalid, move end_ behind this header, so that
-        // next() reads the header and reports the error.
+        // If the header after the last record is invalid, set end_ to the position after this
+        // header, so that next() reads the header and reports the error.
         end_ = ahead.head_ + (next == Next::garbage ? record_header_bytes : 0);
     }
 
   private:
     [[nodiscard]] std::uint64_t offset() const noexcept { return head_ & (ring_.size - 1); }
 
-    /// @param header  a copy of the header, because the other process could change the header in
-    ///     the ring after the check
+    /// @param header  a copy of the record's header; the other process could change the header in
+    ///     the ring after this function has checked it
     [[nodiscard]] Next parse(std::uint64_t header, std::span<const std::byte>& record) noexcept {
         constexpr std::uint64_t data = record_header(0, RecordKind::data);
         if (head_ >= end_) [[unlikely]] {
@@ -266,7 +272,7 @@ class RingConsumer {
             head_ += to_end;
             header = ring_.header(0).load(std::memory_order_relaxed);
         }
-        // If the kind of the header is not "data", this difference exceeds every valid length.
+        // If the kind of the record is not "data", this difference exceeds every valid length.
         const std::uint64_t length = header - data;
         if (length > longest_ || record_bytes(length) > ring_.size - offset()) {
             return Next::garbage;
@@ -279,7 +285,8 @@ class RingConsumer {
     RingMemory ring_;
     std::size_t longest_;
     std::uint64_t head_ = 0;
-    /// Records from this position on are ignored. freeze() sets this position.
+    /// Records from this position on are ignored. The position is a number of bytes since the ring
+    /// was created; freeze() sets it.
     std::uint64_t end_ = ~std::uint64_t{0};
     /// Size in bytes, with header and padding, of the record that next() has returned.
     std::uint64_t step_ = 0;

@@ -18,7 +18,8 @@ class Sha256 {
   public:
     Sha256() noexcept;
     void update(std::span<const std::byte> bytes) noexcept;
-    /// Returns the digest. The object cannot be used after this call.
+    /// Returns the digest of all bytes that were passed to update(). The object cannot be used
+    /// after this call.
     [[nodiscard]] Digest finish() noexcept;
 
   private:
@@ -31,7 +32,7 @@ class Sha256 {
     std::uint64_t total_ = 0;
 };
 
-/// Returns the HMAC-SHA-256 (RFC 2104) of all @p parts in order.
+/// Returns the HMAC-SHA-256 (RFC 2104) of the concatenation of all @p parts.
 [[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key,
                                  std::span<const std::span<const std::byte>> parts) noexcept;
 

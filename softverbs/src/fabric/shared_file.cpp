@@ -37,7 +37,7 @@ off_t size_of(int fd, bool dma_buf) noexcept {
         return ::lseek(fd, 0, SEEK_END);
     }
     // Do not use lseek(2): it would change the file offset, which this process shares with the
-    // process that sent the descriptor.
+    // process that sent the file descriptor.
     struct stat status {};
     return ::fstat(fd, &status) == 0 ? status.st_size : -1;
 }

@@ -10,8 +10,8 @@
 
 namespace softverbs::fabric {
 
-/// A read-only mapping of memory that another process shares: a dma-buf, or a memfd with
-/// F_SEAL_SHRINK.
+/// A read-only mapping of memory that another process shares with this process: a dma-buf, or a
+/// memfd with F_SEAL_SHRINK.
 class SharedFile {
   public:
     SharedFile() noexcept = default;
@@ -28,7 +28,8 @@ class SharedFile {
 
   private:
     Mapping mapping_;
-    /// The descriptor of a dma-buf, for DMA_BUF_IOCTL_SYNC. Empty if the file is not a dma-buf.
+    /// The file descriptor of a dma-buf, for DMA_BUF_IOCTL_SYNC. Empty if the file is not a
+    /// dma-buf.
     UniqueFd dma_buf_;
 };
 

@@ -38,8 +38,8 @@ bool SpareDescriptor::reject(int listener) noexcept {
         return false;
     }
     if (!fd_) {
-        // There is no spare descriptor, because an earlier call closed it and another thread then
-        // took the last free descriptor. Try to open a new one for the next call.
+        // There is no spare file descriptor, because an earlier call closed it and another thread
+        // then took the last free one. Try to open a new one for the next call.
         fd_ = open_spare();
         return false;
     }

@@ -11,13 +11,13 @@ namespace softverbs::fabric {
 
 /// Throws std::system_error.
 /// @param error  an errno
-/// @param what   the text, which suggests a remedy if there is one
+/// @param what  the text of the exception, which suggests a remedy if there is one
 [[noreturn]] inline void throw_error(int error, const std::string& what) {
     throw std::system_error(error, std::system_category(), what);
 }
 
-/// Takes ownership of a descriptor that a system call has returned.
-/// @param what  the kind of the descriptor, such as "an epoll", for the text of the exception
+/// Takes ownership of a file descriptor that a system call has returned.
+/// @param what  the kind of the file descriptor, such as "an epoll", for the text of the exception
 /// @throws std::system_error  if the system call has failed
 [[nodiscard]] inline UniqueFd checked(int fd, const char* what) {
     if (fd < 0) {

@@ -12,20 +12,20 @@
 namespace softverbs::fabric {
 
 /// The format of data on a TCP connection between hosts. A frame consists of a header of 24 bytes
-/// and a record, padded to a multiple of 8. The TCP connection carries two lanes (independent
-/// streams of records): requests and responses. The header reports how many bytes of each lane the
-/// sender of the frame has consumed, so that each lane has its own flow control.
+/// and a record (a request or a response), padded to a multiple of 8. Requests and responses have
+/// separate flow control: for each of them, the header reports how many bytes the sender of the
+/// frame has consumed.
 inline constexpr std::size_t frame_header_bytes = 24;
-/// Maximum length of a record in bytes.
+/// Maximum length in bytes of a record (a request or a response).
 inline constexpr std::size_t longest_frame_record = std::size_t{64} * 1024 - 64;
-/// Flow-control window of a lane: maximum number of frame bytes that were sent but not yet
-/// consumed.
+/// Flow-control window, separate for requests and for responses: maximum number of frame bytes that
+/// were sent but that the receiving process has not consumed yet.
 inline constexpr std::uint32_t window_bytes = std::uint32_t{1} << 20U;
 
 enum class FrameKind : std::uint16_t {
     request,
     response,
-    /// A frame without a record, which reports only the counters in its header.
+    /// A frame without a record, which only reports how much its sender has consumed.
     credit,
 };
 
@@ -34,12 +34,12 @@ struct FrameHeader {
     FrameKind kind = FrameKind::credit;
     /// Number of requests that the sender of this frame has consumed, modulo 2^32.
     std::uint32_t requests_consumed = 0;
-    /// For each lane: number of frame bytes that the sender of this frame has consumed, modulo
-    /// 2^32.
+    /// For requests and for responses: number of frame bytes that the sender of this frame has
+    /// consumed, modulo 2^32.
     std::array<std::uint32_t, lanes> bytes_consumed{};
 };
 
-/// Returns the size in bytes of a frame with a record of @p length bytes.
+/// Returns the size in bytes of a frame whose record has @p length bytes.
 [[nodiscard]] constexpr std::uint32_t frame_bytes(std::size_t length) noexcept {
     return static_cast<std::uint32_t>(frame_header_bytes + ((length + 7) & ~std::size_t{7}));
 }

@@ -20,7 +20,7 @@ constexpr std::size_t version_at = 8;
 constexpr std::size_t kind_at = 10;
 constexpr std::size_t nonce_at = 16;
 constexpr std::size_t nonce_bytes = 32;
-// Byte offsets in "proof" and "welcome" messages.
+// Byte offsets of the fields in "proof" and "welcome" messages.
 constexpr std::size_t sender_slot_at = 16;
 constexpr std::size_t receiver_slot_at = 20;
 constexpr std::size_t sender_address_at = 24;
@@ -204,8 +204,8 @@ TcpHandshake::Progress TcpHandshake::advance(int socket) {
         const bool good = check_opening(connector ? Kind::challenge : Kind::hello);
         opening_received_ = true;
         if (!connector) {
-            // Send the "challenge" message also to a peer with another protocol version, so that
-            // the peer can print our version.
+            // Send the "challenge" message even if the connector has another protocol version, so
+            // that the connector can print the version of this process.
             make_opening(Kind::challenge);
         } else if (good) {
             make_proof(Kind::proof);

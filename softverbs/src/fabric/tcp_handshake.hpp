@@ -13,8 +13,8 @@
 namespace softverbs::fabric {
 
 /// The handshake of a TCP connection between hosts. Both processes prove that they know the secret,
-/// before any record is read. The connector is the first to prove it, so that the acceptor creates
-/// no link for an unknown peer.
+/// before any request or response is read. The connector is the first to prove it, so that the
+/// acceptor creates no TcpLink for an unknown peer.
 ///
 ///     connector                           acceptor
 ///     hello      version, nonce     ->
@@ -23,7 +23,7 @@ namespace softverbs::fabric {
 ///                                   <-    welcome    identity, HMAC
 ///
 /// Each HMAC covers all earlier messages and the kind of its own message. Therefore an attacker can
-/// neither replay a message nor send it back to its sender. The records after the handshake are
+/// neither replay a message nor send it back to its sender. The data after the handshake is
 /// neither encrypted nor authenticated.
 class TcpHandshake {
   public:
@@ -37,9 +37,9 @@ class TcpHandshake {
         failed,
     };
 
-    /// @param secret     the secret, which must outlive this object
-    /// @param own_slot   the slot of this process
-    /// @param peer_slot  the slot of the other process; only for a connector
+    /// @param secret  the secret, which must outlive this object
+    /// @param own_slot  the number of this process on its host
+    /// @param peer_slot  the number of the other process on its host; only for a connector
     TcpHandshake(Side side, std::span<const std::byte> secret, const Route& route,
                  std::uint32_t own_slot, std::uint32_t peer_slot = 0) noexcept;
     TcpHandshake(const TcpHandshake&) = delete;
@@ -50,13 +50,14 @@ class TcpHandshake {
     /// ends. Does not read bytes that follow the handshake.
     [[nodiscard]] Progress advance(int socket);
 
-    /// Returns whether a part of a message could not be sent yet, because the socket was full.
+    /// Returns whether a part of a handshake message could not be sent yet, because the socket was
+    /// full.
     [[nodiscard]] bool sends() const noexcept { return !output_.empty(); }
-    /// Returns the slot of the other process. Valid when the handshake is done.
+    /// Returns the number of the other process on its host. Valid when the handshake is done.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return peer_slot_; }
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    // Sizes of the messages in bytes.
+    // Sizes of the handshake messages in bytes.
     static constexpr std::size_t opening_bytes = 48; // size of "hello" and "challenge"
     static constexpr std::size_t proof_bytes = 88;   // size of "proof" and "welcome"
     static constexpr std::uint16_t version = 1;
@@ -70,7 +71,7 @@ class TcpHandshake {
     void make_proof(Kind kind) noexcept;
     [[nodiscard]] bool check_opening(Kind kind);
     [[nodiscard]] bool check_proof(Kind kind);
-    /// Returns the HMAC of a "proof" or "welcome" message.
+    /// Returns the HMAC for a "proof" or "welcome" message.
     [[nodiscard]] Digest sign(Kind kind, const Proof& message) const noexcept;
     [[nodiscard]] bool flush(int socket);
     [[nodiscard]] bool fill(int socket, std::span<std::byte> message);
@@ -89,9 +90,9 @@ class TcpHandshake {
     Proof peer_proof_{};
     bool opening_received_ = false;
     bool proof_received_ = false;
-    /// Number of bytes of the current message that were received.
+    /// Number of bytes that were received of the message that is being received.
     std::size_t received_ = 0;
-    /// The part of the current message that was not sent yet.
+    /// The part of the own message that was not sent yet.
     std::span<const std::byte> output_;
     std::string failure_;
 };

@@ -82,7 +82,8 @@ void TcpLink::service() {
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
             // The connection could not be established, for example because no process listens on
-            // the port. The records that were sent on it are lost, like packets on a wire.
+            // the port. The requests and responses that this process has already sent are lost,
+            // like packets on a wire.
             state_ = State::over;
             return;
         }
@@ -108,9 +109,9 @@ void TcpLink::hang_up() noexcept {
     if (open()) {
         state_ = State::closing;
         starved_ = {};
-        // The handler may have rejected requests because this connection had no room for the
-        // responses. Deliver these requests again. They are not rejected now, because has_room()
-        // returns true for a closed connection.
+        // Handler::on_request() may have rejected requests, because this connection had no room for
+        // their responses. This increment causes another call of on_request() for these requests.
+        // They are not rejected now, because has_room() returns true for a closed connection.
         ++context_.deliveries;
         stop_watching(context_.epoll, socket_.get());
     }
@@ -128,8 +129,8 @@ void TcpLink::shut_down() noexcept {
     stop_watching(context_.epoll, socket_.get());
     ::shutdown(socket_.get(), SHUT_WR);
     // Discard the bytes that have arrived. If close(2) is called while unread bytes exist, TCP
-    // sends a reset, and the other host discards data that its process has not read yet. Discard
-    // about input_bytes at most, because the other host may continue to send.
+    // sends a reset, and the other host discards data that its process has not read yet. Discard at
+    // most input_bytes, because the other host may continue to send.
     std::array<std::byte, 4096> unread{};
     for (std::size_t left = input_bytes; left > 0; left -= unread.size()) {
         if (::recv(socket_.get(), unread.data(), unread.size(), MSG_DONTWAIT) <= 0) {

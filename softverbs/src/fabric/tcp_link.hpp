@@ -17,24 +17,25 @@
 
 namespace softverbs::fabric {
 
-/// State that all TCP links (connections to other hosts) of a node share. It is destroyed after the
-/// links.
+/// State that all connections of this process to other hosts share. It is destroyed after the
+/// connections.
 struct TcpContext {
-    /// The epoll that contains the sockets of all links.
+    /// The epoll instance that contains the sockets of all connections to other hosts.
     int epoll = -1;
     /// True between Node::arm() and Node::disarm(), when a thread may sleep in Node::wait().
     bool armed = false;
-    /// Number of records and events that were delivered to the handler. While this number does not
-    /// change, a request that the handler has rejected does not prevent Node::arm().
+    /// Number of received records and events that the callbacks in Handler have processed. If
+    /// Handler::on_request() has rejected a request and this number has not changed since then, the
+    /// request does not prevent Node::arm(), and the thread can sleep.
     std::uint64_t deliveries = 0;
 };
 
-/// One end of a TCP connection between two hosts. The TCP connection carries two lanes (independent
-/// streams of records): requests and responses.
+/// One end of a TCP connection between two hosts. The connection carries two independent streams of
+/// records: requests and responses.
 class TcpLink final : public Connection {
   public:
-    /// @param socket     a non-blocking socket, connected or connecting, which is in the epoll for
-    ///     EPOLLIN
+    /// @param socket  a non-blocking socket, connected or connecting, which is in the epoll
+    ///     instance of @p context for EPOLLIN
     /// @param handshake  the handshake of a connector; null for an acceptor, whose handshake is
     ///     done
     TcpLink(TcpContext& context, UniqueFd socket, const Route& route, unsigned slot,
@@ -49,7 +50,8 @@ class TcpLink final : public Connection {
     [[nodiscard]] std::uint64_t taken() const noexcept override { return requests_taken_; }
     [[nodiscard]] bool delivers() noexcept override;
 
-    // The memory of a process on another host cannot be read, so all data is sent in records.
+    // The memory of a process on another host cannot be read. Therefore all data is sent on the
+    // connection.
     [[nodiscard]] PullMethod pull_method() const noexcept override { return PullMethod::none; }
     [[nodiscard]] int pull(std::uint64_t address, std::uint32_t share,
                            std::span<std::byte> into) noexcept override;
@@ -60,8 +62,8 @@ class TcpLink final : public Connection {
     void unshare(std::uint32_t) noexcept override {}
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// Returns whether records can be sent or buffered. May still return true if the other process
-    /// has just ended.
+    /// Returns whether send() accepts requests and responses; while the connection is being
+    /// established, it buffers them. May still return true if the other process has just ended.
     [[nodiscard]] bool open() const noexcept {
         return state_ == State::connecting || state_ == State::open;
     }
@@ -69,36 +71,36 @@ class TcpLink final : public Connection {
     /// Returns the reason why the connection failed, or an empty string if it did not fail.
     [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
 
-    /// Called when the socket has an event. Continues the handshake, or sends buffered frames.
+    /// Called when the TCP socket has an event. Continues the handshake, or sends buffered frames.
     void service();
-    /// Receives frames and delivers up to @p budget records to @p handler. Returns the number of
-    /// delivered records.
+    /// Receives frames and passes at most @p budget records (requests and responses) to the
+    /// callbacks of @p handler. Returns the number of records that were consumed.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Sends a "credit" frame, which reports how many bytes this process has consumed. Sends
-    /// nothing if an earlier frame has reported the same numbers.
+    /// Sends a "credit" frame, which reports to the other process how many bytes this process has
+    /// consumed. Sends nothing if an earlier frame has reported the same numbers.
     void acknowledge() noexcept;
-    /// Returns whether progress() must be called although epoll reports no event, for example
-    /// because a received frame was not delivered yet.
+    /// Returns whether progress() must be called although epoll reports no event for the socket,
+    /// for example because input_ contains a frame that was not delivered yet.
     [[nodiscard]] bool pending() const noexcept;
-    /// Returns whether the connection is closed and all received records were delivered. The node
-    /// then calls Handler::on_closed() and frees this link.
+    /// Returns whether the connection is closed and all received records were delivered. TcpNetwork
+    /// then calls Handler::on_closed() and frees this object.
     [[nodiscard]] bool over() const noexcept { return state_ == State::over; }
     /// Closes the connection. @p why is the reason, which failure() then returns.
     void fail(std::string why);
-    /// Sends buffered frames until the socket is full. Then shuts down the sending direction of the
-    /// connection.
+    /// Sends buffered frames until they are sent or the socket is full. Then shuts down the sending
+    /// direction of the connection.
     void shut_down() noexcept;
 
   private:
     enum class State : std::uint8_t {
         connecting,
         open,
-        /// The other process has closed the connection. Records that it had sent earlier are still
-        /// delivered.
+        /// The other process has closed the connection. Requests and responses that it had sent
+        /// earlier are still delivered.
         closing,
         over,
     };
-    /// Size of the buffer input_ in bytes.
+    /// Size in bytes of input_, the buffer for received frames.
     static constexpr std::size_t input_bytes = std::size_t{256} * 1024;
     static_assert(input_bytes > 2 * (frame_header_bytes + longest_frame_record));
 
@@ -114,13 +116,15 @@ class TcpLink final : public Connection {
     /// Receives bytes from the socket into the buffer input_. Returns false if no bytes were
     /// received.
     [[nodiscard]] bool receive() noexcept;
-    /// Parses the next frame in input_. Returns false if the frame is incomplete or invalid.
+    /// Parses the next received frame in the buffer input_. Returns false if the frame is
+    /// incomplete or invalid.
     [[nodiscard]] bool next_frame(FrameHeader& header, std::span<const std::byte>& record) noexcept;
-    /// Updates the flow control with the counters in a frame header. Returns false if the other
-    /// process has violated the flow control.
+    /// Updates the flow control with the counters in the header of a received frame. Returns false
+    /// if the other process has violated the flow control.
     [[nodiscard]] bool account(const FrameHeader& header) noexcept;
-    /// Delivers a request to the handler. If the handler rejects the request, or if an earlier
-    /// request is still in held_, stores a copy of the request in held_ and returns false.
+    /// Passes a received request to Handler::on_request(). If on_request() rejects the request, or
+    /// if held_ contains an earlier request, stores a copy of the request in held_ and returns
+    /// false.
     [[nodiscard]] bool deliver_request(Handler& handler, std::span<const std::byte> record);
     unsigned deliver_held(Handler& handler, unsigned budget);
     void consumed(Lane lane, std::size_t length) noexcept;
@@ -133,33 +137,36 @@ class TcpLink final : public Connection {
     std::unique_ptr<TcpHandshake> handshake_;
     std::string failure_;
 
-    /// Frames that the socket has not accepted yet.
+    /// Frames to send that the socket has not accepted yet, because it is full.
     OutputBuffer output_;
     bool watches_room_ = false;
     std::uint64_t requests_sent_ = 0;
     std::uint64_t requests_taken_ = 0;
-    /// For each lane: number of frame bytes that this process has sent and the other process has
-    /// not consumed yet.
+    /// For requests and for responses: number of frame bytes that this process has sent and the
+    /// other process has not consumed yet.
     std::array<std::uint32_t, lanes> outstanding_{};
     std::array<std::uint32_t, lanes> bytes_taken_{};
-    /// For each lane: whether a frame did not fit into the flow-control window, and
-    /// Handler::on_room() has not been called since then.
+    /// For requests and for responses: true if a frame to send did not fit into the flow-control
+    /// window, and Handler::on_room() has not been called since then.
     std::array<bool, lanes> starved_{};
-    /// For each lane: size in bytes of the smallest frame that did not fit into the flow-control
-    /// window.
+    /// For requests and for responses: size in bytes of the smallest frame to send that did not fit
+    /// into the flow-control window.
     std::array<std::uint32_t, lanes> wanted_{};
 
-    // Buffer for received frames. The element type aligns the buffer to 8 bytes. The lengths of
-    // frames are multiples of 8, so each record is also aligned to 8 bytes.
+    // Buffer for received frames. The element type aligns the buffer to 8 bytes. The sizes of
+    // frames and of their headers are multiples of 8, so each record in the buffer is also aligned
+    // to 8 bytes.
     std::vector<std::uint64_t> input_;
     std::size_t input_begin_ = 0;
     std::size_t input_end_ = 0;
     bool end_of_input_ = false;
-    /// Copies of the first request that the handler has rejected, and of all later requests.
+    /// Copies of received requests that must be delivered later: the request that
+    /// Handler::on_request() has rejected, and all requests that arrived after it.
     std::deque<std::vector<std::uint64_t>> held_;
     std::deque<std::size_t> held_lengths_;
     std::uint64_t refused_at_ = 0;
-    /// For each lane: number of frame bytes that were received, modulo 2^32.
+    /// For requests and for responses: number of frame bytes that this process has received, modulo
+    /// 2^32.
     std::array<std::uint32_t, lanes> bytes_received_{};
     FrameHeader consumed_;
     FrameHeader announced_;

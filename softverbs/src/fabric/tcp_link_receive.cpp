@@ -9,8 +9,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// When this number of bytes was consumed since the last frame was sent, a "credit" frame reports
-/// them to the other process.
+/// When this process has consumed this number of bytes since it last sent a frame, it reports the
+/// consumed bytes to the other process with a "credit" frame.
 constexpr std::uint32_t announced_after = window_bytes / 4;
 
 } // namespace
@@ -93,8 +93,8 @@ bool TcpLink::account(const FrameHeader& header) noexcept {
     if (header.kind == FrameKind::credit) {
         return true;
     }
-    // Reject a frame that exceeds the flow-control window. Otherwise held_, the list of rejected
-    // requests, could grow without limit.
+    // Reject a frame that exceeds the flow-control window. Otherwise held_, the list of requests
+    // that must be delivered later, could grow without limit.
     const std::size_t at =
         index(header.kind == FrameKind::request ? Lane::requests : Lane::responses);
     bytes_received_[at] += frame_bytes(header.length);
@@ -119,8 +119,9 @@ bool TcpLink::deliver_request(Handler& handler, std::span<const std::byte> recor
     if (held_.empty()) {
         refused_at_ = context_.deliveries;
     }
-    // Copy the rejected request from the receive buffer, so that responses that follow it in the
-    // buffer can be delivered. The flow-control window limits the number of copies.
+    // Copy the request, which on_request() cannot process now, out of the receive buffer, so that
+    // later responses in the buffer can be delivered. The flow-control window limits the number of
+    // such copies.
     held_lengths_.push_back(record.size());
     held_.emplace_back((record.size() + 7) / 8);
     std::memcpy(held_.back().data(), record.data(), record.size());
@@ -152,8 +153,8 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         report_room(handler);
     }
     unsigned done = deliver_held(handler, budget);
-    // Count all frames, including frames from which no record was delivered. Otherwise this
-    // function might never return if the peer sends only such frames.
+    // The budget limits all received frames, including frames from which no request or response was
+    // delivered. Otherwise this function might never return if the peer sends only such frames.
     unsigned frames = done;
     FrameHeader header;
     std::span<const std::byte> record;
@@ -186,8 +187,8 @@ unsigned TcpLink::progress(Handler& handler, unsigned budget) {
         }
     }
     if (context_.armed && done != 0) {
-        // Report the consumed bytes to the other process now, because the agent thread (the
-        // background thread of softverbs) sleeps and may not report them soon.
+        // Report the consumed bytes to the other process now, because the background thread of
+        // softverbs sleeps and may not report them soon.
         acknowledge();
     }
     if (state_ == State::closing && held_.empty() && drained) {

@@ -15,7 +15,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Maximum number of buffers in one sendmsg(2): header, parts of the record, and padding.
+/// Maximum number of buffers in one sendmsg(2): the frame header, the parts of the record, and the
+/// padding.
 constexpr std::size_t most_parts = 32;
 
 } // namespace
@@ -92,8 +93,8 @@ bool TcpLink::transmit(FrameKind kind, std::span<const std::span<const std::byte
     if (sent == total) {
         return true;
     }
-    // The socket has not accepted the whole frame. Store the rest in output_. The flow-control
-    // windows limit the size of output_.
+    // The socket has not accepted the whole frame. Store the rest of the frame in output_. The
+    // flow-control windows limit the size of output_.
     try {
         for (const iovec& vector : std::span(vectors).first(count)) {
             const std::size_t skipped = std::min(sent, vector.iov_len);
@@ -132,7 +133,8 @@ void TcpLink::watch_room(bool wanted) noexcept {
 void TcpLink::acknowledge() noexcept {
     const bool known = announced_.requests_consumed == consumed_.requests_consumed &&
                        announced_.bytes_consumed == consumed_.bytes_consumed;
-    // If output_ is not empty, the socket is full, and a "credit" frame cannot be sent now.
+    // Send a "credit" frame only if output_ is empty. Otherwise the socket is full, and the frame
+    // cannot be sent now.
     if (state_ == State::open && !known && output_.empty()) {
         static_cast<void>(transmit(FrameKind::credit, {}));
     }

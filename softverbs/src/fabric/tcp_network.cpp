@@ -22,10 +22,10 @@
 namespace softverbs::fabric {
 namespace {
 
-/// Time limit of a handshake.
+/// Time limit of the handshake of a TCP connection.
 constexpr std::uint64_t handshake_ns = 3 * second_ns;
-/// Maximum number of accepted connections whose peers have not proven yet that they know the
-/// secret. If another peer connects, the oldest of these connections is closed.
+/// Maximum number of accepted connections whose peers have not proven yet that they know the secret
+/// in SOFTVERBS_SECRET_FILE. If another peer connects, the oldest of these connections is closed.
 constexpr std::size_t most_unproven = 64;
 constexpr unsigned most_accepted = 64;
 
@@ -35,7 +35,8 @@ TcpNetwork::TcpNetwork(NetworkSettings settings)
     : settings_(std::move(settings)),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "an epoll")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "a timer")) {
-    // Records have the byte order of the machine, so all hosts must have the same byte order.
+    // softverbs sends data between hosts in the byte order of the sending machine. Therefore all
+    // hosts must have the same byte order: little-endian.
     if constexpr (std::endian::native != std::endian::little) {
         throw_error(EOPNOTSUPP, "SOFTVERBS_NETWORK=tcp needs a little-endian processor");
     }
@@ -137,9 +138,9 @@ unsigned TcpNetwork::progress(Handler& handler, unsigned budget) {
     constexpr int most_events = 32;
     std::array<epoll_event, most_events> events{};
     unsigned done = 0;
-    // Deliver records that are already in buffers of this process, because epoll does not report
-    // them.
-    // NOLINTNEXTLINE(modernize-loop-convert): the handler may add links.
+    // Deliver requests and responses that are already in buffers of this process, because epoll
+    // does not report them.
+    // NOLINTNEXTLINE(modernize-loop-convert): callbacks may add connections.
     for (std::size_t at = 0; at < links_.size(); ++at) {
         if (links_[at]->pending()) {
             done += links_[at]->progress(handler, budget - std::min(budget, done));
@@ -186,8 +187,8 @@ void TcpNetwork::accept_peers(const Listener& listener) {
                                   &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket) {
             if (spare_.reject(listener.socket.get())) {
-                // Free a descriptor: close the connection of the oldest peer that has not proven
-                // the secret.
+                // Free a file descriptor: close the connection of the oldest peer that has not
+                // proven that it knows the secret.
                 if (!unproven_.empty()) {
                     drop_peer(0, "");
                 }
@@ -295,8 +296,8 @@ void TcpNetwork::reap(Handler& handler) {
             ++at;
             continue;
         }
-        // Remove the link from the list before the callback, because the handler may connect to the
-        // same process again in the callback.
+        // Remove the connection from links_ before the callback on_closed(), because the callback
+        // may connect to the same process again.
         const std::unique_ptr<TcpLink> ended = std::move(links_[at]);
         links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(at));
         std::erase_if(attempts_,

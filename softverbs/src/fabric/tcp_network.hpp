@@ -15,7 +15,7 @@
 
 namespace softverbs::fabric {
 
-/// The TCP connections of a node to other hosts, and its listening TCP sockets.
+/// The TCP connections of this process to other hosts, and its listening TCP sockets.
 class TcpNetwork {
   public:
     explicit TcpNetwork(NetworkSettings settings);
@@ -23,25 +23,28 @@ class TcpNetwork {
     TcpNetwork& operator=(const TcpNetwork&) = delete;
     ~TcpNetwork();
 
-    /// Listens on the TCP port of @p slot, at all addresses in the settings. Returns false if
-    /// another program uses the port; the node must then take another slot.
+    /// Listens on the TCP port for the process number @p slot, at all addresses in the settings.
+    /// Returns false if another program uses the port; the caller must then try another process
+    /// number.
     /// @throws std::system_error  for every other failure; the text suggests a remedy
     [[nodiscard]] bool listen(unsigned slot);
 
-    /// Returns a descriptor that is readable when progress() must be called.
+    /// Returns a file descriptor that is readable when progress() must be called.
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
 
-    /// Implements Node::connect() for other hosts.
+    /// Implements Node::connect() for processes on other hosts.
     [[nodiscard]] Connection* connect(const Route& route, unsigned slot);
-    /// Accepts connections, continues handshakes, and delivers up to about @p budget records.
-    /// Returns the number of delivered records.
+    /// Accepts connections, continues handshakes, and passes at most @p budget records (requests
+    /// and responses) to the callbacks of @p handler. Returns the number of records that were
+    /// consumed.
     unsigned progress(Handler& handler, unsigned budget);
-    /// Calls TcpLink::acknowledge() for each link.
+    /// Calls TcpLink::acknowledge() for each connection.
     void acknowledge() noexcept;
     /// These two functions implement Node::arm() and Node::disarm() for connections to other hosts.
     [[nodiscard]] bool arm() noexcept;
     void disarm() noexcept { context_.armed = false; }
-    /// Called in a child process after fork(2). Closes the descriptors of this object.
+    /// Called in a child process after fork(2). Closes the file descriptors that the child process
+    /// has inherited from this object.
     void abandon() noexcept;
 
   private:
@@ -49,14 +52,15 @@ class TcpNetwork {
         HostAddress address;
         UniqueFd socket;
     };
-    /// A peer that has connected but has not yet proven that it knows the secret.
+    /// A peer that has connected but has not yet proven that it knows the secret in
+    /// SOFTVERBS_SECRET_FILE.
     struct UnprovenPeer {
         UniqueFd socket;
         Route route;
         std::unique_ptr<TcpHandshake> handshake;
         std::uint64_t deadline_ns;
     };
-    /// A connection that this process has initiated, with the time limit of its handshake.
+    /// A connection that this process has initiated, with the deadline of its handshake.
     struct Attempt {
         int socket;
         std::uint64_t deadline_ns;

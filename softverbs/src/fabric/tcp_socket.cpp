@@ -8,7 +8,8 @@
 namespace softverbs::fabric {
 namespace {
 
-/// If sent data is not acknowledged for this time, the kernel closes the connection.
+/// If the other host does not acknowledge sent data for this time, the kernel closes the
+/// connection.
 constexpr unsigned user_timeout_ms = 15'000;
 
 #ifndef TCP_RTO_MAX_MS // Linux 6.15

@@ -14,9 +14,9 @@ namespace softverbs::fabric {
 // ibv_post_send() and ibv_poll_cq() must not be cancellation points, but eventfd_write(3),
 // eventfd_read(3) and poll(2) are. The class NoCancellation would be too slow on the data path.
 
-/// Increments the counter of an eventfd, which wakes the threads that wait for the eventfd. If the
-/// counter of a non-blocking eventfd is at its maximum, 2^64 - 2, does nothing. The counter of a
-/// blocking eventfd must not reach the maximum, because this function would then block.
+/// Increments the counter of the eventfd @p fd, which wakes the threads that wait for the eventfd.
+/// If the counter of a non-blocking eventfd is at its maximum, 2^64 - 2, does nothing. The counter
+/// of a blocking eventfd must not reach the maximum, because this function would then block.
 inline void signal_eventfd(int fd) noexcept {
     const std::uint64_t one = 1;
     static_cast<void>(::syscall(SYS_write, fd, &one, sizeof one));
@@ -28,8 +28,8 @@ inline bool clear_eventfd(int fd) noexcept {
     return ::syscall(SYS_read, fd, &count, sizeof count) == sizeof count;
 }
 
-/// Returns the current poll(2) events of a descriptor, without waiting: those of @p events that
-/// have occurred, and POLLERR, POLLHUP or POLLNVAL.
+/// Returns the current poll(2) events of a file descriptor, without waiting: those of @p events
+/// that have occurred, and POLLERR, POLLHUP or POLLNVAL.
 inline short poll_now(int fd, short events) noexcept {
     pollfd descriptor{.fd = fd, .events = events, .revents = 0};
     timespec no_wait{0, 0};

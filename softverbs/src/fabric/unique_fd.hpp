@@ -8,11 +8,11 @@
 
 namespace softverbs::fabric {
 
-/// Owns a file descriptor. -1: no descriptor.
+/// Owns a file descriptor. The value -1 means that it owns none.
 class UniqueFd {
   public:
     UniqueFd() noexcept = default;
-    /// Takes ownership of @p fd. -1: no descriptor.
+    /// Takes ownership of the file descriptor @p fd. -1: no file descriptor.
     explicit UniqueFd(int fd) noexcept : fd_(fd) {}
     UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
     UniqueFd& operator=(UniqueFd&& other) noexcept {
@@ -25,10 +25,10 @@ class UniqueFd {
 
     [[nodiscard]] int get() const noexcept { return fd_; }
     explicit operator bool() const noexcept { return fd_ >= 0; }
-    /// Returns the descriptor. The caller then owns it and must close it.
+    /// Returns the file descriptor. The caller then owns it and must close it.
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
-    /// Closes the descriptor of this object, and takes ownership of @p fd.
+    /// Closes the file descriptor of this object, and takes ownership of @p fd.
     void reset(int fd = -1) noexcept {
         const int old = std::exchange(fd_, fd);
         if (old >= 0) {
