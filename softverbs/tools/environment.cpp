@@ -39,15 +39,15 @@ std::string joined(const std::string& first, const std::string& second) {
     return first.empty() || second.empty() ? first + second : first + ":" + second;
 }
 
-/// A symbolic link to a real library. A front library loads the real library by the name of this
-/// link.
+/// A symbolic link to a real library, such as libibverbs. The front library (the softverbs library
+/// of the same name) loads the real library by the name of this link.
 struct Link {
     std::string name;
     std::filesystem::path target;
 };
 
-/// Returns the links that the front libraries need on this machine. Omits provider libraries that
-/// are not installed; programs cannot load the front libraries of these.
+/// Returns the links that the front libraries need on this machine. Omits links to provider
+/// libraries that are not installed; programs cannot load the front libraries of these.
 std::vector<Link> links_of(const Installation& installation) {
     std::vector<Link> links{{"libibverbs-real.so.1", installation.real_library}};
     for (const std::string provider : {"libefa", "libmlx5"}) {
@@ -83,7 +83,7 @@ std::string directory_of_other_libraries(const Installation& installation) {
         std::to_string(std::hash<std::string>()(installation.real_library));
     std::filesystem::create_directories(directory);
     for (const Link& link : links) {
-        // Replace the link atomically, because other processes may be using it.
+        // Replace an existing link atomically, because other processes may be using it.
         const auto made = directory / ("new-" + std::to_string(::getpid()));
         std::filesystem::create_symlink(link.target, made);
         std::filesystem::rename(made, directory / link.name);

@@ -13,7 +13,7 @@ struct Installation {
     std::filesystem::path sanitizer;    // sanitizer runtime of libsoftverbs.so; may be empty
 };
 
-/// Throws std::runtime_error if a file does not exist.
+/// Throws std::runtime_error if a file of softverbs or the real libibverbs does not exist.
 [[nodiscard]] Installation find_installation();
 
 } // namespace softverbs::tools

@@ -52,7 +52,8 @@ class HelpFormatter : public CLI::Formatter {
         "usage: softverbs run [option...] [--] COMMAND [argument...]\n";
 };
 
-/// Options of the subcommands for a running process: fault, port and reset-device.
+/// Options of the subcommands fault, port and reset-device, which send a command to a running
+/// process.
 struct RemoteOptions {
     int process = 0;
     std::string directory;

@@ -20,9 +20,9 @@ namespace {
 
 constexpr int failed = 1;
 
-/// Sends a command and returns the reply. On failure, returns an empty string and sets errno. The
-/// errno is EAGAIN if the process does not accept the connection or does not reply within 5
-/// seconds.
+/// Sends a command to a running process and returns its reply. On failure, returns an empty string
+/// and sets errno. The errno is EAGAIN if the process does not accept the connection or does not
+/// reply within 5 seconds.
 std::string exchange(int socket, const sockaddr_un& address, const std::string& command) {
     const timeval limit{5, 0};
     ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit); // also of connect(2)
@@ -48,8 +48,8 @@ int send_command(int process, const std::string& command) {
     }
     const std::string name = std::to_string(process) + ".control";
     const std::string path = std::string(directory) + "/" + name;
-    // Use a path in /proc/self/fd, because the path of the directory may be too long for a socket
-    // address.
+    // Use a path in /proc/self/fd, because the path of the rendezvous directory may be too long for
+    // a socket address.
     const int opened = ::open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
     const std::string short_path = "/proc/self/fd/" + std::to_string(opened) + "/" + name;
     sockaddr_un address{};

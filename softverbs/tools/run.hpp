@@ -6,8 +6,8 @@
 
 namespace softverbs::tools {
 
-/// Replaces this process by @p command, with softverbs preloaded. Returns only on failure, with the
-/// exit status.
+/// Replaces this process by @p command, with libsoftverbs preloaded by LD_PRELOAD. Returns only on
+/// failure, with the exit status.
 [[nodiscard]] int run(const std::vector<std::string>& command);
 
 } // namespace softverbs::tools

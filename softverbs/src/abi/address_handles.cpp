@@ -40,8 +40,8 @@ Route route_of(const ibv_grh& grh) {
             true};
 }
 
-/// Returns the index of route.to in the GID table of the port, or -1 if the table does not contain
-/// it.
+/// Returns the index of the destination GID of a received message (route.to) in the GID table of
+/// the port, or -1 if the table does not contain it.
 int gid_index(const Port& port, const Route& route) {
     int found = -1;
     for (std::size_t i = 0; i < port.gids.size(); ++i) {
@@ -132,7 +132,7 @@ SOFTVERBS_ENTRY int ibv_destroy_ah(ibv_ah* ah) {
 SOFTVERBS_ENTRY int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes,
                                                 std::uint8_t mac[ETHERNET_LL_SIZE],
                                                 std::uint16_t* vid) {
-    // softverbs devices have no Ethernet MAC addresses.
+    // Not supported for softverbs devices, because they have no Ethernet MAC addresses.
     return ours(context) != nullptr
                ? EOPNOTSUPP
                : forward<ibv_resolve_eth_l2_from_gid>("ibv_resolve_eth_l2_from_gid", context,

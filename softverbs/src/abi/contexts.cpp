@@ -25,8 +25,8 @@ void free_context(Context& context) {
     delete &context;
 }
 
-/// A context that the program closes before all its objects are destroyed becomes an orphaned
-/// context. Frees the orphaned contexts that have no objects any more.
+/// Frees the orphaned contexts that have no objects any more. A context is orphaned if the program
+/// has closed it before it destroyed all objects of the context.
 void free_orphaned_contexts() {
     std::erase_if(process().orphaned_contexts, [](Context* context) {
         const bool unused = context->users == 0;
@@ -93,7 +93,7 @@ namespace {
 
 /// Implements ibv_close_device(). It never returns EBUSY, because libibverbs also closes a device
 /// whose objects still exist, and some programs rely on this. Such a context is freed after its
-/// last object.
+/// last object was destroyed.
 int close_device(Context& context) {
     auto& process = softverbs::process();
     if (context.users != 0) {

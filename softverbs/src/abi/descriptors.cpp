@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Wrappers of libc functions that have a file descriptor as an argument. They implement the
-// descriptors of /dev/infiniband/rdma_cm. For all other descriptors, they call the next definition
-// of the function (see abi/files.cpp).
+// Wrappers of libc functions that have a file descriptor as an argument. For file descriptors of
+// /dev/infiniband/rdma_cm, they implement the function. For all other file descriptors, they call
+// the next definition of the function, which is that of libc or of another preloaded library.
 #include "cm/descriptors.hpp"
 
 #include <fcntl.h>
@@ -26,8 +26,8 @@ constinit Next<int(int, int, void*)> next_fcntl64("fcntl64");
 constinit Next<int(int, struct stat*)> next_fstat("fstat");
 constinit Next<int(unsigned, unsigned, int)> next_close_range("close_range");
 
-/// Look up write() and close() at program start, because a program may call them in a signal
-/// handler, where dlsym(3) is not safe.
+/// Looks up the libc functions write() and close() at program start, because a program may call
+/// them in a signal handler, where dlsym(3) is not safe.
 __attribute__((constructor)) void find_next_definitions() {
     static_cast<void>(next_write.find());
     static_cast<void>(next_close.find());
@@ -41,7 +41,7 @@ int copied(int descriptor, int copy) noexcept {
 }
 
 /// Implements dup2(2) and dup3(2).
-/// @param replaced  the target descriptor, which the system call closes
+/// @param replaced  the target file descriptor (second argument), which the system call closes
 template <class Duplicate>
 int duplicate_onto(int descriptor, int replaced, const Duplicate& duplicate) noexcept {
     if (cm::may_be_device(replaced) && replaced != descriptor &&

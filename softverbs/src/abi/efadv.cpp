@@ -16,9 +16,9 @@
 #include "objects/efa.hpp"
 #include "objects/queue_pair.hpp"
 
-// The functions of libefa. If the profile of a softverbs device does not imitate the efa driver,
-// they fail as libefa does for a device of another driver. They also fail in this way if libefa is
-// not loaded.
+// The functions of libefa. For a softverbs device that does not imitate the efa driver, they fail
+// as libefa does for a device of another driver. For a real device, they call libefa, or fail in
+// the same way if libefa is not loaded.
 
 namespace softverbs {
 
@@ -59,7 +59,7 @@ struct CqAttributes {
     std::uint64_t wc_flags;
 };
 
-/// Returns the bytes of a structure after its first @p known bytes.
+/// Returns the bytes that follow the first @p known bytes of a structure of @p length bytes.
 std::span<const std::byte> rest_of(const void* structure, std::size_t length, std::size_t known) {
     const std::span bytes(static_cast<const std::byte*>(structure), length);
     return bytes.subspan(std::min(length, known));
@@ -111,7 +111,8 @@ SOFTVERBS_ENTRY int efadv_query_device(ibv_context* native, efadv_device_attr* a
     if (!is_efa(*context)) {
         return EOPNOTSUPP;
     }
-    // In the first release, the structure ends before device_caps. Reject a shorter structure.
+    // In the first release of efadv.h, this structure ended before device_caps. Reject a structure
+    // of the program that is even shorter.
     if (length < offsetof(DeviceAttributes, device_caps)) {
         return EINVAL;
     }

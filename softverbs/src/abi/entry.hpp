@@ -14,8 +14,8 @@
 #include "objects/device.hpp"
 #include "objects/process.hpp"
 
-/// Declares an exported function that replaces the libibverbs function of the same name.
-/// softverbs.map assigns the symbol versions of libibverbs.
+/// Declares an exported function that replaces the libibverbs function of the same name. The
+/// version script softverbs.map gives the function its symbol version in libibverbs.
 #define SOFTVERBS_ENTRY extern "C" __attribute__((visibility("default")))
 
 // verbs.h defines macros with these names. Remove the macros, because softverbs defines functions
@@ -57,7 +57,8 @@ auto forward(const char* name, Arguments... arguments) {
 }
 
 /// Returns the error with which a verb must fail before it does anything: the errno of a planned
-/// fault (SOFTVERBS_FAULTS), or EIO if the device has failed. Returns 0 if the verb can proceed.
+/// fault (an error that a test injects, for example with SOFTVERBS_FAULTS), or EIO if the device
+/// has failed. Returns 0 if the verb can proceed.
 [[nodiscard]] inline int enter(std::string_view verb, const Context& context) {
     const int planned = process().faults.enter(verb);
     return planned == 0 && context.dead ? EIO : planned;
@@ -93,8 +94,8 @@ template <class Function>
 }
 
 /// Like call(), for a verb that destroys an object. Does not return EIO if the device has failed,
-/// because objects of a failed device can still be destroyed. Only a fault that was planned for
-/// this verb prevents the call of @p function.
+/// because objects of a failed device can still be destroyed. Only a planned fault (an error that a
+/// test injects) for this verb prevents the call of @p function.
 template <class Function>
 [[nodiscard]] int destroy(std::string_view verb, const Function& function) {
     const fabric::NoCancellation not_cancelled;
@@ -119,7 +120,8 @@ template <class Function>
     }
 }
 
-/// Returns the verbs structure that is a member of @p object; null if @p object is null.
+/// Returns the address of the verbs structure (such as ibv_qp) that is a member of @p object; null
+/// if @p object is null.
 template <class Native, class Object>
 [[nodiscard]] Native* native_of(Object* object) noexcept {
     return object == nullptr ? nullptr : object->native();

@@ -21,8 +21,8 @@ Srq& object_of(ibv_srq* srq) {
 }
 
 bool take_event(Context& context, ibv_async_event& out) {
-    // The queue is empty if the object of the event was destroyed between the calls of
-    // EventDescriptor::take() and take_event().
+    // The event queue is empty if another thread has destroyed the object of the event (such as a
+    // QP) after this thread was notified of the event by EventDescriptor::take().
     if (context.async_events.empty()) {
         return false;
     }
@@ -38,8 +38,8 @@ bool take_event(Context& context, ibv_async_event& out) {
 int get_async_event(Context& context, ibv_async_event& out) {
     {
         const Guard guard;
-        // Do not return EIO if the device has failed, because the program must be able to read
-        // IBV_EVENT_DEVICE_FATAL.
+        // Fail only because of a planned fault (an error that a test injects). Do not return EIO if
+        // the device has failed, because the program must be able to read IBV_EVENT_DEVICE_FATAL.
         if (const int error = process().faults.enter("ibv_get_async_event"); error != 0) {
             return error;
         }
@@ -84,9 +84,9 @@ SOFTVERBS_ENTRY void ibv_ack_async_event(ibv_async_event* event) {
         forward<ibv_ack_async_event>("ibv_ack_async_event", event);
     }
     if (!has_object) {
-        // An event of a port or a device does not contain its context, so it is not known whether
-        // the device is a real one. If it is, softverbs still need not call the real library, which
-        // ignores the acknowledgement of such an event.
+        // An event of a port or a device does not contain its context, so softverbs does not know
+        // whether the device is a real one. It never calls the real library for such an event,
+        // because the real library ignores the acknowledgement.
         const Guard guard;
         if (process().unacknowledged_device_events != 0) {
             --process().unacknowledged_device_events;

@@ -43,7 +43,8 @@ bool may_be_served_at(int directory, const char* path) noexcept {
            is_root(directory);
 }
 
-/// Calls @p function with the result of redirect() for @p path.
+/// Calls @p function with the result of redirect() for @p path, which contains the path to open
+/// instead.
 template <class Function>
 __attribute__((noinline)) auto call_redirected(const char* path, const Function& function) {
     PathBuffer target;
@@ -77,8 +78,8 @@ auto with_path_at(int directory, const char* path, const Function& function) {
                                              : with_path(path, function);
 }
 
-/// Opens a redirected file: with the open() function of its entry in abi/paths.cpp, if it has one,
-/// and otherwise with @p open, which receives the translated path.
+/// Opens the file to which a path was redirected. Calls the function Redirection::open if it is
+/// set; otherwise, calls @p open with the new path.
 template <class Open>
 int open_redirected(const Redirection& to, int flags, const Open& open) {
     return to.open != nullptr ? to.open(to.path, flags) : open(to.path);

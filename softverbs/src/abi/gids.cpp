@@ -14,8 +14,8 @@ bool is_empty(const ibv_gid_entry& entry) {
     return std::ranges::all_of(entry.gid.raw, [](std::uint8_t byte) { return byte == 0; });
 }
 
-/// Copies an entry of the GID table to @p out. Returns 0, EINVAL if the port or index does not
-/// exist, or ENODATA if the entry is empty.
+/// Copies the entry @p index of the GID table of a port to @p out. Returns 0, EINVAL if the port or
+/// index does not exist, or ENODATA if the entry is empty.
 int find_gid(const Context& context, std::uint32_t port_number, std::uint32_t index,
              ibv_gid_entry& out) {
     const Port* const port = context.device->port(port_number);
@@ -114,7 +114,8 @@ SOFTVERBS_ENTRY ssize_t _ibv_query_gid_table(ibv_context* native, ibv_gid_entry*
     if (flags != 0) {
         return -EOPNOTSUPP;
     }
-    // The kernel rejects a table of size 0 even if the device has no GIDs.
+    // As in the kernel, return EINVAL for an output array without elements, even if the device has
+    // no GIDs.
     return max_entries == 0 ? -EINVAL : copy_table(*context, entries, max_entries, size);
 }
 

@@ -21,8 +21,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the DeviceFile of the context that has opened the file @p identity; null if there is
-/// none in this process.
+/// Returns the DeviceFile of the open device file @p identity; null if no context of this process
+/// uses this file.
 std::shared_ptr<DeviceFile> find_open_file(const FileIdentity& identity) {
     for (const auto* const contexts : {&process().contexts, &process().orphaned_contexts}) {
         for (Context* const context : *contexts) {
@@ -126,8 +126,8 @@ Mr* import_mr(Pd& pd, std::uint32_t handle) {
 void unimport_pd(Pd& pd) {
     --context_of(pd).users;
     --process().live[SOFTVERBS_PD];
-    // If queue pairs still use the protection domain, keep it. It is freed later, with the
-    // DeviceFile.
+    // Free the imported protection domain, unless objects such as queue pairs still use it. In that
+    // case, it is freed later, with the DeviceFile.
     if (pd.users == 0) {
         std::erase_if(context_of(pd).file->imported_pds,
                       [&pd](const auto& imported) { return imported.get() == &pd; });

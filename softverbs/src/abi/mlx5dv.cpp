@@ -12,9 +12,9 @@
 #include "objects/scatter_to_cqe.hpp"
 
 // The functions of libmlx5 that programs call to query features of a device and to configure
-// scatter-to-CQE. For a softverbs device whose profile does not imitate the mlx5 driver, these
-// functions fail as libmlx5 does for a device of another driver. For a real device, they call
-// libmlx5, or fail if libmlx5 is not loaded.
+// scatter-to-CQE. For a softverbs device that does not imitate the mlx5 driver, these functions
+// fail as libmlx5 does for a device of another driver. For a real device, they call libmlx5, or
+// fail if libmlx5 is not loaded.
 
 namespace softverbs {
 
@@ -160,8 +160,8 @@ SOFTVERBS_ENTRY int mlx5dv_query_device(ibv_context* native, mlx5dv_context* out
 }
 
 SOFTVERBS_ENTRY int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t types) {
-    // mlx5dv_init_obj() returns the addresses of the queues that a NIC reads. Software devices have
-    // no such queues.
+    // mlx5dv_init_obj() returns the addresses of the queues that a NIC reads. It fails for software
+    // devices, because they have no such queues.
     return context_in(*object, types) != nullptr
                ? with_errno(EOPNOTSUPP)
                : forward_to_provider(libmlx5, mlx5dv_init_obj, "mlx5dv_init_obj", EOPNOTSUPP,

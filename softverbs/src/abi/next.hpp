@@ -30,8 +30,8 @@ class Next {
         return found(arguments...);
     }
 
-    /// Looks up the definition. Call this in advance for functions that a signal handler may call,
-    /// because dlsym(3) is not safe in a signal handler.
+    /// Looks up the next definition with dlsym(3). Call find() in advance for functions that a
+    /// signal handler may call, because dlsym(3) is not safe in a signal handler.
     Function* find() noexcept {
         Function* found = function_.load(std::memory_order_relaxed);
         if (found == nullptr) {

@@ -12,8 +12,8 @@ namespace softverbs {
 /// returns null and sets errno, and the caller still owns @p cmd_fd.
 [[nodiscard]] Context* open_device(std::shared_ptr<DeviceFile> file, int cmd_fd);
 
-/// These functions free an imported protection domain or memory region. The original object is not
-/// freed.
+/// The next two functions free an imported protection domain or memory region. The original object
+/// is not freed.
 void unimport_pd(Pd& pd);
 void unimport_mr(Mr& mr);
 /// Implements ibv_dereg_mr() for a region that ibv_import_mr() has returned. Also makes the

@@ -8,8 +8,8 @@ namespace softverbs {
 
 namespace {
 
-/// Returns @p function if @p has is true, and otherwise null. As in the providers of libibverbs,
-/// the pointer of an unsupported function is null.
+/// Returns @p function if the device has the feature (@p has is true), and otherwise null. As in
+/// the providers of libibverbs, the pointer of an unsupported function is null.
 template <class Function>
 Function* when(bool has, Function* function) {
     return has ? function : nullptr;
@@ -40,8 +40,8 @@ void set_operations(Context& context) {
     context.create_qp_ex = when(device.has(SOFTVERBS_FEATURE_CREATE_QP_EX), create_qp_ex_op);
     context.create_srq_ex = create_srq_ex_op;
     context.post_srq_ops = when(device.attributes.tm_caps.flags != 0, post_srq_ops);
-    // The functions that free objects are always set, because a test may remove a feature from the
-    // device while objects exist.
+    // A function that creates objects is set only if the device has the feature. A function that
+    // frees objects is always set, because a test may remove the feature while objects exist.
     context.alloc_dm = when(device.has(SOFTVERBS_FEATURE_DM), alloc_dm_op);
     context.reg_dm_mr = when(device.has(SOFTVERBS_FEATURE_DM), reg_dm_mr_op);
     context.free_dm = free_dm_op;

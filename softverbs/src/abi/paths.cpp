@@ -15,7 +15,8 @@ namespace softverbs {
 
 namespace {
 
-/// Number of KernelPaths objects of this thread. If it is not 0, paths are not redirected.
+/// Number of KernelPaths objects of this thread. If it is not 0, the paths that the thread opens
+/// are not redirected.
 thread_local unsigned kernel_paths = 0;
 
 bool copy_path(std::string_view path, PathBuffer& target) {

@@ -91,7 +91,8 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
     if (ours(qp->context) == nullptr) {
         return forward<ibv_query_qp>("ibv_query_qp", qp, attributes, mask, init);
     }
-    // The attributes that the efa driver of the kernel returns for a queue pair.
+    // The attributes that ibv_query_qp() returns for a queue pair with the efa driver of the
+    // kernel.
     constexpr int efa_attributes = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY |
                                    IBV_QP_SQ_PSN | IBV_QP_CAP | IBV_QP_RNR_RETRY;
     return call("ibv_query_qp", context_of(*qp), [&] {
@@ -108,8 +109,8 @@ SOFTVERBS_ENTRY int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask,
 
 SOFTVERBS_ENTRY int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode,
                                                std::uint32_t flags) {
-    // The result 0 means that the order in which received data is written is unknown. softverbs
-    // copies data with memcpy(3), which guarantees no order.
+    // ibv_query_qp_data_in_order() returns 0 if the order in which received data is written is
+    // unknown. softverbs copies data with memcpy(3), which guarantees no order.
     return ours(qp->context) != nullptr ? 0
                                         : forward<ibv_query_qp_data_in_order>(
                                               "ibv_query_qp_data_in_order", qp, opcode, flags);

@@ -8,8 +8,9 @@ namespace softverbs {
 namespace {
 
 /// Returns the real libibverbs if the program has loaded the front library (softverbs/front), and
-/// null otherwise. The launcher makes programs load the front library instead of the real one. The
-/// front library has the name libibverbs.so.1, and loads the real library as libibverbs-real.so.1.
+/// null otherwise. The command `softverbs run` makes programs load the front library instead of the
+/// real one. The front library has the name libibverbs.so.1, and loads the real library as
+/// libibverbs-real.so.1.
 void* library_behind_front() {
     return ::dlopen("libibverbs-real.so.1", RTLD_LAZY | RTLD_NOLOAD);
 }

@@ -93,8 +93,8 @@ void write(const Tree& tree, const std::string& root) {
 /// a lock, so the string is never freed.
 std::atomic<const std::string*> current_root{nullptr};
 
-/// Returns the root directory of the tree with these contents. Writes the files if the tree does
-/// not exist. Throws std::filesystem::filesystem_error or std::system_error.
+/// Returns the root directory of the generated sysfs tree with these contents. Writes the files if
+/// the tree does not exist. Throws std::filesystem::filesystem_error or std::system_error.
 const std::string& root_of(const Tree& tree) {
     static std::mutex mutex;
     static auto& roots = *new std::set<std::string>;
@@ -124,7 +124,8 @@ const std::string& root_of(const Tree& tree) {
     return kept;
 }
 
-/// Returns whether the path is in the generated tree. If not, programs read the file of the kernel.
+/// Returns whether a path in /sys is in the generated tree. If not, programs read the file of the
+/// kernel.
 bool is_in(const Tree& tree, std::string_view path) {
     if (path.starts_with(pci_root)) {
         return true;

@@ -196,7 +196,8 @@ void describe_pci_function(Tree& tree, const std::string& directory, const Devic
         resource += "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
     }
     add("resource", resource);
-    // The first 64 bytes of the PCI configuration space. Its numbers are little-endian.
+    // The first 64 bytes of the PCI configuration space of the device. Its numbers are
+    // little-endian.
     std::string config(64, '\0');
     const auto put = [&config](std::size_t offset, unsigned value, std::size_t bytes) {
         for (std::size_t i = 0; i < bytes; ++i) {

@@ -28,7 +28,7 @@ class Address {
     [[nodiscard]] static std::optional<Address> parse(const sockaddr& address);
     /// Returns the unspecified address of a family (such as 0.0.0.0) with port 0.
     [[nodiscard]] static Address unspecified(sa_family_t family);
-    /// Converts a GID to an address of @p family. For AF_INET, the GID is an IPv4-mapped IPv6
+    /// Converts a GID to an address of @p family. For AF_INET, the GID must be an IPv4-mapped IPv6
     /// address.
     [[nodiscard]] static Address from_gid(const Gid& gid, sa_family_t family);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements the commands that bind an id, and that resolve addresses and routes.
+// Implements the rdma_cm commands that bind an id, and that resolve addresses and routes.
 #include <cerrno>
 
 #include "cm/local_addresses.hpp"

@@ -79,9 +79,9 @@ void ChannelFile::remove(const std::function<bool(const Event&)>& chosen) {
     for (; removed > 0 && unsignalled > 0; --removed) {
         --unsignalled;
     }
-    // Each queued event is one byte in the socket. Read the bytes of the removed events. Another
-    // thread may already have read such a byte in GET_EVENT. That thread finds no event and waits
-    // again.
+    // The socket contains one byte for each queued event. Read the bytes of the events that were
+    // removed from the queue. Another thread may already have read such a byte in the command
+    // GET_EVENT. That thread finds no event and waits again.
     const int descriptor = removed > 0 ? valid_descriptor() : -1;
     for (char byte = 0; removed > 0 && descriptor >= 0; --removed) {
         if (::recv(descriptor, &byte, 1, MSG_DONTWAIT) != 1) {

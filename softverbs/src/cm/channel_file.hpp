@@ -11,18 +11,20 @@
 
 namespace softverbs::cm {
 
-/// An open file /dev/infiniband/rdma_cm, which is an event channel of librdmacm. The descriptor of
-/// the program is one end of a socket pair, and each queued event is one byte in this socket.
-/// Therefore poll(2), epoll(7), O_NONBLOCK and signals have the same effects as with the device of
-/// the kernel.
+/// An event channel of librdmacm: the result of one open(2) of /dev/infiniband/rdma_cm. The file
+/// descriptor that the program gets is one end of a socket pair. For each queued event, softverbs
+/// writes one byte to the other end. Therefore poll(2), epoll(7), O_NONBLOCK and signals have the
+/// same effects as with the device of the kernel.
 struct ChannelFile {
     std::deque<Event> events;
-    /// The end of the socket pair that softverbs uses. epoll(7) reports EPOLLHUP for it when the
-    /// program has closed its last descriptor of the other end.
+    /// The end of the socket pair to which softverbs writes. epoll(7) reports EPOLLHUP for it when
+    /// the program has closed its last descriptor of the other end.
     fabric::UniqueFd signal_end;
-    /// The descriptors of the program that refer to this file. dup(2) adds further ones.
+    /// The file descriptors by which the program refers to this event channel. dup(2) adds further
+    /// ones.
     std::vector<int> descriptors;
-    /// The thread that has received the latest event with the command GET_EVENT; 0: none.
+    /// ID of the thread that was the last to receive an event from this channel with the command
+    /// GET_EVENT. 0: the program has received no event yet.
     pid_t event_thread = 0;
     dev_t device = 0;
     ino_t inode = 0;
@@ -31,22 +33,23 @@ struct ChannelFile {
     std::size_t unsignalled = 0;
 
     /// Creates the socket pair. Returns 0 or an errno.
-    /// @param flags  the flags of open(2)
+    /// @param flags  the flags that the program has passed to open(2)
     [[nodiscard]] int open(int flags);
     void push(const Event& event);
     /// Removes the first event of the queue and stores it in @p event. Returns false if the queue
     /// is empty.
     [[nodiscard]] bool pop(Event& event);
     /// Adds an event at the front of the queue. Used if an event that pop() has removed cannot be
-    /// delivered.
+    /// copied to the program.
     void push_front(const Event& event);
-    /// Removes all events for which @p chosen returns true.
+    /// Removes all queued events for which @p chosen returns true.
     void remove(const std::function<bool(const Event&)>& chosen);
 
   private:
     [[nodiscard]] bool signal() const noexcept;
-    /// Returns a descriptor that still refers to this file, or -1 if there is none. The program may
-    /// have closed a descriptor with a call that softverbs does not intercept.
+    /// Returns a file descriptor of the program that still refers to this event channel, or -1 if
+    /// there is none. The program may have closed some with calls that softverbs does not
+    /// intercept.
     [[nodiscard]] int valid_descriptor() const noexcept;
 };
 

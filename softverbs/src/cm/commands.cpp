@@ -49,8 +49,8 @@ template <class Response>
     return copy_to_user(address, &response, std::min(size, sizeof response)) ? 0 : EFAULT;
 }
 
-/// Copies the input structure of a command, finds the id that it contains, and calls @p function
-/// with the id and the structure.
+/// Copies the input structure of a command, finds the rdma_cm id whose handle the structure
+/// contains, and calls @p function with the id and the structure.
 template <class Input, class Function>
 [[nodiscard]] int with_id(const Call& call, const Function& function) {
     Input input{};
@@ -61,8 +61,7 @@ template <class Input, class Function>
     return id == nullptr ? errno : function(*id, input);
 }
 
-/// Finds the id in the input structure of a command, and calls @p function, as with_id() does.
-/// Returns EINVAL if the id has no device.
+/// Like with_id(), but returns EINVAL if the rdma_cm id has no device.
 template <class Input, class Function>
 [[nodiscard]] int with_bound_id(const Call& call, const Function& function) {
     return with_id<Input>(call, [&](Id& id, const Input& input) {
@@ -143,7 +142,7 @@ int migrate_id(const Call& call) {
     return write_response(input.response, rdma_ucm_migrate_resp{id->events_reported});
 }
 
-// Commands for addresses and routes
+// Commands that bind ids, and that resolve and query addresses and routes
 
 int bind_ip(const Call& call) {
     return with_id<rdma_ucm_bind_ip>(call, [&](Id& id, const rdma_ucm_bind_ip& input) {
@@ -190,8 +189,8 @@ int resolve_route(const Call& call) {
 }
 
 int query_route(const Call& call) {
-    // Reject a buffer that is shorter than the structure of older headers, which ends before
-    // ibdev_index.
+    // Reject a response buffer that is shorter than this structure in older headers, in which it
+    // ended before ibdev_index.
     if (call.command.output_size < offsetof(rdma_ucm_query_route_resp, ibdev_index)) {
         return ENOSPC;
     }
@@ -306,8 +305,8 @@ int join(const Call& call, std::uint32_t handle, const std::optional<Address>& g
     }
     const int error = write_response(response, rdma_ucm_create_id_resp{joined});
     if (error != 0) {
-        // Leave the multicast group now. The program could never leave it, because the handle of
-        // the group could not be copied to the program.
+        // The handle of the multicast group could not be copied to the program. Without the handle,
+        // the program can never leave the group, so leave it now.
         Id* owner = nullptr;
         if (Multicast* const made = call.manager.find_group(call.file, joined, owner);
             made != nullptr) {
@@ -379,8 +378,9 @@ int get_event(const Call& call) {
     return 0;
 }
 
-/// An entry of the command table: the function that executes the command, and the name of the
-/// librdmacm function to which planned faults refer.
+/// An entry of the command table: the function that executes the command, and the librdmacm
+/// function that sends the command. The name of this librdmacm function selects the command in a
+/// planned fault (an error that a test injects).
 struct Entry {
     int (*execute)(const Call& call);
     std::string_view function;

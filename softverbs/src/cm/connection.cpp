@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Implements the commands of the program that establish and end connections, as the kernel's ib_cm
-// and rdma_cm do.
+// Implements the rdma_cm commands that establish and end connections, as the kernel's ib_cm and
+// rdma_cm do.
 #include <algorithm>
 #include <cerrno>
 
@@ -17,7 +17,7 @@ constexpr std::uint8_t vendor_option_not_supported = 35;
 
 } // namespace
 
-// Communication IDs, and sending of messages
+// Functions that assign communication IDs and send messages
 
 void Manager::assign_communication_id(Id& id) {
     while (next_communication_id_ == 0 || by_communication_id_.contains(next_communication_id_)) {

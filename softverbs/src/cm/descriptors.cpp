@@ -33,8 +33,8 @@ namespace {
 constexpr unsigned misc_major = 10;
 constexpr unsigned some_dynamic_minor = 58;
 
-/// Returns an empty ChannelFile. In a child process after fork(2), this ChannelFile replaces the
-/// open files of the parent process in the descriptor table.
+/// Returns an empty ChannelFile. In a child process after fork(2), files_by_descriptor contains it
+/// for each descriptor of an event channel that the parent process opened.
 ChannelFile& orphans() noexcept {
     // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): a failure ends the process
     static auto* const one = new ChannelFile;
@@ -49,8 +49,8 @@ bool kernel_status(int descriptor, struct stat& status) noexcept {
     return ::syscall(SYS_fstat, descriptor, &status) == 0;
 }
 
-/// Removes a descriptor from its open file. Returns the file if it has no other descriptor;
-/// otherwise, returns null.
+/// Removes a descriptor from its ChannelFile (event channel). Returns the ChannelFile if it has no
+/// other descriptor; otherwise, returns null.
 ChannelFile* remove(int descriptor) noexcept {
     ChannelFile* const file = entry(descriptor).exchange(nullptr);
     if (file == nullptr || file == &orphans()) {
@@ -73,11 +73,11 @@ bool is_running(pid_t thread) noexcept {
     return end_of_name != nullptr && end_of_name[1] == ' ' && end_of_name[2] == 'R';
 }
 
-/// Called before the last descriptor of a file is closed. Waits until the thread that received the
-/// last event sleeps, for at most 0.1 seconds. Programs such as rping close the event channel
-/// shortly before that thread waits for the next event, which then fails. With a NIC, this is rare:
-/// the program first destroys a queue pair and memory regions, which takes milliseconds, so the
-/// thread already waits. Here, these calls take microseconds.
+/// Called before the last descriptor of an event channel is closed. Waits until the thread that
+/// received the last event sleeps, for at most 0.1 seconds. Programs such as rping close the event
+/// channel shortly before that thread waits for the next event, which then fails. With a NIC, this
+/// is rare: the program first destroys a queue pair and memory regions, which takes milliseconds,
+/// so the thread already waits. With softverbs, these calls take microseconds.
 void wait_for_event_thread(const ChannelFile& file, std::unique_lock<std::mutex>& lock) noexcept {
     const fabric::NoCancellation here;
     constexpr int attempts = 500;
@@ -190,9 +190,9 @@ ssize_t write_command(int descriptor, const void* buffer, std::size_t size) {
             char byte = 0;
             const ssize_t taken = ::read(descriptor, &byte, 1);
             if (taken == 0) {
-                // Another thread has closed the last descriptor of the file. With the device of the
-                // kernel, this thread would wait forever, because no event can arrive. Therefore
-                // wait forever.
+                // Another thread has closed the last descriptor of the event channel. With the
+                // device of the kernel, this thread would wait forever, because no event can
+                // arrive. Therefore wait forever.
                 return ::poll(nullptr, 0, -1);
             }
             if (taken != 1) {
@@ -226,8 +226,9 @@ void closing(int descriptor) noexcept {
     const int saved_errno = errno;
     Manager* const there = existing_manager();
     if (there != nullptr && !there->mine()) {
-        // This process was created with vfork(2) and closes its own descriptor. It runs in the
-        // memory of its parent, so it must not change the table and the file of the parent.
+        // This process was created with vfork(2) and closes its own copy of a descriptor. It runs
+        // in the memory of its parent, so it must not change files_by_descriptor and the
+        // ChannelFile of the parent.
         return;
     }
     if (there != nullptr && is_device(descriptor)) {

@@ -15,16 +15,16 @@ struct ChannelFile;
 
 inline constexpr std::string_view device_path = "/dev/infiniband/rdma_cm";
 
-/// The highest descriptor number for /dev/infiniband/rdma_cm. If the kernel has only higher numbers
-/// free, open(2) fails with EMFILE.
+/// The highest file descriptor number for /dev/infiniband/rdma_cm. If only higher numbers are free
+/// in the process, open(2) fails with EMFILE.
 inline constexpr int max_descriptor = 65535;
 
-/// The open file for each descriptor number; null if the descriptor is not one of
-/// /dev/infiniband/rdma_cm. The elements are atomic, so that write(2) and close(2) can check each
-/// descriptor with one load. A thread that changes an element must hold the lock of the manager.
+/// The ChannelFile (event channel) for each file descriptor number; null if the descriptor does not
+/// refer to /dev/infiniband/rdma_cm. The elements are atomic, so that write(2) and close(2) can
+/// check each descriptor with one load. A thread that changes an element must hold Manager::lock.
 extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files_by_descriptor;
 
-/// A fast check without a lock. Returns false if the descriptor does not refer to
+/// A fast check without a lock. Returns false if the file descriptor does not refer to
 /// /dev/infiniband/rdma_cm. If it returns true, the caller must also call is_device().
 [[nodiscard]] inline bool may_be_device(int descriptor) noexcept {
     return descriptor >= 0 && descriptor <= max_descriptor &&
@@ -32,33 +32,37 @@ extern constinit std::array<std::atomic<ChannelFile*>, max_descriptor + 1> files
                std::memory_order_relaxed) != nullptr;
 }
 
-/// Returns whether the descriptor refers to /dev/infiniband/rdma_cm. Returns false if it was closed
-/// by a call that softverbs does not intercept, and its number now refers to another file.
+/// Returns whether the file descriptor refers to /dev/infiniband/rdma_cm. Returns false if the
+/// program has closed it with a call that softverbs does not intercept, and its number now refers
+/// to another file.
 [[nodiscard]] bool is_device(int descriptor);
 
-/// Returns the open file of a descriptor of /dev/infiniband/rdma_cm. Returns null for other
-/// descriptors, and in a child process whose parent opened the file. The caller needs the lock of
-/// the manager to use the file.
+/// Returns the ChannelFile (event channel) of a file descriptor of /dev/infiniband/rdma_cm. Returns
+/// null for other descriptors, and in a child process if its parent opened the channel. The caller
+/// must hold Manager::lock to use the ChannelFile.
 [[nodiscard]] ChannelFile* file_of(int descriptor) noexcept;
 
 /// Implements open(2) for /dev/infiniband/rdma_cm.
 [[nodiscard]] int open_device(std::string_view path, int flags);
 /// Implements write(2) for /dev/infiniband/rdma_cm, which executes a command. The command GET_EVENT
-/// waits in read(2), and is therefore a cancellation point.
+/// waits for an event in read(2), and is therefore a cancellation point.
 [[nodiscard]] ssize_t write_command(int descriptor, const void* buffer, std::size_t size);
 /// Changes the result of fstat(2) to that of the device file. The descriptor is a socket, so the
 /// kernel has returned the status of a socket.
 void describe_device(struct stat& status) noexcept;
 
 /// Must be called before a descriptor of /dev/infiniband/rdma_cm is closed. If it is the last
-/// descriptor of the open file, the rdma_cm ids of this file are destroyed.
+/// descriptor of its event channel, the rdma_cm ids of this channel are destroyed.
 void closing(int descriptor) noexcept;
-/// Must be called after dup(2) or a similar function has duplicated a descriptor.
+/// Must be called after dup(2) or a similar function has duplicated a descriptor of
+/// /dev/infiniband/rdma_cm.
 void duplicated(int descriptor, int copy) noexcept;
-/// Removes all descriptors of the file. Called when the program has closed them with calls that
-/// softverbs does not intercept; their numbers may now refer to other files.
+/// Removes all descriptors of the event channel @p file from files_by_descriptor. Called when the
+/// program has closed them with calls that softverbs does not intercept; their numbers may now
+/// refer to other files.
 void forget(ChannelFile& file) noexcept;
-/// Must be called in a child process after fork(2). Commands on descriptors of @p file then fail.
+/// Must be called in a child process after fork(2). The commands that the child writes to
+/// descriptors of @p file then fail.
 void orphan(const ChannelFile& file) noexcept;
 
 } // namespace softverbs::cm

@@ -15,8 +15,8 @@ namespace softverbs::cm {
 struct Id;
 struct Multicast;
 
-/// The types of events. The values are those of enum rdma_cm_event_type. <rdma/rdma_cma.h>, which
-/// defines it, cannot be included together with <rdma/rdma_user_cm.h>.
+/// The types of rdma_cm events. The values are those of enum rdma_cm_event_type. <rdma/rdma_cma.h>,
+/// which defines it, cannot be included together with <rdma/rdma_user_cm.h>.
 enum class EventType : std::uint32_t {
     address_resolved = 0,
     address_error,
@@ -63,7 +63,8 @@ void get_private_data(Parameters& parameters, const Message& message, std::size_
 }
 
 /// Returns the event RDMA_CM_EVENT_REJECTED.
-/// @param message  the REJ, whose private data the event contains; null: there is none
+/// @param message  the REJ that has arrived, whose private data is copied to the event; null: no
+///     REJ has arrived
 [[nodiscard]] inline Event rejected(std::uint8_t reason, const Message* message) {
     Event event = make_event(EventType::rejected, reason);
     event.response.param.conn.private_data_len = private_data::rej;

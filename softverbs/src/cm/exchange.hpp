@@ -8,27 +8,27 @@
 
 namespace softverbs::cm {
 
-/// Identifies a process for connection management.
+/// Identifies a process that sends and receives messages of the connection manager.
 struct Peer {
     /// The address of the host of the process, as a GID. All zeros: this machine.
     Gid host{};
-    /// Identifies the process among all processes that this host has ever had. The low 16 bits are
-    /// the number of its slot in the rendezvous directory, and the other bits are random.
+    /// Identifies the process among all processes that its host has ever had. The low 16 bits are
+    /// the process number (0 to 1023), which a later process can reuse. The other bits are random.
     std::uint64_t process = 0;
 
-    /// The part of Peer::process that contains the slot.
+    /// The bits of Peer::process that contain the process number (0 to 1023).
     static constexpr std::uint64_t slot_mask = 0xffff;
 
     auto operator<=>(const Peer&) const = default;
 };
 
-/// Sends messages of the connection manager to other processes. Messages between two processes
-/// arrive in order and are not lost. All functions are called with the lock of the manager held,
-/// and return without waiting.
+/// Exchanges messages of the connection manager (such as REQ and REP) with other processes.
+/// Messages between two processes arrive in the order in which they were sent. A message is lost
+/// only if the connection fails, or if too many messages are queued for a process that does not
+/// receive them. All functions are called with Manager::lock held, and do not wait.
 class Exchange {
   public:
-    /// The callbacks that an exchange calls when messages arrive or when the process of a peer has
-    /// ended.
+    /// Callbacks of an Exchange, for messages that have arrived and for processes that have ended.
     class Receiver {
       public:
         virtual void received(const Peer& from, const Message& message) = 0;
@@ -45,13 +45,15 @@ class Exchange {
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
 
-    /// Sends a message, or queues it if the peer cannot receive it now. Returns 0 or an errno:
-    /// ENOENT (there is no such process), EACCES (the process belongs to another user), EMFILE,
-    /// ENOMEM.
+    /// Sends a message to the process @p to, or queues it if the process cannot receive it now.
+    /// Returns 0 or an errno: ENOENT (there is no such process), EACCES (the process belongs to
+    /// another user), EMFILE, ENOMEM.
     [[nodiscard]] virtual int send(const Peer& to, const Message& message) noexcept = 0;
-    /// Returns a descriptor that is readable when progress() must be called.
+    /// Returns a file descriptor that becomes readable when progress() must be called. The Exchange
+    /// owns it.
     [[nodiscard]] virtual int fd() const noexcept = 0;
-    /// Receives messages, sends queued messages, and reports processes that have ended.
+    /// Receives messages, sends queued messages, and reports processes that have ended to @p
+    /// receiver.
     virtual void progress(Receiver& receiver) = 0;
 };
 

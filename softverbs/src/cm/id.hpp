@@ -30,8 +30,8 @@ enum class State {
     listening,
 };
 
-/// The last message that was sent to the peer or received from it. The states are those of the
-/// kernel's ib_cm.
+/// The connection state, as in the kernel's ib_cm. Most states are named after the last message
+/// that was sent to the peer or received from it.
 enum class Exchanged {
     nothing,
     req_sent,
@@ -63,7 +63,8 @@ struct Route {
     Gid dgid{};
     std::uint16_t slid = 0;
     std::uint16_t dlid = 0;
-    /// Number of path records that a route query returns. 0: the route has not been resolved.
+    /// Number of path records that librdmacm gets when it queries this route. 0: the route has not
+    /// been resolved.
     unsigned paths = 0;
 
     /// Whether the destination is on another host.
@@ -81,12 +82,12 @@ struct Multicast {
     std::uint16_t mlid = 0;
 };
 
-/// An rdma_cm_id, with the state that is in the kernel for a real device. Only the Manager changes
-/// it, with its lock held.
+/// An rdma_cm_id, with the state that the kernel keeps for a real device. Protected by
+/// Manager::lock.
 struct Id {
     std::uint32_t handle = 0;
-    /// The value that identifies the id in events. The program chooses it. 0: the program has not
-    /// received the id yet, and no events are raised for it.
+    /// The value by which librdmacm identifies this id in events. 0: the id belongs to a connection
+    /// request that the program has not accepted yet. No events are raised for such an id.
     std::uint64_t uid = 0;
     ChannelFile* file = nullptr;
     unsigned events_reported = 0;
@@ -105,20 +106,23 @@ struct Id {
     std::optional<std::uint8_t> ack_timeout;
     Route route;
 
-    // Only for an id that listens: number of further connection requests that can be queued.
+    // Only for an id that listens: number of further connection requests that can be queued for the
+    // program.
     unsigned backlog = 0;
-    /// For a connection request that the program has not received yet: the id that listens.
-    /// Otherwise null.
+    /// For the id of a connection request that the program has not received yet: the id that
+    /// listens. Otherwise null.
     Id* listener = nullptr;
 
-    // Only for an id with a connection: the process of the peer.
+    // Only for an id with a connection: the process that owns the id at the other end.
     Peer peer;
-    /// A connection request that has not been sent, because no process listens for it yet.
+    /// A connection request that has not been sent, because no process listens at its destination
+    /// yet.
     std::unique_ptr<Message> unsent_request;
-    /// How many times softverbs has searched for a process that listens for unsent_request.
+    /// How many times softverbs has searched for a process that listens at the destination of the
+    /// connection request, and has found none.
     unsigned lookups = 0;
-    /// Whether the other host is being queried for the process that listens for the connection
-    /// request.
+    /// Whether softverbs is querying the other host for the process that listens at the destination
+    /// of the connection request.
     bool searching = false;
     std::uint32_t communication_id = 0; // 0: none
     std::uint32_t peer_communication_id = 0;
@@ -133,8 +137,8 @@ struct Id {
     std::uint8_t initiator_depth = 0;
     std::uint8_t retry_count = 0;
     std::uint8_t rnr_retry_count = 0;
-    /// Time at which the timer of the current state expires, by CLOCK_MONOTONIC in nanoseconds. 0:
-    /// the timer is not set.
+    /// Time at which the timer of this id expires (for example while it waits for a REP), by
+    /// CLOCK_MONOTONIC in nanoseconds. 0: the timer is not set.
     std::uint64_t deadline = 0;
 
     std::list<Multicast> groups;

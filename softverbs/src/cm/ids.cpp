@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Creates and destroys open files and their ids, and queues the events of ids.
+// Creates and destroys event channels (the open files of /dev/infiniband/rdma_cm) and rdma_cm ids,
+// and queues the events of the ids.
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -34,8 +35,8 @@ int Manager::open_file(int flags, ChannelFile*& file) {
 
 void Manager::close_file(ChannelFile& file) {
     for (bool found = true; found;) {
-        // destroy_id() may also destroy other elements of the list, the ids of connection requests.
-        // Therefore search again from the start.
+        // If an id listens, destroy_id() also destroys the ids of its connection requests, which
+        // are in ids_ too. Therefore search ids_ from the start after each call.
         const auto id = std::ranges::find_if(
             ids_, [&file](const auto& each) { return each.second->file == &file; });
         found = id != ids_.end();
@@ -84,7 +85,7 @@ unsigned Manager::destroy_id(Id& id) {
     if (id.listener != nullptr) {
         ++id.listener->backlog;
     }
-    // Destroy the connection requests to this id that the program has not received yet.
+    // Also destroy the ids of connection requests to this id that the program has not received yet.
     std::vector<Id*> requests;
     id.file->remove([&](const Event& event) {
         if (event.owner == &id && event.request != nullptr) {

@@ -13,17 +13,17 @@ namespace softverbs::cm {
 /// device number for the address from this position.
 struct LocalAddress {
     bool loopback = false;
-    /// For the loopback address 127.0.0.N, the value is N - 1. For another address, the value is
-    /// the position of the network interface that has the address. Interfaces are ordered by their
-    /// kernel indices, without loopback.
+    /// The position, counted from 0. For the loopback address 127.0.0.N, it is N - 1. For another
+    /// address, it is the position of the network interface that has the address, among all
+    /// interfaces with IP addresses except loopback, ordered by their kernel indices.
     unsigned ordinal = 0;
 };
 /// Returns the position of @p address among the addresses of this machine. Returns no value if this
 /// machine does not have the address.
 [[nodiscard]] std::optional<LocalAddress> find_local(const Address& address);
 
-/// Returns the names of the network interfaces with IPv4 or IPv6 addresses, in the order of
-/// LocalAddress::ordinal. If there are none except loopback, returns "lo".
+/// Returns the names of the network interfaces with IPv4 or IPv6 addresses, without loopback, in
+/// the order of their kernel indices. If there are none, returns "lo".
 [[nodiscard]] std::vector<std::string> local_interfaces();
 
 /// Returns the source address that the kernel's routing table selects for a destination. Returns no

@@ -22,11 +22,11 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Maximum number of messages that one call of progress() receives from one connection, so that
-/// messages on other connections are not delayed.
+/// Maximum number of messages that one call of progress() receives from one process, so that the
+/// messages of other processes are not delayed.
 constexpr int messages_per_turn = 64;
-/// Maximum number of queued messages for a peer that does not receive them. Further messages are
-/// lost, and their senders get a timeout.
+/// Maximum number of messages that are queued for one process that does not receive them. Further
+/// messages to this process are dropped, so the ids that wait for replies get a timeout.
 constexpr std::size_t max_waiting = 4096;
 
 /// The first message on a connection. The process that has initiated the connection sends it.
@@ -177,8 +177,9 @@ void LocalExchange::accept_all() {
             }
             return;
         }
-        // Permit only processes of the same user. The permissions of the directory exclude other
-        // users, but another user may have received a descriptor of the directory.
+        // Permit only processes of the same user. The permissions of the rendezvous directory
+        // exclude other users, but a process of another user may have received a file descriptor of
+        // the directory.
         if (fabric::peer_process(socket.get())) {
             static_cast<void>(add(std::move(socket), Peer{}));
         }

@@ -12,18 +12,19 @@
 
 namespace softverbs::cm {
 
-/// Number of slots in the rendezvous directory: the maximum number of processes on this machine.
+/// Maximum number of processes of one user on this machine that use rdma_cm at the same time.
 inline constexpr unsigned max_processes = 1024;
 
-/// The exchange between processes of one user on this machine. Each process listens on a SEQPACKET
-/// socket in the rendezvous directory. Sending the first message to a process connects to its
-/// socket. When a process ends, its connections are closed.
+/// Exchanges messages of the connection manager between processes of one user on this machine. Each
+/// process listens on a SEQPACKET socket in the rendezvous directory (the directory in which these
+/// processes find each other). A process connects to the socket of another process when it sends
+/// the first message. When a process ends, its connections are closed.
 class LocalExchange final : public Exchange {
   public:
-    /// Locks a free file in the subdirectory "cm" of the rendezvous directory. The number of the
-    /// file (the slot) identifies this process.
-    /// @param is_usable  whether this process can use the slot with a given number
-    /// @throws std::system_error  the directory cannot be used, or no slot is free
+    /// Chooses a free process number (0 to 1023) for this process, and locks the file with this
+    /// number in the subdirectory "cm" of the rendezvous directory.
+    /// @param is_usable  returns whether this process can use the given process number
+    /// @throws std::system_error  the directory cannot be used, or no process number is free
     explicit LocalExchange(const std::function<bool(unsigned)>& is_usable = [](unsigned) {
         return true;
     });
@@ -34,12 +35,13 @@ class LocalExchange final : public Exchange {
     /// Returns the Peer by which other processes of this machine identify this process.
     [[nodiscard]] const Peer& self() const noexcept { return self_; }
     [[nodiscard]] const fabric::Rendezvous& rendezvous() const noexcept { return rendezvous_; }
-    /// Returns whether a running process owns the slot with this number.
+    /// Returns whether a running process has the process number @p slot.
     [[nodiscard]] bool alive(unsigned slot) const;
     /// Removes the files of this process from the rendezvous directory. Other threads may use the
     /// object at the same time.
     void remove_files() const noexcept;
-    /// Closes the descriptors in a child process after fork(2). The files are not removed, because
+    /// Called in a child process after fork(2). Closes the file descriptors that the child has
+    /// inherited. The lock file and the socket in the rendezvous directory are not removed, because
     /// they belong to the parent.
     void abandon() noexcept;
 

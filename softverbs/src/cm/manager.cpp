@@ -28,8 +28,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Default timeout exponent for a reply, as in the kernel: 4.096 µs * 2^20, about 4 seconds. This
-/// timeout applies to each of 16 attempts.
+/// Default timeout exponent for the reply of a peer, as in the kernel: 4.096 µs * 2^20, about 4
+/// seconds. The kernel sends a message up to 16 times, so softverbs waits 16 times as long.
 constexpr unsigned default_response_timeout = 20;
 constexpr unsigned max_response_timeout = 31;
 
@@ -51,9 +51,9 @@ unsigned response_timeout_from_environment() {
     return value;
 }
 
-/// Calls a function of the manager's thread. An exception means that memory or descriptors are
-/// exhausted; the process must continue nevertheless. The message that the function was processing
-/// is then lost, as a packet is lost on a wire.
+/// Calls a function in the manager's thread. If it throws an exception because memory or file
+/// descriptors are exhausted, the process continues. The connection manager message that the
+/// function was handling is then lost, as a packet can be lost on a network.
 template <class Function>
 void without_exceptions(const Function& function) noexcept {
     try {
@@ -129,7 +129,7 @@ void Manager::abandon() noexcept {
     new (&thread_) std::thread; // The old one does not exist in the child, and cannot be detached.
 }
 
-// Functions of the manager's thread
+// Functions of the Manager's background thread, which receives messages and runs timers
 
 void Manager::wake() noexcept {
     const std::uint64_t one = 1;
@@ -171,8 +171,8 @@ void Manager::handle(std::uint64_t what) {
         std::uint64_t value = 0;
         static_cast<void>(::read(wake_.get(), &value, sizeof value));
     } else {
-        // The program has closed all descriptors of this file. It used a call that softverbs does
-        // not intercept, so close_file() has not been called yet.
+        // The program has closed all descriptors of this event channel. It used a call that
+        // softverbs does not intercept, so close_file() has not been called yet.
         const auto file = std::ranges::find_if(files_, [what](const auto& each) {
             return reinterpret_cast<std::uint64_t>(each.get()) == what;
         });

@@ -21,17 +21,18 @@
 
 namespace softverbs::cm {
 
-/// The connection management of this process: open files, ids, bound ports, the exchange of
-/// messages with other processes, and a thread that receives messages and runs timers. One lock
-/// protects all of it. A thread that holds this lock may take Process::lock (objects/process.hpp).
-/// A thread that holds Process::lock must not take this lock.
+/// The connection management of this process: event channels (the open files of
+/// /dev/infiniband/rdma_cm), rdma_cm ids, bound ports, the sending of messages to other processes,
+/// and a thread that receives messages and runs timers. One lock protects all of it. A thread that
+/// holds this lock may take Process::lock (objects/process.hpp). A thread that holds Process::lock
+/// must not take this lock.
 ///
 /// Functions that implement commands return 0 or the errno that the kernel returns.
 /// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): it cannot be destroyed
 class Manager final : Exchange::Receiver, NetworkExchange::Requests {
   public:
-    /// @throws std::system_error  if the rendezvous directory or the file with the bindings cannot
-    ///     be used
+    /// @throws std::system_error  if the rendezvous directory (in which processes find each other)
+    ///     or the file with the bound ports cannot be used
     Manager();
     Manager(const Manager&) = delete;
     Manager& operator=(const Manager&) = delete;
@@ -43,17 +44,19 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     /// vfork(2), which runs in the memory of its parent.
     [[nodiscard]] bool mine() const noexcept { return owner_ == ::getpid(); }
 
-    /// Creates the ChannelFile for an open(2) of /dev/infiniband/rdma_cm, and stores it in @p file.
-    /// Returns 0 or an errno.
+    /// Creates the ChannelFile (event channel) for an open(2) of /dev/infiniband/rdma_cm, and
+    /// stores its address in @p file. The Manager owns it. Returns 0 or an errno.
     [[nodiscard]] int open_file(int flags, ChannelFile*& file);
-    /// Destroys a ChannelFile and its ids. Called when the last descriptor of the file is closed.
+    /// Destroys a ChannelFile (event channel) and its rdma_cm ids. Called when the last file
+    /// descriptor of the channel is closed.
     void close_file(ChannelFile& file);
 
     // Ids.
     [[nodiscard]] Id* create_id(ChannelFile& file, std::uint64_t uid, std::uint16_t port_space,
                                 ibv_qp_type qp_type);
-    /// Returns the id with this handle in @p file. On failure, returns null and sets errno: ENOENT
-    /// (there is no such id), EINVAL (the id belongs to another file).
+    /// Returns the rdma_cm id with this handle in the event channel @p file. On failure, returns
+    /// null and sets errno: ENOENT (there is no such id), EINVAL (the id belongs to another event
+    /// channel).
     [[nodiscard]] Id* find_id(const ChannelFile& file, std::uint32_t handle) const;
     /// Destroys an id. Returns how many of its events the program has received.
     unsigned destroy_id(Id& id);
@@ -62,8 +65,8 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     // Functions in addressing.cpp, for binding, resolving addresses, listening and multicast:
     [[nodiscard]] int bind(Id& id, const Address& address);
-    /// Stores the options of a bound id in the port registry, because the program can set options
-    /// after rdma_bind_addr().
+    /// Stores the options of a bound id in the file of bound ports, which all processes of the user
+    /// share. Called when the program sets an option after rdma_bind_addr().
     void update_binding(const Id& id) noexcept;
     [[nodiscard]] int listen(Id& id, int backlog);
     [[nodiscard]] int resolve_address(Id& id, const Address& source, const Address& destination);
@@ -81,17 +84,19 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     [[nodiscard]] int disconnect(Id& id);
     [[nodiscard]] int notify(Id& id, std::uint32_t event);
 
-    /// Queues an event for the program. Does nothing if the program has not received the id yet.
+    /// Queues an event for the program. Does nothing if the id belongs to a connection request that
+    /// the program has not accepted yet.
     void raise(Id& id, EventType type, int status = 0);
     void raise(Id& id, const Event& event);
     /// Raises RDMA_CM_EVENT_DEVICE_REMOVAL for all ids that use the device.
     void device_removed(unsigned device);
 
     /// Removes the files of this process from the rendezvous directory. Called at process exit.
-    /// Waits for at most 0.2 seconds for another process that ends at the same time.
+    /// Waits for at most 0.1 seconds for Manager::lock, and for at most 0.2 seconds for another
+    /// process that ends at the same time.
     void at_exit() noexcept;
-    /// Closes the descriptors in a child process after fork(2). The child does not use the object
-    /// afterwards.
+    /// Called in a child process after fork(2). Closes the file descriptors that the child has
+    /// inherited. The child does not use the Manager of its parent afterwards.
     void abandon() noexcept;
 
   private:
@@ -105,29 +110,30 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
 
     void run();
     /// Handles an event that epoll_wait(2) has returned.
-    /// @param what  identifies the descriptor that is ready
+    /// @param what  identifies the file descriptor that is ready
     void handle(std::uint64_t what);
     void wake() noexcept;
     void run_timers(std::uint64_t now);
     void set_deadline(Id& id, std::uint64_t after_ns);
     void clear_deadline(Id& id);
 
-    /// Returns the exchange that sends messages to this peer: the local one or the network
-    /// exchange.
+    /// Returns the object that sends messages to the process @p peer: exchange_ for a process on
+    /// this host, network_ for a process on another host.
     [[nodiscard]] Exchange& exchange_with(const Peer& peer) noexcept;
     void resolve_remote_address(Id& id);
 
     [[nodiscard]] Id* add_id(ChannelFile& file, std::uint16_t port_space, ibv_qp_type qp_type);
     void release_binding(Id& id);
 
-    // Functions in connection.cpp, for communication IDs and sending of messages:
+    // Functions in connection.cpp, which assign communication IDs and send messages:
     void assign_communication_id(Id& id);
     void forget_communication_id(Id& id);
     [[nodiscard]] Message message(const Id& id, MessageType type) const;
     void send(const Id& id, const Message& message);
     void reply(const Peer& to, const Message& cause, MessageType type, std::uint8_t status);
 
-    // Functions in service_lookup.cpp, which find the process that listens for a request:
+    // Functions in service_lookup.cpp, which find the process that listens for a connection
+    // request:
     [[nodiscard]] Id* find_listener(const Message& message);
     void send_request(Id& id, const Message& request);
     void send_request_to_host(Id& id, const Message& request);
@@ -146,9 +152,10 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void end_connection(Id& id, int status);
     void expired(Id& id);
 
-    /// Sends and receives the messages of the connection manager to and from other hosts. Null if
-    /// the network between hosts is disabled. It is created before exchange_: when exchange_
-    /// chooses a process number, network_ checks that the TCP port of this number is free.
+    /// Exchanges messages of the connection manager with processes on other hosts. Null if the
+    /// network between hosts is disabled. Created before exchange_, which chooses the process
+    /// number N: it accepts N only if network_ can listen on the TCP port of this number:
+    /// first_port (SOFTVERBS_PORT) + first_cm_slot + N.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;
@@ -161,16 +168,16 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     std::uint32_t next_handle_ = 0;
     std::uint32_t next_group_ = 0;
     std::uint32_t next_communication_id_ = 1;
-    /// Timeout exponent for a reply to a message: 4.096 µs * 2^response_timeout_.
+    /// Timeout exponent for the reply of a peer to a message: 4.096 µs * 2^response_timeout_.
     unsigned response_timeout_;
     pid_t owner_ = ::getpid();
     std::thread thread_;
 };
 
-/// Returns the manager of this process. Creates it in the first call. On failure, returns null and
-/// sets errno.
+/// Returns the Manager of this process (its connection management). Creates it in the first call.
+/// On failure, returns null and sets errno.
 [[nodiscard]] Manager* manager();
-/// Returns the manager of this process, or null if it has not been created.
+/// Returns the Manager of this process, or null if it has not been created.
 [[nodiscard]] Manager* existing_manager() noexcept;
 
 } // namespace softverbs::cm

@@ -57,8 +57,8 @@ Manager* manager() {
     if (Manager* const there = the_manager.load(); there != nullptr) {
         return there;
     }
-    // A process that ends may remove the directory while this process opens files in the directory.
-    // If so, try again.
+    // Another process that ends may remove the rendezvous directory (which all processes of the
+    // user share) while this process opens files in it. If so, try again.
     for (int attempt = 0;; ++attempt) {
         try {
             auto* const made = new Manager;

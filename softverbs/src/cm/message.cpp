@@ -19,7 +19,7 @@ bool is_request(MessageType type) noexcept {
     return type == MessageType::req || type == MessageType::sidr_req;
 }
 
-/// Returns the maximum length of the private data in this type of message.
+/// Returns the maximum length in bytes of the private data in this type of message.
 std::size_t most_private_data(MessageType type) noexcept {
     switch (type) {
         case MessageType::req:

@@ -42,8 +42,8 @@ inline constexpr std::uint8_t unsupported = 1;
 inline constexpr std::uint8_t rejected = 2;
 } // namespace sidr
 
-/// Maximum number of transmissions of a message without a reply: 1 + CMA_MAX_CM_RETRIES of the
-/// kernel.
+/// How many times the kernel sends a message if no reply arrives: 1 + CMA_MAX_CM_RETRIES. softverbs
+/// sends a message only once, but waits for the reply as long as the kernel.
 inline constexpr unsigned max_attempts = 16;
 /// Duration of the timewait state as a timeout exponent: 4.096 µs * 2^17, about 0.5 seconds. In
 /// this state, packets of a connection that has ended may still arrive.
@@ -56,8 +56,8 @@ inline constexpr unsigned timewait_timeout = 17;
 
 /// Maximum length in bytes of the private data of a program, for each type of message. Private data
 /// has this length on the wire and in the event of the receiver; shorter data is padded with zeros.
-/// In a REQ or SIDR_REQ between IP addresses, 36 bytes of it are the IP addressing header (IBTA
-/// annex A11).
+/// In a REQ or SIDR_REQ between IP addresses, the IP addressing header (IBTA annex A11) occupies 36
+/// of these bytes.
 namespace private_data {
 inline constexpr std::size_t ip_header = 36;
 inline constexpr std::size_t req = 92;
@@ -81,7 +81,7 @@ struct WireAddress {
 [[nodiscard]] Address unwire(const WireAddress& wire, std::uint16_t port_space);
 
 /// A message of the connection manager. Numbers are little-endian. The magic number identifies the
-/// version; other versions are rejected.
+/// version of this format; the receiver rejects messages of other versions.
 struct Message {
     static constexpr std::uint32_t current_magic = 0x314d4353; // "SCM1"
 

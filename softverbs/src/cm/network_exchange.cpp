@@ -23,8 +23,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Maximum number of queued bytes for a peer that does not receive them. Further messages are lost,
-/// and their senders get a timeout.
+/// Maximum number of bytes that are queued for one process that does not receive them. Further
+/// messages to this process are dropped, so the ids that wait for replies get a timeout.
 constexpr std::size_t most_waiting = 4096 * sizeof(Message);
 
 } // namespace
@@ -203,8 +203,8 @@ void NetworkExchange::progress(Receiver& receiver) {
         const auto link = std::ranges::find_if(
             links_, [fd](const auto& each) { return each->connection->socket() == fd; });
         if (link != links_.end() && (*link)->connection->usable()) {
-            // service() may add links to the list. This does not move the object to which "link"
-            // points.
+            // service() may add elements to links_. This does not move the Link object (a TCP
+            // connection) that it is called with.
             service(**link, receiver);
         }
     }

@@ -15,27 +15,29 @@
 
 namespace softverbs::cm {
 
-/// The exchange between processes of different hosts, over TCP. Each process receives messages on a
-/// port of its own. In addition, all processes of a host that have called rdma_listen() share the
-/// port of the service directory (SO_REUSEPORT). To send a request, a process first sends a query
-/// to the service directory of the other host, with the address and port of the service. The
-/// response contains the number of the process that listens there. Then the request is sent to this
-/// process. Each connection begins with the handshake of fabric/tcp_handshake.hpp.
+/// Exchanges messages of the connection manager between processes of different hosts, over TCP.
+/// Each process receives messages on a port of its own. In addition, all processes of a host that
+/// have called rdma_listen() share the port of the service directory (SO_REUSEPORT). To send a
+/// connection request, a process first sends a query to the service directory of the other host,
+/// with the address and port of the service. The response contains the number of the process that
+/// listens there. Then the request is sent to this process. Each connection begins with the
+/// handshake of fabric/tcp_handshake.hpp.
 class NetworkExchange final : public Exchange {
   public:
     /// Callbacks of the NetworkExchange. The manager implements them.
     class Requests {
       public:
-        /// Returns the process of this host that listens at this address. Returns no value if there
-        /// is none.
+        /// Returns the process of this host that has called rdma_listen() for this address. Returns
+        /// no value if there is none.
         [[nodiscard]] virtual std::optional<Peer> find_service(std::uint16_t port_space,
                                                                const WireAddress& address) = 0;
-        /// Called when the request with this communication ID was sent to @p peer.
+        /// Called when the connection request with this communication ID was sent to @p peer.
         virtual void request_sent(std::uint32_t communication_id, const Peer& peer) = 0;
-        /// Called when a request was not sent, because no process of the other host listens for it.
+        /// Called when a connection request was not sent, because no process of the other host
+        /// listens at its destination.
         virtual void no_service(const Message& request) = 0;
-        /// Called when a request was not sent, because the secrets or the softverbs versions of the
-        /// hosts differ.
+        /// Called when a connection request was not sent, because the two hosts have different
+        /// secrets or softverbs versions.
         virtual void request_refused(std::uint32_t communication_id) = 0;
 
       protected:
@@ -45,15 +47,17 @@ class NetworkExchange final : public Exchange {
     /// @throws std::system_error  if epoll_create1(2) or timerfd_create(2) fails
     NetworkExchange(fabric::NetworkSettings settings, Requests& requests);
 
-    /// Listens for messages on the TCP port that belongs to @p slot. Returns false if another
-    /// program uses this port.
+    /// Listens for messages to this process on TCP port first_port (SOFTVERBS_PORT) + first_cm_slot
+    /// + @p slot. Returns false if another program uses this port.
+    /// @param slot  the process number (0 to 1023)
     /// @throws std::system_error  for every other failure
     [[nodiscard]] bool listen(unsigned slot);
     /// Sets the number that identifies this process on its host (Peer::process).
     void set_process(std::uint64_t process) noexcept { process_ = process; }
-    /// Listens on the TCP port of the service directory of this host, if this process does not
-    /// listen on it already. Returns 0 or an errno: EADDRINUSE (another user or another program
-    /// uses the port).
+    /// Listens on the TCP port of the service directory, where other hosts query which process of
+    /// this host listens for a connection request. Does nothing if this process already listens on
+    /// this TCP port. Returns 0 or an errno: EADDRINUSE (another user or another program uses the
+    /// port).
     [[nodiscard]] int serve_directory();
 
     /// Sends a REQ or SIDR_REQ to the process of the other host that listens at the destination of
@@ -62,21 +66,23 @@ class NetworkExchange final : public Exchange {
     [[nodiscard]] int request(const fabric::Route& route, const Message& message) noexcept;
     /// Ends the attempts to send the request with this communication ID.
     void cancel(std::uint32_t communication_id) noexcept { searches_.erase(communication_id); }
-    /// Closes the descriptors in a child process after fork(2).
+    /// Called in a child process after fork(2). Closes the file descriptors that the child has
+    /// inherited.
     void abandon() noexcept;
 
-    /// Sends a message to a process with which messages were exchanged before.
+    /// Sends a message to a process on another host, on an existing connection to this process.
     [[nodiscard]] int send(const Peer& to, const Message& message) noexcept override;
     [[nodiscard]] int fd() const noexcept override { return epoll_.get(); }
     void progress(Receiver& receiver) override;
 
   private:
-    /// Time limit for a handshake or a query. After this time, a query for a listening process is
-    /// sent again. SO_REUSEPORT may then select another process of the other host to respond.
+    /// Time limit in nanoseconds for the handshake of a TCP connection, and for a query to the
+    /// service directory of another host. After this time, the query is sent again on a new
+    /// connection. Because of SO_REUSEPORT, another process of that host may then respond.
     static constexpr std::uint64_t query_ns = 3 * fabric::second_ns;
 
     /// The first structure that each process sends after the handshake, if the connection is for
-    /// messages of the connection manager.
+    /// messages and not for a query.
     struct Hello {
         std::uint32_t magic;
         std::uint32_t message_size;
@@ -91,22 +97,24 @@ class NetworkExchange final : public Exchange {
     struct Link {
         std::unique_ptr<NetworkLink> connection;
         Purpose purpose;
-        /// On a connection for messages: the process at the other end. Peer::process is 0 until a
-        /// Hello from the other end has arrived.
+        /// On a connection for messages: the process at the other end. On a connection that this
+        /// process has accepted, Peer::process is 0 until the Hello of the other process has
+        /// arrived.
         Peer peer;
         bool greeted = false;
         /// On a connection for a query: the communication ID of the connection request that needs
         /// the query.
         std::uint32_t communication_id = 0;
-        /// Time limit for the query or handshake of this connection. If it is not complete at this
-        /// time, the connection is closed. 0: there is no time limit.
+        /// Time at which this connection is closed if its handshake or query is not complete, by
+        /// CLOCK_MONOTONIC in nanoseconds. 0: there is no time limit.
         std::uint64_t deadline = 0;
     };
-    /// A connection request whose destination process is not known yet.
+    /// A connection request to another host, where the process that listens is not known yet.
     struct Search {
         fabric::Route route;
         Message message{};
-        /// Time of the next query. 0: a query is in progress.
+        /// Time at which the next query is sent to the service directory of the other host, by
+        /// CLOCK_MONOTONIC in nanoseconds. 0: a query is in progress.
         std::uint64_t next = 0;
     };
 

@@ -32,7 +32,7 @@ NetworkLink::NetworkLink(int epoll, fabric::UniqueFd socket, const fabric::Route
 void NetworkLink::close() noexcept {
     state_ = State::lost;
     fabric::stop_watching(epoll_, socket_.get());
-    // Free the descriptor now, because this object may exist for a while after this call.
+    // Close the socket now, because this object may exist for a while after this call.
     socket_.reset();
 }
 

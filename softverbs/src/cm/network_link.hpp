@@ -14,9 +14,9 @@
 
 namespace softverbs::cm {
 
-/// A TCP connection between two hosts, on which structures of fixed sizes are sent. It begins with
-/// a handshake, in which both processes prove that they know the secret. No function of this class
-/// waits.
+/// A TCP connection between processes of two hosts, on which structures of fixed sizes are sent. It
+/// begins with a handshake, in which both processes prove that they know the secret that is
+/// configured on all hosts. No function of this class waits.
 class NetworkLink {
   public:
     enum class State : std::uint8_t {
@@ -45,7 +45,9 @@ class NetworkLink {
         return state_ == State::handshake || state_ == State::open;
     }
     [[nodiscard]] const std::string& failure() const noexcept { return handshake_->failure(); }
-    /// Returns the slot of the process at the other end. Valid after the handshake.
+    /// Returns the TCP port on which the other process receives messages, minus the first TCP port
+    /// of softverbs (SOFTVERBS_PORT). This number identifies that process on its host. Valid after
+    /// the handshake.
     [[nodiscard]] std::uint32_t peer_slot() const noexcept { return handshake_->peer_slot(); }
 
     /// Sends bytes, or queues them if the socket is full.

@@ -20,8 +20,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// Maximum number of accepted connections whose handshake is not complete: the peer has not yet
-/// proven that it knows the secret. If another connection is accepted, the oldest of these
+/// Maximum number of accepted TCP connections whose handshake is not complete, so that the peer has
+/// not yet proven that it knows the secret. If another connection is accepted, the oldest of these
 /// connections is closed.
 constexpr std::size_t most_unproven = 64;
 
@@ -107,8 +107,8 @@ void NetworkExchange::accept_all(const Listener& listener) {
         return link->connection->state() == NetworkLink::State::handshake && link->deadline != 0 &&
                link->purpose != Purpose::query;
     };
-    // Maximum number of connections that one call accepts. epoll_wait(2) reports the remaining
-    // connections again.
+    // Maximum number of TCP connections that one call of this function accepts. epoll_wait(2)
+    // reports the remaining connections again.
     constexpr int most_accepted = 64;
     for (int count = 0; count < most_accepted; ++count) {
         sockaddr_storage name{};

@@ -11,8 +11,8 @@ namespace softverbs::cm {
 
 namespace {
 
-/// The value that softverbs reports as the kernel's index of a device. Software devices have no
-/// such index, so librdmacm finds them by their GUIDs.
+/// The value that softverbs reports instead of the kernel's index of an RDMA device (ibdev_index).
+/// Software devices have no such index, so librdmacm finds them by their GUIDs.
 constexpr std::uint32_t no_device_index = ~0U;
 constexpr std::uint8_t rate_40_gbps = 7; // IBV_RATE_40_GBPS
 constexpr std::uint8_t exactly = 2;      // selector of rate, MTU and packet life time

@@ -8,12 +8,12 @@
 
 namespace softverbs::cm {
 
-/// These functions return the responses to the commands that query the route or the addresses of an
-/// id.
+/// The next three functions return the responses to the commands that query the route or the
+/// addresses of an id.
 [[nodiscard]] rdma_ucm_query_route_resp query_route(const Id& id);
 [[nodiscard]] rdma_ucm_query_addr_resp query_address(const Id& id);
 [[nodiscard]] rdma_ucm_query_addr_resp query_gid(const Id& id);
-/// Returns the path record of a resolved route.
+/// Returns the path record of the resolved route of an id.
 [[nodiscard]] ibv_path_data query_path(const Id& id);
 
 /// Stores a path record that the program has obtained without rdma_cm.

@@ -95,7 +95,8 @@ int queue_pair_attributes(const Id& id, std::uint32_t state, ib_uverbs_qp_attr& 
         return EINVAL;
     }
     attributes = {};
-    // For a UD queue pair, or before connecting, only attributes of the port are known.
+    // Without a connection (for a UD queue pair, or before rdma_connect()), only the attributes of
+    // the port are known.
     const bool connected = id.communication_id != 0 && !id.datagram();
     if (connected && (id.exchanged == Exchanged::nothing || id.exchanged == Exchanged::timewait)) {
         return EINVAL;

@@ -14,8 +14,8 @@ namespace {
 /// CMA_CM_MRA_SETTING in the kernel.
 constexpr unsigned mra_timeout = 24;
 
-/// Returns whether the source addresses in a request are those of the host of the sender. For a
-/// sender on this host, they must be addresses of this host.
+/// Returns whether the source GID and the source IP address in a connection request belong to the
+/// host of the process @p from, which has sent the request.
 bool has_own_source(const Peer& from, const Message& request, const Address& source) {
     if (from.host != Gid{}) {
         return request.sgid == from.host && request.source.address == from.host;
@@ -77,8 +77,8 @@ void Manager::received_request(const Peer& from, const Message& message) {
     id.peer_qp_num = message.qp_num;
     id.retry_count = message.retry_count;
     id.rnr_retry_count = message.rnr_retry_count;
-    // Exchange the values: the peer's initiator depth limits the requests that this id must respond
-    // to, and the peer's responder resources limit the requests that this id may send.
+    // Swap the two values of the peer: its initiator depth limits the RDMA reads and atomics to
+    // which this id must respond, and its responder resources limit those that this id may send.
     id.responder_resources = message.initiator_depth;
     id.initiator_depth = message.responder_resources;
 
@@ -175,7 +175,8 @@ void Manager::received(const Peer& from, const Message& message) {
                 state == Exchanged::rep_sent || state == Exchanged::rep_received) {
                 received_reject(id, message);
             } else if (state == Exchanged::established) {
-                // The peer has destroyed its id before the RTU message arrived.
+                // The peer destroyed its id before it received the RTU of this id. Therefore it
+                // sent a REJ instead of a DREQ. Handle the REJ as a DREQ.
                 received_disconnect(id);
             }
             break;

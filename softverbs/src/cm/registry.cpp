@@ -23,8 +23,9 @@ namespace {
 
 constexpr std::uint32_t max_records = 16384;
 constexpr std::uint64_t file_magic = 0x3176'7267'7262'6473;
-/// Name of the file that contains all bindings. The name contains the version of struct File,
-/// because processes with different versions of softverbs may use the same directory.
+/// Name of the file that contains all bound rdma_cm ports. The name contains the version of struct
+/// File, because processes with different versions of softverbs may use the same rendezvous
+/// directory.
 constexpr const char* file_name = "ports-1";
 /// The default range of ephemeral ports in Linux (ip_local_port_range).
 constexpr std::uint16_t first_ephemeral = 32768;
@@ -54,14 +55,16 @@ struct Registry::Record {
 
 struct Registry::File {
     std::uint64_t magic;
-    std::uint64_t used; // number of records that have ever been in use
-    /// For each slot (process number), the process that owns it now (Peer::process). If the owner
-    /// of a record is not in this table, that process has ended, and the record is free.
+    std::uint64_t used; // all records from this index on are free
+    /// For each process number (0 to 1023): Peer::process of the process that has this number now.
+    /// If the owner of a binding is not in this array, that process has ended, and the binding is
+    /// free.
     std::uint64_t processes[max_processes];
     Record records[max_records];
 };
 
-/// Locks the file. Waits for at most 2 seconds, because a stopped process may hold the lock.
+/// Locks the file that contains the bound ports. Waits for at most 2 seconds, because a stopped
+/// process may hold the lock.
 class Registry::Lock {
   public:
     explicit Lock(int fd) : fd_(fd) {
@@ -103,8 +106,8 @@ Registry::Lock Registry::open() {
         }
     };
     const auto result = [](bool ok) { return ok ? 0 : errno; };
-    // Another process may remove the file before this process has locked the file. If so, try
-    // again.
+    // Another process may remove the file after this process has opened it and before this process
+    // has locked it. If so, try again.
     while (true) {
         fd_.reset(::openat(directory.fd(), file_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
                            S_IRUSR | S_IWUSR));
@@ -122,7 +125,8 @@ Registry::Lock Registry::open() {
             check(result(::unlinkat(directory.fd(), file_name, 0) == 0));
             continue;
         }
-        // Without allocated disk space, a write to the mapping of the file could raise SIGBUS.
+        // Allocate the disk space of the file. Without it, a write to the mapping of the file could
+        // raise SIGBUS.
         if (const int error = ::posix_fallocate(fd_.get(), 0, sizeof(File)); error != 0) {
             if (status.st_size == 0) {
                 ::unlinkat(directory.fd(), file_name, 0);
@@ -171,9 +175,9 @@ void Registry::release_all() noexcept {
 }
 
 void Registry::remove_unused() const noexcept {
-    // The last process removes the file. No process can begin to use the file while the file is
-    // locked. If another process holds the lock, try again: that process may also be ending, and
-    // the file would remain if neither process removed it.
+    // The last process that ends removes the file with the bindings. It locks the file first, so
+    // that no process begins to use it. If another process holds the lock, try again every
+    // millisecond: if both processes are ending and neither tries again, the file remains.
     constexpr int attempts = 200;
     for (int attempt = 0; ::flock(fd_.get(), LOCK_EX | LOCK_NB) != 0; ++attempt) {
         if (attempt == attempts) {

@@ -21,11 +21,11 @@ struct Binding {
     bool family_only = false;
 };
 
-/// All ports that processes of this user have bound on this machine. The ports are stored in a file
-/// that these processes map. If a process is killed, its ports become free.
+/// All rdma_cm ports that processes of this user have bound on this machine. The ports are stored
+/// in a file that these processes map. If a process is killed, its ports become free.
 class Registry {
   public:
-    /// The index of a binding in the file.
+    /// The index of a binding (a bound address and port) in the file, counted from 0.
     using Index = std::uint32_t;
 
     /// @param exchange  identifies this process and finds processes that have ended; must outlive
@@ -38,27 +38,31 @@ class Registry {
 
     /// Binds an address and a port. If the port is 0, selects a free port and stores it in @p
     /// binding. Returns 0 or the errno that the kernel returns: EADDRINUSE (the address and port
-    /// are bound), EADDRNOTAVAIL (the port is bound, and one of the two addresses is unspecified,
-    /// or no port is free), EACCES (the port is privileged), EAGAIN (the file stays locked by
-    /// another process).
+    /// are bound), EADDRNOTAVAIL (the port is bound, and the bound or the new address is
+    /// unspecified, or no port is free), EACCES (the port is privileged), EAGAIN (the file stays
+    /// locked by another process).
     [[nodiscard]] int bind(Binding& binding, Index& index);
-    /// Marks a binding as that of an id that listens. Returns 0 or the errno that the kernel
-    /// returns: EADDRINUSE or EADDRNOTAVAIL (another id is bound to the same port with
-    /// RDMA_OPTION_ID_REUSEADDR), EAGAIN (the file stays locked by another process).
+    /// Called when the id of a binding begins to listen. Marks the binding as listening. Returns 0
+    /// or the errno that the kernel returns: EADDRINUSE or EADDRNOTAVAIL (another id is bound to
+    /// the same port with RDMA_OPTION_ID_REUSEADDR), EAGAIN (the file stays locked by another
+    /// process).
     [[nodiscard]] int listen(Index index);
     /// Changes the options of a binding. bind() compares them when another id binds the same port.
     void set_options(Index index, bool reuse_address, bool family_only) noexcept;
     void release(Index index) noexcept;
-    /// Returns the process that listens at an address. Returns no value if there is none.
+    /// Returns the process that has called rdma_listen() for an address. Returns no value if there
+    /// is none.
     [[nodiscard]] std::optional<Peer> find(std::uint16_t port_space,
                                            const Address& destination) const;
 
     /// Called in a child process after fork(2). Closes the file. The bindings stay, because they
     /// belong to the parent process.
     void abandon() noexcept;
-    /// Frees all bindings of this process. Other threads may use the object at the same time.
+    /// Frees all ports that this process has bound. Other threads may use the object at the same
+    /// time.
     void release_all() noexcept;
-    /// Removes the file with the bindings and its directory, if no process uses the directory.
+    /// Removes the file that contains the bound ports, and the rendezvous directory, if no process
+    /// uses this directory.
     void remove_unused() const noexcept;
 
   private:
@@ -80,7 +84,7 @@ class Registry {
 };
 
 /// Returns whether an id that is bound to @p bound receives connection requests to @p destination.
-/// The caller has compared the ports.
+/// Ignores the ports, which the caller must compare.
 [[nodiscard]] bool accepts(const Address& bound, bool family_only, const Address& destination);
 
 } // namespace softverbs::cm

@@ -23,10 +23,10 @@ void set_device(Route& route, Device& device, const Address& source);
 /// Sets the LID and GID of the destination, which is an address of @p device on this machine.
 void set_destination(Route& route, Device& device, const Address& destination);
 
-/// Returns the device for sending to @p destination, an address of another host, and stores its
-/// address in @p source. If @p bound is not null, the device must have this address. Otherwise,
-/// prefers the device whose address the kernel's routing table selects, over other devices with an
-/// address of the same family. Returns null if there is no such device.
+/// Returns the device for sending to @p destination, an address of another host, and stores the
+/// address of the device in @p source. If @p bound is not null, the device must have this address.
+/// Otherwise, prefers the device whose address the kernel's routing table selects, over other
+/// devices with an address of the same family. Returns null if there is no such device.
 [[nodiscard]] Device* find_network_device(const Address& destination, const Address* bound,
                                           Address& source);
 

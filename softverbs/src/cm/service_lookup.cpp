@@ -8,9 +8,10 @@ namespace softverbs::cm {
 
 namespace {
 
-/// If no process listens for a request, the service is looked up again every 20 ms. After 0.2
-/// seconds, the request is rejected. Servers such as perftest need this delay: they call
-/// rdma_listen() again for each connection, shortly before the next request arrives from a network.
+/// How many times softverbs searches, every 20 ms, for a process that listens at the destination of
+/// a connection request. Then the request fails. Servers such as perftest need this time: they call
+/// rdma_listen() again for each connection. With a NIC, they do so before the next request arrives;
+/// with softverbs, the request may arrive earlier.
 constexpr unsigned service_lookups = 10;
 constexpr std::uint64_t service_lookup_interval_ns = 20'000'000;
 
@@ -53,8 +54,8 @@ void Manager::look_up_again(Id& id, const Message& request) {
         set_deadline(id, service_lookup_interval_ns);
         return;
     }
-    // No process listens for the request. Raise the same event as after a rejection by a remote
-    // host.
+    // No process listens at the destination of the request. Raise the same event as if another host
+    // had rejected the request.
     forget_communication_id(id);
     raise(id, id.datagram() ? make_event(EventType::unreachable, sidr::unsupported)
                             : rejected(reject::invalid_service_id, nullptr));

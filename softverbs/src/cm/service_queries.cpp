@@ -11,7 +11,7 @@ namespace softverbs::cm {
 namespace {
 
 constexpr unsigned max_slots = 1024;
-/// Time to wait after a failed query before the next query is sent.
+/// If a query to the service directory of another host fails, it is sent again after this time.
 constexpr std::uint64_t query_interval_ns = fabric::second_ns / 5;
 
 struct Query {
@@ -113,8 +113,8 @@ void NetworkExchange::receive_answer(Link& link) {
     }
 }
 
-/// Called when the connection of a query has ended. After a successful query, the entry in
-/// searches_ no longer exists.
+/// Called when the TCP connection of a query to a service directory has ended. If the query has
+/// succeeded, its connection request is no longer in searches_.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {
