@@ -36,8 +36,10 @@ void event_taken(Object& object) {
     ++process().unacknowledged_events;
 }
 
-/// Subtracts the events that the program has acknowledged from the number of unacknowledged events.
-/// Counts a violation if the program acknowledges more events than it has received.
+/// Called when the program acknowledges events. Subtracts them from the number of events of the
+/// object that the program has received and not acknowledged. Counts a violation (an error of the
+/// program, see softverbs_violations()) if the program acknowledges more events than it has
+/// received.
 template <class Object>
 void event_acknowledged(Object& object, std::uint32_t count = 1) {
     if (count > object.unacknowledged) {
@@ -51,13 +53,13 @@ void event_acknowledged(Object& object, std::uint32_t count = 1) {
     pthread_mutex_unlock(&acknowledgement_mutex);
 }
 
-/// Waits until the program has acknowledged all received events of the object.
+/// Waits until the program has acknowledged all received events of the CQ, QP or SRQ.
 /// @param lock  holds Process::lock; released during the wait
 template <class Object>
 void wait_for_acknowledgements(Object& object, std::unique_lock<Lock>& lock) {
     while (object.unacknowledged != 0) {
         // Lock this mutex before Process::lock is released. Otherwise the thread could miss an
-        // acknowledgement between the check of the number and the wait.
+        // acknowledgement between its check for unacknowledged events and its wait.
         pthread_mutex_lock(&acknowledgement_mutex);
         lock.unlock();
         pthread_cond_wait(&condition_of(object), &acknowledgement_mutex);
@@ -93,8 +95,8 @@ bool with_object(const ibv_async_event& event, const Function& function) {
     }
 }
 
-/// Removes the asynchronous events of an object from the event queue of the context. Called when
-/// the object is destroyed. Events that the program has already received still need an
+/// Removes the queued asynchronous events of an object, so that the program does not receive them.
+/// Called when the object is destroyed. Events that the program has already received still need an
 /// acknowledgement.
 /// @param native  the ibv_cq, ibv_qp or ibv_srq
 void forget_events(Context& context, const void* native);

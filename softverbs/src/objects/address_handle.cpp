@@ -24,8 +24,8 @@ int check_address(Device& device, const ibv_ah_attr& address) {
         return EINVAL;
     }
     if (address.is_global == 0) {
-        // Without a GRH, the destination is a LID. Only InfiniBand ports have LIDs, and LID 0 is
-        // reserved.
+        // Without a GRH, the destination is a LID. Reject an Ethernet port, because it has no LIDs.
+        // Reject LID 0, because it is reserved.
         return port->attributes.link_layer != IBV_LINK_LAYER_INFINIBAND || address.dlid == 0
                    ? EINVAL
                    : 0;

@@ -35,8 +35,8 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) noexcept {
     }
 }
 
-/// Returns whether a send request is in flight: it was sent, at least partly, and has not
-/// completed. A request that must be retransmitted is also in flight.
+/// Returns whether a send request of the queue pair is in flight: it was sent, at least partly, and
+/// has not completed. A request that must be retransmitted is also in flight.
 bool is_sending(const Qp& qp) noexcept {
     if (qp.srd != nullptr) {
         return !qp.srd->requests.empty();
@@ -46,8 +46,9 @@ bool is_sending(const Qp& qp) noexcept {
            (!qp.sends.empty() && qp.sends[first].state == SendRequest::State::sending);
 }
 
-/// Pushes a completion. Its data is copied when the program polls the completion (scatter-to-CQE).
-/// If there is not enough memory to store the data until then, copies it now.
+/// Adds a completion to the completion queue. Its data is copied to the buffers of the work request
+/// when the program polls the completion (scatter-to-CQE). If there is not enough memory to store
+/// the data until then, copies it now.
 void push_scattered(Cq& cq, const Completion& completion, const Scatter& data) {
     try {
         push(cq, completion, data);
@@ -162,8 +163,8 @@ void complete_receive(Qp& qp, const Completion& completion) {
     numbered.qp = &qp;
     numbered.srq = qp.shared_queue;
     if (std::exchange(qp.responder.matched, false)) {
-        // A tagged buffer occupies no slot of the shared receive queue. Set the queue pair and the
-        // shared receive queue to null, so that polling this completion frees no slot.
+        // A tagged buffer uses no entry of the shared receive queue. Set the queue pair and the
+        // shared receive queue in the completion to null, so that polling it frees no entry.
         numbered.qp = nullptr;
         numbered.srq = nullptr;
         numbered.wc.wc_flags |= IBV_WC_TM_MATCH;
@@ -245,7 +246,7 @@ void enter_error(Qp& qp, int event) {
     }
     flush_sends(qp);
     flush_receives(qp);
-    // Do not flush a shared receive queue, because other queue pairs use its requests.
+    // Do not flush a shared receive queue, because other queue pairs use its receive requests.
     // IBV_EVENT_QP_LAST_WQE_REACHED reports that this queue pair takes no more requests from the
     // shared receive queue.
     if (qp.shared_queue != nullptr && qp.type() != IBV_QPT_XRC_RECV && !qp.last_receive_flushed) {

@@ -48,8 +48,9 @@ int get_cq_event(Channel& channel, ibv_cq** cq, void** cq_context) {
             return -1;
         }
         const Guard guard;
-        // The list of completion queues is empty if another thread has destroyed the completion
-        // queue of this event before this thread took Process::lock. Then wait for the next event.
+        // "channel.queue" contains the completion queues with an event. If it is empty, another
+        // thread has destroyed the completion queue of this event before this thread took
+        // Process::lock. In this case, wait for the next event.
         if (!channel.queue.empty()) {
             Cq& source = *channel.queue.front();
             channel.queue.pop_front();

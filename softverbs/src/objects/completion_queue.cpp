@@ -21,7 +21,7 @@ namespace softverbs {
 
 namespace {
 
-/// Initial number of entries of the ring that contains the completions.
+/// Initial number of entries of the ring that contains the completions of a completion queue.
 constexpr std::size_t initial_entries = 256;
 
 constexpr std::uint64_t known_wc_flags = IBV_CREATE_CQ_SUP_WC_FLAGS;
@@ -63,7 +63,8 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     return 0;
 }
 
-/// Moves the completions to a new ring with @p entries entries. This number must be a power of two.
+/// Moves the completions of the completion queue to a new ring with @p entries entries. This number
+/// must be a power of two.
 void move_to(Cq& cq, std::size_t entries) {
     std::vector<Completion> ring(entries);
     for (std::uint64_t i = cq.taken; i != cq.pushed; ++i) {
@@ -73,7 +74,8 @@ void move_to(Cq& cq, std::size_t entries) {
     cq.mask = entries - 1;
 }
 
-/// Makes room for one more completion in the ring. Returns false if the queue overruns.
+/// Makes room for one more completion in the ring. Returns false if the completion queue is full
+/// and therefore overruns.
 bool make_room(Cq& cq) {
     const std::size_t there = cq.pushed - cq.taken;
     if (there == static_cast<std::size_t>(cq.cqe)) {
@@ -94,8 +96,9 @@ bool make_room(Cq& cq) {
     return true;
 }
 
-/// Raises the completion event now, or later if moderation is enabled: after moderation.cq_count
-/// completions, or moderation.cq_period microseconds after the first of these completions.
+/// Raises the completion event now, or later if event moderation is enabled: after
+/// moderation.cq_count completions, or moderation.cq_period microseconds after the first of these
+/// completions.
 void notify_moderated(Cq& cq) {
     if (cq.moderation.cq_count <= 1 || cq.moderation.cq_period == 0 ||
         ++cq.moderated >= cq.moderation.cq_count) {
@@ -105,7 +108,9 @@ void notify_moderated(Cq& cq) {
     }
 }
 
-/// Returns whether this completion raises the event of an armed queue.
+/// Returns whether this completion raises the event of an armed completion queue. If the program
+/// has requested only solicited events, completions without an error and without the solicited bit
+/// raise no event.
 bool raises_event(const Cq& cq, const Completion& completion) noexcept {
     return !cq.armed_solicited_only || completion.solicited ||
            completion.wc.status != IBV_WC_SUCCESS;
@@ -216,18 +221,18 @@ int destroy_cq(Cq& cq) {
 }
 
 int request_notification(Cq& cq, bool solicited_only) {
-    // As a NIC does, raise an event at once if the queue contains completions that were neither
-    // polled nor reported by an earlier event. UCX relies on this event, because it does not poll
-    // between arming and sleeping. The event reports only the first of these completions, so that
-    // the next call raises an event for the next one: perftest polls at most 16 completions per
-    // event.
+    // As a NIC does, raise an event at once if the completion queue contains completions that were
+    // neither polled nor reported by an earlier event. UCX needs this event, because it does not
+    // poll between arming and sleeping. The event reports only the first of these completions. The
+    // next call then raises an event for the next one, which perftest needs: it polls at most 16
+    // completions per event.
     const std::uint64_t there = cq.pushed;
     for (const Completion& completion : cq.before_arming) {
         push(cq, completion);
     }
     cq.before_arming.clear();
-    // If the queue is already armed for all completions, arming it for solicited completions does
-    // not change this.
+    // If the completion queue is already armed for all completions, a request for events of
+    // solicited completions only does not change this.
     cq.armed_solicited_only = solicited_only && (!cq.armed || cq.armed_solicited_only);
     cq.armed = true;
     for (std::uint64_t next = std::max(cq.taken, cq.notified); cq.armed && next < there; ++next) {
@@ -290,8 +295,8 @@ void push(Cq& cq, const Completion& completion, const Scatter& data) {
     one.push_back(data);
     Completion scattered = completion;
     scattered.has_scatter = true;
-    // Add the data before the completion, so that Cq::scatters contains the data of each completion
-    // in the ring.
+    // Add the data to Cq::scatters before the completion is added. Then Cq::scatters always
+    // contains the data of each completion in the ring.
     cq.scatters.splice(cq.scatters.end(), one);
     push(cq, scattered);
 }

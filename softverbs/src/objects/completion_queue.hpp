@@ -36,17 +36,17 @@ struct Completion {
     __be32 tag_data = 0;
     /// Tag from the tag matching header, for a message that was received in a tagged buffer.
     __be64 tag = 0;
-    /// The queue pair of the work request. When the program polls the completion, the slot of the
-    /// work request is freed. Null for completions without a slot: those of messages in tagged
-    /// buffers, those of ibv_post_srq_ops(), and those that a test has added.
+    /// The queue pair of the work request. When the program polls the completion, the queue entry
+    /// of this work request is freed. Null for completions without a queue entry: those of messages
+    /// in tagged buffers, those of ibv_post_srq_ops(), and those that a test has added.
     Qp* qp = nullptr;
     /// For a receive completion, the shared receive queue of the receive request. For a completion
     /// of ibv_post_srq_ops(), the shared receive queue of the operation; "qp" is null then.
     /// Otherwise null.
     Srq* srq = nullptr;
-    /// For a send completion: when the program polls it, the slots of the send queue before this
-    /// position are freed. On an SRD queue pair: 1, and one slot is freed. For a receive
-    /// completion: 0, and one slot is freed.
+    /// For a send completion: when the program polls it, the entries of the send queue before this
+    /// position are freed. On an SRD queue pair: 1, because polling frees one entry of the send
+    /// queue. For a receive completion: 0, because polling frees one entry of the receive queue.
     std::uint64_t send_limit = 0;
     /// Time of the completion by CLOCK_MONOTONIC in nanoseconds. 0 if the completion queue was
     /// created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.
@@ -54,7 +54,7 @@ struct Completion {
     /// Time of the completion by CLOCK_REALTIME in nanoseconds. 0 if the completion queue was
     /// created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.
     std::uint64_t wallclock_ns = 0;
-    /// The GID of the sender. Only for receive completions with the profile efa.
+    /// The GID of the sender. Only for receive completions with the device profile efa.
     ibv_gid source_gid{};
 };
 
@@ -78,24 +78,24 @@ struct EfaCq : efadv_cq {
 
 // A completion queue. The ibv_cq that the program uses has the same address.
 struct Cq : ibv_cq_ex {
-    /// A ring of the completions that the program has not polled: those from position "taken" to
-    /// position "pushed". The size of the ring is a power of two. The ring grows until it can
-    /// contain ibv_cq::cqe completions.
+    /// A ring of the completions that the program has not polled: those from position "taken" up to
+    /// the position before "pushed". The size of the ring is a power of two. The ring grows until
+    /// it can contain ibv_cq::cqe completions.
     std::vector<Completion> ring;
     /// ring.size() - 1. A completion at a position has the index (position & mask) in the ring.
     std::uint64_t mask = 0;
     std::uint64_t pushed = 0;
     std::uint64_t taken = 0;
-    /// The data of completions with has_scatter, in the order of these completions. When the
-    /// program polls such a completion, the data is copied to the addresses in the work request
-    /// (scatter-to-CQE).
+    /// The data of the completions whose member "has_scatter" is true, in the order of these
+    /// completions. When the program polls such a completion, the data is copied to the addresses
+    /// in the work request (scatter-to-CQE).
     std::list<Scatter> scatters;
     /// Whether the completion queue has overrun. If so, polling fails.
     bool broken = false;
     bool armed = false;
     bool armed_solicited_only = false;
-    /// An earlier event has reported the completions before this position. When the program arms
-    /// the completion queue, these completions raise no event.
+    /// An earlier completion event has reported the completions before this position in the ring.
+    /// When the program arms the completion queue, these completions raise no event.
     std::uint64_t notified = 0;
     /// Completions that a test has added with softverbs_complete_before_request(). The next call of
     /// ibv_req_notify_cq() adds them to the queue before it arms the queue.
@@ -109,12 +109,12 @@ struct Cq : ibv_cq_ex {
     std::uint32_t wc_flags = 0;
     bool single_threaded = false;
     bool ignore_overrun = false;
-    /// The parent domain with which the queue was created, or null.
+    /// The parent domain with which the completion queue was created, or null.
     Pd* parent = nullptr;
-    /// Moderation settings; see ibv_modify_cq(3).
+    /// Settings for the moderation of completion events; see ibv_modify_cq(3).
     ibv_moderate_cq moderation{};
-    /// With moderation: number of completions since the completion queue was armed. The event is
-    /// raised when this number reaches moderation.cq_count.
+    /// If event moderation is enabled: number of completions since the completion queue was armed.
+    /// The event is raised when this number reaches moderation.cq_count.
     unsigned moderated = 0;
     /// The current completion of ibv_start_poll(), which the ibv_wc_read_*() functions read.
     Completion current{};
@@ -153,14 +153,14 @@ void set_polling_functions(Cq& cq);
 /// Engine::progress() does.
 [[nodiscard]] int take(Cq& cq, std::span<ibv_wc> out) noexcept;
 
-/// begin_push() and end_push() call these functions in infrequent cases, such as a full ring or an
-/// armed completion queue.
+/// begin_push() and end_push() call these functions in infrequent cases, such as a full ring of
+/// completions or an armed completion queue.
 [[nodiscard]] Completion* begin_push_slowly(Cq& cq);
 void end_push_slowly(Cq& cq, Completion& completion);
 
-/// Adds a completion. Raises an event if the queue is armed. If the queue is full, it overruns:
-/// IBV_EVENT_CQ_ERR is raised, no more completions are added, and the queue pairs that use the
-/// queue enter the error state with IBV_EVENT_QP_FATAL.
+/// Adds a completion to the completion queue. Raises a completion event if the queue is armed. If
+/// the queue is full, it overruns: IBV_EVENT_CQ_ERR is raised, no more completions are added, and
+/// the queue pairs that use the queue enter the error state with IBV_EVENT_QP_FATAL.
 void push(Cq& cq, const Completion& completion);
 /// push() in two steps, so that a completion is not copied. begin_push() returns an entry of the
 /// ring, in which the caller stores the completion. The caller must set all members except the
@@ -181,16 +181,17 @@ inline void end_push(Cq& cq, Completion& completion) {
         end_push_slowly(cq, completion);
     }
 }
-/// Adds a completion. When the program polls it, the CPU copies @p data. If push() throws
-/// std::bad_alloc, no completion was added.
+/// Adds a completion to the completion queue. When the program polls it, the CPU copies @p data to
+/// the buffers of the work request. If push() throws std::bad_alloc, no completion was added.
 void push(Cq& cq, const Completion& completion, const Scatter& data);
-/// Copies the data in the oldest element of Cq::scatters, and removes the element.
+/// Copies the data in the oldest element of Cq::scatters to the buffers of its work request, and
+/// removes the element.
 void take_scatter(Cq& cq) noexcept;
 void break_cq(Cq& cq);
-/// If the queue is armed, raises a completion event and disarms the queue.
+/// If the completion queue is armed, raises a completion event and disarms the queue.
 void notify(Cq& cq);
-/// Removes the completions of a queue pair that is being reset or destroyed. Frees their slots in
-/// the shared receive queue.
+/// Removes the completions of a queue pair that is being reset or destroyed. If their receive
+/// requests came from a shared receive queue, frees the entries of these requests there.
 void forget(Cq& cq, std::uint32_t qp_number);
 
 } // namespace softverbs

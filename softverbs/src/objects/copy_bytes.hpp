@@ -14,7 +14,7 @@ namespace softverbs {
     return length == 0 || (length >= 8 && length <= 32);
 }
 
-/// A memory barrier for stores: other threads see the stores before this call earlier than the
+/// A memory barrier for stores: other threads see the stores before this call before they see the
 /// stores after this call. On x86, this needs no instruction.
 inline void order_stores() noexcept {
 #ifdef __SANITIZE_THREAD__

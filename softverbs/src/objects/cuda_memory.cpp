@@ -92,9 +92,10 @@ bool is_device_memory(const Driver& driver, DevicePointer address) noexcept {
            type == memory_type_device && managed == 0;
 }
 
-/// Returns the CUDA context of the memory. Memory from cuMemMap() belongs to no context; for it,
-/// returns the primary context of its device. The primary context is retained and never released,
-/// because ibv_dereg_mr() must not call the CUDA driver.
+/// Returns the CUDA context of the memory at @p address. Memory from cuMemMap() belongs to no
+/// context; for it, returns the primary context of its device. The primary context is retained and
+/// never released, because ibv_dereg_mr(), which would have to release it, must not call the CUDA
+/// driver.
 Context context_of(const Driver& driver, DevicePointer address) noexcept {
     Context context = nullptr;
     int device = 0;
@@ -125,9 +126,9 @@ struct CudaMemory {
 
 namespace {
 
-/// Returns whether the CUDA stream still exists. If the program has destroyed the CUDA context, its
-/// stream no longer exists. The address of the context does not show this, because a new context
-/// can have the same address.
+/// Returns whether the CUDA stream for copies of this memory still exists. It no longer exists if
+/// the program has destroyed the CUDA context. The address of the context does not show this,
+/// because a new context can have the same address.
 bool is_usable(const CudaMemory& memory) noexcept {
     const Result result = memory.driver->stream_query(memory.stream);
     return result == success || result == not_ready;
@@ -147,7 +148,8 @@ const CudaMemory* memory_of(const Driver& driver, Context context) {
     return driver.stream_create(&memory.stream, stream_non_blocking) == success ? &memory : nullptr;
 }
 
-/// Starts an asynchronous copy with @p start, and waits for its end.
+/// Calls @p start, which starts an asynchronous CUDA copy, and waits until the copy has ended.
+/// Returns false if the driver reports an error.
 template <class Start>
 bool copy(const CudaMemory& memory, Start&& start) noexcept {
     const Current current(*memory.driver, memory.context);

@@ -15,9 +15,9 @@ namespace softverbs {
 /// the CUDA streams of the program.
 struct CudaMemory; // defined in cuda_memory.cpp
 
-/// Returns the object for @p length bytes at the device address @p address. Returns null if this is
-/// not CUDA memory, if the program does not use CUDA, or if the driver reports an error. Does not
-/// load the CUDA driver.
+/// Returns the CudaMemory object for @p length bytes at the device address @p address. Returns null
+/// if this is not CUDA memory, if the program does not use CUDA, or if the driver reports an error.
+/// Does not load the CUDA driver.
 [[nodiscard]] const CudaMemory* find_cuda_memory(std::uint64_t address,
                                                  std::size_t length) noexcept;
 

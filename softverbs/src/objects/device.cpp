@@ -36,9 +36,9 @@ int EventDescriptor::take() const {
 
 void EventDescriptor::retract() const noexcept {
     // Decrement the counter of the eventfd. With RWF_NOWAIT, the read does not block if another
-    // thread in take() reads the counter first. If the kernel does not support RWF_NOWAIT, this
-    // read fails and the counter stays one too high. A thread that then reads the counter finds no
-    // event and waits again.
+    // thread in EventDescriptor::take() reads the counter first. If the kernel does not support
+    // RWF_NOWAIT, this read fails and the counter stays one too high. A thread that then reads the
+    // counter finds no event and waits again.
     std::uint64_t value = 0;
     const iovec buffer{&value, sizeof value};
     const fabric::NoCancellation here;

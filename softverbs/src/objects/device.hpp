@@ -26,9 +26,10 @@ struct Port {
 
 /// Properties of a device that are not in ibv_device_attr_ex. The device profile sets them.
 struct Rules {
-    /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the descriptor. 0: no error.
+    /// Errno with which ibv_reg_dmabuf_mr() fails before it checks the file descriptor. 0: no
+    /// error.
     int dmabuf_error = 0;
-    /// Errno with which ibv_reg_dmabuf_mr() fails if the descriptor is a valid dma-buf. 0: no
+    /// Errno with which ibv_reg_dmabuf_mr() fails if the file descriptor is a valid dma-buf. 0: no
     /// error.
     int dmabuf_attach_error = 0;
     bool dmabuf_unchecked = false;
@@ -53,7 +54,8 @@ struct Rules {
     std::uint32_t max_inline = 1024;
     /// The size of device memory is rounded up to a multiple of this number of bytes.
     std::size_t dm_granule = 64;
-    /// Each allocation of device memory uses a multiple of this number of bytes of max_dm_size.
+    /// The size of each allocation, rounded up to a multiple of this number of bytes, is subtracted
+    /// from the free device memory (max_dm_size at the start).
     std::size_t dm_consumed = 64;
     /// Copies to and from device memory need an offset and a length that are multiples of this
     /// number of bytes (otherwise EINVAL), because ConnectX accesses this memory in 32-bit words.
@@ -75,7 +77,7 @@ struct Device : ibv_device {
     /// The IP address of this host that the device uses to reach other hosts. Zeros if the network
     /// between hosts is disabled.
     fabric::HostAddress address;
-    /// Number of bytes of max_dm_size that are allocated.
+    /// Number of bytes of device memory that are allocated, of max_dm_size bytes.
     std::size_t dm_used = 0;
     /// Number of device lists and contexts that use this device.
     unsigned holders = 0;
@@ -86,8 +88,8 @@ struct Device : ibv_device {
     }
 };
 
-/// An eventfd(2) whose counter is the number of queued events. A program can wait for events with
-/// poll(2).
+/// An eventfd(2) for asynchronous events or completion events. Its counter is the number of queued
+/// events that the program has not received. The program can wait for events with poll(2).
 class EventDescriptor {
   public:
     EventDescriptor() = default;
@@ -95,17 +97,19 @@ class EventDescriptor {
     EventDescriptor(const EventDescriptor&) = delete;
     EventDescriptor& operator=(const EventDescriptor&) = delete;
 
-    /// Creates the descriptor. Returns 0 or an errno, such as EMFILE.
+    /// Creates the eventfd. Returns 0 or an errno, such as EMFILE.
     [[nodiscard]] int open() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_; }
-    /// Increments the number of events.
+    /// Adds one to the number of events that the program has not received.
     void raise() noexcept;
-    /// Waits until the number of events is not 0, and decrements it. Returns 0 or an errno: EAGAIN
-    /// (there is no event, and the program has made the descriptor non-blocking), EINTR. The caller
-    /// must not hold Process::lock. The function is not noexcept, because pthread_cancel(3) can
-    /// unwind the stack here. A cancelled call does not decrement the number of events.
+    /// Waits until there is an event that the program has not received, and subtracts one from the
+    /// number of these events. Returns 0 or an errno: EAGAIN (there is no event, and the program
+    /// has made the eventfd non-blocking), EINTR. The caller must not hold Process::lock. The
+    /// function is not noexcept, because pthread_cancel(3) can unwind the stack here. A cancelled
+    /// call does not change the number of events.
     [[nodiscard]] int take() const;
-    /// Decrements the number of events, unless it is already 0. Does not block.
+    /// Subtracts one from the number of events that the program has not received, unless it is
+    /// already 0. Does not block.
     void retract() const noexcept;
 
   private:
@@ -116,21 +120,24 @@ struct DeviceFile; // defined in device_file.hpp
 
 struct Context : verbs_context {
     Device* device = nullptr;
-    /// The open device file. ibv_import_device() creates further contexts that share it.
+    /// The file to which ibv_context::cmd_fd refers. A context that ibv_import_device() creates
+    /// from this file descriptor shares the object.
     std::shared_ptr<DeviceFile> file;
     EventDescriptor async;
     std::deque<ibv_async_event> async_events;
-    /// Number of objects that belong to this context.
+    /// Number of verbs objects, such as PDs and CQs, that belong to this context.
     unsigned users = 0;
     /// Whether the device has failed (IBV_EVENT_DEVICE_FATAL). Verbs then fail with EIO.
     bool dead = false;
 };
 
-/// Return the softverbs object of a handle, or null if the handle belongs to the real libibverbs.
+/// Return the softverbs object of a device or context of the program. Return null if the device or
+/// context belongs to the real libibverbs.
 [[nodiscard]] Device* ours(ibv_device* device) noexcept;
 [[nodiscard]] Context* ours(ibv_context* context) noexcept;
 
-/// Adds an asynchronous event to the queue of the context, and makes async_fd readable.
+/// Adds an asynchronous event to the event queue of the context, and makes ibv_context::async_fd
+/// readable.
 void raise_event(Context& context, const ibv_async_event& event);
 
 /// A protection domain, or a parent domain (see parent_domain.hpp).

@@ -29,14 +29,14 @@ std::size_t round_up(std::size_t length, std::size_t granule) {
 }
 
 /// Called when the program frees device memory. Subtracts its size from the device memory in use.
-/// ibv_import_dm() no longer finds it.
+/// ibv_import_dm() then no longer finds the memory.
 void free_memory(DeviceMemory& memory) noexcept {
     memory.freed = true;
     memory.device->dm_used -= memory.consumed;
     std::erase(allocations(), &memory);
 }
 
-/// Frees the allocation if no ibv_dm and no memory region uses it.
+/// Frees the device memory if no ibv_dm and no memory region uses it.
 void let_go(DeviceMemory& memory) noexcept {
     if (memory.holders != 0 || memory.regions != 0) {
         return;
@@ -91,8 +91,8 @@ int copy_out(void* host, ibv_dm* native, std::uint64_t offset, std::size_t lengt
 
 void set_copy_functions(Dm& dm, const Device& device) {
     if (device.has(SOFTVERBS_FEATURE_DM_COPY_GARBAGE)) {
-        // Set invalid pointers that are not null, as a provider that does not initialize them may
-        // do.
+        // A provider that does not initialize these pointers may leave invalid pointers that are
+        // not null. Imitate such a provider.
         dm.memcpy_to_dm = reinterpret_cast<decltype(dm.memcpy_to_dm)>(std::uintptr_t{1});
         dm.memcpy_from_dm = reinterpret_cast<decltype(dm.memcpy_from_dm)>(std::uintptr_t{1});
     } else if (device.has(SOFTVERBS_FEATURE_DM_COPY)) {
@@ -101,8 +101,7 @@ void set_copy_functions(Dm& dm, const Device& device) {
     }
 }
 
-/// Creates an ibv_dm that refers to the allocation. Returns null if there is not enough host
-/// memory.
+/// Creates an ibv_dm for @p memory. Returns null if there is not enough host memory.
 Dm* make_handle(Context& context, DeviceMemory& memory, bool imported) {
     std::unique_ptr<Dm> dm(new (std::nothrow) Dm);
     if (!dm) {

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-// The limits and status codes of the profile efa. They are those of the EFA device with the PCI
-// device ID 0xefa1, of the efa kernel driver, and of libefa. RDMA writes are supported, as on newer
-// EFA devices.
+// The limits and status codes of the device profile efa. They are those of the EFA device with the
+// PCI device ID 0xefa1, of the efa kernel driver, and of libefa. RDMA writes are supported, as on
+// newer EFA devices.
 
 namespace softverbs::efa {
 
@@ -19,8 +19,8 @@ inline constexpr std::uint16_t max_receive_sge = 3;
 /// An RDMA read or write has at most one scatter/gather entry.
 inline constexpr std::size_t max_rdma_sge = 1;
 inline constexpr std::uint16_t max_inline = 32;
-/// The MTU of the device in bytes. It is the maximum length of a send. RDMA reads and writes can be
-/// longer.
+/// The MTU of the device in bytes. It is also the maximum length of a send. RDMA reads and writes
+/// can be longer.
 inline constexpr std::uint32_t mtu = 8928;
 /// Maximum length of an RDMA read or write in bytes.
 inline constexpr std::uint32_t max_rdma_length = 1U << 30U;

@@ -10,8 +10,8 @@ namespace softverbs {
 
 namespace {
 
-/// Takes the next completion from the queue and stores it in Cq::current. Returns 0, ENOENT (the
-/// queue is empty) or EIO (the queue has overrun).
+/// Takes the next completion from the completion queue and stores it in Cq::current. Returns 0,
+/// ENOENT (the queue is empty) or EIO (the queue has overrun).
 int advance(Cq& cq) {
     if (cq.broken) {
         return EIO;
@@ -45,8 +45,8 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
         }
         error = advance(cq);
     }
-    // If ibv_start_poll() fails, unlock now, because the program does not call ibv_end_poll() after
-    // a failure.
+    // If ibv_start_poll() fails, unlock Cq::poll_lock now, because the program does not call
+    // ibv_end_poll() after a failure.
     if (error != 0 && !cq.single_threaded) {
         cq.poll_lock.unlock();
     }

@@ -70,9 +70,9 @@ void KeyTable::erase(std::uint32_t key) noexcept {
         return;
     }
     --used_;
-    // The removed entry leaves a hole, at which a search would end too early. Move the next entry
-    // whose search passes the hole into the hole. Its old position is a new hole. Repeat this until
-    // no entry needs to be moved.
+    // The removed entry leaves a hole in the hash table, at which a search would end too early.
+    // Move the next entry whose search passes the hole into the hole. Its old position is a new
+    // hole. Repeat this until no entry needs to be moved.
     for (std::size_t next = (hole + 1) & mask_; entries_[next].name != 0;
          next = (next + 1) & mask_) {
         const std::size_t home = entries_[next].name & mask_;

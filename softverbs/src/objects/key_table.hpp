@@ -17,22 +17,24 @@ namespace softverbs {
 class KeyTable {
   public:
     KeyTable();
-    /// Allocates a key for the memory region or window of @p grant. The caller must store the key
-    /// in grant.key; before that, find() does not find the key. Returns 0 if there is no memory or
-    /// all keys are in use.
+    /// Allocates a key for the memory region or window of @p grant (its memory and access rights).
+    /// The caller must store the key in grant.key; before that, find() does not find the key.
+    /// Returns 0 if there is no memory or all keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
     /// Returns the Grant (memory and access rights) of this lkey or rkey. Returns null if the key
     /// is unknown.
     [[nodiscard]] Grant* find(std::uint32_t key) const noexcept {
-        // Most keys are at the first position of the search. A free entry has a null Grant pointer.
+        // The search for a key usually ends at its first table entry. In a free table entry, the
+        // pointer to the Grant is null.
         const std::uint32_t name = key >> variant_bits;
         const Entry& first = entries_[name & mask_];
         Grant* const grant = first.name == name ? first.grant : owner(key);
         return grant != nullptr && grant->key == key ? grant : nullptr;
     }
-    /// Returns the Grant whose key has the same index (the upper 24 bits) as @p key. The variant
-    /// (the lower 8 bits) may differ. Returns null if no key has this index.
+    /// Returns the Grant (memory and access rights) whose key has the same index (the upper 24
+    /// bits) as @p key. The variant (the lower 8 bits) may differ. Returns null if no key has this
+    /// index.
     [[nodiscard]] Grant* owner(std::uint32_t key) const noexcept;
     template <class Function>
     void for_each(const Function& function) const {
@@ -51,8 +53,9 @@ class KeyTable {
     };
     [[nodiscard]] std::uint32_t next_key() noexcept;
     [[nodiscard]] std::uint32_t permute(std::uint32_t number) const noexcept;
-    /// Returns the position of the entry with this name (the upper 24 bits of a key). If no entry
-    /// has this name, returns the position of the free entry at which the name can be inserted.
+    /// Returns the position of the table entry with this name (the upper 24 bits of a key). If no
+    /// entry has this name, returns the position of the free entry at which the name can be
+    /// inserted.
     [[nodiscard]] std::size_t place(std::uint32_t name) const noexcept;
     void grow();
 

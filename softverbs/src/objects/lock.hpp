@@ -35,9 +35,9 @@ class Lock {
     [[nodiscard]] bool awaited() const noexcept {
         return waiters_.load(std::memory_order_relaxed) != 0;
     }
-    /// Unlocks, lets a waiting thread have the lock, and locks again. The caller holds the lock.
-    /// Without this function, a thread that unlocks and locks again in a loop could keep a waiting
-    /// thread from the lock for a long time.
+    /// Unlocks, lets a waiting thread take the lock, and locks again. The caller holds the lock. If
+    /// a thread unlocked and locked again in a loop without this function, a waiting thread might
+    /// not get the lock for a long time.
     void pass() noexcept {
         unlock();
         constexpr unsigned attempts = 1000;
@@ -51,7 +51,7 @@ class Lock {
     using State = std::uint32_t;
     static constexpr State unlocked = 0;
     static constexpr State locked = 1;
-    /// The mutex is locked, and other threads may be waiting for it.
+    /// The value when the mutex is locked and other threads may be waiting for it.
     static constexpr State contended = 2;
 
     [[gnu::noinline, gnu::cold]] void wait() noexcept {

@@ -24,7 +24,7 @@
 namespace softverbs {
 namespace {
 
-/// The device and inode number of the file, which identify the memory.
+/// The device and inode number of a dma-buf or memfd, which identify its memory.
 using Identity = std::pair<dev_t, ino_t>;
 
 struct Entry : Mapping {
@@ -45,8 +45,8 @@ struct Entry : Mapping {
 
 using Registry = std::multimap<Identity, std::unique_ptr<Entry>>;
 
-/// All mappings. The object is never destroyed, because threads may use mappings while the process
-/// exits.
+/// All mappings of dma-bufs and memfds. The object is never destroyed, because threads may use
+/// mappings while the process exits.
 Registry& registry() {
     static auto* const mappings = new Registry;
     return *mappings;
@@ -68,8 +68,8 @@ struct Descriptor {
     bool open_for_writing;
 };
 
-/// Returns whether the descriptor has the name of a memfd in /proc/self/fd. Returns true if /proc
-/// is not mounted.
+/// Returns whether the name of the file descriptor in /proc/self/fd is that of a memfd. Returns
+/// true if /proc is not mounted.
 bool is_named_as_memfd(int fd) {
     std::array<char, 32> path{};
     std::array<char, 16> target{};
@@ -79,11 +79,12 @@ bool is_named_as_memfd(int fd) {
            std::string_view(target.data(), static_cast<std::size_t>(length)).starts_with("/memfd:");
 }
 
-/// Stores the properties of a descriptor in @p out. Returns 0 or an errno.
+/// Stores the properties of the file descriptor of a dma-buf or memfd in @p out. Returns 0 or an
+/// errno.
 int describe_descriptor(int fd, Descriptor& out) {
     struct stat status {};
     struct statfs system {};
-    // Reject O_PATH descriptors, as the kernel does when it imports a dma-buf.
+    // Reject O_PATH file descriptors, as the kernel does when it imports a dma-buf.
     const int flags = ::fcntl(fd, F_GETFL);
     if (flags < 0 || (flags & O_PATH) != 0) {
         return EBADF;
@@ -117,8 +118,8 @@ int describe_descriptor(int fd, Descriptor& out) {
 Mapping* find(const Descriptor& descriptor, bool writable) {
     const auto [first, last] = registry().equal_range(descriptor.identity);
     for (auto entry = first; entry != last; ++entry) {
-        // Use an existing mapping only if it has the same length. A memfd may have grown since it
-        // was mapped.
+        // Use an existing mapping only if it has the same length as the memory. A memfd may have
+        // grown since it was mapped.
         if (entry->second->writable == writable && entry->second->length == descriptor.length) {
             return entry->second.get();
         }
@@ -126,7 +127,8 @@ Mapping* find(const Descriptor& descriptor, bool writable) {
     return nullptr;
 }
 
-/// Maps entry->fd and adds the mapping to the registry. On failure, returns null and sets errno.
+/// Maps the memory of entry->fd and adds the mapping to the list of all mappings. On failure,
+/// returns null and sets errno.
 Mapping* enter(std::unique_ptr<Entry> entry) {
     const int protection = entry->writable ? PROT_READ | PROT_WRITE : PROT_READ;
     // Call mmap(2) through syscall(2), because Process::lock is held. The program may intercept the
@@ -148,8 +150,8 @@ Mapping* enter(std::unique_ptr<Entry> entry) {
     }
 }
 
-/// Returns an existing mapping of the memory, or creates one. Adds one user. On failure, returns
-/// null and sets errno.
+/// Returns an existing mapping of the memory, or creates one. Adds one to the number of its users.
+/// On failure, returns null and sets errno.
 Mapping* map(const Descriptor& descriptor, bool writable) {
     if (Mapping* const mapping = find(descriptor, writable)) {
         retain(*mapping);
@@ -189,10 +191,11 @@ Mapping* map_descriptor(int fd, bool write) {
     if (process().faults.dmabufs_unmappable()) {
         return fail(EINVAL);
     }
-    // Map the memory for writing if the descriptor permits this, even for a region without write
-    // access. Regions with and without write access can then share the mapping.
+    // Map the memory for writing if the file descriptor permits this, even for a region without
+    // write access. Regions with and without write access can then share the mapping.
     Mapping* mapping = descriptor.open_for_writing ? map(descriptor, true) : nullptr;
-    // If the memfd has F_SEAL_WRITE, mmap(2) fails with EPERM. Then map it read-only.
+    // Map the memory read-only if the file descriptor is read-only, or if the memfd has
+    // F_SEAL_WRITE. With this seal, the mapping for writing has failed with EPERM.
     if (mapping == nullptr && (!descriptor.open_for_writing || errno == EPERM)) {
         mapping = map(descriptor, false);
     }

@@ -28,19 +28,19 @@ struct Mapping {
 /// A dma-buf cannot shrink. If a mapped memfd shrinks, an access ends the process with SIGBUS.
 /// Therefore F_SEAL_SHRINK is added to a memfd, if its other seals permit that.
 [[nodiscard]] Mapping* map_descriptor(int fd, bool write);
-/// Allocates memory in a new memfd. The mapping has one user, the caller. On failure, returns null
-/// and sets errno.
+/// Allocates memory in a new memfd and maps it. The caller is the first user of the mapping and
+/// must call release(). On failure, returns null and sets errno.
 [[nodiscard]] Mapping* make_memory(const char* name, std::size_t length);
 /// Returns the size in bytes of a dma-buf or memfd. On failure, returns 0 and sets errno to EBADF,
 /// EINVAL or EACCES, as map_descriptor() does.
 [[nodiscard]] std::size_t length_of_descriptor(int fd) noexcept;
 void retain(Mapping& mapping) noexcept;
-/// Removes one user. When the last user is removed, the memory is unmapped. Does nothing if @p
-/// mapping is null.
+/// Removes one user of the mapping. When the last user is removed, the memory is unmapped. Does
+/// nothing if @p mapping is null.
 void release(Mapping* mapping) noexcept; // releases the lock while it unmaps
 
-/// Duplicates a descriptor with FD_CLOEXEC. The caller owns the result. On failure, returns -1 and
-/// sets errno.
+/// Duplicates a file descriptor with FD_CLOEXEC. The caller owns the result. On failure, returns -1
+/// and sets errno.
 [[nodiscard]] int duplicate(int fd) noexcept;
 
 } // namespace softverbs

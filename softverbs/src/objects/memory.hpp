@@ -28,13 +28,13 @@ struct DeviceMemory {
     std::size_t consumed = 0; // of the device's max_dm_size
     unsigned regions = 0;
     unsigned holders = 0;
-    /// Whether ibv_free_dm() was called. The memory stays valid until other ibv_dm objects for it
-    /// have been unimported, but it can no longer be registered or imported.
+    /// Whether ibv_free_dm() was called. The memory stays valid until the program has unimported
+    /// all other ibv_dm objects for it, but it can no longer be registered or imported.
     bool freed = false;
 };
 
-/// The memory and the access rights of an lkey or rkey, which belongs to a memory region or a
-/// memory window.
+/// The memory and the access rights that an lkey or rkey gives. The key belongs to a memory region
+/// or a memory window.
 struct Grant {
     Pd* pd = nullptr;
     Mr* mr = nullptr; // the region itself, or the region that the window is bound to
@@ -49,7 +49,7 @@ struct Grant {
     /// effect.
     std::byte* base = nullptr;
     /// For a type 2 window: number of the queue pair that may use the window. 0: all queue pairs of
-    /// the protection domain may use the memory.
+    /// the protection domain may use the region or window.
     std::uint32_t qp_number = 0;
     bool is_window = false;
     bool revoked = false;
@@ -92,8 +92,8 @@ struct Dm : ibv_dm {
 
 // These functions implement verbs with similar names; reg_host_mr() implements ibv_reg_mr(). They
 // check their arguments. On failure, they return null and set errno, or return an errno. The caller
-// must hold Process::lock. Before the call, it must handle planned faults and objects of the real
-// libibverbs.
+// must hold Process::lock. It must not call them for objects of the real libibverbs, nor if a
+// planned fault (an error that the test configuration injects) makes the verb fail.
 
 [[nodiscard]] Mr* reg_host_mr(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                               unsigned access);
@@ -121,12 +121,13 @@ void revoke(Mr& mr);
 /// the bind is not permitted (IBV_WC_MW_BIND_ERR). Checks that the window and the region still
 /// exist.
 [[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
-/// Makes the checks of ibv_bind_mw() that providers make, in addition to those in verbs.h. Returns
-/// 0, EINVAL (the window or the region is zero-based), or ENOTSUP (the kind of region does not
-/// permit windows).
+/// Makes the checks of ibv_bind_mw() that a provider makes, in addition to those in verbs.h.
+/// Returns 0, EINVAL (the window or the region is zero-based), or ENOTSUP (regions of this kind,
+/// such as regions of device memory, do not permit windows).
 [[nodiscard]] int check_type_1_bind(const ibv_mw_bind_info& info);
-/// Returns whether the length of a bind request is supported. If not, the verb returns EOPNOTSUPP.
-/// As in the mlx5 provider (set_bind_wr()), an mlx5 device supports windows of at most 2 GiB.
+/// Returns whether the device supports the length in a bind request. If not, the verb returns
+/// EOPNOTSUPP. As in the mlx5 provider (set_bind_wr()), an mlx5 device supports windows of at most
+/// 2 GiB.
 [[nodiscard]] bool can_bind(const Qp& qp, const ibv_mw_bind_info& info);
 /// Returns the key that a type 1 window gets when it is bound the next time.
 [[nodiscard]] std::uint32_t next_window_key(const Mw& mw);
@@ -136,20 +137,20 @@ void revoke(Mr& mr);
 /// Stores the new key in ibv_mw::rkey when a bind request is posted. The previous binding and its
 /// key stay valid until the request is executed.
 void set_window_key(Mw& mw, std::uint32_t rkey);
-/// Unbinds a type 2 window, for a local invalidate or a send with invalidate. Returns false if no
-/// window with this key is bound on this queue pair.
+/// Unbinds a type 2 window, for a local invalidate or a received send with invalidate. Returns
+/// false if no window with this key is bound on this queue pair.
 [[nodiscard]] bool invalidate(const Qp& qp, std::uint32_t rkey);
 /// Unbinds all type 2 windows of a queue pair that is being reset or destroyed.
 void invalidate_all(const Qp& qp);
 
 [[nodiscard]] Dm* alloc_dm(Context& context, const ibv_alloc_dm_attr& attributes);
 [[nodiscard]] int free_dm(Dm& dm);
-/// Returns a new file descriptor of the device memory, which ibv_reg_dmabuf_mr() accepts. The
-/// caller owns the descriptor. On failure, returns -1 and sets errno.
+/// Returns a new file descriptor of the device memory, which can be passed to ibv_reg_dmabuf_mr().
+/// The caller owns the descriptor. On failure, returns -1 and sets errno.
 [[nodiscard]] int export_dm(Dm& dm);
-/// Creates an ibv_dm for an existing allocation with this handle. Only allocations of this process
-/// can be imported, because their memory belongs to a descriptor of this process. On failure,
-/// returns null and sets errno: ENOENT (there is no such allocation on the device), ENOMEM.
+/// Creates an ibv_dm for existing device memory with this handle. Only device memory of this
+/// process can be imported. On failure, returns null and sets errno: ENOENT (there is no such
+/// device memory on the device), ENOMEM.
 [[nodiscard]] Dm* import_dm(Context& context, std::uint32_t handle);
 void unimport_dm(Dm& dm);
 
@@ -157,10 +158,10 @@ void unimport_dm(Dm& dm);
 
 enum class Denied : std::uint8_t {
     no,
-    /// The reasons why an access is denied, in this order: the key is unknown, the protection
-    /// domain differs, the range exceeds the memory, an access flag is missing, or the memory was
-    /// revoked. The completion status depends on the reason and on whether the memory is local or
-    /// remote.
+    /// Reasons why access to memory is denied. "key": the key is unknown. "domain": the protection
+    /// domain differs. "bounds": the range exceeds the memory. "access": an access flag is missing.
+    /// "revoked": the memory was revoked. The completion status depends on the reason and on
+    /// whether the memory is local or remote.
     key,
     domain,
     bounds,
@@ -168,10 +169,11 @@ enum class Denied : std::uint8_t {
     revoked,
 };
 
-/// A range of memory whose access was permitted. It may be accessed as long as the caller holds
-/// Process::lock.
+/// A range of memory that may be accessed, because a key has permitted this. The access is allowed
+/// only until the caller releases Process::lock.
 struct Window {
-    /// Address of the first byte; null for a null memory region.
+    /// Virtual address of the first byte in this process, or CUDA device address; null for a null
+    /// memory region.
     std::byte* data;
     std::size_t length;
     Mr* mr;
@@ -181,19 +183,21 @@ struct Window {
 [[nodiscard]] inline bool is_unmapped(const Window& window) noexcept {
     return window.mr != nullptr && window.mr->cuda != nullptr;
 }
-/// Copies bytes from the range of memory. Returns false if the CUDA driver reports an error; the
-/// region is then revoked.
+/// Copies bytes from @p window, a range of memory, to @p into. Returns false if the CUDA driver
+/// reports an error; the region is then revoked.
 [[nodiscard]] bool copy_from(const Window& window, std::uint64_t offset,
                              std::span<std::byte> into) noexcept;
-/// Copies bytes to the range of memory. Returns false if the CUDA driver reports an error; the
-/// region is then revoked.
+/// Copies @p bytes to @p window, a range of memory. Returns false if the CUDA driver reports an
+/// error; the region is then revoked.
 [[nodiscard]] bool copy_to(const Window& window, std::uint64_t offset,
                            std::span<const std::byte> bytes) noexcept;
 
-/// Checks a scatter/gather entry of a local work request, and stores its memory in @p window.
+/// Checks a scatter/gather entry of a work request of this process, and stores its memory range in
+/// @p window.
 /// @param write  whether data will be written to the memory
 [[nodiscard]] Denied open_local(const Pd& pd, const ibv_sge& entry, bool write, Window& window);
-/// Checks the remote address and rkey of a peer's request, and stores the memory in @p window.
+/// Checks the remote address and rkey in a peer's request, and stores the memory range in @p
+/// window.
 /// @param access  the required IBV_ACCESS_REMOTE_* flags
 [[nodiscard]] Denied open_remote(const Qp& qp, std::uint32_t rkey, std::uint64_t address,
                                  std::uint64_t length, unsigned access, Window& window);
@@ -206,15 +210,15 @@ void end_cpu_access(const Window& window, bool write) noexcept;
 struct Shareable {
     /// The id of the mapping, which is unique in this process and not 0.
     std::uint32_t id;
-    /// The descriptor of the memory. The mapping owns it.
+    /// The file descriptor of the memory. The mapping owns it.
     int fd;
     /// Length of the mapping in bytes.
     std::size_t length;
     /// Offset of the memory in the mapping, in bytes.
     std::uint64_t offset;
 };
-/// Stores in @p out how other processes can map the memory. Returns false if it is private memory,
-/// which other processes cannot map.
+/// Stores in @p out the file descriptor and offset with which other processes can map the memory.
+/// Returns false for private memory, which other processes cannot map.
 [[nodiscard]] bool shareable(const Window& window, Shareable& out) noexcept;
 
 } // namespace softverbs

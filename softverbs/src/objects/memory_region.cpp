@@ -58,8 +58,9 @@ bool has_no_page(std::uint64_t start, std::size_t length) {
     return length == 0 && start % page_size() == 0;
 }
 
-/// Releases Process::lock while it calls populate(), because populate() is slow for large regions,
-/// and because the program may intercept madvise() and call verbs there.
+/// Calls populate(), which faults in the pages of the range, without Process::lock. populate() is
+/// slow for large regions, and it calls madvise(), which the program may intercept in order to call
+/// verbs.
 bool populate_unlocked(const void* address, std::size_t length, bool write) {
     const Unlocked unlocked;
     return populate(address, length, write, false);
@@ -158,7 +159,8 @@ Mr* reg_implicit_mr(Pd& pd, std::uint64_t iova, unsigned access) {
     }
     mr->length = SIZE_MAX;
     mr->grant.access = access;
-    // Start the region at the second page: a base address of 0 would mean a null memory region.
+    // Start the region at the second page of the address space: a base address of 0 would mean a
+    // null memory region.
     mr->grant.iova = page_size();
     mr->grant.length = SIZE_MAX - page_size();
     mr->grant.base = reinterpret_cast<std::byte*>(page_size());
@@ -238,7 +240,8 @@ Mr* reg_dmabuf_mr(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_
         release(mr->mapping);
         return fail(device.rules.dmabuf_attach_error);
     }
-    // As libibverbs does, store the offset of the region in ibv_mr::addr, not an address.
+    // As libibverbs does, set ibv_mr::addr to the offset of the region in the dma-buf. It is not an
+    // address.
     mr->addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
     mr->length = length;
     mr->mapping_offset = offset;
@@ -253,14 +256,14 @@ Mr* alloc_null_mr(Pd& pd) {
     if (!mr) {
         return fail(ENOMEM);
     }
-    // A null region has no rkey. All addresses are valid for its lkey.
+    // A null memory region has no rkey. All addresses are valid for its lkey.
     mr->grant.access = IBV_ACCESS_LOCAL_WRITE;
     mr->grant.length = SIZE_MAX;
     return enlist(std::move(mr), pd);
 }
 
 int rereg_mr(Mr& mr, int flags, Pd* pd, void* address, std::size_t length, int access) {
-    // In libibverbs, ibv_rereg_mr() makes these checks before it calls the provider.
+    // In libibverbs, ibv_rereg_mr() makes the following checks before it calls the provider.
     const bool new_translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -324,8 +327,8 @@ int dereg_mr(Mr& mr) {
     Mapping* const mapping = mr.mapping;
     DeviceMemory* const device_memory = mr.device_memory;
     delete &mr;
-    // The region is deleted before these calls, because release() and end_region() release
-    // Process::lock temporarily.
+    // Call release() and end_region() after the region was deleted, because they release
+    // Process::lock temporarily. Other threads could otherwise use the region.
     release(mapping);
     if (device_memory != nullptr) {
         end_region(*device_memory);
@@ -350,7 +353,8 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags,
     }
     for (const ibv_sge& entry : entries) {
         const Grant* const grant = process().keys.find(entry.lkey);
-        // Only dma-buf regions and on-demand regions accept the advice. Other regions are pinned.
+        // Reject the advice for a region that is neither a dma-buf region nor an on-demand region,
+        // because its pages are pinned.
         if (grant == nullptr || grant->is_window ||
             (grant->mr->kind != Mr::Kind::dmabuf && (grant->access & IBV_ACCESS_ON_DEMAND) == 0)) {
             return ENOENT;

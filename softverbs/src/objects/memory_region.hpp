@@ -12,8 +12,8 @@ namespace softverbs {
 inline constexpr unsigned remote_access =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// Returns whether the flags are consistent: remote write and remote atomic access require local
-/// write access, as in the kernel's ib_check_mr_access().
+/// Returns whether the access flags of a region are consistent: remote write and remote atomic
+/// access require local write access, as in the kernel's ib_check_mr_access().
 [[nodiscard]] constexpr bool is_consistent(unsigned access) noexcept {
     return (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) == 0 ||
            (access & IBV_ACCESS_LOCAL_WRITE) != 0;
@@ -25,8 +25,9 @@ inline constexpr unsigned remote_access =
     return start <= size && length <= size - start;
 }
 
-/// Takes ownership of a new region, allocates its key, and counts it as a user of its protection
-/// domain. On failure, returns null, sets errno to ENOMEM, and releases the mapping of the region.
+/// Takes ownership of a new region, allocates its key, and adds one to the number of users of its
+/// protection domain. On failure, returns null, sets errno to ENOMEM, and releases the mapping of
+/// the region.
 [[nodiscard]] Mr* enlist(std::unique_ptr<Mr> mr, Pd& pd);
 /// Called after a region of device memory was deregistered. Frees the device memory if no ibv_dm
 /// and no other region uses it.

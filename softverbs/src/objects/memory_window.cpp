@@ -86,8 +86,8 @@ int dealloc_mw(Mw& mw) {
 }
 
 bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey) {
-    // The window may have been deallocated since the request was posted. Then @p mw is a dangling
-    // reference. Detect this with the key: it belongs to no window, or to another window.
+    // The program may have deallocated the window since it posted the bind request. Then @p mw is a
+    // dangling reference. Detect this with the key: it belongs to no window, or to another window.
     if (process().keys.owner(rkey) != &mw.grant) {
         return false;
     }

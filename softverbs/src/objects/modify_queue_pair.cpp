@@ -21,7 +21,7 @@ bool can_be_limited(const Qp& qp) {
     return (caps.supported_qpts & (1U << qp.type())) != 0;
 }
 
-/// Returns whether the device supports this rate limit. 0 means that the rate is not limited.
+/// Returns whether the device supports this rate limit. A rate of 0 means no limit.
 bool is_rate(const Device& device, std::uint32_t rate) {
     const ibv_packet_pacing_caps& caps = device.attributes.packet_pacing_caps;
     return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
@@ -154,8 +154,8 @@ void reset(Qp& qp) {
 
 namespace {
 
-/// With the profile efa, returns EOPNOTSUPP if the efa kernel driver does not support one of the
-/// attributes in the mask. Otherwise returns 0.
+/// With the device profile efa, returns EOPNOTSUPP if the efa kernel driver does not support one of
+/// the attributes in the attribute mask. Otherwise returns 0.
 int check_efa(const Qp& qp, const ibv_qp_attr& attributes, int mask) {
     constexpr int supported = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY |
                               IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN |

@@ -30,7 +30,7 @@ inline constexpr std::uint32_t multicast_qp_number = 0xffffff;
 /// be destroyed.
 [[nodiscard]] bool is_attached(const Qp& qp);
 
-/// Returns the queue pairs of this process that are attached to a multicast GID.
+/// Returns the queue pairs of this process that are attached to the multicast GID.
 [[nodiscard]] std::vector<Qp*> multicast_members(const ibv_gid& gid);
 
 } // namespace softverbs

@@ -20,8 +20,8 @@ struct Td : ibv_td {
     unsigned users = 0;
 };
 
-/// A parent domain: a protection domain, with an optional thread domain and optional functions that
-/// allocate the memory of queues.
+/// A parent domain: a protection domain, with an optional thread domain and optional allocator
+/// functions for the memory of queues.
 struct ParentDomain : Pd {
     Td* td = nullptr;
     decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
@@ -66,8 +66,8 @@ class QueueMemory {
 
     /// Allocates @p size bytes with the allocator of the parent domain @p pd. Returns 0 or ENOMEM.
     [[nodiscard]] int obtain(ibv_pd* pd, std::size_t size, std::uint64_t type);
-    /// Returns the next @p size bytes of the memory, aligned for all types. Returns an empty span
-    /// if fewer bytes remain.
+    /// Returns the next unused @p size bytes of the memory, aligned for all types. Returns an empty
+    /// span if fewer bytes remain.
     [[nodiscard]] std::span<std::byte> take(std::size_t size) noexcept;
 
   private:

@@ -26,7 +26,7 @@ constexpr unsigned unreliable_opcodes =
 constexpr unsigned atomic_opcodes =
     bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
 constexpr unsigned reliable_opcodes = unreliable_opcodes | bit(IBV_WR_RDMA_READ) | atomic_opcodes;
-/// Opcodes that transfer no data.
+/// Opcodes of requests that transfer no data.
 constexpr unsigned local_opcodes = bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
 
 constexpr unsigned known_flags =
@@ -86,8 +86,8 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
                : 0;
 }
 
-/// Copies the scatter/gather list or the inline data of the work request to the slot at @p
-/// position.
+/// Copies the scatter/gather list or the inline data of the work request to the entry of the send
+/// queue at @p position.
 int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     SendRequest& request = qp.sends[position];
     if (is_one_of(wanted.opcode, local_opcodes)) {
@@ -129,10 +129,9 @@ int set_data(Qp& qp, std::uint64_t position, const ibv_send_wr& wanted) {
     return 0;
 }
 
-/// Adds the most frequent kinds of requests to the send queue: sends and writes on RC and UC queue
-/// pairs, with one scatter/gather entry or inline data. Returns false for all other requests and
-/// for invalid requests. The caller then calls append(), which adds the request or returns an
-/// error.
+/// Adds a request of a frequent kind to the send queue: a send or write on an RC or UC queue pair,
+/// with one scatter/gather entry or inline data. Returns false for all other requests and for
+/// invalid requests. The caller then calls append(), which adds the request or returns an error.
 bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     constexpr unsigned simple_opcodes =
         datagram_opcodes | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
@@ -151,8 +150,8 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
         *qp.entries_at(position) = wanted.sg_list[0];
         length = wanted.sg_list[0].length;
     } else {
-        // This loop copies inline data before all lengths are checked. If the data is too long, the
-        // copied bytes have no effect.
+        // The following loop copies inline data before all lengths are checked. If the data is too
+        // long, the copied bytes have no effect.
         const bool allocated = !qp.inline_bytes.empty();
         const std::uint32_t room = allocated ? qp.init.cap.max_inline_data : 0;
         std::byte* const to = allocated ? qp.inline_data(position) : nullptr;
@@ -167,8 +166,8 @@ bool append_simple(Qp& qp, const ibv_send_wr& wanted) {
     }
     const bool writes =
         wanted.opcode == IBV_WR_RDMA_WRITE || wanted.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-    // Load all values before the first store. Otherwise the compiler must assume that a store to
-    // the request changes the values that were not loaded yet.
+    // Load all members of "wanted" before the first store to the request. Otherwise the compiler
+    // must assume that a store changes the members that were not loaded yet.
     const std::uint64_t wr_id = wanted.wr_id;
     const ibv_wr_opcode opcode = wanted.opcode;
     const unsigned flags = wanted.send_flags;
@@ -227,8 +226,8 @@ int append(Ring<RecvRequest>& requests, std::uint32_t most_entries, const ibv_re
     return 0;
 }
 
-/// Adds the receive requests of a list to the queue. If a request fails, stops and returns the
-/// errno; @p request is then the failed request.
+/// Adds the receive requests of a list to the receive queue. If a request cannot be added, stops
+/// and returns the errno; @p request is then this request.
 int append_list(Ring<RecvRequest>& requests, QueueMemory& memory, std::uint32_t most_entries,
                 ibv_recv_wr*& request) {
     if (!requests.allocated()) {
@@ -303,8 +302,8 @@ int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah, std::uint32_
     }
     request.destination = static_cast<Ah*>(ah)->attributes;
     request.remote_qpn = remote_qpn;
-    // If the highest bit of the Q_Key is set, the Q_Key of the queue pair is used instead. The
-    // InfiniBand specification reserves Q_Keys with this bit for privileged programs.
+    // If the highest bit of the Q_Key in the work request is set, use the Q_Key of the queue pair
+    // instead. The InfiniBand specification reserves Q_Keys with this bit for privileged programs.
     request.remote_qkey = (remote_qkey & controlled) != 0 ? qp.attributes.qkey : remote_qkey;
     return 0;
 }
@@ -314,8 +313,9 @@ void added(Qp& qp) {
         try {
             flush_sends(qp);
         } catch (const std::bad_alloc&) {
-            // There is no memory for more completions. The completions in the completion queue are
-            // valid. The next call that posts requests flushes the remaining requests.
+            // There is no memory for the completions of the remaining requests. The completions in
+            // the completion queue are valid. The next call that posts requests flushes the
+            // remaining requests.
         }
     } else if (qp.state() == IBV_QPS_RTS) {
         process().engine.posted(qp);
@@ -376,8 +376,8 @@ int post_recv(ibv_qp* native, ibv_recv_wr* request, ibv_recv_wr** bad) {
         try {
             flush_receives(qp);
         } catch (const std::bad_alloc&) {
-            // There is no memory for more completions. The next call that posts requests flushes
-            // the remaining requests.
+            // There is no memory for the completions of the remaining requests. The next call that
+            // posts requests flushes them.
         }
     }
     if (error != 0) {
@@ -472,9 +472,9 @@ int req_notify_cq(ibv_cq* native, int solicited_only) {
     } catch (const std::bad_alloc&) {
         error = ENOMEM;
     }
-    // The program usually blocks in ibv_get_cq_event() or poll(2) after this call. softverbs cannot
-    // detect a call of poll(2), so start the thread now that receives packets while the program
-    // sleeps.
+    // After ibv_req_notify_cq(), the program usually blocks in ibv_get_cq_event() or poll(2).
+    // softverbs cannot detect a call of poll(2). Therefore start the thread now that receives
+    // packets while the program sleeps.
     process().engine.program_sleeps();
     return error;
 }

@@ -15,9 +15,9 @@ namespace softverbs {
 
 // Functions that are used by both ibv_post_send() and the ibv_wr_*() functions.
 
-/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete(). While the returned
-/// lock exists, ibv_wr_start() waits. For a queue pair without ibv_wr_*() functions, returns an
-/// empty lock, because Process::lock is sufficient.
+/// Waits until no other thread is between ibv_wr_start() and ibv_wr_complete() on this queue pair.
+/// While the returned lock exists, ibv_wr_start() waits. For a queue pair without ibv_wr_*()
+/// functions, returns an empty lock, because Process::lock is sufficient.
 [[nodiscard]] inline std::unique_lock<std::mutex> lock_batch(Qp& qp) {
     return qp.extended ? std::unique_lock(qp.batch_lock) : std::unique_lock<std::mutex>();
 }
@@ -30,8 +30,9 @@ namespace softverbs {
 [[nodiscard]] int allocate_inline(Qp& qp) noexcept;
 
 /// Checks whether requests can be posted to the send queue. Returns 0 or an errno: EIO (the device
-/// has failed), EINVAL (the state is RESET, INIT or RTR, with the profile efa also ERR and SQE, or
-/// the queue pair is an XRC target), or the errno of a planned fault for @p verb.
+/// has failed), EINVAL (the state is RESET, INIT or RTR, with the device profile efa also ERR and
+/// SQE, or the queue pair is an XRC target), or the errno of a planned fault (an error that the
+/// test configuration injects) for @p verb.
 [[nodiscard]] inline int check_sendable(const Qp& qp, std::string_view verb) {
     if (const int error = process().faults.enter(verb); error != 0) [[unlikely]] {
         return error;
@@ -52,11 +53,11 @@ namespace softverbs {
 /// the device supports atomics.
 [[nodiscard]] bool has_opcode(const Qp& qp, ibv_wr_opcode opcode) noexcept;
 [[nodiscard]] bool can_be_inline(const Qp& qp, ibv_wr_opcode opcode) noexcept;
-/// Returns whether the flags of a send request are valid. With the profile efa, as in libefa, all
-/// requests must be signaled.
+/// Returns whether the flags of a send request are valid. With the device profile efa, as in
+/// libefa, all requests must be signaled.
 [[nodiscard]] bool has_valid_flags(const Qp& qp, unsigned flags) noexcept;
 
-/// Sets the destination of a datagram. Returns 0 or EINVAL.
+/// Sets the address handle, queue pair number and Q_Key of a datagram. Returns 0 or EINVAL.
 [[nodiscard]] int set_destination(const Qp& qp, SendRequest& request, ibv_ah* ah,
                                   std::uint32_t remote_qpn, std::uint32_t remote_qkey) noexcept;
 

@@ -22,8 +22,8 @@ namespace softverbs {
 namespace {
 
 // Handlers for pthread_atfork(3). Process::lock is held during fork(2), so that the state in the
-// child process is consistent. The child process closes the connections, because they belong to the
-// parent process.
+// child process is consistent. The child process closes its copies of the connections to other
+// processes, because these connections belong to the parent process.
 void before_fork() {
     process().lock.lock();
     control::before_fork();

@@ -44,10 +44,11 @@ struct Process {
     std::array<std::size_t, SOFTVERBS_KINDS> live{};
     unsigned violations = 0;
     unsigned unacknowledged_events = 0;
-    /// The part of unacknowledged_events that belongs to ports or devices.
+    /// Number of asynchronous events of ports and devices that the program has received and not
+    /// acknowledged. unacknowledged_events includes them.
     unsigned unacknowledged_device_events = 0;
-    /// Returns whether planned faults or SOFTVERBS_DISORDER affect packets. If so, the engine does
-    /// not use its fast paths.
+    /// Returns whether packets are affected by SOFTVERBS_DISORDER or by planned faults (errors that
+    /// the test configuration injects). If so, the engine does not use its fast paths.
     [[nodiscard]] bool disturbs_packets() const noexcept {
         return faults.affects_packets() || disorder.any();
     }
@@ -89,8 +90,8 @@ class Unlocked {
 
 /// Sets errno. Returns null.
 [[nodiscard]] std::nullptr_t fail(int error) noexcept;
-/// Called if the object to be destroyed is in use. Counts a violation, sets errno to EBUSY, and
-/// returns EBUSY.
+/// Called if the object to be destroyed is in use. Counts a violation (an error of the program, see
+/// softverbs_violations()), sets errno to EBUSY, and returns EBUSY.
 [[nodiscard]] int busy() noexcept;
 
 } // namespace softverbs

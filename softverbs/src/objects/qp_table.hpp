@@ -10,17 +10,19 @@ namespace softverbs {
 
 struct Qp;
 
-/// A queue pair number has 24 bits: 10 bits are the slot (the number on this host) of the process
-/// that owns the queue pair, and 14 bits are the index of the queue pair in that process. Therefore
-/// the number identifies the process, and is unique on the host.
+/// A queue pair number has 24 bits. The upper 10 bits are the number of the process that owns the
+/// queue pair; it is unique on this host. The lower 14 bits are the index of the queue pair in that
+/// process. Therefore queue pair numbers are unique on the host.
 inline constexpr unsigned qp_index_bits = 14;
 inline constexpr unsigned qp_slot_bits = 10;
-/// With the profile efa, a queue pair number has 16 bits, as on EFA: 8 bits for the slot, and 8
-/// bits for the index. Programs store these numbers in 16 bits.
+/// With the device profile efa, a queue pair number has 16 bits, as on EFA: 8 bits for the number
+/// of the process, and 8 bits for the index of the queue pair. Programs store these numbers in 16
+/// bits.
 inline constexpr unsigned short_index_bits = 8;
 inline constexpr unsigned short_slot_bits = 8;
 /// Whether queue pair numbers have 16 bits. The device profile sets this. All processes with the
-/// same rendezvous directory must use the same size of queue pair numbers.
+/// same rendezvous directory, through which they find each other, must use the same size of queue
+/// pair numbers.
 inline bool has_short_qp_numbers = false;
 
 [[nodiscard]] inline unsigned index_bits() noexcept {
@@ -34,23 +36,24 @@ inline bool has_short_qp_numbers = false;
 }
 
 /// The InfiniBand specification reserves the queue pair numbers 0 and 1 (management) and 0xffffff
-/// (multicast). Therefore the indices 0, 1 and 0x3fff are not used in any slot.
+/// (multicast). Therefore no process uses the indices 0, 1 and 0x3fff, which are the lower 14 bits
+/// of these numbers.
 inline constexpr std::uint32_t first_qp_index = 2;
 inline constexpr std::uint32_t qp_index_limit = (1U << qp_index_bits) - 1;
 inline constexpr int max_queue_pairs = static_cast<int>(qp_index_limit - first_qp_index);
 inline constexpr std::uint32_t short_index_limit = (1U << short_index_bits) - 1;
 inline constexpr int max_short_queue_pairs = static_cast<int>(short_index_limit - first_qp_index);
 
-/// The queue pairs of this process, indexed by their queue pair numbers. A freed number is reused
-/// as late as possible.
+/// The queue pairs of this process, indexed by the lower bits of their queue pair numbers. The
+/// number of a destroyed queue pair is reused as late as possible.
 class QpTable {
   public:
-    /// Adds a queue pair. @p slot is the slot of this process, which is a part of the number.
-    /// Returns the new queue pair number, or 0 if all numbers are in use.
+    /// Adds a queue pair. @p slot is the number of this process on this host, which is a part of
+    /// the queue pair number. Returns the new queue pair number, or 0 if all numbers are in use.
     [[nodiscard]] std::uint32_t insert(Qp& qp, unsigned slot);
     void erase(std::uint32_t number);
-    /// Returns the queue pair with the index in @p number, or null. The caller must check that the
-    /// slot in @p number is the slot of this process.
+    /// Returns the queue pair with the index in the lower bits of @p number, or null. The caller
+    /// must check that the upper bits of @p number are the number of this process.
     [[nodiscard]] Qp* find(std::uint32_t number) const noexcept {
         const std::size_t index = number & ((1U << index_bits()) - 1);
         return index < qps_.size() ? qps_[index] : nullptr;

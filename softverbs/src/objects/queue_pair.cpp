@@ -81,7 +81,7 @@ int check_capacities(const Device& device, const ibv_qp_init_attr_ex& attributes
     return 0;
 }
 
-/// Checks that libefa supports the attributes. Returns 0 or an errno.
+/// Checks that libefa supports the attributes of a new queue pair. Returns 0 or an errno.
 int check_efa(const ibv_qp_init_attr_ex& attributes) {
     constexpr unsigned supported = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     if ((attributes.comp_mask & ~supported) != 0) {
@@ -159,8 +159,8 @@ int check(Context& context, const ibv_qp_init_attr_ex& attributes, bool is_srd) 
     return type == IBV_QPT_XRC_RECV ? 0 : check_capacities(*context.device, attributes);
 }
 
-/// Adds @p change (1 or -1) to the numbers of users of the context, PD, CQs and SRQ of the queue
-/// pair.
+/// Adds @p change (1 or -1) to the numbers of users of the objects that the queue pair uses:
+/// context, PD, CQs and SRQ.
 void count(Qp& qp, int change) {
     const auto add = [change](unsigned& users) {
         users = static_cast<unsigned>(static_cast<int>(users) + change);
@@ -329,8 +329,9 @@ void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 
 namespace {
 
-/// Implements ibv_destroy_qp() for a handle of an XRC target. Waits until all events of the handle
-/// have been acknowledged. Destroys the target when its last handle is destroyed.
+/// Implements ibv_destroy_qp() for a handle of an XRC target queue pair. Waits until the program
+/// has acknowledged all events of the handle. Destroys the target queue pair when its last handle
+/// is destroyed.
 int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     Qp& target = *handle.target;
     std::erase(target.handles, &handle);
@@ -345,8 +346,8 @@ int destroy_handle(Qp& handle, std::unique_lock<Lock>& lock) {
     } else if (target.qp_base.context == handle.qp_base.context) {
         target.qp_base.context = target.handles.front()->qp_base.context;
     }
-    // No new event can be raised for this handle now. Remove its queued events before the wait, so
-    // that the program receives no further event of this handle.
+    // No new asynchronous event can be raised for this handle now. Remove its queued events before
+    // the wait for acknowledgements, so that the program receives no further event of this handle.
     forget_events(context_of(handle.qp_base), handle.native());
     process().engine.wait_for_writes();
     wait_for_acknowledgements(handle, lock);

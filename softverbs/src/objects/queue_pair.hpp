@@ -35,8 +35,8 @@ inline constexpr std::size_t max_sge = 16;
 inline constexpr std::uint32_t max_inline = 1024;
 inline constexpr std::uint32_t psn_mask = 0xffffff;
 
-/// Returns whether the queue pair type is RC or XRC. SRD is acknowledged, too, but is treated as a
-/// datagram type.
+/// Returns whether the queue pair type is RC or XRC. Returns false for SRD, which is also reliable,
+/// but is treated as a datagram type.
 [[nodiscard]] constexpr bool is_reliable(ibv_qp_type type) noexcept {
     return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
@@ -52,7 +52,7 @@ inline constexpr std::uint32_t psn_mask = 0xffffff;
 struct Ah : ibv_ah {
     Ah() : ibv_ah{} {}
     ibv_ah_attr attributes{};
-    /// The address handle number. Only with the profile efa; see ah_numbers.hpp.
+    /// The address handle number. Only with the device profile efa; see ah_numbers.hpp.
     std::uint16_t number = 0;
 };
 
@@ -80,7 +80,7 @@ struct SendRequest {
     /// stored in Qp::inline_bytes instead.
     std::uint32_t entries = 0;
     bool is_inline = false;
-    /// Total length of the data in bytes.
+    /// Total length of the request's data in bytes.
     std::uint64_t length = 0;
 
     // The engine, which executes the requests, sets the following members.
@@ -89,19 +89,20 @@ struct SendRequest {
     /// For an RDMA read: whether this process copies the data directly from memory of the
     /// responder's process. Otherwise, response packets contain the data.
     bool fetches = false;
-    /// Packet sequence number. Each request has one number, even if it needs several packets.
+    /// Packet sequence number. Each request has one number, even if its data needs several packets.
     std::uint32_t psn = 0;
-    /// For a read: number of bytes that were received. Otherwise: number of bytes that were sent.
+    /// For a read: number of bytes of the request that were received. Otherwise: number of bytes of
+    /// the request that were sent.
     std::uint64_t offset = 0;
-    /// For a read: number of bytes that were requested from the responder.
+    /// For a read: number of bytes that this process has requested from the responder.
     std::uint64_t requested = 0;
-    /// The value of Connection::sent() when the last packet of the request was sent. If
-    /// Connection::taken() is smaller, the other process has not processed the packet, so it cannot
-    /// have responded.
+    /// The number of request packets that were sent on the connection (Connection::sent()) up to
+    /// the last packet of this request. If the other process has consumed fewer packets
+    /// (Connection::taken()), it has not processed this request, so it cannot have responded.
     std::uint64_t record = 0;
 
-    /// Prepares the slot for a new request. Does not reset members that are specific to some
-    /// opcodes, because requests with these opcodes set them.
+    /// Prepares this entry of the send queue for a new request. Does not reset members that are
+    /// specific to some opcodes, because requests with these opcodes set them.
     void reset() noexcept {
         imm_data = 0;
         invalidate_rkey = 0;
@@ -129,33 +130,36 @@ struct RecvRequest {
 /// The work requests of a queue. The memory is allocated when the first request is posted, because
 /// programs may create thousands of queue pairs and use few of them.
 ///
-/// A request is removed with pop() when it completes. Its slot is freed later, with free() or
-/// free_until(), when the program has polled a completion for it or for a later request. Therefore
-/// a program that does not poll gets ENOMEM when all slots are occupied, as with a NIC.
+/// A request is removed with pop() when it completes. Its queue entry is freed later, with free()
+/// or free_until(), when the program has polled a completion for it or for a later request.
+/// Therefore a program that does not poll gets ENOMEM when all queue entries are occupied, as with
+/// a NIC.
 template <class Request>
 class Ring {
   public:
     explicit Ring(std::size_t capacity = 0) noexcept : capacity_(capacity) {}
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-    /// Returns the number of slots: the capacity, rounded up to a power of two so that place() is
-    /// fast.
+    /// Returns the number of entries in the ring: the capacity of the queue, rounded up to a power
+    /// of two so that place() is fast.
     [[nodiscard]] std::size_t places() const noexcept { return std::bit_ceil(capacity_); }
     /// Returns the number of requests that have not completed.
     [[nodiscard]] std::size_t size() const noexcept {
         return static_cast<std::size_t>(end_ - first_);
     }
     [[nodiscard]] bool empty() const noexcept { return first_ == end_; }
-    /// Returns the number of occupied slots.
+    /// Returns the number of queue entries that are not free: those of requests that have not
+    /// completed, and those of completed requests whose completion the program has not polled.
     [[nodiscard]] std::size_t occupied() const noexcept {
         return static_cast<std::size_t>(end_ - freed_);
     }
     [[nodiscard]] bool full() const noexcept { return occupied() == capacity_; }
-    /// Positions in the ring: of the oldest request that has not completed, and of the next request
-    /// to be added. The position of a request is the number of requests that were added before it.
+    /// Positions in the queue: of the oldest request that has not completed, and of the next
+    /// request to be added. The position of a request is the number of requests that were added
+    /// before it.
     [[nodiscard]] std::uint64_t first() const noexcept { return first_; }
     [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
-    /// Returns the position before which requests can be added: the slots from position end() to
-    /// this position are free.
+    /// Returns the position before which requests can be added: the queue entries from position
+    /// end() up to the position before limit() are free.
     [[nodiscard]] std::uint64_t limit() const noexcept { return freed_ + capacity_; }
     [[nodiscard]] std::size_t place(std::uint64_t position) const noexcept {
         return static_cast<std::size_t>(position) & (slots_.size() - 1);
@@ -167,9 +171,9 @@ class Ring {
         return slots_[place(position)];
     }
     [[nodiscard]] Request& front() noexcept { return (*this)[first_]; }
-    /// Allocates the slots. Must be called before the first request is added. Throws
+    /// Allocates the entries of the queue. Must be called before the first request is added. Throws
     /// std::bad_alloc.
-    /// @param memory  memory for the slots; if it is too small, the ring allocates memory itself
+    /// @param memory  memory for the entries; if it is too small, the ring allocates memory itself
     void allocate(std::span<std::byte> memory = {}) {
         if (memory.size() < places() * sizeof(Request)) {
             own_.resize(places());
@@ -179,26 +183,26 @@ class Ring {
             std::uninitialized_value_construct(slots_.begin(), slots_.end());
         }
     }
-    /// Returns the number of bytes that allocate() needs.
+    /// Returns the number of bytes of memory that allocate() needs.
     [[nodiscard]] std::size_t bytes() const noexcept {
         return capacity_ == 0 ? 0 : places() * sizeof(Request);
     }
     [[nodiscard]] bool allocated() const noexcept { return !slots_.empty(); }
-    /// Adds an entry at the end of the ring and returns it. The entry still contains an old
-    /// request. The ring must not be full.
+    /// Adds an entry at the end of the queue and returns it. The entry still contains an old
+    /// request. The queue must not be full.
     Request& push() noexcept { return slots_[place(end_++)]; }
-    /// Adds the requests from position end() to @p position. The caller has already written them to
-    /// their slots.
+    /// Adds the requests from position end() up to the position before @p position. The caller has
+    /// already written them to their queue entries.
     void publish(std::uint64_t position) noexcept { end_ = position; }
     void pop() noexcept { ++first_; }
-    /// Frees the slot of the oldest completed request.
+    /// Frees the queue entry of the oldest completed request.
     void free() noexcept { ++freed_; }
-    /// Frees the slots of all completed requests before @p position.
+    /// Frees the queue entries of all completed requests before @p position.
     void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
-    /// Sets a new ring to the state in which @p count requests were posted and completed, and their
-    /// slots have not been freed.
+    /// Sets a new queue to the state after @p count requests were posted and have completed, and
+    /// before their queue entries are freed.
     void occupy(std::size_t count) noexcept { first_ = end_ = first_ + count; }
-    /// Removes all requests and frees their slots.
+    /// Removes all requests and frees their queue entries.
     void clear() noexcept { first_ = freed_ = end_; }
 
   private:
@@ -214,19 +218,20 @@ struct Srq : ibv_srq {
     Srq() : ibv_srq{} {}
     Ring<RecvRequest> requests;
     std::uint32_t max_sge = 0;
-    /// If the queue contains fewer requests than this limit, IBV_EVENT_SRQ_LIMIT_REACHED is raised
-    /// and the limit is set to 0. 0: no event is raised.
+    /// If the shared receive queue contains fewer requests than this limit,
+    /// IBV_EVENT_SRQ_LIMIT_REACHED is raised and the limit is set to 0. If the limit is 0, no event
+    /// is raised.
     std::uint32_t limit = 0;
     unsigned users = 0;
     std::uint32_t unacknowledged = 0; // see acknowledgements.hpp
     QueueMemory memory;
     /// The XRC domain; only for IBV_SRQT_XRC.
     Xrcd* xrcd = nullptr;
-    /// The SRQ number in requests to this queue; only for IBV_SRQT_XRC.
+    /// The number with which senders select this shared receive queue; only for IBV_SRQT_XRC.
     std::uint32_t number = 0;
     /// The tagged buffers; only for IBV_SRQT_TM. See tag_matching.hpp.
     std::shared_ptr<TagList> tags;
-    /// The completion queue; only for IBV_SRQT_XRC and IBV_SRQT_TM.
+    /// The completion queue for the receive completions; only for IBV_SRQT_XRC and IBV_SRQT_TM.
     Cq* queue = nullptr;
 };
 
@@ -242,52 +247,55 @@ struct Requester {
     unsigned fetches_in_flight = 0;
     unsigned retries_left = 0;
     unsigned rnr_retries_left = 0;
-    /// Time at which the timer expires, in nanoseconds of CLOCK_MONOTONIC, or 0 if the timer is not
-    /// set. When it expires, the requester checks for a timeout, or retransmits after an RNR NAK if
-    /// waiting_for_receiver is set.
+    /// Time at which the timer of the requester expires, in nanoseconds of CLOCK_MONOTONIC, or 0 if
+    /// the timer is not set. When it expires, the requester checks for a timeout, or retransmits
+    /// after an RNR NAK if waiting_for_receiver is set.
     std::uint64_t deadline = 0;
     bool waiting_for_receiver = false;
-    /// Whether a response has arrived since the timer was set. If so, the expiration of the timer
-    /// is not a timeout.
+    /// Whether a response has arrived since the timer of the requester was set. If so, the
+    /// expiration of the timer is not a timeout.
     bool progressed = false;
-    /// Requests before this position are being retransmitted, and each of them requests an ACK.
+    /// Send requests before this position in the send queue are being retransmitted, and each of
+    /// them requests an ACK.
     std::uint64_t resent_until = 0;
-    /// Position after the last request that has requested an ACK. The timeout applies only to
-    /// requests before this position.
+    /// Position in the send queue after the last request that has requested an ACK. The timeout
+    /// applies only to requests before this position.
     std::uint64_t ack_requested_until = 0;
-    /// For a connected queue pair: index of the device of this host that has the destination
-    /// address. device_by_address: another host has the address. -1: the address is unknown.
+    /// For a connected queue pair: index (from 0) of the device of this host that has the
+    /// destination address. device_by_address: a device of another host has the address. -1: the
+    /// address is unknown.
     int device = -1;
-    /// The port of the queue pair, or null if it is not set. ibv_modify_qp() sets this member and
-    /// the next four members, so that a small message can be sent quickly.
+    /// The port of this queue pair, or null if ibv_modify_qp() has not set it. ibv_modify_qp() sets
+    /// this member and the next four members, so that a small message can be sent quickly.
     const Port* port = nullptr;
-    /// Index of the device of the queue pair.
+    /// Index (from 0) of the device to which this queue pair belongs.
     unsigned own_device = 0;
-    /// Whether small requests of this queue pair can be sent with short headers: the queue pair is
-    /// RC or UC, its peer is on this host, and max_msg_sz of its port is at least small_message.
+    /// Whether small requests of this queue pair can be sent with short packet headers: the queue
+    /// pair is RC or UC, its peer is on this host, and max_msg_sz of its port is at least
+    /// small_message bytes.
     bool short_path = false;
-    /// The first byte of each short header that this queue pair sends or receives.
+    /// The first byte of each short packet header that this queue pair sends or receives.
     std::uint8_t short_form = 0;
-    /// Whether "short_path" is true and the peer is a queue pair of this process.
+    /// Whether "short_path" is true and the remote queue pair belongs to this process.
     bool to_this_process = false;
     /// The addresses of this host and of the peer's host. Zeros if the peer is on this host.
     fabric::Route route;
     fabric::Connection* connection = nullptr;
-    /// The data of send requests before this position is sent in packets, because the responder
-    /// could not copy data directly from memory of this process.
+    /// The data of send requests before this position in the send queue is sent in packets, because
+    /// the responder could not copy data directly from memory of this process.
     std::uint64_t records_until = 0;
-    /// Number of direct copies from memory of this process that have failed in the peer since the
-    /// last successful copy.
+    /// Number of failed attempts of the peer to copy data directly from memory of this process,
+    /// since its last successful copy.
     unsigned failed_fetches = 0;
-    /// The value of Connection::sent() after the last packet that contained segments (addresses of
-    /// data in memory of this process).
+    /// The value of Connection::sent() (number of request packets sent on the connection) after the
+    /// last packet that contained segments, which are addresses of data in memory of this process.
     std::uint64_t offered = 0;
-    /// For UD: a connection that stayed full until the timer expired. Datagrams for this connection
-    /// are dropped as long as Connection::taken() is equal to "closed_since", because the peer
-    /// consumes no packets.
+    /// For UD: a connection that stayed full until the timer expired, because the peer process
+    /// consumes no packets. Datagrams for this connection are dropped until the peer consumes
+    /// packets again: then Connection::taken() is no longer equal to "closed_since".
     const fabric::Connection* closed_lane = nullptr;
-    /// For UD: the value of Connection::taken() when the requester began to wait for room in the
-    /// connection.
+    /// For UD: the value of Connection::taken() (number of request packets that the peer process
+    /// has consumed) when the requester began to wait for room in the connection.
     std::uint64_t closed_since = 0;
     bool stalled = false; // in Engine::Implementation::stalled: the lane is full
     bool timed = false;   // in Engine::Implementation::timed: deadline is not 0
@@ -298,9 +306,9 @@ struct Responder {
     std::uint32_t expected_psn = 0;
     /// Whether the first packet of a message has arrived, but not the last one.
     bool in_message = false;
-    /// For a request whose data this process copies directly from memory of the sender, in several
-    /// steps: the number of bytes copied so far, and the connection and packet sequence number of
-    /// the request.
+    /// For a request whose data this process copies directly from memory of the sender in several
+    /// parts: number of bytes copied so far. The next two members are the connection and the packet
+    /// sequence number of this request.
     std::uint64_t copied = 0;
     const fabric::Connection* copied_from = nullptr;
     std::uint32_t copied_psn = 0;
@@ -320,18 +328,19 @@ struct Responder {
     /// For a shared receive queue with tag matching: the user data in the header of the current
     /// message.
     __be32 tag_data = 0;
-    /// Whether a NAK was sent for the current gap in the packet sequence numbers.
+    /// Whether a NAK was sent for the current gap in the packet sequence numbers of received
+    /// packets.
     bool gap_reported = false;
-    /// Whether IBV_EVENT_COMM_EST was raised.
+    /// Whether IBV_EVENT_COMM_EST was raised for this queue pair.
     bool established = false;
     /// Whether an ACK is delayed: the latest request was executed and did not request an ACK.
     bool ack_pending = false;
     bool ack_listed = false; // in Engine::Implementation::ack_pending
-    /// The connection on which the request arrived that the delayed ACK will acknowledge. Null: the
-    /// request came from this process.
+    /// The connection for the delayed ACK: the connection on which the request has arrived. Null: a
+    /// queue pair of this process has sent the request.
     fabric::Connection* ack_connection = nullptr;
-    /// The result of an atomic. If the request is retransmitted, the result is sent again, and the
-    /// atomic is not executed again.
+    /// The result of an atomic. If the requester retransmits the request, this result is sent
+    /// again, and the atomic is not executed again.
     struct Atomic {
         std::uint32_t psn = 0;
         std::uint64_t value = 0;
@@ -358,7 +367,8 @@ struct Qp : ibv_qp_ex {
     Cq* recv_queue = nullptr;
     Srq* shared_queue = nullptr;
 
-    /// Memory for the work requests, if the allocator of a parent domain has provided it.
+    /// Memory for the work requests of the queue pair, if the allocator of a parent domain has
+    /// provided it.
     QueueMemory memory;
     /// The send queue. It is allocated when the first request is posted.
     Ring<SendRequest> sends;
@@ -370,12 +380,12 @@ struct Qp : ibv_qp_ex {
     /// requests wait, as with hardware providers. A thread that takes both locks takes batch_lock
     /// before Process::lock.
     std::mutex batch_lock;
-    /// The slots from position sends.end() to this position contain the requests of the current
-    /// batch of ibv_wr_*() calls. No other thread uses these slots, so they are written without
-    /// Process::lock.
+    /// The entries of the send queue from position sends.end() up to the position before this one
+    /// contain the requests of the current batch of ibv_wr_*() calls. No other thread uses these
+    /// entries, so they are written without Process::lock.
     std::uint64_t batch_end = 0;
-    /// The slots of the send queue from batch_end to this position are free. The batch of
-    /// ibv_wr_*() calls can use them.
+    /// The entries of the send queue from position batch_end up to the position before this one are
+    /// free. The batch of ibv_wr_*() calls can use them.
     std::uint64_t batch_limit = 0;
     /// The first error in the batch of ibv_wr_*() calls, as an errno. 0: no error.
     int batch_error = 0;
@@ -396,7 +406,8 @@ struct Qp : ibv_qp_ex {
     /// handle of a target queue pair, which receives the messages. In the handle, this member
     /// points to the target queue pair. In the target queue pair, it is null.
     Qp* target = nullptr;
-    /// For an XRC target queue pair: its handles.
+    /// For an XRC target queue pair: its handles, which are the queue pairs that ibv_create_qp_ex()
+    /// and ibv_open_qp() have returned to the program.
     std::vector<Qp*> handles;
     XrcDomain* domain = nullptr;
     Xrcd* xrcd = nullptr;
@@ -419,7 +430,8 @@ struct Qp : ibv_qp_ex {
         return {send_entries.data() + sends.place(position) * init.cap.max_send_sge,
                 sends[position].entries};
     }
-    /// Like entries().data(), but can be called before the number of scatter/gather entries is set.
+    /// Returns the scatter/gather entries of the send request at this position, like
+    /// entries().data(). Can be called before the number of these entries is set.
     [[nodiscard]] ibv_sge* entries_at(std::uint64_t position) noexcept {
         return send_entries.data() + sends.place(position) * init.cap.max_send_sge;
     }
@@ -431,8 +443,8 @@ struct Qp : ibv_qp_ex {
 // These functions implement verbs with similar names; create_qp() implements ibv_create_qp(). The
 // caller must hold Process::lock.
 
-/// Obtains the memory of a new queue pair from the allocator of its parent domain, if there is one.
-/// The caller must not hold Process::lock.
+/// Obtains the memory for the work requests of a new queue pair from the allocator of its parent
+/// domain, if there is one. The caller must not hold Process::lock.
 [[nodiscard]] int obtain_memory(Context& context, const ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] Qp* create_qp(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memory);
@@ -443,7 +455,8 @@ struct Qp : ibv_qp_ex {
 [[nodiscard]] Qp* create_srd_qp(Context& context, ibv_qp_init_attr_ex& attributes,
                                 QueueMemory& memory);
 [[nodiscard]] int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask);
-/// Stores the rate limit, which ibv_query_qp() returns. The limit has no effect on the send rate.
+/// Stores the rate limit of the queue pair, which ibv_query_qp() returns. The limit has no effect
+/// on the send rate.
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 /// Implements ibv_destroy_qp(). The caller must not hold Process::lock: the function takes it, and
@@ -460,7 +473,7 @@ void query_srq(const Srq& srq, ibv_srq_attr& attributes);
 /// releases it while it waits for acknowledgements of events.
 [[nodiscard]] int destroy_srq(Srq& srq);
 
-/// Checks an address vector for a device. Returns 0 or EINVAL.
+/// Checks the attributes of an address (ibv_ah_attr) for a device. Returns 0 or EINVAL.
 [[nodiscard]] int check_address(Device& device, const ibv_ah_attr& address);
 [[nodiscard]] Ah* create_ah(Pd& pd, const ibv_ah_attr& attributes);
 [[nodiscard]] int destroy_ah(Ah& ah);
@@ -476,25 +489,27 @@ int req_notify_cq(ibv_cq* native, int solicited_only);
 void set_work_request_functions(Qp& qp);
 
 /// Removes the next receive request from the receive queue of @p qp, or from its shared receive
-/// queue. Raises IBV_EVENT_SRQ_LIMIT_REACHED if necessary. Returns false if the queue is empty.
+/// queue. Raises IBV_EVENT_SRQ_LIMIT_REACHED if fewer requests than the SRQ limit remain. Returns
+/// false if the queue is empty.
 [[nodiscard]] bool take_receive(Qp& qp, RecvRequest& request);
 
-/// Returns the request that take_receive() would remove, without removing it. Returns null if the
-/// queue is empty, if the shared receive queue matches tags, or if its SRQ limit is set.
+/// Returns the receive request that take_receive() would remove, without removing it. Returns null
+/// if the queue is empty, if the shared receive queue matches tags, or if its SRQ limit is set.
 [[nodiscard]] const RecvRequest* next_receive(Qp& qp) noexcept;
-/// Removes the request that next_receive() has returned.
+/// Removes the receive request that next_receive() has returned.
 void consume_receive(Qp& qp) noexcept;
 
-/// Moves the queue pair to the error state, and flushes all its requests in order. If a request has
-/// failed, the caller must complete this request before the call.
+/// Moves the queue pair to the error state, and flushes all its requests in the order in which they
+/// were posted. If a request has failed, the caller must complete this request before the call.
 /// @param event  asynchronous event to be raised; negative: none
 void enter_error(Qp& qp, int event = -1);
 /// Moves a UC or UD queue pair to the state SQE after a send has failed. Flushes the send queue.
 /// The queue pair can still receive.
 void enter_send_queue_error(Qp& qp);
-/// Removes the oldest send request. Pushes a completion if the request is signaled or has failed.
-/// If the completion queue overruns, the queue pair enters the error state and its send queue is
-/// flushed. Therefore the caller must check the state and the send queue after this call.
+/// Removes the oldest request from the send queue. Pushes a completion if the request is signaled
+/// or has failed. If the completion queue overruns, the queue pair enters the error state and its
+/// send queue is flushed. Therefore the caller must check the state and the send queue after this
+/// call.
 void complete_send(Qp& qp, ibv_wc_status status, std::uint32_t byte_len = 0,
                    std::uint32_t vendor_error = 0);
 /// Completes all requests in the send queue with IBV_WC_WR_FLUSH_ERR.
@@ -502,7 +517,7 @@ void flush_sends(Qp& qp);
 /// Completes all requests in the receive queue with IBV_WC_WR_FLUSH_ERR. Does not flush a shared
 /// receive queue.
 void flush_receives(Qp& qp);
-/// If the queue pair is in the state SQD and no request is in flight, ends draining. Raises
+/// If the queue pair is in the state SQD and no send request is in flight, ends draining. Raises
 /// IBV_EVENT_SQ_DRAINED if the program has requested it.
 void end_draining(Qp& qp);
 /// Stores the queue pair number in a receive completion, and pushes it to the receive completion
@@ -512,10 +527,10 @@ void complete_receive(Qp& qp, const Completion& completion);
 /// when the program polls the completion, as libmlx5 does.
 void complete_receive(Qp& qp, const Completion& completion, const Scatter& data);
 /// Called when the queue pair is reset or destroyed. If a message was received only partly, frees
-/// the slot of its receive request in the shared receive queue.
+/// the entry of its receive request in the shared receive queue.
 void release_current_receive(Qp& qp) noexcept;
-/// Called when the program has polled the completion. Frees the slot of its work request and, in a
-/// send queue, the slots of earlier unsignaled requests.
+/// Called when the program has polled the completion. Frees the queue entry of its work request
+/// and, in a send queue, the entries of earlier unsignaled requests.
 void release_slots(const Completion& completion) noexcept;
 /// Raises an asynchronous event for the queue pair.
 void raise_event(Qp& qp, ibv_event_type type);

@@ -80,8 +80,8 @@ std::optional<Scatter> take_response(Qp& qp) {
     if (kept.position != position || kept.length == 0) {
         return std::nullopt;
     }
-    // Check the scatter/gather entries again. If a memory region was deregistered since the
-    // response arrived, copy no data.
+    // Check the scatter/gather entries of the request again. If a memory region was deregistered
+    // since the response arrived, copy no data.
     Scatter made;
     return prepare_scatter(qp.pd(), qp.entries(position), std::span(kept.bytes).first(kept.length),
                            made)

@@ -22,7 +22,8 @@ struct Qp;
 // queue entry. When the program polls the completion, libmlx5 copies the data with the CPU to the
 // addresses in the work request.
 
-/// Maximum number of data bytes in a completion queue entry of 64 bytes and of 128 bytes.
+/// Maximum number of data bytes in a completion queue entry: 32 in an entry of 64 bytes, and 64 in
+/// an entry of 128 bytes.
 inline constexpr std::size_t scatter_length = 32;
 inline constexpr std::size_t long_scatter_length = 64;
 
@@ -35,14 +36,15 @@ struct ScatterToCqe {
     /// Results of reads and atomics of at most this length in bytes are copied when the program
     /// polls their completions. Results of unsignaled requests are copied at once.
     std::size_t responses = 0;
-    /// The result of a read or an atomic. The result is valid if "position" is the position of the
-    /// request in the send queue and "length" is not 0.
+    /// The result of a read or an atomic. It belongs to the request in the send queue whose
+    /// position is "position". If "length" is 0, there is no result.
     struct Response {
         std::uint64_t position = 0;
         std::size_t length = 0;
         std::array<std::byte, long_scatter_length> bytes{};
     };
-    /// The results of reads and atomics. The index is Ring::place() of the request's position.
+    /// The results of reads and atomics in the send queue that have not completed. The index is
+    /// Ring::place() of the request's position.
     std::vector<Response> kept;
 };
 
@@ -61,14 +63,15 @@ enum class ScatterRequest : std::uint8_t { none, disabled, allowed };
 [[nodiscard]] bool prepare_scatter(const Pd& pd, std::span<const ibv_sge> entries,
                                    std::span<const std::byte> data, Scatter& out);
 
-/// Stores the result of the read or atomic at @p position until this request completes. Returns
-/// false if the data must be copied now.
+/// Stores the result of the read or atomic at @p position in the send queue until this request
+/// completes. Returns false if the result cannot be stored; the caller must then copy it to the
+/// buffers of the request now.
 [[nodiscard]] bool keep_response(Qp& qp, std::uint64_t position, std::span<const std::byte> data);
 /// Returns the data that must be copied when the program polls the completion of the oldest send
 /// request, which has succeeded. Returns no value if the data of this request was already copied.
 [[nodiscard]] std::optional<Scatter> take_response(Qp& qp);
 
-/// Copies the data to the addresses in the work request.
+/// Copies the data to the addresses of the work request, which are also in @p data.
 void scatter(const Scatter& data) noexcept;
 
 } // namespace softverbs

@@ -142,7 +142,8 @@ int modify_srq(Srq& srq, const ibv_srq_attr& attributes, int mask) {
     }
     auto max_wr = static_cast<std::uint32_t>(srq.requests.capacity());
     if ((mask & IBV_SRQ_MAX_WR) != 0) {
-        // The mlx5 driver cannot resize a shared receive queue (mlx5_ib_modify_srq()).
+        // Reject a new capacity if the device cannot resize a shared receive queue. The mlx5 driver
+        // cannot (mlx5_ib_modify_srq()).
         if ((device_of(srq).attributes.orig_attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0) {
             return EINVAL;
         }
@@ -180,8 +181,9 @@ int destroy_srq(Srq& srq) {
     if (srq.users != 0) {
         return busy();
     }
-    // Remove the queue from its XRC domain before the wait. Otherwise an XRC target could find the
-    // queue by its number, consume its receives, and raise an event for it.
+    // Remove the shared receive queue from its XRC domain before the wait for acknowledgements of
+    // its events. Otherwise an XRC target queue pair could find it by its number, consume its
+    // receive requests, and raise an event for it.
     if (srq.xrcd != nullptr) {
         remove(srq);
     }

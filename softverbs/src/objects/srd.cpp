@@ -27,7 +27,8 @@ void complete_srd(Qp& qp, std::uint64_t number, efa::Status status) {
     completion.wc.qp_num = qp.number();
     completion.qp = &qp;
     completion.send_limit = 1; // marks a send completion; release_slots() frees one slot
-    // Remove the request first, because push() flushes all requests if the queue overruns.
+    // Remove the request before push(), because push() flushes all requests of the queue pair if
+    // the completion queue overruns.
     qp.srd->requests.erase(found);
     push(*qp.send_queue, completion);
     end_draining(qp);

@@ -22,7 +22,7 @@
 namespace softverbs {
 
 /// A send request of an SRD queue pair that has not completed. It was copied from Qp::sends, where
-/// its slot stays occupied until the program has polled the completion.
+/// its queue entry stays occupied until the program has polled the completion.
 struct SrdRequest {
     enum class State : std::uint8_t {
         held, // not sent yet, so that later requests can overtake it
@@ -39,20 +39,23 @@ struct SrdRequest {
     bool blocked = false;
     /// Whether the destination has responded to this request.
     bool answered = false;
-    /// Number of bytes that were sent, and number of bytes that were acknowledged. For a read:
-    /// number of bytes that were requested, and number of bytes that were received.
+    /// "sent": number of bytes that were sent; for a read, number of bytes that were requested.
+    /// "acknowledged": number of bytes that were acknowledged; for a read, number of bytes that
+    /// were received.
     std::uint64_t sent = 0;
     std::uint64_t acknowledged = 0;
-    /// Number of retransmissions after a timeout, and number of retransmissions after an RNR NAK,
-    /// since the request has last made progress.
+    /// Number of retransmissions since the last progress of the request: after a timeout
+    /// ("retries"), and after an RNR NAK ("rnr_retries").
     unsigned retries = 0;
     unsigned rnr_retries = 0;
-    /// Time at which the request is sent again, in nanoseconds of CLOCK_MONOTONIC.
+    /// Time at which the request is retransmitted if it has not completed, in nanoseconds of
+    /// CLOCK_MONOTONIC.
     std::uint64_t deadline = 0;
-    /// The connection on which the request was sent last. Null: the request was sent within this
-    /// process, or was not sent.
+    /// The connection on which the last packet of the request was sent. Null: the destination is in
+    /// this process, or no packet was sent.
     fabric::Connection* to = nullptr;
-    /// The value of Connection::sent() after the last packet of the request.
+    /// The value of Connection::sent() (number of request packets sent on the connection) after the
+    /// last packet of this request.
     std::uint64_t record = 0;
 };
 
@@ -66,13 +69,14 @@ struct SrdSource {
     }
 };
 
-/// The responder's record of the requests that one source queue pair has sent. The responder uses
-/// it to recognize retransmissions of executed requests.
+/// What the responder stores about the requests from one remote queue pair. With this information,
+/// it recognizes retransmissions of requests that it has executed.
 struct SrdSession {
-    /// The requester chooses a new epoch when it enters the state RTS, because its request numbers
-    /// restart then.
+    /// A number that the requester changes when it enters the state RTS, because its request
+    /// numbers restart then.
     std::uint64_t epoch = 0;
-    /// Number of a request. All requests with lower numbers have completed at the requester.
+    /// Number of a request from the source queue pair. All its requests to this queue pair with
+    /// lower numbers have completed at the requester.
     std::uint32_t oldest = 0;
     /// The results of the executed requests whose number is "oldest" or higher, by request number.
     std::map<std::uint32_t, efa::Status> executed;
@@ -84,11 +88,13 @@ struct Srd {
     std::map<std::uint64_t, SrdRequest> requests;
     std::uint64_t next_number = 0;
     std::uint64_t epoch = 0;
-    /// The numbers of the requests in State::held.
+    /// The numbers of the requests in State::held, which are not sent yet so that later requests
+    /// can overtake them.
     std::vector<std::uint64_t> held;
-    /// The numbers of requests that continue when their connection has room.
+    /// The numbers of the requests that wait because their connection is full.
     std::vector<std::uint64_t> blocked;
-    /// State of the random number generator that selects the held request to be sent next.
+    /// State of the random number generator that selects which of the requests in "held" is sent
+    /// next.
     std::uint64_t random = 0;
     std::map<SrdSource, SrdSession> sessions;
 
@@ -96,8 +102,8 @@ struct Srd {
     void reset() noexcept;
 };
 
-/// Removes a request and pushes its completion. If the completion queue overruns, the queue pair
-/// enters the error state and all its requests are flushed.
+/// Removes the request with this number and pushes its completion. If the completion queue
+/// overruns, the queue pair enters the error state and all its requests are flushed.
 void complete_srd(Qp& qp, std::uint64_t number, efa::Status status);
 
 } // namespace softverbs

@@ -22,8 +22,9 @@ bool matches(const TagList::Entry& entry, std::uint64_t tag) noexcept {
     return entry.enabled && (tag & entry.mask) == entry.tag;
 }
 
-/// Stores how many unexpected messages the program has handled. If the program has handled all
-/// unexpected messages, enables all buffers.
+/// Stores how many unexpected messages (without a matching tagged buffer) the program has handled,
+/// if it has reported this. If the program has handled all unexpected messages, enables all tagged
+/// buffers.
 void synchronize(TagList& list, const ibv_ops_wr& operation) {
     if ((operation.flags & IBV_OPS_TM_SYNC) != 0) {
         list.handled = operation.tm.unexpected_cnt;
@@ -53,8 +54,8 @@ int check(const TagList& list, const ibv_ops_wr& operation) {
 }
 
 void add(TagList& list, ibv_ops_wr& operation) {
-    // emplace_back() does not allocate memory, because check() has compared the number of buffers
-    // with the reserved capacity.
+    // emplace_back() does not allocate memory, because check() has compared the number of tagged
+    // buffers with the reserved capacity.
     TagList::Entry& entry = list.entries.emplace_back();
     entry.handle = operation.tm.handle = list.next_handle++;
     entry.tag = operation.tm.add.tag;
@@ -106,9 +107,9 @@ void complete(Srq& srq, const ibv_ops_wr& operation, ibv_wc_status status) {
     push(*srq.queue, completion);
 }
 
-/// Frees the slots of completed requests at the start of the send queue that softverbs added itself
-/// for the rendezvous of tag matching. The program gets no completions for these requests, so
-/// polling does not free their slots.
+/// Frees the oldest entries of the send queue if their requests have completed and softverbs itself
+/// has added them for the rendezvous of tag matching. The program gets no completions for these
+/// requests, so polling does not free their entries.
 void free_rendezvous_slots(Ring<SendRequest>& sends) noexcept {
     while (sends.occupied() > sends.size() &&
            (sends[sends.end() - sends.occupied()].flags & rendezvous_flag) != 0) {

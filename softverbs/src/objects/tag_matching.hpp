@@ -26,7 +26,8 @@ inline constexpr std::uint32_t max_tag_sge = 1;
 /// Number of send requests that are added to the capacity of a queue pair whose shared receive
 /// queue matches tags. A rendezvous message needs two of them, for an RDMA read and a FIN message.
 inline constexpr std::uint32_t rendezvous_requests = 64;
-/// A bit in SendRequest::flags that marks the requests of a rendezvous. Programs cannot set it.
+/// A bit in SendRequest::flags. It marks the requests that softverbs itself posts for a rendezvous
+/// of tag matching. Programs cannot set it.
 inline constexpr unsigned rendezvous_flag = 1U << 31U;
 
 /// The tagged buffers of a shared receive queue, and the state of their matching.
@@ -41,8 +42,8 @@ struct TagList {
         bool enabled = true;
         RecvRequest request;
     };
-    /// The buffers in the order in which they were added. A message is stored in the first buffer
-    /// that matches. The capacity of the vector is reserved when the shared receive queue is
+    /// The tagged buffers in the order in which they were added. A message is stored in the first
+    /// buffer that matches. The capacity of the vector is reserved when the shared receive queue is
     /// created.
     std::vector<Entry> entries;
     std::uint32_t max_entries = 0;
@@ -71,24 +72,26 @@ void forget_operations(Srq& srq) noexcept;
     return qp.shared_queue != nullptr && qp.shared_queue->tags != nullptr;
 }
 
-/// Returns whether the tag matches that of an enabled buffer.
+/// Returns whether the tag of a message matches that of an enabled tagged buffer.
 [[nodiscard]] bool has_match(const TagList& list, std::uint64_t tag) noexcept;
-/// Removes the first enabled buffer that matches the tag, and returns its receive request.
-/// has_match() must have returned true.
+/// Removes the first enabled tagged buffer that matches the tag of a message, and returns its
+/// receive request. has_match() must have returned true.
 [[nodiscard]] RecvRequest match_tag(TagList& list, std::uint64_t tag);
 
-/// Increases the capacities of a queue pair, so that its send queue has room for the requests of
-/// rendezvous messages.
+/// Increases the capacities of a queue pair, so that its send queue has room for the RDMA reads and
+/// FIN messages of rendezvous messages.
 void add_rendezvous_capacity(ibv_qp_cap& cap) noexcept;
-/// Returns whether the queue pair can start a rendezvous: its state is RTS, and its send queue has
-/// room for an RDMA read and a FIN message. Allocates the memory of the send queue if necessary.
+/// Returns whether the queue pair can start a rendezvous (an RDMA read of the sender's data): its
+/// state is RTS, and its send queue has room for an RDMA read and a FIN message. Allocates the
+/// memory of the send queue if necessary.
 [[nodiscard]] bool can_start_rendezvous(Qp& qp) noexcept;
 /// Starts a rendezvous: posts an RDMA read of the memory in @p header to the buffer @p to, and a
 /// FIN message with the tag and user data of @p message. can_start_rendezvous() must have returned
 /// true.
 void start_rendezvous(Qp& qp, const RecvRequest& to, const ibv_tmh& message, const ibv_rvh& header);
-/// Removes the oldest send request, which belongs to a rendezvous. If this request is the RDMA
-/// read, pushes the completion of the tagged buffer with the status of the read.
+/// Removes the oldest request from the send queue. softverbs itself must have posted this request
+/// for a rendezvous of tag matching: an RDMA read or a FIN message. If it is the RDMA read, pushes
+/// the completion of the tagged buffer with the status of the read.
 void complete_rendezvous(Qp& qp, ibv_wc_status status);
 
 /// Implements ibv_post_srq_ops(). Takes Process::lock itself.

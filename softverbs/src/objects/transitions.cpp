@@ -8,7 +8,7 @@ namespace {
 constexpr int requester = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 constexpr int responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
-/// Masks of attributes for each type of queue pair.
+/// Masks of queue pair attributes (IBV_QP_*) for each type of queue pair.
 struct Masks {
     int rc = 0;
     int uc = 0;

@@ -23,7 +23,7 @@ void fail_batch(Qp& qp, int error) {
     }
 }
 
-/// Checks that there is a free slot for one more request in the batch. Returns 0 or ENOMEM.
+/// Checks that the send queue has room for one more request of the batch. Returns 0 or ENOMEM.
 int find_room(Qp& qp) {
     if (qp.batch_end < qp.batch_limit) {
         return 0;
@@ -36,7 +36,8 @@ int find_room(Qp& qp) {
     return qp.batch_end < qp.batch_limit ? 0 : ENOMEM;
 }
 
-/// Adds a request to the batch. Returns null if the batch has failed.
+/// Adds a request to the current batch of ibv_wr_*() calls. Returns null if this call or an earlier
+/// call of the batch has failed.
 SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     Qp& qp = Qp::of(native);
     if (qp.batch_error != 0) {
@@ -60,7 +61,8 @@ SendRequest* begin(ibv_qp_ex* native, ibv_wr_opcode opcode, std::uint64_t op) {
     return &request;
 }
 
-/// Returns the last request of the batch. Returns null if the batch has failed or is empty.
+/// Returns the last request of the current batch of ibv_wr_*() calls. Returns null if the batch has
+/// failed or is empty.
 SendRequest* latest(Qp& qp) {
     if (qp.batch_error == 0 && qp.batch_end == qp.sends.end()) {
         fail_batch(qp, EINVAL);
@@ -84,7 +86,8 @@ void wr_send_inv(ibv_qp_ex* qp, std::uint32_t invalidate_rkey) {
     }
 }
 
-/// Adds a request with a remote address to the batch. Returns null if the batch has failed.
+/// Adds a request with a remote address to the current batch of ibv_wr_*() calls. Returns null if
+/// this call or an earlier call of the batch has failed.
 SendRequest* begin_remote(ibv_qp_ex* qp, ibv_wr_opcode opcode, std::uint64_t op, std::uint32_t rkey,
                           std::uint64_t remote_address) {
     SendRequest* request = begin(qp, opcode, op);
@@ -138,7 +141,8 @@ void wr_atomic_write(ibv_qp_ex* native, std::uint32_t rkey, std::uint64_t remote
     if (request == nullptr) {
         return;
     }
-    // The value is stored in the request, so the data is inline. max_inline_data does not limit it.
+    // The 8 bytes of an atomic write are stored in the request, so the data is inline.
+    // max_inline_data does not limit it.
     request->is_inline = true;
     request->length = sizeof(std::uint64_t);
     memcpy(&request->swap, value, sizeof(std::uint64_t));
@@ -262,7 +266,7 @@ void wr_start(ibv_qp_ex* native) {
     qp.batch_error = 0;
 }
 
-/// Returns whether all datagrams in the batch have a destination.
+/// Returns whether all datagrams in the current batch of ibv_wr_*() calls have a destination.
 bool all_addressed(Qp& qp) {
     if (!is_datagram(qp.type())) {
         return true;
@@ -275,7 +279,8 @@ bool all_addressed(Qp& qp) {
     return true;
 }
 
-/// For each bind request in the batch, stores the new key in the memory window.
+/// For each bind request in the current batch of ibv_wr_*() calls, stores the new key in the memory
+/// window.
 void set_window_keys(Qp& qp) {
     if ((qp.init.send_ops_flags & IBV_QP_EX_WITH_BIND_MW) == 0) {
         return;

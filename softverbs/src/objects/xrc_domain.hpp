@@ -29,9 +29,10 @@ struct Xrcd : ibv_xrcd {
 [[nodiscard]] Xrcd* open_xrcd(Context& context, const ibv_xrcd_init_attr& attributes);
 [[nodiscard]] int close_xrcd(Xrcd& xrcd);
 
-/// Adds a shared receive queue to the domain and assigns its SRQ number. Throws std::bad_alloc.
+/// Adds a shared receive queue to the XRC domain and assigns its SRQ number. Throws std::bad_alloc.
 void add(Xrcd& xrcd, Srq& srq);
-/// Removes a shared receive queue from its domain, and from the target queue pairs that use it.
+/// Removes a shared receive queue from its XRC domain, and from the XRC target queue pairs that use
+/// it.
 void remove(Srq& srq);
 
 /// Called when an XRC target queue pair receives a request with this SRQ number. Makes the target
