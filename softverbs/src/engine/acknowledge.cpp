@@ -10,10 +10,10 @@
 #include "objects/process.hpp"
 
 // Delayed ACKs. A requester requests no ACK for most unsignaled requests, and the responder does
-// not acknowledge these requests at once. But a NIC acknowledges each request soon after it has
-// executed it, even if the program then resets or destroys the queue pair. Therefore the responder
-// sends the delayed ACK in the next cycle of the agent thread, and at the latest before its queue
-// pair enters RESET or ERR or is destroyed.
+// not acknowledge such a request at once. But a NIC acknowledges each executed request soon, even
+// if the program then resets or destroys the queue pair. Therefore the responder sends a delayed
+// ACK in the next cycle of the agent thread (a background thread), and at the latest before its
+// queue pair enters RESET or ERR or is destroyed.
 
 namespace softverbs {
 
@@ -22,8 +22,8 @@ void Engine::Implementation::list_ack(Qp& qp) noexcept {
         ack_pending.push_back(&qp);
         qp.responder.ack_listed = true;
     } catch (const std::bad_alloc&) {
-        // The allocation has failed, so the agent thread will not send this delayed ACK.
-        // Engine::leaving() sends it later, or the requester requests it after a timeout.
+        // Memory is exhausted, so the agent (background) thread will not send this delayed ACK.
+        // Engine::leaving() sends it later, or the requester requests an ACK after a timeout.
     }
 }
 
@@ -69,8 +69,9 @@ void Engine::Implementation::wait_until_consumed(std::unique_lock<Lock>& lock) {
     const auto is_consumed = [](const auto& peer) {
         return peer.first->taken() >= peer.first->sent();
     };
-    // Wait until the processes in "peers" have consumed all packets. The agent thread removes
-    // processes that have ended from "peers", so the loop does not wait for them.
+    // Wait until all connected processes have consumed the packets of this process, or until the
+    // time limit. The agent (background) thread removes processes that have ended from "peers", so
+    // the loop does not wait for them.
     while (!std::ranges::all_of(peers, is_consumed) && fabric::now_ns() < end) {
         lock.unlock();
         ::nanosleep(&interval, nullptr);
@@ -83,8 +84,9 @@ void Engine::handle_arrived() {
     if (engine.node != nullptr) {
         engine.node->service(engine); // accepts new connections, on which packets may have arrived
     }
-    // Limits the number of rounds, because peers may continue to send packets. This number is
-    // sufficient for all packets that arrived before this call.
+    // Each round processes some received packets. Limit the number of rounds, because peers may
+    // continue to send packets. 256 rounds are sufficient for all packets that arrived before this
+    // call.
     constexpr unsigned most_rounds = 256;
     for (unsigned round = 0; round < most_rounds && engine.work() != 0; ++round) {
     }
@@ -96,8 +98,8 @@ void Engine::leaving(Qp& qp) {
     }
     handle_arrived();
     implementation_->acknowledge(qp);
-    // If the responder is in the same process, it has executed all requests of this queue pair.
-    // Send its delayed ACK now.
+    // If the connected queue pair is in this process, it has already executed all requests of this
+    // queue pair. Send its delayed ACK now.
     const std::uint32_t number = qp.attributes.dest_qp_num;
     Qp* const peer = qp.requester.route.remote ? nullptr : process().qps.find(number);
     if (peer != nullptr && peer->number() == number &&

@@ -10,9 +10,9 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the index of the device of this host that has the destination address, or -1 if there is
-/// none. On InfiniBand, the DLID selects the port, and the port accepts only its own GIDs. On
-/// Ethernet, the GID selects the port.
+/// Returns the index of the softverbs device of this host whose port has the address @p address, or
+/// -1 if there is none. On InfiniBand, the DLID selects the port, and a GID must be one of the GIDs
+/// of this port. On Ethernet, the GID selects the port.
 int device_of_this_host(const Device& from, const ibv_ah_attr& address) {
     const auto layer_of = [](const Port& port) { return port.attributes.link_layer; };
     const bool by_lid = layer_of(from.ports.front()) == IBV_LINK_LAYER_INFINIBAND;
@@ -42,8 +42,8 @@ Destination destination_of(const Device& from, const ibv_ah_attr& address) {
     }
     fabric::HostAddress host;
     std::memcpy(host.bytes.data(), &address.grh.dgid, host.bytes.size());
-    // The source address and the destination address must be of the same family: both IPv4 or both
-    // IPv6.
+    // Another host can be reached only if both IP addresses are of the same family: both IPv4 or
+    // both IPv6.
     if (is_global(host) && is_ipv4(host) == is_ipv4(from.address)) {
         destination.device = device_by_address;
         destination.route = {from.address, host};

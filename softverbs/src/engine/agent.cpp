@@ -14,12 +14,13 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned budget = 64;
-/// After the agent thread has found work, it polls for this time before it sleeps. The system call
-/// that wakes a sleeping thread takes about as long.
+/// Time in nanoseconds for which the agent (background) thread continues to poll after it has
+/// processed a packet. Only then does it sleep, because the system call that wakes a sleeping
+/// thread takes about as long.
 constexpr std::uint64_t spin_ns = 20'000;
-/// Length of the first sleep of the agent thread while the program itself polls completion queues.
-/// After each sleep, the agent thread checks whether the program still polls. Each further sleep is
-/// twice as long, up to longest_nap_ns.
+/// Length in nanoseconds of the first sleep of the agent (background) thread while the program
+/// itself polls completion queues. After each sleep, the agent thread checks whether the program
+/// still polls. Each further sleep is twice as long, up to longest_nap_ns.
 constexpr std::uint64_t shortest_nap_ns = 100'000;
 constexpr std::uint64_t longest_nap_ns = 1'000'000;
 
@@ -68,14 +69,15 @@ void Engine::Implementation::agent() {
             node->service(*this);
             done = work();
             run_timers(now);
-            // If packet faults are planned, do not send delayed ACKs here: a planned fault selects
-            // a packet by its number, and extra ACKs would change the numbers of later packets.
+            // Send the delayed ACKs, but not while planned faults (errors that the test
+            // configuration injects) affect packets. Such a fault selects a packet by its number,
+            // and these extra ACKs would change the numbers of later packets.
             if (!ack_pending.empty() && !process().faults.affects_packets()) {
                 acknowledge_all();
             }
         } catch (const std::exception&) {
-            // The packet that caused the exception may be lost, as on a wire. A reliable requester
-            // then sends it again.
+            // Memory was exhausted during the processing of a packet. This packet may be lost, as
+            // on a wire. A reliable requester then sends its request again.
             if (!std::exchange(reported, true)) {
                 fabric::report("memory is exhausted; raise ulimit -v or the memory limit");
             }

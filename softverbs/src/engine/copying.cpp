@@ -8,13 +8,13 @@
 #include "engine/requester.hpp"
 #include "objects/process.hpp"
 
-// A long packet contains no data, but the addresses of the data in memory of the sender. The
-// receiver copies the data from there: a direct copy. It copies at most copy_step_bytes at a time,
-// because it holds Process::lock during the copy.
+// A packet of a long message can contain the addresses of the data in memory of the sender, in
+// place of the data. The receiver then copies the data from there (a direct copy), at most
+// copy_step_bytes at a time, because it holds Process::lock during the copy.
 //
-// Between the steps, a request of another process stays in the ring, and other packets are queued
-// in set_asides. Each step checks the whole packet again, because another thread may have changed
-// the queue pair or the memory.
+// Until the data is copied completely, a request of another process stays in the ring, and other
+// packets are queued in set_asides. Each call checks the whole packet again, because another thread
+// may have changed the queue pair or the memory.
 
 namespace softverbs {
 
@@ -25,7 +25,8 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
                                                                std::uint64_t& done) {
     const auto incomplete = [this] {
         copying = true;
-        // Wake the agent thread, which continues the copy even if the program does not poll again.
+        // Wake the agent (background) thread, because it must continue the copy if the program does
+        // not poll again.
         if (agent_state == Agent::asleep) {
             wake_agent_before(fabric::now_ns());
         }
@@ -47,8 +48,8 @@ Engine::Implementation::Copy Engine::Implementation::copy_step(const EntryList& 
     if (done >= packet.header.length) {
         return Copy::complete;
     }
-    // If this call has copied no bytes, the segments are shorter than the message, because the
-    // sender has changed them in shared memory. The copy has then failed.
+    // If this call has copied no bytes, the packet describes less data than the length of the
+    // message: the sender has changed the packet in shared memory. The copy has then failed.
     return done == before ? Copy::failed : incomplete();
 }
 

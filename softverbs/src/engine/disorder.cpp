@@ -7,16 +7,18 @@
 #include "engine/implementation.hpp"
 #include "objects/process.hpp"
 
-// Implements SOFTVERBS_DISORDER, which delays packets and the data of RDMA writes. The requests of
-// a queue pair stay in order, and so do its responses. But requests may be reordered relative to
-// responses and to packets of other queue pairs, and written data becomes visible late.
+// Implements the test setting SOFTVERBS_DISORDER, which delays packets and the data of RDMA writes.
+// The requests of a queue pair stay in order, and so do its responses. But requests may be
+// reordered relative to responses and to packets of other queue pairs, and written data becomes
+// visible late.
 
 namespace softverbs {
 
 namespace {
 
-/// Maximum number of bytes of delayed RDMA writes. It limits the memory use if the target does not
-/// poll.
+/// Maximum number of data bytes of the received RDMA writes that SOFTVERBS_DISORDER (a test
+/// setting) delays. If the next write would exceed this limit, all delayed writes are executed
+/// immediately.
 constexpr std::size_t most_held_bytes = std::size_t{1} << 20U;
 
 } // namespace
@@ -82,8 +84,8 @@ void Engine::Implementation::release_held_writes() {
 }
 
 void Engine::Implementation::release_writes_due(std::uint64_t now) {
-    // Delayed RDMA writes are executed in order. Therefore only the time of the oldest one must be
-    // checked.
+    // RDMA writes that SOFTVERBS_DISORDER (a test setting) delays are executed in order. Therefore
+    // check only the time of the oldest one.
     if (!held_writes.empty() && held_writes.front().due <= now) {
         release_writes();
     }

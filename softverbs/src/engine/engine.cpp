@@ -75,7 +75,7 @@ void Engine::progress() noexcept {
     ++engine.polls;
     if (engine.copying) [[unlikely]] {
         // Let other threads take Process::lock. Otherwise, a program that polls in a loop could
-        // hold the lock almost all the time until the copy of a long message is complete.
+        // hold this lock almost all the time until the data of a long message is copied.
         process().lock.pass();
     }
     try {
@@ -154,9 +154,9 @@ void Engine::state_changed(Qp& qp, ibv_qp_state from) {
             engine.run(qp);
             break;
         case IBV_QPS_SQD:
-            // In the state SQD, the queue pair waits for the completion of all requests in flight.
-            // Retransmit these requests with an ACK request, because the first transmission may not
-            // have requested an ACK.
+            // In the state SQD, the queue pair waits until all requests in flight have completed.
+            // Retransmit these requests with the ACK request flag, because the first transmission
+            // may not have requested an ACK.
             if (from == IBV_QPS_RTS && qp.is_reliable()) {
                 engine.resend(qp);
             }
@@ -177,8 +177,8 @@ void Engine::flushed(Qp& qp) {
 }
 
 void Engine::destroyed(Qp& qp) {
-    // Send the packets of this queue pair that SOFTVERBS_DISORDER has delayed, because the queue
-    // pair will be freed and these requests count as sent.
+    // Send the packets of this queue pair that SOFTVERBS_DISORDER (a test setting) still delays,
+    // because the program regards them as sent. Afterwards, the queue pair is freed.
     implementation_->send_late_packets(qp.number());
     implementation_->forget(qp);
     withdraw_responses();
@@ -267,8 +267,9 @@ void Engine::abandon() {
         return;
     }
     engine.node->abandon();
-    // In the child process, the agent thread does not exist, and the node (the connections to other
-    // processes) belongs to the parent process. Therefore do not destroy these objects.
+    // In a child process after fork(2), the agent (background) thread does not exist, and the node
+    // (the connections to other processes) belongs to the parent process. Therefore do not destroy
+    // these two objects.
     static_cast<void>(engine.node.release());
     static_cast<void>(engine.thread.release());
     for (Qp* const qp : process().qps.all()) {
@@ -300,8 +301,9 @@ void Engine::shutdown(std::unique_lock<Lock>& lock) {
     lock.unlock();
     engine.thread->join();
     lock.lock();
-    // Remove the connections from all queue pairs, because they will be closed. Other threads of
-    // the program may still call verbs, but these queue pairs can no longer reach other processes.
+    // All connections will be closed below. Remove them from all queue pairs first, because other
+    // threads of the program may still call verbs. These queue pairs can then no longer reach other
+    // processes.
     for (Qp* const qp : process().qps.all()) {
         if (qp != nullptr) {
             Implementation::forget_connections(*qp);

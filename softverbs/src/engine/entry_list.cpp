@@ -10,17 +10,18 @@ namespace softverbs {
 
 namespace {
 
-/// Size of the buffers in bytes. It is larger than the data of a packet.
+/// Size in bytes of the two buffers below. It is larger than the data of any packet.
 constexpr std::size_t buffer_length = std::size_t{64} * 1024;
 using Buffer = std::array<std::byte, buffer_length>;
 
-/// Returns a buffer of zeros, which is the content of null memory regions.
+/// Returns a buffer of zeros. A read from a null memory region (ibv_alloc_null_mr()) returns zeros.
 std::span<const std::byte> zeros() {
     static const Buffer bytes{};
     return bytes;
 }
 
-/// Returns the bounce buffer for memory that the CPU cannot access. Process::lock protects it.
+/// Returns the bounce buffer, to which data from memory that the CPU cannot access is copied.
+/// Process::lock protects the buffer.
 std::span<std::byte> bounce_buffer() {
     static Buffer bytes{};
     return bytes;
@@ -126,8 +127,8 @@ int EntryList::fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lan
     std::uint64_t position = 0; // of the segment, in the data
     const std::uint64_t end = done + limit;
     for (const fabric::Segment& in_record : segments) {
-        // Use a copy of the segment, because the sender could change the segment in shared memory
-        // after the check.
+        // Copy the segment (address and length of data in the sending process) before its check,
+        // because the sender could change the original in shared memory after the check.
         const fabric::Segment segment = in_record;
         const std::uint64_t first = std::max(position, done);
         const std::uint64_t last = std::min(position + segment.length, end);

@@ -15,17 +15,18 @@
 
 namespace softverbs {
 
-/// Returns whether the CPU can access the memory directly, without DMA_BUF_IOCTL_SYNC and without
+/// Returns whether the CPU can access this memory directly: without DMA_BUF_IOCTL_SYNC and without
 /// the CUDA driver.
 [[nodiscard]] inline bool is_plain(const Window& window) noexcept {
     return window.data != nullptr && !is_unmapped(window) &&
            (window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf);
 }
 
-/// Returns the address of the @p length bytes at @p address if the key permits the access and the
-/// memory is plain (see is_plain()) and pinned. Otherwise returns null; the caller then calls
-/// open_local() for the error, if there is one. @p length must not be 0.
-/// @param access  0 or IBV_ACCESS_LOCAL_WRITE
+/// Returns the address at which the CPU can access the @p length bytes that start at @p address in
+/// a memory region. Returns null if the key does not permit this access, or if the memory is not
+/// plain (see is_plain()) or not pinned. The caller then calls open_local(), which returns the
+/// error if there is one. @p length must not be 0.
+/// @param access  0 (read) or IBV_ACCESS_LOCAL_WRITE
 [[nodiscard]] inline std::byte* find_plain_bytes(const Pd& pd, std::uint64_t address,
                                                  std::uint64_t length, std::uint32_t lkey,
                                                  unsigned access) noexcept {
@@ -43,8 +44,8 @@ namespace softverbs {
     return grant->base + (address - grant->iova);
 }
 
-/// The memory of a scatter/gather list, used as one range of bytes. Valid while Process::lock is
-/// held.
+/// The memory of a scatter/gather list, accessed as one range of bytes. Valid while the caller
+/// holds Process::lock.
 class EntryList {
   public:
     EntryList() noexcept {} // NOLINT: windows_ is not initialised, to save time
@@ -52,39 +53,41 @@ class EntryList {
     EntryList(const EntryList&) = delete;
     EntryList& operator=(const EntryList&) = delete;
 
-    /// Checks the first @p length bytes of a scatter/gather list, and prepares the access.
+    /// Checks the access to the first @p length bytes of a scatter/gather list, and begins the
+    /// access.
     /// @param write  whether the memory will be written
     [[nodiscard]] Denied open(const Pd& pd, std::span<const ibv_sge> entries, std::uint64_t length,
                               bool write);
-    /// Makes the list refer to one range of memory, which open_remote() has checked.
+    /// Makes this list consist of one range of memory, which open_remote() has checked.
     void open(const Window& window, bool write);
 
     [[nodiscard]] std::span<const Window> windows() const { return {windows_.data(), count_}; }
 
-    /// Writes @p bytes at @p offset. The caller has checked that the range is long enough. Returns
-    /// false if the memory was revoked.
+    /// Writes @p bytes to the memory, from the offset @p offset. The caller has checked that the
+    /// memory is long enough. Returns false if the CUDA driver could not copy the bytes to GPU
+    /// memory.
     [[nodiscard]] bool put(std::uint64_t offset, std::span<const std::byte> bytes) const;
-    /// Copies bytes of @p segments, which are in memory of the sending process, to @p offset.
-    /// Returns 0 or an errno: ESTALE (the sender has withdrawn a segment), EFAULT (the memory of
-    /// this process was revoked), or the error of Connection::pull().
-    /// @param from  the sending process; null: this process
-    /// @param lane  the lane in which the segments arrived
+    /// Copies data of the sending process, at the addresses in @p segments, to the offset @p offset
+    /// of this memory. Returns 0 or an errno: ESTALE (the sender has invalidated an address),
+    /// EFAULT (the CUDA driver could not copy to this memory), or the error of Connection::pull().
+    /// @param from  connection to the sending process; null: this process
+    /// @param lane  the ring (for requests or for responses) in which the segments arrived
     /// @param done  the number of bytes that earlier calls have copied; this call increases it
     /// @param limit  the maximum number of bytes that this call copies
     [[nodiscard]] int fetch(std::uint64_t offset, fabric::Connection* from, fabric::Lane lane,
                             std::span<const fabric::Segment> segments, std::uint64_t& done,
                             std::uint64_t limit) const;
-    /// Stores in @p out the buffers that contain the @p length bytes at @p offset. Returns their
-    /// number, or no value if the memory was revoked. The buffers are valid until the next call. @p
-    /// length must not exceed record_payload, because memory that the CPU cannot access is copied
-    /// to a bounce buffer.
+    /// Stores in @p out the buffers that contain the @p length bytes at the offset @p offset.
+    /// Returns the number of buffers, or no value if the CUDA driver could not copy from GPU
+    /// memory. The buffers are valid until the next call. @p length must not exceed record_payload,
+    /// because memory that the CPU cannot access is copied to a bounce buffer.
     [[nodiscard]] std::optional<std::size_t> parts(std::uint64_t offset, std::uint64_t length,
                                                    std::span<std::span<const std::byte>> out) const;
 
   private:
     void add(const Window& window);
-    /// Calls function(window, offset, length) for each scatter/gather entry in the range. The
-    /// offset is relative to the entry.
+    /// Calls function(window, offset, length) for each scatter/gather entry that has bytes in the
+    /// range. The argument "offset" of the function is relative to the entry.
     template <class Function>
     void for_each(std::uint64_t offset, std::uint64_t length, Function&& function) const;
 

@@ -14,13 +14,13 @@ namespace softverbs {
 
 namespace {
 
-/// Returns the slots (process numbers) of all other processes. Each process has a socket file in
-/// the rendezvous directory.
+/// Returns the numbers of all other softverbs processes in the rendezvous directory. There, each
+/// process has a socket file whose name contains its number.
 std::vector<unsigned> other_processes(const fabric::Node& node) {
     const fabric::NoCancellation not_cancelled;
     std::vector<unsigned> slots;
     std::error_code error;
-    // increment() reports errors in its argument; operator++ would throw them.
+    // Use increment(), which stores an error in its argument. operator++ would throw an exception.
     for (std::filesystem::directory_iterator entry(node.directory(), error), end;
          !error && entry != end; entry.increment(error)) {
         const std::string name = entry->path().filename().string();
@@ -36,7 +36,8 @@ std::vector<unsigned> other_processes(const fabric::Node& node) {
 } // namespace
 
 bool OutboundRequest::multicast(const EntryList& entries) {
-    // A process that has ended, or whose connection is full, does not receive the datagram.
+    // Send the datagram to this process and then to all others. A process that has ended, or whose
+    // ring is full, does not receive the datagram.
     to_ = nullptr;
     if (!send_fragment(entries, request_.length, true)) {
         return false;

@@ -8,7 +8,7 @@ namespace softverbs {
 namespace {
 
 /// Adds @p bytes to a checksum (FNV-1a). This simple hash is sufficient, because only planned
-/// faults corrupt packets.
+/// faults (errors that the test configuration injects) corrupt packets.
 std::uint32_t add(std::uint32_t sum, std::span<const std::byte> bytes) noexcept {
     for (const std::byte byte : bytes) {
         sum = (sum ^ static_cast<std::uint32_t>(byte)) * 16777619U;
@@ -47,7 +47,7 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     if (record.size() < sizeof(PacketHeader)) {
         return false;
     }
-    // Copy the header before checking it, because the sender could change the header in shared
+    // Copy the header before its check, because the sender could change the original in shared
     // memory after the check.
     std::memcpy(&packet.header, record.data(), sizeof(PacketHeader));
     const PacketHeader& header = packet.header;
@@ -59,8 +59,8 @@ bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept {
     const auto payload = record.subspan(sizeof(PacketHeader));
     packet.bytes = {};
     packet.segments = {};
-    // In a read request, the member "payload" of the header is the number of requested bytes. The
-    // packet contains no data.
+    // In a read request, the member "payload" of the header is the number of requested bytes, and
+    // no data follows the header.
     if (header.kind == PacketHeader::Kind::read) {
         return payload.empty() && header.payload <= header.length - header.offset;
     }

@@ -13,9 +13,9 @@
 namespace softverbs {
 
 /// The header of a packet between two queue pairs. The header is followed by data, or by segments:
-/// addresses in memory of the sender, from which the receiver copies the data. Processes exchange
-/// packets as records of the fabric (fabric/node.hpp). The receiver does not trust a packet:
-/// parse_packet() checks the format, and the engine checks everything else.
+/// addresses in memory of the sender, from which the receiver copies the data. Processes send
+/// packets to each other through the fabric (fabric/node.hpp). The receiver does not trust a
+/// packet: parse_packet() checks the format, and the engine checks everything else.
 struct PacketHeader {
     enum class Kind : std::uint8_t {
         // Requests
@@ -56,35 +56,37 @@ struct PacketHeader {
     std::uint32_t destination; // a queue pair number
     std::uint32_t source;
     std::uint32_t psn;
-    /// imm_data or invalidated rkey, as in ibv_wc. For a NAK of an SRD queue pair: an efa::Status.
+    /// imm_data, or the rkey to invalidate, as in ibv_wc. In a NAK of an SRD queue pair: an
+    /// efa::Status.
     std::uint32_t imm_or_key;
     std::uint64_t remote_address;
     std::uint32_t rkey;
     std::uint32_t qkey;
     /// Length of the message in bytes.
     std::uint64_t length;
-    /// Offset of the data of this packet in the message in bytes.
+    /// Offset in bytes at which the data of this packet begins in the message.
     std::uint64_t offset;
-    /// In an atomic request: an operand. In a datagram with a GRH: a GlobalRoute. In a request of
-    /// an SRD queue pair: SrdSession::oldest. In an ACK of an SRD queue pair: the start offset of
-    /// the acknowledged packet; the member "offset" is its end.
+    /// In an atomic request: the compare or add operand. In a datagram with a GRH: a packed
+    /// GlobalRoute. In an SRD request: the number of the oldest request that has not completed. In
+    /// an SRD ACK: the offset in the message at which the acknowledged packet begins; the member
+    /// "offset" is where it ends.
     std::uint64_t compare_add;
-    /// In an atomic request: an operand. In packets of SRD queue pairs: Srd::epoch of the
-    /// requester.
+    /// In an atomic request: the swap operand. In an SRD packet: Srd::epoch of the requester, which
+    /// changes when its queue pair goes from RTR to RTS.
     std::uint64_t swap;
-    /// Number of data bytes in the packet. In a read request: number of requested bytes. With the
-    /// flag to_fetch: number of segments (addresses of the data in memory of the sender).
+    /// Number of data bytes in the packet. In a read request: number of requested bytes. If the
+    /// flag to_fetch is set: number of segments (addresses of the data in memory of the sender).
     std::uint32_t payload;
     std::uint32_t checksum;
     std::uint16_t source_lid;
     std::uint16_t destination_lid;
     std::uint8_t service_level;
-    /// For a NAK: the RNR timer. For other packets of connected queue pairs: the path MTU of the
-    /// queue pair that has sent the packet, as enum ibv_mtu.
+    /// In a NAK: the RNR timer of the responder. In other packets of connected queue pairs: the
+    /// path MTU of the queue pair that has sent the packet, as enum ibv_mtu.
     std::uint8_t mtu_or_rnr_timer;
     std::uint8_t device; // device index of the receiving queue pair
-    /// In RDMA read and atomic requests: number of such requests that the requester has in flight,
-    /// including this one.
+    /// In an RDMA read or atomic request: the number of RDMA read and atomic requests that the
+    /// requester has in flight, including this one.
     std::uint8_t reads_outstanding;
     ibv_gid source_gid;
     ibv_gid destination_gid;
@@ -92,16 +94,16 @@ struct PacketHeader {
 static_assert(sizeof(PacketHeader) == 120 && alignof(PacketHeader) == 8);
 inline constexpr std::uint32_t packet_magic = 0x73760002; // the last byte is the protocol version
 
-/// The fields of a GRH that come from the address handle, except the GIDs.
+/// The fields of a GRH that the requester takes from the address handle, except the GIDs.
 struct GlobalRoute {
     std::uint32_t flow_label = 0; // 20 bits
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 0;
     bool is_roce_v2 = false;
 };
-/// Returns whether a message of @p length bytes is divided into the same packets with both path
-/// MTUs. If not, one end sends packets with lengths that the InfiniBand specification does not
-/// permit at the other end.
+/// Returns whether a message of @p length bytes is divided into the same packets with the path MTU
+/// of the requester and with that of the responder. If not, one end sends packets with lengths that
+/// the InfiniBand specification does not permit at the other end.
 [[nodiscard]] constexpr bool same_packets(unsigned mtu, unsigned other_mtu,
                                           std::uint64_t length) noexcept {
     const unsigned shorter = mtu < other_mtu ? mtu : other_mtu;
@@ -120,11 +122,11 @@ struct GlobalRoute {
 }
 
 /// A shorter header for the most frequent packets of RC and UC queue pairs: an ACK, or a send or
-/// write in one packet. The header is followed by the data. Members of PacketHeader that do not
-/// exist here have the value 0.
+/// RDMA write in one packet. The header is followed by the data. Members of PacketHeader that are
+/// missing here have the value 0.
 struct ShortHeader {
     /// The bit ShortHeader::form, the path MTU (3 bits) and the ibv_qp_type (4 bits) of the queue
-    /// pair.
+    /// pair that sends the packet.
     std::uint8_t form_and_service;
     PacketHeader::Kind kind;
     std::uint8_t flags;
@@ -134,11 +136,11 @@ struct ShortHeader {
     std::uint32_t psn;
     std::uint32_t imm_or_key;
     std::uint32_t rkey;
-    /// Only in RDMA writes. The headers of other packets end before this member.
+    /// Only in RDMA writes. The short headers of other packets end before this member.
     std::uint64_t remote_address;
 
-    /// If this bit is set in the first byte of a packet, the packet has a short header. Other
-    /// packets begin with packet_magic, in which the bit is 0.
+    /// If this bit is set in the first byte of a packet, the packet has a short header. A packet
+    /// with a long header begins with packet_magic, in which this bit is 0.
     static constexpr std::uint8_t form = 0x80;
     /// The flags that are permitted in a short header.
     static constexpr std::uint8_t known_flags = PacketHeader::has_immediate |
@@ -149,7 +151,8 @@ struct ShortHeader {
     [[nodiscard]] static constexpr std::size_t size(PacketHeader::Kind kind) noexcept {
         return kind == PacketHeader::Kind::write ? 32 : 24;
     }
-    /// Returns the value of form_and_service. Only RC and UC queue pairs have short headers.
+    /// Returns the value of form_and_service for a queue pair. Only RC and UC queue pairs send
+    /// short headers.
     [[nodiscard]] static constexpr std::uint8_t first_byte(ibv_qp_type type, ibv_mtu mtu) noexcept {
         return static_cast<std::uint8_t>(form | static_cast<unsigned>(mtu) << 4U |
                                          (static_cast<unsigned>(type) & 0xfU));
@@ -159,7 +162,8 @@ struct ShortHeader {
 };
 static_assert(sizeof(ShortHeader) == 32 && offsetof(ShortHeader, remote_address) == 24);
 
-/// Writes a short header to @p record. The number of bytes depends on the kind of packet.
+/// Writes a short header to the start of the packet @p record. The number of written bytes depends
+/// on the kind of packet.
 inline void write_short_header(std::byte* record, const ShortHeader& header) noexcept {
     if (header.kind == PacketHeader::Kind::write) {
         std::memcpy(record, &header, ShortHeader::size(PacketHeader::Kind::write));
@@ -168,7 +172,7 @@ inline void write_short_header(std::byte* record, const ShortHeader& header) noe
     }
 }
 
-/// Reads the short header of a packet. Returns false if the packet has no short header.
+/// Reads the short header of the packet @p record. Returns false if the packet has no short header.
 [[nodiscard]] inline bool read_short_header(std::span<const std::byte> record,
                                             ShortHeader& header) noexcept {
     constexpr std::size_t shortest = ShortHeader::size(PacketHeader::Kind::send);
@@ -198,10 +202,11 @@ struct Packet {
     std::span<const fabric::Segment> segments;
 };
 
-/// Parses a packet. Returns false if its format is invalid. Copies the header; bytes and segments
-/// of @p packet refer to @p record.
+/// Parses the packet @p record. Returns false if its format is invalid. Copies the header; the data
+/// and the segments of @p packet are references into @p record.
 [[nodiscard]] bool parse_packet(std::span<const std::byte> record, Packet& packet) noexcept;
-/// Returns the checksum of a packet. The checksum covers everything except the member "checksum".
+/// Returns the checksum of a packet. It covers the data and all members of the header except
+/// "checksum".
 [[nodiscard]] std::uint32_t checksum(const Packet& packet) noexcept;
 
 /// Maximum number of segments (addresses of data in memory of the sender) in a packet.

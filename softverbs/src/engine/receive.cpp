@@ -30,8 +30,8 @@ bool port_is_up(Qp& qp) {
 
 bool Engine::Implementation::on_request(fabric::Connection& from,
                                         std::span<const std::byte> record) {
-    // Accept the request only if the connection has room for a response, because the request may
-    // need one.
+    // Do not process the request now if the ring for responses is full, because the request may
+    // need a response.
     if (!from.has_room(fabric::Lane::responses, longest_response)) {
         return false;
     }
@@ -50,8 +50,8 @@ void Engine::Implementation::on_room(fabric::Connection& to) {
     waiting.reserve(stalled.size()); // so that push_back() below does not throw
     std::swap(waiting, stalled);
     for (Qp* const qp : waiting) {
-        // In an earlier iteration of this loop, run() may have failed the requests of this queue
-        // pair. The queue pair then no longer waits for room in its connection.
+        // In an earlier iteration of this loop, run() may have completed the requests of this queue
+        // pair with an error. The queue pair then no longer waits for room in the ring, so skip it.
         if (!qp->requester.stalled) {
             continue;
         }
@@ -104,8 +104,8 @@ void Engine::Implementation::on_shared(fabric::Connection& to, std::uint32_t sha
 void Engine::Implementation::drain_local() {
     const DrainScope scope(draining);
     while (local_first != local_end) {
-        // Move the packet out of the list, because receive() may add packets to the list. Move the
-        // packet back after the call, so that its buffer is reused.
+        // Move the packet out of the list "local", because receive() may add packets to this list.
+        // Move the packet back after the call, so that its buffer is reused.
         const std::size_t index = local_first++;
         Local current = std::move(local[index]);
         if (current.lane != fabric::Lane::responses ||
@@ -137,12 +137,13 @@ bool Engine::Implementation::receive(fabric::Connection* from, fabric::Lane lane
             return true;
         }
     }
-    // Drop a packet from another host if the source GID in its GRH is not the address of that host.
+    // Drop a packet from another host if the source GID in its GRH is not the GID of that host.
     if (from != nullptr && from->between_hosts() && (header.flags & PacketHeader::has_grh) != 0 &&
         std::memcmp(&header.source_gid, &from->route().remote, sizeof header.source_gid) != 0) {
         return true;
     }
-    // The queue pair number of the source must belong to the process that has sent the packet.
+    // Get the number of the process that has sent the packet. The upper bits of the source queue
+    // pair number must be equal to this number.
     const unsigned sender = from == nullptr ? slot : from->slot();
     if (header.destination == multicast_qp_number) [[unlikely]] {
         if (slot_of(header.source) == sender) {

@@ -13,9 +13,9 @@ std::uint64_t find_request(Qp& qp, std::uint32_t psn) {
     const std::uint64_t limit = std::min(qp.requester.next + 1, qp.sends.end());
     const std::uint64_t first = qp.sends.first();
     if (first < limit && qp.sends[first].state != SendRequest::State::waiting) {
-        // If each request uses one PSN, the position of a request in the send queue follows from
-        // its PSN. This guess is wrong if an earlier request uses several PSNs, or none because it
-        // is executed without a packet.
+        // If each request uses one packet sequence number (PSN), the position of a request in the
+        // send queue follows from its PSN. Check this guess: it is wrong if an earlier request uses
+        // several PSNs, or none because it is executed without a packet.
         const std::uint64_t guess = first + ((psn - qp.sends[first].psn) & psn_mask);
         if (guess < limit && qp.sends[guess].psn == psn &&
             qp.sends[guess].state != SendRequest::State::waiting &&
@@ -78,8 +78,8 @@ void Engine::Implementation::run(Qp& qp) {
             requester.waiting_for_receiver) {
             return false;
         }
-        // In the state SQD, do not start new requests. Only continue or retransmit requests that
-        // were already sent, at least partly.
+        // In the state SQD, do not start new requests. Only continue or retransmit requests of
+        // which at least a part was already sent.
         return qp.state() == IBV_QPS_RTS ||
                (qp.state() == IBV_QPS_SQD &&
                 (requester.next < requester.resent_until || in_flight(qp.sends[requester.next])));
@@ -136,8 +136,8 @@ void Engine::Implementation::disconnect(Qp& qp) noexcept {
     if (std::exchange(qp.requester.connection, nullptr) == nullptr) {
         return;
     }
-    // The members "offered" and "record" are packet numbers of the closed connection. Reset them,
-    // because they are not valid for a new connection.
+    // The members "offered" and "record" contain packet numbers of the closed connection. Reset
+    // them, because they are not valid for a new connection.
     qp.requester.offered = 0;
     for (std::uint64_t i = qp.sends.first(); i < qp.sends.end(); ++i) {
         qp.sends[i].record = 0;
@@ -176,9 +176,9 @@ void Engine::Implementation::resend_as_records(Qp& qp, bool withdrawn) {
         requester.records_until = std::max(requester.records_until, requester.resent_until);
         return;
     }
-    // The responder could not copy the data from memory of the requester. Send the data of the next
-    // 2^n requests in packets, where n is the number of failed copies since the last successful
-    // copy.
+    // The responder could not copy the data directly from memory of the requester. Send the data of
+    // the next 2^n requests in packets. n is the number of direct copies that have failed since the
+    // last successful direct copy.
     requester.failed_fetches = std::min(requester.failed_fetches + 1, most);
     requester.records_until =
         requester.resent_until + (std::uint64_t{1} << requester.failed_fetches);
@@ -192,8 +192,8 @@ void Engine::Implementation::give_up_responses(Qp& qp) {
 }
 
 void Engine::Implementation::fail_oldest(Qp& qp, ibv_wc_status status) {
-    // After an overrun of its completion queue, the queue pair is already in the error state. Then
-    // do nothing.
+    // Do nothing if the queue pair is already in the error state. This is so after an overrun of
+    // its completion queue, which has flushed the requests.
     if (!qp.sends.empty() && qp.state() != IBV_QPS_ERR) {
         complete_send(qp, status);
         enter_error(qp);

@@ -14,37 +14,39 @@ namespace softverbs {
 [[nodiscard]] inline bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
-/// Returns whether the responder returns data for this kind of request. Each such request needs its
-/// own response.
+/// Returns whether the response to a request with this opcode contains data. Each such request
+/// needs its own response.
 [[nodiscard]] inline bool returns_data(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_RDMA_READ || is_atomic(opcode);
 }
-/// Returns whether requests with this opcode are executed without a packet.
+/// Returns whether a request with this opcode is executed locally, without a packet.
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
 }
-/// Returns whether the request was sent, at least partly, and has not been completed by a response.
+/// Returns whether at least a part of the request was sent, and no response has completed the
+/// request yet.
 [[nodiscard]] inline bool in_flight(const SendRequest& request) noexcept {
     return request.state == SendRequest::State::sent ||
            request.state == SendRequest::State::sending;
 }
 
-/// Returns the position in the send queue of the request that was sent with this packet sequence
-/// number. Returns sends.end() if there is no such request.
+/// Returns the position in the send queue of the request that was sent with the packet sequence
+/// number @p psn. Returns sends.end() if there is no such request.
 [[nodiscard]] std::uint64_t find_request(Qp& qp, std::uint32_t psn);
-/// If the request is an RDMA read or an atomic in flight, decrements the numbers of reads and
-/// atomics in flight.
+/// If the request is an RDMA read or an atomic, removes it from the numbers of reads and atomics in
+/// flight of the queue pair.
 void discount(Qp& qp, SendRequest& request) noexcept;
 /// If the request is in flight, changes its state to "done".
 void finish(Qp& qp, SendRequest& request) noexcept;
-/// Completes the oldest requests in the send queue, in order, as long as their state is "done".
+/// Completes the requests in the send queue whose state is "done", in order, up to the first
+/// request with another state.
 void retire(Qp& qp);
 
-/// In a queue of unsignaled requests, one request in 16 requests an ACK, because an ACK also
-/// acknowledges all earlier requests. If no later request requests an ACK, the requester requests
-/// one when its timer expires.
+/// If all requests are unsignaled, only one request in 16 requests an ACK, because an ACK also
+/// acknowledges all earlier requests. If no ACK was requested for the last requests, the requester
+/// requests one when its timer expires.
 inline constexpr std::uint64_t ack_request_interval = 16;
-/// Returns whether the request at @p position must request an ACK.
+/// Returns whether the send request at @p position must request an ACK.
 [[nodiscard]] inline bool needs_ack_request(Qp& qp, std::uint64_t position,
                                             const SendRequest& request) {
     if (qp.signal_all || (request.flags & IBV_SEND_SIGNALED) != 0 || returns_data(request.opcode) ||
@@ -58,11 +60,10 @@ inline constexpr std::uint64_t ack_request_interval = 16;
     return is_local(following.opcode) || (following.flags & IBV_SEND_FENCE) != 0;
 }
 
-/// The result of sending a request.
+/// The result of an attempt to send a request.
 enum class Step : std::uint8_t { sent, wait, again, failed };
 
-/// Sends one request of a send queue. Used when the fast path (send_short()) cannot send the
-/// request.
+/// Sends one request of a send queue. Used if the fast path send_short() cannot send the request.
 class OutboundRequest {
   public:
     OutboundRequest(Engine::Implementation& engine, Qp& qp, std::uint64_t position)
@@ -77,23 +78,27 @@ class OutboundRequest {
   private:
     Step local();
     Step datagram();
-    /// Sends a multicast datagram to all processes of this user on this host. Returns false if its
-    /// memory was revoked.
+    /// Sends a multicast datagram to all softverbs processes of this user on this host. Returns
+    /// false if the CUDA driver cannot read the data from GPU memory.
     [[nodiscard]] bool multicast(const EntryList& entries);
     Step connected();
-    /// Returns whether the request must wait until earlier reads and atomics complete, because of a
-    /// fence or because max_rd_atomic is reached.
+    /// Returns whether the request must wait until earlier reads and atomics have completed. The
+    /// reasons are a fence, or the limit max_rd_atomic, or an earlier read whose data the requester
+    /// still copies from memory of the responder.
     [[nodiscard]] bool has_to_wait() const;
     /// Completes the request with an error if it is the oldest request in the send queue.
-    /// Otherwise, makes it wait until all earlier requests have completed.
+    /// Otherwise, makes the request wait until all earlier requests have completed.
     Step fail_in_turn(ibv_wc_status status);
-    /// Checks the length of the request, and whether the attributes of the queue pair permit it.
+    /// Checks the length of the request, and whether the queue pair permits reads and atomics.
+    /// Returns the completion status.
     [[nodiscard]] ibv_wc_status check_request() const;
-    /// Checks the scatter/gather list of the request, and prepares the access to its memory.
+    /// Checks the access to the scatter/gather list of the request, and begins the access. Returns
+    /// the completion status.
     [[nodiscard]] ibv_wc_status open(EntryList& entries) const;
     void fill_header(Outgoing& packet) const;
     [[nodiscard]] std::uint64_t data_length() const;
-    /// Sends the data of the request, or a part of it if the connection becomes full.
+    /// Sends the data of the request. Sends only a part of the data if the ring to the other
+    /// process becomes full.
     Step send_data(const EntryList& entries);
     Step send_read();
     std::optional<fabric::Sent> send_fragment(const EntryList& entries, std::uint64_t length,
@@ -108,7 +113,7 @@ class OutboundRequest {
     SendRequest& request_;
     fabric::Connection* to_ = nullptr;
     /// True if this is the first transmission of the request, or a retransmission from its start.
-    /// False if the transmission continues behind packets that were sent before.
+    /// False if earlier packets of the current transmission were already sent.
     bool begins_ = false;
 };
 

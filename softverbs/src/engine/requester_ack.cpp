@@ -19,8 +19,8 @@ using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 
 /// Changes the state of all requests before @p position to "done", because a response also
-/// acknowledges the earlier requests. Stops and returns false at a read or an atomic, which needs
-/// its own response.
+/// acknowledges the earlier requests. Stops and returns false at a read or an atomic, because it
+/// needs its own response.
 bool finish_before(Qp& qp, std::uint64_t position) {
     for (std::uint64_t i = qp.sends.first(); i < position; ++i) {
         SendRequest& request = qp.sends[i];
@@ -32,7 +32,7 @@ bool finish_before(Qp& qp, std::uint64_t position) {
     return true;
 }
 
-/// Returns the completion status for a NAK.
+/// Returns the completion status of a request that the responder has rejected with a NAK.
 ibv_wc_status status_of(NakCode nak_code) noexcept {
     switch (nak_code) {
         case NakCode::remote_access:
@@ -44,14 +44,14 @@ ibv_wc_status status_of(NakCode nak_code) noexcept {
     }
 }
 
-/// Delays after an RNR NAK in units of 10 us (InfiniBand specification). The index is the value of
-/// the timer field.
+/// The time for which the requester waits after an RNR NAK, in units of 10 us (InfiniBand
+/// specification). The index is the value of the RNR timer in the NAK.
 constexpr std::array<std::uint32_t, 32> rnr_delays{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
     2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
-/// The result of storing the data of a response.
+/// The result of storing the data of a read or atomic response in the memory of the request.
 enum class ScatterResult : std::uint8_t {
     stored,
     ignored,      // the response does not match the request, or the memory was revoked
@@ -63,7 +63,7 @@ enum class ScatterResult : std::uint8_t {
 };
 
 /// Stores the data of a read response in the memory of the request. If the response contains the
-/// address of the data, copies the data from memory of the responder's process.
+/// address of the data, copies the data directly from memory of the responder's process.
 ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t position,
                            fabric::Connection* from, const Packet& packet) {
     SendRequest& request = qp.sends[position];
@@ -86,12 +86,13 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
             request.offset = request.length;
             return ScatterResult::stored;
         }
-        // Ignore a read response without data, which is invalid. The request is retransmitted when
-        // the timer expires.
+        // A read response without data is invalid. Ignore the response; the read is retransmitted
+        // when the timer of the queue pair expires.
         if (packet.bytes.empty() && request.length != 0) {
             return ScatterResult::ignored;
         }
-        // put() fails if the local memory was revoked. The next response to this request then
+        // put() fails if the CUDA driver cannot copy the data to local GPU memory. The memory
+        // region is then revoked. Ignore this response, because the next response to this request
         // returns ScatterResult::denied.
         if (!entries.put(request.offset, packet.bytes)) {
             return ScatterResult::ignored;
@@ -102,8 +103,8 @@ ScatterResult scatter_read(Engine::Implementation& engine, Qp& qp, std::uint64_t
     if (header.payload != 1 || packet.segments.front().length != request.length) {
         return ScatterResult::ignored;
     }
-    // For a copy from memory of the responder, request.offset is the number of bytes that earlier
-    // calls have copied.
+    // For a direct copy from memory of the responder, request.offset is the number of bytes that
+    // earlier calls of this function have copied.
     switch (engine.copy_step(entries, from, fabric::Lane::responses, packet, request.offset)) {
         case Engine::Implementation::Copy::complete:
             qp.requester.failed_fetches = 0;
@@ -196,8 +197,8 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
     }
     SendRequest& request = qp.sends[position];
     if (qp.type() == IBV_QPT_UC) {
-        // This UC request contained the address of its data, so the responder reports whether it
-        // has copied the data. Complete the request in both cases.
+        // This UC request contained the address of its data. With an ACK or a NAK, the responder
+        // reports whether it has copied the data. Complete the request in both cases.
         if (header.kind == Kind::ack || header.kind == Kind::nak) {
             finish(qp, request);
             retire(qp);
@@ -236,8 +237,9 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
                 break; // a response has arrived since
             }
             if (!all_before && header.nak_code != NakCode::sequence_error) {
-                // A later response has arrived, so the response to an earlier read or atomic was
-                // lost (an implied NAK). Retransmit the requests.
+                // The NAK belongs to a later request than a read or an atomic in flight, so the
+                // response to that read or atomic was lost (an implied NAK). Retransmit the
+                // requests in flight.
                 if (!retry(qp)) {
                     return true;
                 }
@@ -254,9 +256,9 @@ bool Engine::Implementation::handle_response(Qp& qp, fabric::Connection* from,
         return false;
     }
     if (scattered == ScatterResult::denied || scattered == ScatterResult::wrong_length) {
-        // Fail the request only if all responses to earlier requests have arrived. Otherwise, all
-        // these requests are retransmitted, and the next response to this request causes the same
-        // error.
+        // Fail the request only if all responses to earlier requests have arrived. Otherwise, the
+        // requests in flight are retransmitted later, and the next response to this request causes
+        // the same error.
         if (all_before) {
             retire(qp);
             fail_oldest(

@@ -34,8 +34,8 @@ Kind kind_of(ibv_wr_opcode opcode) noexcept {
 } // namespace
 
 Step OutboundRequest::operator()() {
-    // First execute the incoming RDMA writes that SOFTVERBS_DISORDER has delayed. When a NIC reads
-    // the data of a send request, earlier RDMA writes to this memory are visible.
+    // First execute the received RDMA writes that SOFTVERBS_DISORDER (a test setting) still delays.
+    // With a NIC, these writes are visible when the NIC reads the data of a later send request.
     engine_.release_writes();
     if (is_local(request_.opcode)) {
         return local();
@@ -49,8 +49,8 @@ std::uint64_t OutboundRequest::data_length() const {
 
 Step OutboundRequest::fail_in_turn(ibv_wc_status status) {
     if (qp_.sends.first() != position_) {
-        // Earlier requests may not have requested an ACK. Retransmit them with an ACK request, so
-        // that they complete.
+        // The earlier requests may not have requested an ACK. Retransmit them with the ACK request
+        // flag, so that they complete.
         if (qp_.is_reliable() && requester_.resent_until < position_) {
             requester_.resent_until = position_;
             engine_.resend(qp_);
@@ -75,8 +75,8 @@ Step OutboundRequest::local() {
     const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
                            : invalidate(qp_, request_.invalidate_rkey);
     if (!done) {
-        // For a failed bind and a failed invalidation, the InfiniBand specification has the same
-        // error: "memory management operation error".
+        // The InfiniBand specification has one error for a failed bind and a failed invalidation:
+        // "memory management operation error".
         return fail_in_turn(IBV_WC_MW_BIND_ERR);
     }
     request_.state = State::done;
@@ -95,8 +95,8 @@ ibv_wc_status OutboundRequest::check_request() const {
 }
 
 ibv_wc_status OutboundRequest::open(EntryList& entries) const {
-    // The memory of a read or an atomic is checked later, when the response arrives. The responder
-    // has then executed the request, and an error of the responder has priority.
+    // The local memory of a read or an atomic is checked later, when the response arrives. An error
+    // that the responder reports must have priority over an error of this check.
     if (request_.is_inline || returns_data(request_.opcode)) {
         return IBV_WC_SUCCESS;
     }
@@ -175,12 +175,13 @@ Step OutboundRequest::datagram() {
     Device& device = device_of(qp_.qp_base);
     const Port* const found = device.port(qp_.attributes.port_num);
     if (found == nullptr) {
-        // The port no longer exists, because a test has reduced the number of ports.
+        // The port of the queue pair no longer exists, because a test has reduced the number of
+        // ports.
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
     const Port& port = *found;
-    // The MTU of an EFA device is no power of two, so enum ibv_mtu does not contain it. The MTU is
-    // the maximum length of a message.
+    // The maximum length of a datagram is the MTU of the port. The MTU of an EFA device is not a
+    // power of two, so enum ibv_mtu does not contain it.
     const std::uint64_t most = device.rules.is_efa
                                    ? port.attributes.max_msg_sz
                                    : std::uint64_t{128} << port.attributes.active_mtu;
@@ -194,8 +195,8 @@ Step OutboundRequest::datagram() {
     if (address.is_global != 0 && address.grh.sgid_index >= port.gids.size()) {
         return fail_in_turn(IBV_WC_LOC_QP_OP_ERR);
     }
-    // If the destination does not exist or its connection is full, the datagram is lost. This is
-    // not an error.
+    // If the destination queue pair does not exist or the ring to its process stays full, the
+    // datagram is lost. This is not an error.
     requester_.connection = nullptr;
     if (request_.remote_qpn == multicast_qp_number) {
         if (address.is_global != 0 && is_multicast(address.grh.dgid) &&
@@ -226,8 +227,8 @@ bool OutboundRequest::has_to_wait() const {
     if ((request_.flags & IBV_SEND_FENCE) != 0 && reads > 0) {
         return true;
     }
-    // Let a request wait if it could change memory of the responder, and the data of an earlier
-    // read must still be copied from that memory.
+    // The requester still copies the data of an earlier read directly from memory of the responder.
+    // Let this request wait if it could change that memory.
     if (request_.opcode != IBV_WR_RDMA_READ && requester_.fetches_in_flight > 0) {
         return true;
     }
@@ -258,8 +259,8 @@ Step OutboundRequest::connected() {
                            port->attributes.state == IBV_PORT_ACTIVE &&
                            engine_.reach(qp_.attributes.dest_qp_num, requester_.route, connection);
     if (!reachable) {
-        // The port is not active, or no process has the destination queue pair. The packet is lost,
-        // and its data counts as sent.
+        // The local port is not active, or the destination process cannot be reached. The packet is
+        // lost, and its data counts as sent.
         request_.offset = data_length();
         return after(fabric::Sent::closed);
     }
@@ -298,8 +299,9 @@ std::optional<fabric::Sent> OutboundRequest::send_fragment(const EntryList& entr
 }
 
 bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent) {
-    // With SOFTVERBS_DISORDER, a packet may be sent after its request has completed. The program
-    // may then change the memory, so the packet must contain the data.
+    // With SOFTVERBS_DISORDER (a test setting), a packet may be sent after its request has
+    // completed. The program may then change the memory. Therefore the packet must contain the
+    // data, not its address.
     if (process().disorder.qps() || request_.is_inline || position_ < requester_.records_until ||
         request_.length <= small_message || request_.offset != 0) {
         return false;
@@ -312,8 +314,8 @@ bool OutboundRequest::send_segments(const EntryList& entries, fabric::Sent& sent
     }
     fill_header(packet);
     packet.set_segments(segments);
-    // The packet contains the address of the data. Always request an ACK for a UC packet of this
-    // kind, because the request must not complete before the responder has copied the data.
+    // This packet contains the address of its data. On UC too, request an ACK for it, because the
+    // request must not complete before the responder has copied the data.
     if (qp_.type() == IBV_QPT_UC || needs_ack_request(qp_, position_, request_)) {
         packet.header.flags |= PacketHeader::ack_request;
         requester_.ack_requested_until = position_ + 1;
@@ -357,12 +359,13 @@ Step OutboundRequest::send_read() {
     const bool can_fetch = to_ == nullptr || !to_->between_hosts();
     const bool fetches =
         can_fetch && request_.length > small_message && position_ >= requester_.records_until;
-    // After a retransmission of a read, do not request the data again that has already arrived.
+    // If this read is retransmitted, do not request the data again that has already arrived.
     request_.requested = std::max(request_.requested, request_.offset);
     do {
         if (request_.requested - request_.offset >= read_window) {
-            // Request the rest of the data when some of the requested data has arrived. Until then,
-            // later requests of the queue pair wait.
+            // The number of requested bytes that have not arrived has reached its limit,
+            // read_window. Request the rest of this read when some of these bytes have arrived.
+            // Until then, later requests of the queue pair wait.
             request_.record = to_ == nullptr ? 0 : to_->sent();
             return Step::wait;
         }
@@ -401,8 +404,8 @@ Step OutboundRequest::after(fabric::Sent sent) {
             }
             return Step::wait;
         case fabric::Sent::closed:
-            // The connection is closed, and the packet is lost. A UC request completes
-            // nevertheless, because UC has no acknowledgements.
+            // The connection to the other process is closed, and the packet is lost. A UC request
+            // completes nevertheless, because UC has no acknowledgements.
             requester_.ack_requested_until = position_ + 1;
             Engine::Implementation::disconnect(qp_);
             to_ = nullptr;

@@ -38,10 +38,11 @@ bool InboundRequest::in_sequence() {
     const std::uint32_t ahead = (header_.psn - responder_.expected_psn) & psn_mask;
     if (!reliable()) {
         // On UC, the first packet of a message sets the expected packet sequence number. If a
-        // packet is lost, the rest of its message is dropped.
+        // packet is lost, the later packets of its message are dropped.
         if (header_.offset == 0) {
             // Ignore a duplicate of a packet that contains the address of its data. The data was
-            // copied for the first packet, and the sender may have changed it since.
+            // copied for the first packet, and the program of the sender may have changed the data
+            // since.
             const bool twice = ahead == psn_mask && (header_.flags & PacketHeader::to_fetch) != 0;
             responder_.expected_psn = twice ? responder_.expected_psn : header_.psn;
             responder_.in_message = false;
@@ -62,8 +63,8 @@ bool InboundRequest::in_sequence() {
         responder_.gap_reported = false;
         return true;
     }
-    // A packet is missing. The NAK makes the requester retransmit this message and all later
-    // messages. Send only one NAK for each gap, because each NAK causes a retransmission.
+    // A packet is missing. Send a NAK, which makes the requester retransmit this message and all
+    // later messages. Send only one NAK for each gap, because each NAK causes a retransmission.
     if (!std::exchange(responder_.gap_reported, true)) {
         Outgoing nak = make_response(Kind::nak);
         nak.header.psn = responder_.expected_psn;
@@ -91,8 +92,8 @@ void InboundRequest::duplicate() {
 }
 
 void InboundRequest::duplicate_atomic() {
-    // Stored results of atomics can have the same number, because packet sequence numbers wrap
-    // around. Therefore search the newest result first.
+    // Results of several atomics can be stored with the same packet sequence number, because these
+    // numbers wrap around. Therefore search from the newest result to the oldest.
     const std::size_t kept = std::min(responder_.atomics_done, responder_.atomics.size());
     for (std::size_t age = 1; age <= kept; ++age) {
         const Responder::Atomic& known =
@@ -167,8 +168,9 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // Send a NAK to a reliable requester. Send one to a UC requester only if its packet has the
-    // flag ack_request, which means that the packet contains the address of its data.
+    // Send the NAK to a reliable requester. Send it to a UC requester only if the request packet
+    // has the flag ack_request, because only a packet with the address of its data has this flag on
+    // UC.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;
@@ -238,7 +240,7 @@ bool InboundRequest::store(const EntryList& entries) {
         return true;
     }
     // The data of this packet is in memory of the sender. Start the copy at offset 0, unless an
-    // earlier call has already copied a part of the data of this packet.
+    // earlier call of this function has already copied a part of the data.
     if (responder_.copied_from != from_ || responder_.copied_psn != header_.psn) {
         responder_.copied = 0;
         responder_.copied_from = from_;
@@ -295,8 +297,8 @@ void InboundRequest::complete(ibv_wc_opcode opcode, ibv_wc_status status, std::u
     wc.slid = header_.source_lid;
     wc.sl = received_service_level();
     if (device_of(qp_.qp_base).rules.is_efa) [[unlikely]] {
-        // As with libefa, wc.slid is the address handle number of the sender, and the completion
-        // reports no GRH.
+        // As with libefa, wc.slid is the number of the address handle for the sender, and the
+        // completion reports no GRH.
         wc.slid = find_ah_number(qp_.receive_pd(), header_.source_gid);
         wc.wc_flags &= ~unsigned{IBV_WC_GRH};
         completion.source_gid = header_.source_gid;

@@ -31,7 +31,8 @@ bool is_ipv4(const ibv_gid& gid) noexcept {
     return std::memcmp(gid.raw, mapped.data(), mapped.size()) == 0;
 }
 
-/// Returns the checksum of an IPv4 header whose checksum field is 0, in network byte order.
+/// Returns the checksum of an IPv4 header in network byte order. The checksum field of the header
+/// must be 0.
 std::uint16_t ipv4_checksum(const iphdr& header) noexcept {
     std::array<std::uint16_t, sizeof header / 2> words{};
     std::memcpy(words.data(), &header, sizeof header);
@@ -44,8 +45,8 @@ std::uint16_t ipv4_checksum(const iphdr& header) noexcept {
     return static_cast<std::uint16_t>(~sum);
 }
 
-/// Returns the 40 bytes before the data of a datagram. They are a GRH or, for RoCE v2 between IPv4
-/// addresses, 20 zeros and an IPv4 header.
+/// Returns the 40 bytes that the receive buffer contains before the data of a datagram: a GRH or,
+/// for RoCE v2 between IPv4 addresses, 20 zeros and an IPv4 header.
 std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept {
     constexpr std::uint32_t bth = 12;
     constexpr std::uint32_t deth = 8;
@@ -90,9 +91,9 @@ std::array<std::byte, grh_length> make_grh(const PacketHeader& header) noexcept 
 } // namespace
 
 std::uint8_t InboundRequest::received_service_level() const {
-    // A ConnectX reports the type of a RoCE packet in ibv_wc::sl: bit 3 is set for a packet with a
-    // UDP header, and the lower bits are 0 for a GRH, 1 for an IPv6 header and 2 for an IPv4
-    // header. UCX needs this to find the destination GID.
+    // A ConnectX NIC reports the type of a received RoCE packet in ibv_wc::sl: bit 3 is set if the
+    // packet has a UDP header, and the lower bits are 0 for a GRH, 1 for an IPv6 header and 2 for
+    // an IPv4 header. UCX needs these bits to find the destination GID.
     constexpr std::uint8_t has_udp = 8;
     constexpr std::uint8_t ipv6 = 1;
     constexpr std::uint8_t ipv4 = 2;
@@ -168,9 +169,9 @@ bool InboundRequest::send_to_cqe() {
 void InboundRequest::end_send(const Scatter* data) {
     if ((header_.flags & PacketHeader::has_invalidate) != 0 &&
         !invalidate(qp_, header_.imm_or_key)) {
-        // For a class J error of the InfiniBand specification, the message is acknowledged, and
-        // only the responder reports an error. The completion status is the same as in the rxe
-        // driver of the kernel.
+        // The rkey cannot be invalidated. This is a class J error of the InfiniBand specification:
+        // the message is acknowledged, and only the responder reports the error. The completion
+        // status is the same as in the rxe driver of the kernel.
         done();
         complete(IBV_WC_RECV, IBV_WC_REM_INV_REQ_ERR, 0);
         enter_error(qp_);
@@ -183,9 +184,9 @@ void InboundRequest::end_send(const Scatter* data) {
 void InboundRequest::write() {
     Window window{};
     const bool with_immediate = (header_.flags & PacketHeader::has_immediate) != 0;
-    // A write with immediate data needs a receive request for its last packet, and its rkey is
-    // checked at its first packet. If the write has only one packet, take the receive request
-    // before the check. If the rkey is invalid, this receive request completes with
+    // An RDMA write with immediate data needs a receive request when its last packet arrives, and
+    // its rkey is checked at its first packet. If the write has only one packet, take the receive
+    // request before the check. If the rkey is invalid, this receive request completes with
     // IBV_WC_LOC_ACCESS_ERR.
     const bool single_packet = header_.length <= (std::uint64_t{128} << qp_.attributes.path_mtu);
     if (!sums_up() || !enabled(IBV_ACCESS_REMOTE_WRITE) ||
@@ -312,10 +313,10 @@ std::optional<std::uint64_t> InboundRequest::change(const Window& window) const 
     const bool adds = header_.kind == Kind::fetch_add;
     std::uint64_t before = header_.compare_add;
     if (is_unmapped(window)) {
-        // The CPU cannot access this memory, so the old value is read and the new value is written
-        // in two steps. Between these steps, Process::lock prevents an atomic operation of another
-        // thread of this process. The operation is not atomic with respect to other processes and
-        // the CPU.
+        // The CPU cannot access this memory, so the CUDA driver reads the old value and then writes
+        // the new value. Between these two steps, Process::lock prevents an atomic operation of
+        // another thread of this process. The operation is not atomic with respect to other
+        // processes, the CPU and the GPU.
         if (!copy_from(window, 0, std::as_writable_bytes(std::span(&before, 1)))) {
             return std::nullopt;
         }
@@ -357,8 +358,8 @@ void InboundRequest::datagram() {
             return;
         }
         if ((header_.flags & PacketHeader::has_grh) != 0) {
-            // Ignore the result. put() fails only if the memory was revoked, and then store() below
-            // also fails.
+            // Ignore the result of put(): it fails only if the CUDA driver cannot access GPU
+            // memory. store() below then also fails, and its result is checked.
             static_cast<void>(entries.put(0, make_grh(header_)));
         }
         if (!store(entries)) {

@@ -10,9 +10,9 @@
 #include "objects/scatter_to_cqe.hpp"
 
 // The fast path of the responder for requests with a short header. It executes a request if the
-// packet sequence number is the expected one, if the CPU can access the memory, and if a receive
-// request is posted where one is needed. Otherwise it changes nothing, and InboundRequest executes
-// the request.
+// packet sequence number is the expected one, the CPU can access the memory, and a receive request
+// is posted if the request needs one. Otherwise it changes nothing, and InboundRequest executes the
+// request.
 
 namespace softverbs {
 
@@ -20,8 +20,9 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Returns the destination queue pair, if it is connected to the source queue pair and in the state
-/// RTS. Otherwise, returns null.
+/// Returns the destination queue pair of a packet if it is connected to the source queue pair and
+/// in the state RTS. Otherwise, returns null.
+/// @param sender  number of the process that has sent the packet
 [[gnu::always_inline]] inline Qp* find_connected(const ShortHeader& header, unsigned sender) {
     Qp* const qp = process().qps.find(header.destination);
     if (qp == nullptr || qp->number() != header.destination || slot_of(header.source) != sender ||
@@ -34,8 +35,8 @@ using Kind = PacketHeader::Kind;
     return qp;
 }
 
-/// Returns the destination queue pair if it expects the packet sequence number of this request.
-/// Otherwise, returns null.
+/// Returns the destination queue pair of a request if it is connected to the source queue pair and
+/// expects the packet sequence number of the request. Otherwise, returns null.
 Qp* find_receiver(const ShortHeader& header, unsigned sender) {
     Qp* const qp = find_connected(header, sender);
     if (qp == nullptr || (header.psn & ~psn_mask) != 0 ||
@@ -117,7 +118,8 @@ void Engine::Implementation::acknowledged(Qp& qp, std::uint64_t position) {
     requester.rnr_retries_left = qp.attributes.rnr_retry;
     std::uint64_t next = qp.sends.first();
     if (!qp.signal_all) {
-        // Complete unsignaled requests in this loop, which is faster than retire().
+        // Complete unsignaled requests in this loop, because it is faster than retire(), which
+        // completes the others.
         for (; next <= position; ++next) {
             const SendRequest& request = qp.sends[next];
             if (next >= requester.next || request.state < SendRequest::State::sent ||
@@ -165,8 +167,8 @@ bool Engine::Implementation::receive_short_send(Qp& qp, const ShortHeader& heade
         return true;
     }
     const bool has_immediate = (header.flags & PacketHeader::has_immediate) != 0;
-    // Load all values before the first store. Otherwise, the compiler must assume that a store
-    // changes these values, and loads them again.
+    // Load all values of the completion before the first store to it. Otherwise, the compiler must
+    // assume that each store changes these values, and loads them again.
     const std::uint32_t number = qp.number();
     const std::uint32_t source = header.source;
     const __be32 imm_data = has_immediate ? header.imm_or_key : 0;
@@ -214,8 +216,9 @@ void Engine::Implementation::grant_writes(const Qp& qp, fabric::Connection& to,
                                           const ShortHeader& header) {
     const Grant* const grant = process().keys.find(header.rkey);
     // Do not permit other processes to write directly to memory windows, which are often bound and
-    // invalidated, or to on-demand regions, whose pages are not pinned. Do not permit direct writes
-    // while planned faults or SOFTVERBS_DISORDER are in use, because these affect only packets.
+    // invalidated, or to on-demand regions, whose pages are not pinned. Also do not permit direct
+    // writes while planned faults (injected errors) or SOFTVERBS_DISORDER (a test setting) are in
+    // use, because these affect only packets.
     if (grant == nullptr || grant->is_window || process().disturbs_packets() ||
         (grant->access & IBV_ACCESS_ON_DEMAND) != 0) {
         return;

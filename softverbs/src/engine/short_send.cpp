@@ -12,7 +12,7 @@
 
 // The fast path of the requester for small sends and RDMA writes on RC and UC queue pairs. It
 // copies the data from the memory of the request to the packet in shared memory. If it cannot send
-// a request, it changes nothing, and OutboundRequest sends the request.
+// a request, OutboundRequest sends the request.
 
 namespace softverbs {
 
@@ -20,12 +20,12 @@ namespace {
 
 using Kind = PacketHeader::Kind;
 
-/// Maximum length in bytes of a packet to a queue pair of this process. The packet is built on the
-/// stack.
+/// Maximum length in bytes of a packet that the fast path sends to a queue pair of this process.
+/// Such a packet is built in a buffer on the stack.
 constexpr std::size_t longest_local = 512;
 
-/// Sets the kind and the flags of the header. Returns false if a short header cannot contain this
-/// operation.
+/// Sets the kind and the flags in the header of a packet. Returns false if a short header cannot
+/// describe the operation of the request.
 bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     header.kind = Kind::send;
     header.flags = 0;
@@ -56,8 +56,8 @@ bool set_operation(const SendRequest& request, ShortHeader& header) noexcept {
     return true;
 }
 
-/// Finds the data of a request. Returns false if the data is not one range of memory that the CPU
-/// can read.
+/// Stores the address of the data of a send request in @p data. Returns false if the data is not
+/// one range of memory that the CPU can read.
 bool find_data(Qp& qp, std::uint64_t position, const SendRequest& request, const std::byte*& data) {
     if (request.length == 0) {
         data = nullptr;
@@ -146,9 +146,9 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
     bool executed = false;
     {
         const DrainScope scope(draining);
-        // Normally, copy the data to a buffer first, because the data may overlap the memory of the
-        // receiver. This is not necessary for inline data, and for lengths that copy_bytes() loads
-        // completely before it stores.
+        // Copy the data to a buffer first, because the data may overlap the receive buffer. This is
+        // not necessary for inline data, and for small lengths: copy_bytes() then loads all bytes
+        // before it stores the first one.
         const bool is_copied_once = request.is_inline || is_copied_at_once(data.size());
         executed = is_copied_once && execute_short(nullptr, header, data);
         if (!executed) [[unlikely]] {
@@ -168,8 +168,8 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
             }
         }
     }
-    // If the receive completion queue has overrun, this queue pair may have entered the error
-    // state, and its requests were flushed.
+    // Complete the request only in the state RTS. If the completion queue of the receiver has
+    // overrun, this queue pair may have entered the error state, and its requests were flushed.
     if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
         acknowledged(qp, position);
     }
@@ -179,8 +179,8 @@ bool Engine::Implementation::write_directly(Qp& qp, SendRequest& request,
                                             std::span<const std::byte> data) {
     Requester& requester = qp.requester;
     // A direct write (a copy into memory of the other process) must not overtake earlier requests.
-    // Therefore all earlier requests of this queue pair must have completed. write_granted() checks
-    // that the other process has consumed all packets of the connection.
+    // Therefore all earlier requests of this queue pair must have completed. write_granted() also
+    // checks that the other process has consumed all packets of the connection.
     if (requester.connection == nullptr || qp.sends.first() != requester.next || !delayed.empty() ||
         !requester.connection->write_granted(
             std::uint64_t{qp.number()} << 32U | qp.attributes.dest_qp_num, request.rkey,

@@ -8,9 +8,10 @@
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
 
-// The requester of SRD queue pairs; see objects/srd.hpp. Requests are sent in a random order, which
-// a seed determines: a few posted requests are held back, and any of them can be sent next. All
-// held requests are sent when the program polls, and after hold_ns at the latest.
+// The requester of SRD queue pairs; see objects/srd.hpp. SRD does not keep the order of requests.
+// To test this, the requester delays a few posted requests, and always sends a randomly selected
+// one of them. The seed is that of SOFTVERBS_DISORDER. All delayed requests are sent when the
+// program polls, and after hold_ns at the latest.
 
 namespace softverbs {
 
@@ -20,16 +21,17 @@ using Kind = PacketHeader::Kind;
 using State = SrdRequest::State;
 using efa::Status;
 
-/// Maximum number of requests that are held back, so that requests can be sent in a random order.
+/// Maximum number of posted requests that a queue pair delays. The next request to be sent is
+/// selected from these at random, because SRD does not keep the order of requests.
 constexpr std::size_t most_held = 3;
 constexpr std::uint64_t hold_ns = 50'000;
-/// Maximum number of retransmissions of a request without a response.
+/// Maximum number of retransmissions of a request to which the responder does not respond.
 constexpr unsigned most_retries = 6;
 constexpr std::uint64_t first_rnr_delay_ns = 100'000;
 constexpr unsigned longest_rnr_shift = 7;
 constexpr unsigned unlimited = 7; // as a value of ibv_qp_attr::rnr_retry
 
-/// Returns the next random number (splitmix64).
+/// Returns the next random number of the queue pair (splitmix64).
 std::uint64_t random(Srd& srd) noexcept {
     srd.random += 0x9e3779b97f4a7c15U;
     std::uint64_t mixed = srd.random;
@@ -38,7 +40,7 @@ std::uint64_t random(Srd& srd) noexcept {
     return mixed ^ (mixed >> 31U);
 }
 
-/// Prepares the retransmission of the data that was not acknowledged.
+/// Prepares the retransmission of the data of the request that was not acknowledged.
 void rewind(SrdRequest& request) noexcept {
     request.sent = request.acknowledged;
     request.begun = false;
@@ -51,12 +53,13 @@ void reserve(std::vector<std::uint64_t>& numbers, std::size_t count) {
     }
 }
 
-/// Moves the next posted request from the send queue to the list of requests that are held back.
+/// Moves the next posted request from the send queue to the list "held". Requests in this list are
+/// sent later in a random order, because SRD does not keep the order of requests.
 void take_posted(Qp& qp) {
     Srd& srd = *qp.srd;
     const std::uint64_t position = qp.sends.first();
-    // Reserve memory before the first change, so that nothing changes if memory is exhausted.
-    // Reserve an element of the list "blocked" for each request.
+    // Reserve memory before the first change, so that nothing changes if memory is exhausted. Each
+    // request may later be added to the list "blocked", so reserve an element for it there.
     reserve(srd.held, srd.held.size() + 1);
     reserve(srd.blocked, srd.requests.size() + 1);
     SrdRequest& taken = srd.requests[srd.next_number];
@@ -70,7 +73,8 @@ void take_posted(Qp& qp) {
     qp.sends.pop();
 }
 
-/// Sends one of the requests that are held back. The request is selected at random.
+/// Sends a randomly selected request of the list "held", which contains the posted requests that
+/// were not sent yet.
 void send_held(Engine::Implementation& engine, Qp& qp) {
     auto& held = qp.srd->held;
     const auto chosen = held.begin() + static_cast<std::ptrdiff_t>(random(*qp.srd) % held.size());
@@ -79,8 +83,8 @@ void send_held(Engine::Implementation& engine, Qp& qp) {
     transmit_srd(engine, qp, number);
 }
 
-/// Continues the requests that wait because their connection was full. If the connection is still
-/// full, the request waits again.
+/// Continues the requests that wait because the ring to the responder's process was full. If this
+/// ring is still full, the request waits again.
 void send_blocked(Engine::Implementation& engine, Qp& qp) {
     auto& blocked = qp.srd->blocked;
     for (std::size_t left = blocked.size(); left > 0 && !blocked.empty(); --left) {
@@ -161,8 +165,9 @@ void Engine::Implementation::expired_srd(Qp& qp) {
             transmit_srd(*this, qp, number);
         } else if (request.blocked ||
                    (to != nullptr && to->delivers() && to->taken() < request.record)) {
-            // Set a new deadline without counting a retry. The request is not sent yet, or the
-            // responder has not read it, because the responder's process is stopped or busy.
+            // The request was not sent yet, or the responder's process has not read the request,
+            // because that process is stopped or busy. Set a new deadline for the response without
+            // counting a retry.
             request.deadline = now + first_srd_timeout_ns;
         } else if (request.retries == most_retries) {
             complete_srd(qp, number, request.answered ? Status::unresponsive : Status::unreachable);
@@ -205,7 +210,8 @@ void Engine::Implementation::forget_connections(Qp& qp) noexcept {
 
 namespace {
 
-/// Stores the data of a read response. Returns false if the memory does not permit it.
+/// Stores the data of a read response in the memory of the request. Returns false if the access to
+/// this memory is not permitted.
 bool store_response(Qp& qp, const SrdRequest& request, const Packet& packet) {
     EntryList entries;
     const std::span list(request.entries.data(), request.request.entries);

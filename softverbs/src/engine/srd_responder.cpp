@@ -20,7 +20,8 @@ using Kind = PacketHeader::Kind;
 using NakCode = PacketHeader::NakCode;
 using efa::Status;
 
-/// Returns whether the number @p one was used before the number @p other. The numbers wrap around.
+/// Returns whether the request number @p one was used before the request number @p other. The
+/// numbers wrap around.
 bool is_before(std::uint32_t one, std::uint32_t other) noexcept {
     return static_cast<std::int32_t>(one - other) < 0;
 }
@@ -33,7 +34,9 @@ std::uint64_t capacity(const RecvRequest& request) noexcept {
     return sum;
 }
 
-/// Sends a response to a request packet.
+/// Sends a response to an SRD request packet.
+/// @param to  connection to the requester's process; null: this process
+/// @param request  the header of the request packet
 void respond(Engine::Implementation& engine, fabric::Connection* to, const PacketHeader& request,
              Outgoing& response) {
     PacketHeader& header = response.header;
@@ -67,7 +70,7 @@ void send_nak(Engine::Implementation& engine, fabric::Connection* to, const Pack
     respond(engine, to, request, packet);
 }
 
-/// Executes one request packet.
+/// Executes one received SRD request packet.
 class SrdInbound {
   public:
     SrdInbound(Engine::Implementation& engine, Qp& qp, fabric::Connection* from,
@@ -75,8 +78,8 @@ class SrdInbound {
         : engine_(engine), qp_(qp), from_(from), packet_(packet), header_(packet.header) {}
 
     void operator()() {
-        // Drop a packet without a GRH. If the packet has a GRH, receive() has checked the source
-        // GID.
+        // An SRD packet without a GRH is invalid, so drop the packet. If the packet has a GRH,
+        // receive() has already checked the source GID.
         if ((header_.flags & PacketHeader::has_grh) == 0) {
             return;
         }
@@ -191,9 +194,10 @@ class SrdInbound {
         return stored ? Status::success : Status::remote_bad_status;
     }
 
-    /// Checks an RDMA request, and stores the memory in @p window.
+    /// Checks an RDMA request, and stores the remote memory range in @p window.
     [[nodiscard]] Status open(unsigned access, Window& window) const {
-        // EFA executes RDMA requests only if there is an address handle for the requester.
+        // EFA executes an RDMA request only if the responder has an address handle for the
+        // requester.
         if (find_ah_number(pd(), header_.source_gid) == efa::unknown_ah) {
             return Status::remote_unknown_peer;
         }

@@ -7,8 +7,6 @@
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
 
-// Sends the packets of SRD requests.
-
 namespace softverbs {
 
 namespace {
@@ -16,7 +14,8 @@ namespace {
 using Kind = PacketHeader::Kind;
 using efa::Status;
 
-/// A request whose connection is full is tried again after this time.
+/// If the ring in shared memory to the responder's process has no room, the requester tries again
+/// to send the request after this time (in nanoseconds).
 constexpr std::uint64_t full_wait_ns = 200'000;
 
 bool is_write(ibv_wr_opcode opcode) noexcept {
@@ -27,7 +26,7 @@ bool is_rdma(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_RDMA_READ || is_write(opcode);
 }
 
-/// Sends packets of one request.
+/// Sends the packets of one SRD request.
 class Transmission {
   public:
     Transmission(Engine::Implementation& engine, Qp& qp, std::uint64_t number, SrdRequest& request)
@@ -38,7 +37,7 @@ class Transmission {
           length_(request.request.length) {}
 
     /// Sends packets until all data was sent, or until the requester must wait. If the request
-    /// fails, the request is completed and no longer exists.
+    /// fails, it is completed with an error and no longer exists.
     void operator()() {
         engine_.release_writes(); // a NIC reads memory after earlier RDMA writes to it
         request_.state = SrdRequest::State::sent;
@@ -99,8 +98,8 @@ class Transmission {
 
     [[nodiscard]] bool must_wait() const noexcept {
         const bool is_last = length_ - request_.sent <= record_payload;
-        // The last packet of a write can complete a receive request, so it must be executed last.
-        // Send it only after all other packets of the write were acknowledged.
+        // The last packet of an RDMA write can complete a receive request, so it must be executed
+        // last. Send it only after all other packets of the write were acknowledged.
         if (is_write(opcode()) && is_last && request_.acknowledged < request_.sent) {
             return true;
         }
@@ -136,8 +135,8 @@ class Transmission {
         header.destination_gid = wanted.destination.grh.dgid;
     }
 
-    /// Returns the number of the oldest request to the same destination queue pair that has not
-    /// completed.
+    /// Returns the number of the oldest request of this queue pair to the same destination queue
+    /// pair that has not completed.
     [[nodiscard]] std::uint32_t oldest() const noexcept {
         const auto is_same = [this](const auto& other) {
             const SendRequest& one = other.second.request;
@@ -186,9 +185,9 @@ class Transmission {
         Requester& requester = qp_.requester;
         request_.blocked = true;
         qp_.srd->blocked.push_back(number_);
-        // The queue pair may have requests to several full connections. on_room() continues the
-        // queue pair when one of these connections has room. The timer continues the requests to
-        // the others.
+        // The queue pair may have requests to several processes whose rings are full. Store only
+        // one of these connections: on_room() continues the queue pair when this connection has
+        // room. The timer continues the requests to the other processes.
         if (!requester.stalled) {
             engine_.stalled.push_back(&qp_);
             requester.stalled = true;

@@ -9,13 +9,14 @@
 #include "objects/posting.hpp"
 #include "objects/tag_matching.hpp"
 
-// Execution of sends to queue pairs whose shared receive queue matches tags.
+// Executes received sends on queue pairs whose shared receive queue matches tags.
 
 namespace softverbs {
 
 namespace {
 
-/// The headers at the start of a message. A message that is shorter than its headers has no tag.
+/// The tag matching headers (infiniband/tm_types.h) at the start of a message. A message that is
+/// shorter than these headers has no tag.
 struct TagHeaders {
     ibv_tmh message{};
     ibv_rvh rendezvous{};
@@ -58,9 +59,9 @@ bool InboundRequest::have_tagged_receive() {
     const std::uint64_t tag = be64toh(headers.message.tag);
     if (headers.tagged() && has_match(list, tag) &&
         (!rendezvous || header_.length <= max_rendezvous_header)) {
-        // A rendezvous posts requests to the send queue. Another thread may be in a batch of
-        // ibv_wr_*() calls, which holds batch_lock. If the lock is not free, reject the message
-        // with an RNR NAK.
+        // A rendezvous (an RDMA read of the message data) posts requests to the send queue of this
+        // queue pair. Another thread may hold batch_lock, because it is between ibv_wr_start() and
+        // ibv_wr_complete(). In this case, reject the message with an RNR NAK.
         std::unique_lock<std::mutex> batch;
         if (rendezvous) {
             batch = qp_.extended ? std::unique_lock(qp_.batch_lock, std::try_to_lock)
@@ -93,17 +94,17 @@ void InboundRequest::match_rendezvous(const ibv_tmh& message, const ibv_rvh& ren
         send_nak(NakCode::invalid_request, IBV_EVENT_QP_REQ_ERR);
         return;
     }
-    // This completion reports that the tag has matched. complete_rendezvous() later reports that
-    // the data has arrived.
+    // Report now that the tag has matched. complete_rendezvous() later reports that the data has
+    // arrived.
     complete(IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0);
     done();
     start_rendezvous(qp_, to, message, rendezvous);
 }
 
 void InboundRequest::tagged_send() {
-    // The tag is at the start of the data, and selects the receive buffer. Therefore the packet
-    // must contain the data, not only its address. The NAK makes the sender send the data in
-    // packets.
+    // The tag is at the start of the data and selects the receive buffer. Therefore the packet must
+    // contain the data. If it contains only the address of the data, send a NAK, which makes the
+    // sender send the data in packets.
     if ((header_.flags & PacketHeader::to_fetch) != 0) {
         send_nak(NakCode::resend_as_records);
         return;

@@ -11,14 +11,15 @@ namespace softverbs {
 
 namespace {
 
-/// Maximum time for which a UC requester waits until the responder has copied a long message from
-/// memory of the requester. After this time, the message is lost.
+/// Maximum time in nanoseconds for which a UC requester waits until the responder has copied a long
+/// message from memory of the requester. After this time, the message counts as lost.
 constexpr std::uint64_t unreliable_wait_ns = 500'000'000;
 /// If the timeout attribute of a queue pair is 0, the requester waits for a response without limit.
-/// At this interval, it checks whether the process of the responder still exists.
+/// At this interval in nanoseconds, it checks whether the process of the responder still exists.
 constexpr std::uint64_t gone_wait_ns = 1'000'000'000;
 
-/// Time for which a datagram waits for room while the other process consumes no packets.
+/// Time in nanoseconds for which a datagram waits for room in the ring to another process that
+/// consumes no packets.
 constexpr std::uint64_t datagram_wait_ns = 50'000'000;
 
 std::uint64_t timeout_of(const Qp& qp) noexcept {
@@ -82,8 +83,8 @@ void Engine::Implementation::run_timers(std::uint64_t now) {
     deliver_delayed(now);
     raise_moderated(now);
     release_writes_due(now);
-    // expired() may add queue pairs to this list. Therefore first remove those whose timer has
-    // expired.
+    // expired() below may add queue pairs to the list "timed". Therefore first move the queue pairs
+    // whose timer has expired from this list to "due".
     std::vector<Qp*> due;
     due.reserve(timed.size());
     std::erase_if(timed, [&](Qp* qp) {
@@ -124,14 +125,15 @@ void Engine::Implementation::expired(Qp& qp) {
         }
         return;
     }
-    // Do nothing if no response is missing: the send queue is empty, or its oldest request was not
-    // sent since the last retransmission.
+    // Do nothing if no response is missing: the send queue is empty, or its oldest request is
+    // waiting to be sent.
     if (qp.sends.empty() ||
         (qp.sends.front().state == SendRequest::State::waiting && !requester.stalled)) {
         return; // the next request that is sent starts the timer
     }
-    // If the process of the responder is stopped or busy, it has not consumed the request, and
-    // cannot have responded. This is not a timeout, as long as packets reach its host.
+    // If the responder's process is stopped or busy, it has not consumed the request, and cannot
+    // have responded. This is not a timeout, as long as the responder's host acknowledges the data
+    // that was sent.
     const bool delivers = requester.connection != nullptr && requester.connection->delivers();
     const bool unread =
         delivers && (requester.stalled || requester.connection->taken() < qp.sends.front().record);
@@ -149,7 +151,8 @@ void Engine::Implementation::expired(Qp& qp) {
         return;
     }
     if (!requester.stalled && requester.ack_requested_until <= qp.sends.first()) {
-        // None of the requests in flight has requested an ACK. Retransmit them with an ACK request.
+        // None of the requests in flight has requested an ACK. Retransmit them with the ACK request
+        // flag.
         resend(qp);
         run(qp);
         return;
@@ -161,8 +164,8 @@ void Engine::Implementation::expired(Qp& qp) {
     --requester.retries_left;
     ++process().counters.retried;
     if (requester.stalled) {
-        // The connection already contains these requests. It is full because the other host does
-        // not respond. Do not add the requests again.
+        // The send buffer of the connection is full, because the other host does not respond. It
+        // still contains the requests, so do not send them again.
         start_timer(qp);
         return;
     }
@@ -211,8 +214,8 @@ void Engine::Implementation::deliver_delayed(std::uint64_t now) {
             continue;
         }
         const std::span<const std::byte> whole(late.record);
-        // If a delayed packet does not fit into its connection, all later packets to the same
-        // connection must also wait. Otherwise, packets of one queue pair would be reordered.
+        // Delayed packets of one queue pair must stay in order. Therefore a packet must wait if an
+        // earlier delayed packet did not fit into the same ring.
         const bool waits = late.source != 0 && std::ranges::any_of(again, [&](const Delayed& one) {
                                return one.to == late.to && one.lane == late.lane;
                            });

@@ -43,8 +43,8 @@ bool Engine::Implementation::reach(std::uint32_t number, const fabric::Route& ro
 }
 
 void Engine::Implementation::report_missing_process(std::uint32_t number) {
-    // Print nothing if a process has previously used this slot (the upper bits of the queue pair
-    // number): that process has ended, which is not an error of the user.
+    // Print nothing if a process with this process number (the upper bits of the queue pair number)
+    // has existed: that process has ended, which is not an error of the user.
     if (missing_process_reported || slots_seen.contains(slot_of(number))) {
         return;
     }
@@ -81,7 +81,8 @@ fabric::Sent Engine::Implementation::transmit(fabric::Connection* to, fabric::La
             static_cast<void>(put(to, lane, packet));
             return put(to, lane, packet);
         case SOFTVERBS_PACKET_CORRUPT: {
-            // Send a wrong checksum, so that the receiver drops the packet.
+            // Simulate the corruption: send a wrong checksum, so that the receiver drops the
+            // packet.
             Packet whole{packet.header, {}, {}};
             whole.header.flags |= PacketHeader::has_checksum;
             std::vector<std::byte> payload;
@@ -126,7 +127,7 @@ void Engine::Implementation::append_local(
 
 void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Outgoing& packet,
                                    std::uint64_t due, std::uint32_t source) {
-    // If an allocation fails here, the exception is thrown before the packet is queued. run_later()
+    // If memory is exhausted below, an exception is thrown before the packet is queued. run_later()
     // then sends the request again.
     Delayed late{due, to, lane, {}, source};
     std::vector<std::byte>& record = late.record;
@@ -134,10 +135,12 @@ void Engine::Implementation::delay(fabric::Connection* to, fabric::Lane lane, Ou
         record.insert(record.end(), bytes.begin(), bytes.end());
     };
     // A read request contains no data and no addresses of data, even if it has the flag to_fetch.
+    // Other packets with this flag contain addresses.
     if (to == nullptr && packet.header.kind != PacketHeader::Kind::read &&
         (packet.header.flags & PacketHeader::to_fetch) != 0) {
-        // Copy the data into the packet now, because the program may free the memory during the
-        // delay.
+        // This packet will be sent later, because a planned fault or SOFTVERBS_DISORDER delays it.
+        // Copy the data into the packet now, because the program may free the memory before the
+        // packet is sent.
         const std::span segments = std::span(packet.segments).first(packet.header.payload);
         packet.header.flags &= static_cast<std::uint8_t>(~unsigned{PacketHeader::to_fetch});
         packet.header.payload = static_cast<std::uint32_t>(packet.header.length);
@@ -189,8 +192,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
         if (to == nullptr) {
             continue;
         }
-        // If possible, share the memory with the receiving process. That process maps the memory,
-        // and then needs no system call to copy the data.
+        // If possible, share the memory with the receiving process. That process then maps the
+        // memory, and needs no system call to copy the data.
         Shareable memory{};
         if (shareable(window, memory)) {
             const auto [share, is_new] =
@@ -198,8 +201,8 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             if (is_new) {
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
-                    // The memory could not be shared now, because too many messages are queued. Try
-                    // to share it again with the next packet.
+                    // The memory could not be shared now, because too many messages to the other
+                    // process are queued. Try again with the next packet.
                     peers[to].shares.erase(share);
                     return 0;
                 }
@@ -211,7 +214,7 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
                 continue;
             }
         }
-        // The mapping of a dma-buf cannot be read with process_vm_readv(2).
+        // Other processes cannot read the mapping of a dma-buf with process_vm_readv(2).
         const bool is_private = window.mr->mapping == nullptr || !window.mr->mapping->is_dmabuf;
         if (!is_private || to->pull_method() != fabric::PullMethod::process_vm) {
             return 0;
