@@ -189,8 +189,8 @@ int resolve_route(const Call& call) {
 }
 
 int query_route(const Call& call) {
-    // Reject a response buffer that is shorter than this structure in older headers, in which it
-    // ended before ibdev_index.
+    // In older headers, rdma_ucm_query_route_resp ends before ibdev_index. Reject a response buffer
+    // that is shorter than this older structure.
     if (call.command.output_size < offsetof(rdma_ucm_query_route_resp, ibdev_index)) {
         return ENOSPC;
     }

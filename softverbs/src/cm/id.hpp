@@ -115,8 +115,8 @@ struct Id {
 
     // Only for an id with a connection: the process that owns the id at the other end.
     Peer peer;
-    /// A connection request that has not been sent, because no process listens at its destination
-    /// yet.
+    /// A connection request that has not been sent, because no process has called rdma_listen() for
+    /// its destination yet. softverbs tries again a few times; then the request is rejected.
     std::unique_ptr<Message> unsent_request;
     /// How many times softverbs has searched for a process that listens at the destination of the
     /// connection request, and has found none.

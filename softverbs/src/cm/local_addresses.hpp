@@ -13,9 +13,9 @@ namespace softverbs::cm {
 /// device number for the address from this position.
 struct LocalAddress {
     bool loopback = false;
-    /// The position, counted from 0. For the loopback address 127.0.0.N, it is N - 1. For another
-    /// address, it is the position of the network interface that has the address, among all
-    /// interfaces with IP addresses except loopback, ordered by their kernel indices.
+    /// The number of the address, counted from 0. For the loopback address 127.0.0.N, it is N - 1.
+    /// For another address, it is the position of its network interface in the list of all
+    /// interfaces with IP addresses except loopback, which is ordered by kernel indices.
     unsigned ordinal = 0;
 };
 /// Returns the position of @p address among the addresses of this machine. Returns no value if this

@@ -153,9 +153,9 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void expired(Id& id);
 
     /// Exchanges messages of the connection manager with processes on other hosts. Null if the
-    /// network between hosts is disabled. Created before exchange_, which chooses the process
-    /// number N: it accepts N only if network_ can listen on the TCP port of this number:
-    /// first_port (SOFTVERBS_PORT) + first_cm_slot + N.
+    /// network between hosts is disabled. It must be created before exchange_. That object chooses
+    /// a number for this process, and network_ must be able to listen on the TCP port that belongs
+    /// to the number.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;

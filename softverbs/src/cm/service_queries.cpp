@@ -113,8 +113,9 @@ void NetworkExchange::receive_answer(Link& link) {
     }
 }
 
-/// Called when the TCP connection of a query to a service directory has ended. If the query has
-/// succeeded, its connection request is no longer in searches_.
+/// Called when the TCP connection over which another host was queried for its listening processes
+/// has ended. If the connection request is still in searches_, the query has failed, because a
+/// successful query removes the request.
 void NetworkExchange::query_ended(const Link& link) {
     const auto found = searches_.find(link.communication_id);
     if (found == searches_.end() || found->second.next != 0) {

@@ -168,9 +168,9 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // Send the NAK to a reliable requester. Send it to a UC requester only if the request packet
-    // has the flag ack_request, because only a packet with the address of its data has this flag on
-    // UC.
+    // UC has no acknowledgements. But a UC packet of softverbs can contain the address of its data
+    // in place of the data, and then has the flag ack_request. Its requester waits until the data
+    // is no longer needed, so it also gets the NAK.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;

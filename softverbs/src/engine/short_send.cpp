@@ -168,8 +168,9 @@ void Engine::Implementation::deliver_short(Qp& qp, std::uint64_t position, Short
             }
         }
     }
-    // Complete the request only in the state RTS. If the completion queue of the receiver has
-    // overrun, this queue pair may have entered the error state, and its requests were flushed.
+    // Complete the request only in the state RTS. Both ends may use the same completion queue. If
+    // the receive completion has overrun it, this queue pair is in the error state, and the request
+    // was flushed.
     if (executed && qp.type() == IBV_QPT_RC && qp.state() == IBV_QPS_RTS) {
         acknowledged(qp, position);
     }

@@ -8,10 +8,11 @@
 #include "fabric/clock.hpp"
 #include "objects/process.hpp"
 
-// The requester of SRD queue pairs; see objects/srd.hpp. SRD does not keep the order of requests.
-// To test this, the requester delays a few posted requests, and always sends a randomly selected
-// one of them. The seed is that of SOFTVERBS_DISORDER. All delayed requests are sent when the
-// program polls, and after hold_ns at the latest.
+// The requester of SRD queue pairs; see objects/srd.hpp. SRD does not keep the order of requests,
+// so programs must work with any order. Therefore the requester delays a few posted requests, and
+// sends them in a random order. The environment variable SOFTVERBS_DISORDER sets the seed of the
+// random numbers. All delayed requests are sent when the program polls, or at the latest 50 µs
+// after they were posted.
 
 namespace softverbs {
 
@@ -40,7 +41,7 @@ std::uint64_t random(Srd& srd) noexcept {
     return mixed ^ (mixed >> 31U);
 }
 
-/// Prepares the retransmission of the data of the request that was not acknowledged.
+/// Prepares the request so that its unacknowledged data is sent again.
 void rewind(SrdRequest& request) noexcept {
     request.sent = request.acknowledged;
     request.begun = false;

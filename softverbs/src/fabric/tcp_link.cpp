@@ -49,8 +49,9 @@ bool TcpLink::delivers() noexcept {
     if (::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
         return false;
     }
-    // If the other process is only stopped, its kernel still acknowledges TCP segments. If a cable
-    // is unplugged, segments are not acknowledged, and the retransmission timer expires.
+    // If the other process was stopped by SIGSTOP, its kernel still acknowledges TCP segments:
+    // return true. If a cable is unplugged, segments are not acknowledged, and the retransmission
+    // timer expires: return false.
     return info.tcpi_unacked == 0 || info.tcpi_retransmits == 0;
 }
 

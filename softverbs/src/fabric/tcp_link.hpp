@@ -149,8 +149,8 @@ class TcpLink final : public Connection {
     /// For requests and for responses: true if a frame to send did not fit into the flow-control
     /// window, and Handler::on_room() has not been called since then.
     std::array<bool, lanes> starved_{};
-    /// For requests and for responses: size in bytes of the smallest frame to send that did not fit
-    /// into the flow-control window.
+    /// One element for requests and one for responses: size in bytes of the smallest frame that
+    /// could not be sent, because it did not fit into the flow-control window.
     std::array<std::uint32_t, lanes> wanted_{};
 
     // Buffer for received frames. The element type aligns the buffer to 8 bytes. The sizes of

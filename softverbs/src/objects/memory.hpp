@@ -214,7 +214,7 @@ struct Shareable {
     int fd;
     /// Length of the mapping in bytes.
     std::size_t length;
-    /// Offset of the memory in the mapping, in bytes.
+    /// Offset of the first byte of the window from the start of the mapping, in bytes.
     std::uint64_t offset;
 };
 /// Stores in @p out the file descriptor and offset with which other processes can map the memory.
