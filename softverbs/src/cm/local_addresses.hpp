@@ -14,8 +14,8 @@ namespace softverbs::cm {
 struct LocalAddress {
     bool loopback = false;
     /// The number of the address, counted from 0. For the loopback address 127.0.0.N, it is N - 1.
-    /// For another address, it is the position of its network interface in the list of all
-    /// interfaces with IP addresses except loopback, which is ordered by kernel indices.
+    /// Otherwise, it is the position of the address's network interface among all network
+    /// interfaces that have IP addresses, except loopback, in the order of if_nametoindex(3).
     unsigned ordinal = 0;
 };
 /// Returns the position of @p address among the addresses of this machine. Returns no value if this

@@ -153,9 +153,9 @@ class Manager final : Exchange::Receiver, NetworkExchange::Requests {
     void expired(Id& id);
 
     /// Exchanges messages of the connection manager with processes on other hosts. Null if the
-    /// network between hosts is disabled. It must be created before exchange_. That object chooses
-    /// a number for this process, and network_ must be able to listen on the TCP port that belongs
-    /// to the number.
+    /// network between hosts is disabled. It must be created before exchange_, because
+    /// exchange_ chooses a number for this process: each number has a TCP port, and exchange_ calls
+    /// network_ to check that the port is free.
     std::unique_ptr<NetworkExchange> network_;
     std::unique_ptr<LocalExchange> exchange_;
     std::unique_ptr<Registry> registry_;

@@ -113,8 +113,8 @@ class NetworkExchange final : public Exchange {
     struct Search {
         fabric::Route route;
         Message message{};
-        /// Time at which the next query is sent to the service directory of the other host, by
-        /// CLOCK_MONOTONIC in nanoseconds. 0: a query is in progress.
+        /// Time at which the other host is queried again for the process that listens at the
+        /// destination, by CLOCK_MONOTONIC in nanoseconds. 0: a query is in progress.
         std::uint64_t next = 0;
     };
 

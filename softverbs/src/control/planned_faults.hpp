@@ -20,7 +20,7 @@ struct PlannedFault {
     bool from_list = false;
 };
 
-/// Changes the state of a port or resets a device, as @p planned requests. Does nothing if the
+/// Changes the state of a port or resets a device, as @p planned specifies. Does nothing if the
 /// device was removed after the fault was planned. The caller must not hold Process::lock.
 void change_state(const PlannedFault& planned);
 

@@ -118,8 +118,9 @@ std::vector<ibv_gid_entry> gids_of(const fabric::HostAddress& address) {
     return gids;
 }
 
-/// Computes a node GUID from the last 8 bytes of the host address. Therefore hosts with different
-/// IPv4 addresses, or with different addresses in one IPv6 subnet, have different GUIDs.
+/// Computes a node GUID from the last 8 of the 16 bytes of the host address (an IPv4-mapped address
+/// for IPv4). Therefore hosts with different IPv4 addresses, or with different addresses in one
+/// IPv6 subnet, have different GUIDs.
 __be64 guid_of(const fabric::HostAddress& address) {
     __be64 guid = 0;
     std::memcpy(&guid, address.bytes.data() + address.bytes.size() - sizeof guid, sizeof guid);

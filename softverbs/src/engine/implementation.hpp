@@ -351,7 +351,7 @@ struct Engine::Implementation : fabric::Handler {
     unsigned waiting_for_receivers = 0;
 
     /// A queued packet from one queue pair of this process to another queue pair of this process.
-    /// The buffer is reused for another packet later.
+    /// The memory of its member "record" is reused for later packets.
     struct Local {
         fabric::Lane lane = fabric::Lane::requests;
         std::vector<std::byte> record;

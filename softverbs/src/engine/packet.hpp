@@ -101,9 +101,9 @@ struct GlobalRoute {
     std::uint8_t hop_limit = 0;
     bool is_roce_v2 = false;
 };
-/// Returns whether a message of @p length bytes is divided into the same packets with the path MTU
-/// of the requester and with that of the responder. If not, one end sends packets with lengths that
-/// the InfiniBand specification does not permit at the other end.
+/// Returns whether both path MTUs, that of the requester and that of the responder, divide a
+/// message of @p length bytes into the same packets. If not, one end receives packets whose lengths
+/// are not valid for its own path MTU.
 [[nodiscard]] constexpr bool same_packets(unsigned mtu, unsigned other_mtu,
                                           std::uint64_t length) noexcept {
     const unsigned shorter = mtu < other_mtu ? mtu : other_mtu;

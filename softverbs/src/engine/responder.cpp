@@ -168,9 +168,9 @@ void InboundRequest::send_ack() {
 }
 
 void InboundRequest::send_nak(NakCode nak_code) {
-    // UC has no acknowledgements. But a UC packet of softverbs can contain the address of its data
-    // in place of the data, and then has the flag ack_request. Its requester waits until the data
-    // is no longer needed, so it also gets the NAK.
+    // UC has no acknowledgements, with one exception in softverbs: if a UC packet contains the
+    // address of its data in place of the data, it has the flag ack_request. The requester of such
+    // a packet waits for a response before it releases the data, so send the NAK to it, too.
     if (reliable() || (header_.flags & PacketHeader::ack_request) != 0) {
         Outgoing packet = make_response(Kind::nak);
         packet.header.nak_code = nak_code;

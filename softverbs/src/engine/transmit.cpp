@@ -201,8 +201,9 @@ std::size_t Engine::Implementation::describe(fabric::Connection* to, fabric::Lan
             if (is_new) {
                 const int error = to->share(memory.id, memory.fd, memory.length);
                 if (error == EAGAIN) {
-                    // The memory could not be shared now, because too many messages to the other
-                    // process are queued. Try again with the next packet.
+                    // The file descriptor of the memory could not be sent to the other process now,
+                    // because too many messages to that process are queued. Remove the entry, so
+                    // that the next packet tries again.
                     peers[to].shares.erase(share);
                     return 0;
                 }

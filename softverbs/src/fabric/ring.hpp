@@ -185,8 +185,9 @@ class RingProducer {
     std::uint64_t tail_ = 0;
     /// The head of the ring (the number of consumed bytes) when the producer last loaded it.
     std::uint64_t head_ = 0;
-    /// Offset in bytes. When the producer has passed it, the producer checks whether the ring is
-    /// empty, because the next record can then be written at the start of the ring.
+    /// An offset in the ring, in bytes. After the producer has written beyond this offset, it
+    /// checks whether the ring is empty. If the ring is empty, the producer writes the next record
+    /// at the start of the ring.
     std::uint64_t next_return_ = first_return;
     bool returns_ = false;
 };
@@ -272,7 +273,8 @@ class RingConsumer {
             head_ += to_end;
             header = ring_.header(0).load(std::memory_order_relaxed);
         }
-        // If the kind of the record is not "data", this difference exceeds every valid length.
+        // The header of a data record is the constant "data" plus the length. For other kinds of
+        // records, the unsigned result is larger than every valid length.
         const std::uint64_t length = header - data;
         if (length > longest_ || record_bytes(length) > ring_.size - offset()) {
             return Next::garbage;

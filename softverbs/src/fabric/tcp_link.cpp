@@ -83,8 +83,8 @@ void TcpLink::service() {
         socklen_t size = sizeof error;
         if (::getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) {
             // The connection could not be established, for example because no process listens on
-            // the port. The requests and responses that this process has already sent are lost,
-            // like packets on a wire.
+            // the port. The requests and responses that this process has already sent on this
+            // connection are lost, as if the network had dropped the packets.
             state_ = State::over;
             return;
         }

@@ -25,8 +25,8 @@ struct TcpContext {
     /// True between Node::arm() and Node::disarm(), when a thread may sleep in Node::wait().
     bool armed = false;
     /// Number of received records and events that the callbacks in Handler have processed. If
-    /// Handler::on_request() has rejected a request and this number has not changed since then, the
-    /// request does not prevent Node::arm(), and the thread can sleep.
+    /// Handler::on_request() has rejected a request, it would reject the request again until this
+    /// number has changed. Until then, the thread can sleep although the request is not processed.
     std::uint64_t deliveries = 0;
 };
 

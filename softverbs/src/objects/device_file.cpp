@@ -43,8 +43,8 @@ int make_device_descriptor(const Device& device) noexcept {
 
 std::optional<unsigned> device_of_descriptor(int fd) noexcept {
     Contents contents{};
-    // Reject a file without seals, because it is not a memfd. It must not be read: pread(2) could
-    // block or consume data.
+    // First check that the file supports seals: then it is a memfd. Another kind of file must not
+    // be read, because pread(2) could block or consume data.
     if (::fcntl(fd, F_GET_SEALS) < 0 ||
         ::pread(fd, &contents, sizeof contents, 0) != sizeof contents || contents.magic != magic) {
         return std::nullopt;

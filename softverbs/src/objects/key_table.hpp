@@ -17,9 +17,9 @@ namespace softverbs {
 class KeyTable {
   public:
     KeyTable();
-    /// Allocates a key for the memory region or window of @p grant (its memory and access rights).
-    /// The caller must store the key in grant.key; before that, find() does not find the key.
-    /// Returns 0 if there is no memory or all keys are in use.
+    /// Allocates a key for a memory region or memory window. @p grant describes the memory and the
+    /// access rights. The caller must store the key in grant.key; before that, find() does not find
+    /// the key. Returns 0 if the allocation of memory fails, or if all keys are in use.
     [[nodiscard]] std::uint32_t insert(Grant& grant) noexcept;
     void erase(std::uint32_t key) noexcept;
     /// Returns the Grant (memory and access rights) of this lkey or rkey. Returns null if the key

@@ -197,7 +197,7 @@ class Ring {
     void pop() noexcept { ++first_; }
     /// Frees the queue entry of the oldest completed request.
     void free() noexcept { ++freed_; }
-    /// Frees the queue entries of all completed requests before @p position.
+    /// Frees the queue entries of all requests before @p position. All of them must be completed.
     void free_until(std::uint64_t position) noexcept { freed_ = std::max(freed_, position); }
     /// Sets a new queue to the state after @p count requests were posted and have completed, and
     /// before their queue entries are freed.

@@ -22,9 +22,9 @@ struct Qp;
 // queue entry. When the program polls the completion, libmlx5 copies the data with the CPU to the
 // addresses in the work request.
 
-/// Maximum number of data bytes in a completion queue entry: 32 in an entry of 64 bytes, and 64 in
-/// an entry of 128 bytes.
+/// Maximum number of data bytes in a completion queue entry of 64 bytes.
 inline constexpr std::size_t scatter_length = 32;
+/// Maximum number of data bytes in a completion queue entry of 128 bytes.
 inline constexpr std::size_t long_scatter_length = 64;
 
 /// Settings and data for scatter-to-CQE of one queue pair. Queue pairs without scatter-to-CQE have
