@@ -222,7 +222,7 @@ TEST_F(KernelHostMemory, IsTakenWhenNoExporterKnowsIt) {
     EXPECT_THAT(refusal(memory_.data(), 1000, {.paths = {dmabuf}}),
                 fails_with("register_memory", EFAULT, "unknown memory"));
     EXPECT_THAT(refusal(memory_.data(), 1000, {.device_memory = true}),
-                fails_with("register_memory", EFAULT, "of these exporters: udmabuf"));
+                fails_with("register_memory", EFAULT, "dma_heap, udmabuf"));
 }
 
 TEST_F(KernelHostMemory, ThatCannotBeWrittenIsEfault) {
