@@ -18,7 +18,8 @@ constexpr std::uint32_t max_24_bits = 0xffffff;
 /// Returns whether the device supports rate limits for this type of queue pair.
 bool can_be_limited(const Qp& qp) {
     const ibv_packet_pacing_caps& caps = device_of(qp.qp_base).attributes.packet_pacing_caps;
-    return (caps.supported_qpts & (1U << qp.type())) != 0;
+    // supported_qpts has no bit for IBV_QPT_DRIVER, which is 255.
+    return qp.type() != IBV_QPT_DRIVER && (caps.supported_qpts & (1U << qp.type())) != 0;
 }
 
 /// Returns whether the device supports this rate limit. A rate of 0 means no limit.
