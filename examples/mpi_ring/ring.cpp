@@ -30,10 +30,10 @@ std::pair<Channel, Channel> connect(const Endpoint& endpoint, Listener& listener
     while (!to_right || !from_left) {
         std::error_code error;
         if (!to_right && (error = connector.try_connect(to_right)) && error.value() != EAGAIN) {
-            throw std::runtime_error("to the right neighbour: " + connector.failure().message);
+            throw std::runtime_error("to the right neighbour: " + connector.error_info().message());
         }
         if (!from_left && (error = listener.try_accept(from_left)) && error.value() != EAGAIN) {
-            throw std::runtime_error("from the left neighbour: " + listener.failure().message);
+            throw std::runtime_error("from the left neighbour: " + listener.error_info().message());
         }
         if (steady_clock::now() >= end) {
             throw std::runtime_error(std::string("the ") + (to_right ? "left" : "right") +

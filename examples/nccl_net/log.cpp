@@ -30,8 +30,8 @@ void info(const char* function, const std::string& text) noexcept {
 }
 
 abi::Result failed(const char* function, const std::string& device,
-                   const rdmabuf::Failure& failure) {
-    warn(function, device + ": " + failure.message + " (" + failure.code.message() + ")");
+                   const rdmabuf::ErrorInfo& failure) {
+    warn(function, device + ": " + failure.message() + " (" + failure.code().message() + ")");
     return abi::Result::system_error;
 }
 

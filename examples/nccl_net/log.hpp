@@ -21,7 +21,7 @@ void info(const char* function, const std::string& text) noexcept;
 
 /// Warns of what a device could not do. @return what NCCL is told
 abi::Result failed(const char* function, const std::string& device,
-                   const rdmabuf::Failure& failure);
+                   const rdmabuf::ErrorInfo& failure);
 
 } // namespace nccl_net::log
 

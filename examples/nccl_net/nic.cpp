@@ -230,7 +230,7 @@ std::vector<Nic> find_nics() {
 rdmabuf::Result<rdmabuf::transport::Endpoint> open_nic(const Nic& nic) noexcept {
     auto context = rdmabuf::attempt([&] { return Context::open(nic.name); });
     if (!context) {
-        return context.failure();
+        return context.error_info();
     }
     return rdmabuf::transport::Endpoint::open(*context, nic.resolver, nic.options);
 }

@@ -81,7 +81,7 @@ std::shared_ptr<Plugin::Endpoint> Plugin::open(const Nic& nic, const char* funct
     }
     auto opened = open_nic(nic);
     if (!opened) {
-        log::failed(function, nic.name, opened.failure());
+        log::failed(function, nic.name, opened.error_info());
         return nullptr;
     }
     auto endpoint = std::make_shared<Endpoint>(*std::move(opened));
@@ -100,7 +100,7 @@ abi::Result Plugin::listen(int device, void* handle, void*& listener) {
     }
     auto begun = endpoint->listen(listening_address());
     if (!begun) {
-        return log::failed("listen", chosen->name, begun.failure());
+        return log::failed("listen", chosen->name, begun.error_info());
     }
     WireHandle wire{};
     std::memcpy(wire.listener.data(), begun->handle().bytes().data(), wire.listener.size());
@@ -129,7 +129,7 @@ Plugin::Connection* Plugin::begin(const Nic& nic, WireHandle& handle) {
     }
     auto begun = endpoint->start_connect(*decoded);
     if (!begun) {
-        log::failed("connect", nic.name, begun.failure());
+        log::failed("connect", nic.name, begun.error_info());
         return nullptr;
     }
     auto connection = std::make_unique<Connection>(
@@ -161,7 +161,7 @@ abi::Result Plugin::connect(int device, void* handle, void*& comm) {
     if (channel) {
         comm = make_communicator(connection->nic, connection->endpoint, *std::move(channel));
     } else {
-        result = log::failed("connect", connection->nic.name, connection->connector.failure());
+        result = log::failed("connect", connection->nic.name, connection->connector.error_info());
     }
     const std::lock_guard lock(mutex_);
     connections_.erase(wire.connection);
@@ -182,7 +182,7 @@ abi::Result Plugin::accept(Listener& listener, void*& comm) {
     if (channel) {
         comm = make_communicator(listener.nic, listener.endpoint, *std::move(channel));
     } else if (error.value() != EAGAIN) {
-        return log::failed("accept", listener.nic.name, listener.listener.failure());
+        return log::failed("accept", listener.nic.name, listener.listener.error_info());
     }
     return abi::Result::success;
 }

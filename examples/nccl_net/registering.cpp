@@ -19,7 +19,7 @@ abi::Result register_memory(const Communicator& comm, void* data, std::size_t si
     }
     auto registered = comm.endpoint().register_memory(data, size);
     if (!registered) {
-        return log::failed("regMr", nic.name, registered.failure());
+        return log::failed("regMr", nic.name, registered.error_info());
     }
     if (kind == abi::pointer_cuda && registered->host()) {
         log::warn("regMr", nic.name + ": what NCCL calls GPU memory is memory of the host");
@@ -42,7 +42,7 @@ abi::Result register_dmabuf(const Communicator& comm, void* data, std::size_t si
     }
     auto registered = comm.endpoint().register_dmabuf(fd, offset, size, address);
     if (!registered) {
-        return log::failed("regMrDmaBuf", nic.name, registered.failure());
+        return log::failed("regMrDmaBuf", nic.name, registered.error_info());
     }
     memory = new Memory(*std::move(registered));
     return abi::Result::success;

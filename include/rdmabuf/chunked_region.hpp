@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include <rdmabuf/detail/chunk_search.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/registered_memory.hpp>
 #include <rdmabuf/registration.hpp>

@@ -53,8 +53,11 @@ class RDMABUF_EXPORT Error : public std::system_error {
     SourceLocation where_;
 };
 
-/// "Invalid argument (EINVAL)" for 22. Also knows 524, the kernel-internal ENOTSUPP that some
-/// exporters let through to user space and that strerror does not know.
+/// ENOTSUPP of the kernel's include/linux/errno.h, which <cerrno> lacks. It is meant for the kernel
+/// alone, but the dma-buf exporter of nvidia.ko and others return it, and uverbs passes it on.
+inline constexpr int kernel_enotsupp = 524;
+
+/// "Invalid argument (EINVAL)" for 22. Also knows kernel_enotsupp, which strerror does not know.
 [[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
 /// Called when a destructor could not give a resource back: destructors do not throw, and a failed

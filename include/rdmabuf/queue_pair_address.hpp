@@ -10,7 +10,7 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/gid.hpp>
-#include <rdmabuf/wire.hpp>
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf {
 
@@ -47,8 +47,7 @@ struct RDMABUF_EXPORT QueuePairAddress {
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
     /// Reads a wire form. Any bytes give an address or an error: EMSGSIZE for another size, EPROTO
     /// for bytes that are no address, EPROTONOSUPPORT for another version.
-    [[nodiscard]] static Decoded<QueuePairAddress> decode(
-        std::span<const std::byte> bytes) noexcept;
+    [[nodiscard]] static Result<QueuePairAddress> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const QueuePairAddress&, const QueuePairAddress&) noexcept = default;
 };

@@ -57,7 +57,6 @@
 #include <rdmabuf/transfer_splitter.hpp>
 #include <rdmabuf/unique_fd.hpp>
 #include <rdmabuf/version.hpp>
-#include <rdmabuf/wire.hpp>
 #include <rdmabuf/work_batch.hpp>
 #include <rdmabuf/work_completion.hpp>
 #include <rdmabuf/work_list.hpp>

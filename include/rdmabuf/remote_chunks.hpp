@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -8,9 +9,27 @@
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/remote_region.hpp>
-#include <rdmabuf/wire.hpp>
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf {
+
+namespace detail {
+/// Returns the chunk that has the byte at @p address, nullptr if there is none. The chunks are in
+/// order and without gaps.
+/// @tparam Chunk  has `address` and `length`
+template <class Chunk>
+[[nodiscard]] const Chunk* find_chunk(std::span<const Chunk> chunks,
+                                      std::uint64_t address) noexcept {
+    const auto next = std::upper_bound(
+        chunks.begin(), chunks.end(), address,
+        [](std::uint64_t wanted, const Chunk& chunk) { return wanted < chunk.address; });
+    if (next == chunks.begin()) {
+        return nullptr;
+    }
+    const Chunk& chunk = *(next - 1);
+    return address - chunk.address < chunk.length ? &chunk : nullptr;
+}
+} // namespace detail
 
 /// Memory of a peer that is registered in chunks, each with its own rkey, one behind the other
 /// without gaps. ChunkedRegion::remote() makes one, and it travels as bytes; memory in one region
@@ -41,7 +60,7 @@ class RDMABUF_EXPORT RemoteChunks {
     /// Reads a wire form. Any bytes give chunks or an error: EMSGSIZE for another size than the
     /// number of chunks asks for, EPROTO for bytes that are no chunks, EPROTONOSUPPORT for another
     /// version, ENOMEM.
-    [[nodiscard]] static Decoded<RemoteChunks> decode(std::span<const std::byte> bytes) noexcept;
+    [[nodiscard]] static Result<RemoteChunks> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteChunks&, const RemoteChunks&) = default;
 

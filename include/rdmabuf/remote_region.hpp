@@ -7,7 +7,7 @@
 #include <span>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/wire.hpp>
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf {
 
@@ -42,7 +42,7 @@ struct RDMABUF_EXPORT RemoteRegion {
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
     /// Reads a wire form. Any bytes give a region or an error: EMSGSIZE for another size, EPROTO
     /// for bytes that are no region, EPROTONOSUPPORT for another version.
-    [[nodiscard]] static Decoded<RemoteRegion> decode(std::span<const std::byte> bytes) noexcept;
+    [[nodiscard]] static Result<RemoteRegion> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteRegion&, const RemoteRegion&) noexcept = default;
 };

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <span>
 
-#include <rdmabuf/detail/chunk_search.hpp>
 #include <rdmabuf/region.hpp>
+#include <rdmabuf/remote_chunks.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/status.hpp>
 

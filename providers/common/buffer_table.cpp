@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/text.hpp"
 #include "common/extent.hpp"
 
 namespace rdmabuf::detail {

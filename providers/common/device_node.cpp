@@ -23,7 +23,7 @@ struct CloseFolder {
 
 } // namespace
 
-OrRefusal<UniqueFd> open_device(const std::string& path, const OpenRemedies& remedies) {
+Result<UniqueFd> open_device(const std::string& path, const OpenRemedies& remedies) {
     UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (fd) {
         return fd;
@@ -33,26 +33,21 @@ OrRefusal<UniqueFd> open_device(const std::string& path, const OpenRemedies& rem
         case ENOENT:
         case ENODEV:
         case ENXIO:
-            return Refusal{error, "open",
-                           Availability::no("there is no device behind " + path,
-                                            std::string(remedies.missing))};
+            return ErrorInfo{error, "open", "there is no device behind " + path, remedies.missing};
         case EACCES:
         case EPERM:
-            return Refusal{error, "open",
-                           Availability::no("this process may not open " + path,
-                                            std::string(remedies.forbidden))};
+            return ErrorInfo{error, "open", "this process may not open " + path,
+                             remedies.forbidden};
         default:
-            return Refusal{error, "open",
-                           Availability::no(path + " cannot be opened: " + describe_errno(error))};
+            return ErrorInfo{error, "open", path + " cannot be opened: " + describe_errno(error)};
     }
 }
 
-OrRefusal<std::vector<std::string>> list_folder(const std::string& path) {
+Result<std::vector<std::string>> list_folder(const std::string& path) {
     const std::unique_ptr<DIR, CloseFolder> folder(::opendir(path.c_str()));
     if (folder == nullptr && errno != ENOENT) {
         const int error = errno;
-        return Refusal{error, "opendir",
-                       Availability::no(path + " cannot be read: " + describe_errno(error))};
+        return ErrorInfo{error, "opendir", path + " cannot be read: " + describe_errno(error)};
     }
     std::vector<std::string> names;
     while (folder != nullptr) {

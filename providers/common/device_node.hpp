@@ -6,9 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include <rdmabuf/result.hpp>
 #include <rdmabuf/unique_fd.hpp>
-
-#include "common/refusal.hpp"
 
 namespace rdmabuf::detail {
 
@@ -19,12 +18,11 @@ struct OpenRemedies {
 };
 
 /// Opens a device for reading and writing, close-on-exec.
-[[nodiscard]] OrRefusal<UniqueFd> open_device(const std::string& path,
-                                              const OpenRemedies& remedies);
+[[nodiscard]] Result<UniqueFd> open_device(const std::string& path, const OpenRemedies& remedies);
 
 /// The names in a folder, sorted and without those that begin with a dot. None when the folder does
 /// not exist.
-[[nodiscard]] OrRefusal<std::vector<std::string>> list_folder(const std::string& path);
+[[nodiscard]] Result<std::vector<std::string>> list_folder(const std::string& path);
 
 /// The first line of a small file, as in sysfs. None when it cannot be read.
 [[nodiscard]] std::optional<std::string> read_line(const std::string& path);

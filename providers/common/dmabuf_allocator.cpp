@@ -6,7 +6,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 #include "common/buffer_table.hpp"
 
 namespace rdmabuf::detail {

@@ -6,15 +6,15 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/loaded_objects.hpp"
+#include "base/address_space.hpp"
 
 namespace rdmabuf::detail {
 
 DriverLibrary::DriverLibrary(std::string name, void* handle) noexcept
     : name_(std::move(name)), handle_(handle) {}
 
-OrRefusal<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
-                                             std::string_view vendor, std::string_view remedy) {
+Result<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
+                                          std::string_view vendor, std::string_view remedy) {
     std::string tried;
     for (const char* const name : names) {
         // RTLD_NOW: what the driver itself lacks is told here, and not by ending the process later.
@@ -24,9 +24,8 @@ OrRefusal<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
         const char* const why = ::dlerror();
         tried.append(tried.empty() ? "" : "; ").append(why != nullptr ? why : name);
     }
-    return Refusal{ENOENT, "dlopen",
-                   Availability::no("the " + std::string(vendor) + " cannot be loaded: " + tried,
-                                    std::string(remedy))};
+    return ErrorInfo{ENOENT, "dlopen", "the " + std::string(vendor) + " cannot be loaded: " + tried,
+                     remedy};
 }
 
 std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* const> names) {
@@ -65,13 +64,12 @@ void SymbolLookup::note_missing(const char* name, std::string_view since) {
         .append(")");
 }
 
-std::optional<Refusal> SymbolLookup::refusal(std::string_view remedy) const {
+std::optional<ErrorInfo> SymbolLookup::error(std::string_view remedy) const {
     if (missing_.empty()) {
         return std::nullopt;
     }
-    return Refusal{ENOSYS, "dlsym",
-                   Availability::no(library_->name() + " is too old: it lacks " + missing_,
-                                    std::string(remedy))};
+    return ErrorInfo{ENOSYS, "dlsym", library_->name() + " is too old: it lacks " + missing_,
+                     remedy};
 }
 
 } // namespace rdmabuf::detail

@@ -7,9 +7,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 
-#include "common/refusal.hpp"
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf::detail {
 
@@ -22,10 +21,10 @@ class DriverLibrary {
     /// Loads the first of @p names that there is: "libcuda.so.1".
     /// @param vendor  whose driver it is, for the reason: "NVIDIA driver"
     /// @param remedy  what to do where none can be loaded
-    /// @return the refusal names each that was tried, with what dlerror(3) said
-    [[nodiscard]] static OrRefusal<DriverLibrary> open(std::span<const char* const> names,
-                                                       std::string_view vendor,
-                                                       std::string_view remedy);
+    /// @return ENOENT with the text of dlerror(3) for each name that was tried
+    [[nodiscard]] static Result<DriverLibrary> open(std::span<const char* const> names,
+                                                    std::string_view vendor,
+                                                    std::string_view remedy);
 
     /// Finds the first of @p names that the process has loaded already. Loads nothing.
     [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
@@ -86,7 +85,7 @@ class SymbolLookup {
     [[nodiscard]] bool usable() const noexcept { return usable_; }
     /// Why the driver is too old: names all functions that are missing, needed and required ones.
     /// None when no function is missing.
-    [[nodiscard]] std::optional<Refusal> refusal(std::string_view remedy) const;
+    [[nodiscard]] std::optional<ErrorInfo> error(std::string_view remedy) const;
 
   private:
     void note_missing(const char* name, std::string_view since);
@@ -96,7 +95,7 @@ class SymbolLookup {
     bool usable_ = true;
 };
 
-/// What a refusal to load a driver says.
+/// The texts of the error when a driver cannot be loaded.
 struct DriverTexts {
     /// Whose driver it is: "NVIDIA driver".
     const char* vendor;
@@ -108,17 +107,17 @@ struct DriverTexts {
 /// Loads the first of @p names that there is.
 /// @tparam Driver  is made of the name of what was loaded, and of the table that @p look_up filled
 template <class Driver, class Functions>
-OrRefusal<Driver> load_driver(std::span<const char* const> names, const DriverTexts& texts,
-                              Functions (*look_up)(SymbolLookup&)) {
+Result<Driver> load_driver(std::span<const char* const> names, const DriverTexts& texts,
+                           Functions (*look_up)(SymbolLookup&)) {
     auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
-        return std::move(*refusal);
+    if (!opened) {
+        return opened.error_info();
     }
-    const auto& library = std::get<DriverLibrary>(opened);
+    const auto& library = *opened;
     SymbolLookup lookup(library);
     const Functions functions = look_up(lookup);
-    if (auto refusal = lookup.refusal(texts.version_remedy)) {
-        return std::move(*refusal);
+    if (auto error = lookup.error(texts.version_remedy)) {
+        return std::move(*error);
     }
     return Driver(library.name(), functions);
 }
@@ -126,11 +125,11 @@ OrRefusal<Driver> load_driver(std::span<const char* const> names, const DriverTe
 /// Makes a driver of a library that is loaded already. A driver that lacks only needed functions is
 /// returned, with Driver::lacking(); the caller must not call the functions that are null.
 template <class Driver, class Functions>
-OrRefusal<Driver> make_driver(const DriverLibrary& library, const DriverTexts& texts,
-                              Functions (*look_up)(SymbolLookup&)) {
+Result<Driver> make_driver(const DriverLibrary& library, const DriverTexts& texts,
+                           Functions (*look_up)(SymbolLookup&)) {
     SymbolLookup lookup(library);
     const Functions functions = look_up(lookup);
-    auto lacking = lookup.refusal(texts.version_remedy);
+    auto lacking = lookup.error(texts.version_remedy);
     if (!lookup.usable()) {
         return *std::move(lacking);
     }

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
+#include "base/text.hpp"
 
 namespace rdmabuf::detail {
 

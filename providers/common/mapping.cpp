@@ -49,7 +49,7 @@ Mapping::Mapping(int fd, std::size_t size, off_t offset)
 
 ReservedAddresses::ReservedAddresses(std::size_t size) : start_(reserve(size), Unmap{size}) {}
 
-OrRefusal<UniqueFd> open_memfd() {
+Result<UniqueFd> open_memfd() {
     constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     // The sysctl vm.memfd_noexec can require the flag; kernels before 6.3 refuse it.
     UniqueFd memfd(::memfd_create("rdmabuf", flags | mfd_noexec_seal));
@@ -58,14 +58,14 @@ OrRefusal<UniqueFd> open_memfd() {
     }
     if (!memfd) {
         const int error = errno;
-        return Refusal{error, "memfd_create",
-                       Availability::no("no file in memory can be made: " + describe_errno(error))};
+        return ErrorInfo{error, "memfd_create",
+                         "no file in memory can be made: " + describe_errno(error)};
     }
     return memfd;
 }
 
 UniqueFd make_memfd(std::size_t size, int seals) {
-    UniqueFd memfd = value_or_raise(open_memfd());
+    UniqueFd memfd = open_memfd().value();
     const int truncated = ::ftruncate(memfd.get(), static_cast<off_t>(size));
     check_zero(truncated == 0 ? 0 : errno, "ftruncate");
     const int sealed = ::fcntl(memfd.get(), F_ADD_SEALS, seals);

@@ -8,9 +8,8 @@
 #include <memory>
 #include <span>
 
+#include <rdmabuf/result.hpp>
 #include <rdmabuf/unique_fd.hpp>
-
-#include "common/refusal.hpp"
 
 namespace rdmabuf::detail {
 
@@ -52,7 +51,7 @@ class ReservedAddresses {
 };
 
 /// Returns a new empty memfd, close-on-exec, that can be sealed.
-[[nodiscard]] OrRefusal<UniqueFd> open_memfd();
+[[nodiscard]] Result<UniqueFd> open_memfd();
 
 /// Returns a new memfd of @p size bytes with the seals @p seals (F_SEAL_*). @throws Error
 [[nodiscard]] UniqueFd make_memfd(std::size_t size, int seals);

@@ -6,7 +6,6 @@
 #include <span>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include "common/driver_library.hpp"
 
@@ -14,7 +13,7 @@ namespace rdmabuf::detail {
 
 /// The driver of one vendor in this process. Its library is loaded at most once and is never
 /// unloaded. Thread safe.
-/// @tparam Driver  has a static function `make(library)` that returns OrRefusal<Driver>, and a
+/// @tparam Driver  has a static function `make(library)` that returns Result<Driver>, and a
 ///                 member `lacking()` that says why it cannot export
 template <class Driver>
 class ProcessDriver {
@@ -33,24 +32,24 @@ class ProcessDriver {
             return driver;
         }
         const auto library = search_.find(names_);
-        return library ? value_or_raise(keep(*library)) : nullptr;
+        return library ? keep(*library).value() : nullptr;
     }
 
     /// Loads the library unless the process has loaded it.
     /// @return the driver with all its functions, or why it cannot be used. A later call tries
     ///         again.
-    [[nodiscard]] OrRefusal<const Driver*> load() {
+    [[nodiscard]] Result<const Driver*> load() {
         const Driver* driver = driver_.load(std::memory_order_acquire);
         if (driver == nullptr) {
             auto opened = DriverLibrary::open(names_, vendor_, remedy_);
-            if (auto* const refusal = std::get_if<Refusal>(&opened)) {
-                return std::move(*refusal);
+            if (!opened) {
+                return opened.error_info();
             }
-            auto kept = keep(std::get<DriverLibrary>(opened));
-            if (std::holds_alternative<Refusal>(kept)) {
+            auto kept = keep(*opened);
+            if (!kept) {
                 return kept;
             }
-            driver = std::get<const Driver*>(kept);
+            driver = *kept;
         }
         if (const auto& lacking = driver->lacking()) {
             return *lacking;
@@ -59,18 +58,18 @@ class ProcessDriver {
     }
 
   private:
-    OrRefusal<const Driver*> keep(const DriverLibrary& library) {
+    Result<const Driver*> keep(const DriverLibrary& library) {
         const std::lock_guard lock(mutex_);
         if (const Driver* const driver = driver_.load(std::memory_order_relaxed);
             driver != nullptr) {
             return driver;
         }
         auto made = Driver::make(library);
-        if (auto* const refusal = std::get_if<Refusal>(&made)) {
-            return std::move(*refusal);
+        if (!made) {
+            return made.error_info();
         }
         // Never destroyed: buffers of static objects are freed through it.
-        const auto* const driver = new Driver(std::get<Driver>(std::move(made)));
+        const auto* const driver = new Driver(*std::move(made));
         driver_.store(driver, std::memory_order_release);
         return driver;
     }

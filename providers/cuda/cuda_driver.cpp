@@ -74,16 +74,16 @@ const char* remedy_for(Result result) noexcept {
 
 } // namespace
 
-OrRefusal<Driver> Driver::make(const DriverLibrary& library) {
+rdmabuf::Result<Driver> Driver::make(const DriverLibrary& library) {
     return make_driver<Driver>(library, texts, look_up);
 }
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+rdmabuf::Result<Driver> Driver::load(std::span<const char* const> names) {
     auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (auto* const refusal = std::get_if<Refusal>(&opened)) {
-        return std::move(*refusal);
+    if (!opened) {
+        return opened.error_info();
     }
-    return make(std::get<DriverLibrary>(opened));
+    return make(*opened);
 }
 
 ProcessDriver<Driver>& Driver::of_process() {
@@ -93,17 +93,17 @@ ProcessDriver<Driver>& Driver::of_process() {
     return *driver;
 }
 
-std::optional<Refusal> Driver::initialise() const {
+std::optional<ErrorInfo> Driver::initialise() const {
     const Result initialised = functions_.init(0);
     if (initialised == success) {
         return std::nullopt;
     }
     const char* const remedy = remedy_for(initialised);
-    return Refusal{errno_of(initialised), "cuInit",
-                   Availability::no("CUDA cannot be initialised: " + name_of(initialised),
-                                    remedy != nullptr ? remedy
-                                                      : "see whether nvidia-smi finds the GPU, and "
-                                                        "dmesg for what the kernel module says")};
+    return ErrorInfo{errno_of(initialised), "cuInit",
+                     "CUDA cannot be initialised: " + name_of(initialised),
+                     remedy != nullptr ? remedy
+                                       : "see whether nvidia-smi finds the GPU, and "
+                                         "dmesg for what the kernel module says"};
 }
 
 std::string Driver::name_of(Result result) const {

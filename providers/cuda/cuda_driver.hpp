@@ -7,8 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include <rdmabuf/result.hpp>
+
 #include "common/process_driver.hpp"
-#include "common/refusal.hpp"
 #include "cuda/cuda_abi.hpp"
 
 namespace rdmabuf::detail::cuda {
@@ -44,25 +45,25 @@ struct Functions {
 class Driver {
   public:
     /// @param lacking  why the driver can neither export nor allocate, if it cannot
-    Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking)
+    Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
         : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
     /// The driver of this process.
     [[nodiscard]] static ProcessDriver<Driver>& of_process();
-    /// @return the driver, or a refusal if it cannot say whose memory an address is
-    [[nodiscard]] static OrRefusal<Driver> make(const DriverLibrary& library);
+    /// @return the driver, or an error if it cannot say whose memory an address is
+    [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library);
     /// Loads the first of @p names that there is, then calls make().
-    [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+    [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names);
 
     /// Why the driver can neither export nor allocate, if functions for that are missing.
-    [[nodiscard]] const std::optional<Refusal>& lacking() const noexcept { return lacking_; }
+    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libcuda.so.1".
     [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
     /// Initialises CUDA in this process, unless it is. @return why it cannot be used
-    [[nodiscard]] std::optional<Refusal> initialise() const;
+    [[nodiscard]] std::optional<ErrorInfo> initialise() const;
 
     /// "CUDA_ERROR_NOT_SUPPORTED (801)"
     [[nodiscard]] std::string name_of(Result result) const;
@@ -83,7 +84,7 @@ class Driver {
   private:
     std::string library_;
     Functions functions_;
-    std::optional<Refusal> lacking_;
+    std::optional<ErrorInfo> lacking_;
 };
 
 /// The errno that stands for @p result.

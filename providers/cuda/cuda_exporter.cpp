@@ -3,10 +3,10 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/cuda.hpp>
 
+#include "base/text.hpp"
 #include "cuda/cuda_memory.hpp"
 #include "cuda/cuda_pointer.hpp"
 #include "cuda/cuda_range.hpp"
@@ -15,8 +15,6 @@ namespace rdmabuf {
 namespace {
 
 using namespace detail::cuda;
-using detail::OrRefusal;
-using detail::Refusal;
 
 constexpr const char* name_of_exporter = "cuda";
 
@@ -90,28 +88,27 @@ struct Usable {
     int devices;
 };
 
-OrRefusal<Usable> initialise(int wanted) {
+rdmabuf::Result<Usable> initialise(int wanted) {
     auto loaded = Driver::of_process().load();
-    if (auto* const refusal = std::get_if<Refusal>(&loaded)) {
-        return std::move(*refusal);
+    if (!loaded) {
+        return loaded.error_info();
     }
-    const Driver& driver = *std::get<const Driver*>(loaded);
-    if (auto refusal = driver.initialise()) {
-        return std::move(*refusal);
+    const Driver& driver = **loaded;
+    if (auto error = driver.initialise()) {
+        return std::move(*error);
     }
     Usable usable{.driver = &driver, .devices = 0};
-    if (const Result counted = driver.functions().device_get_count(&usable.devices);
+    if (const auto counted = driver.functions().device_get_count(&usable.devices);
         counted != success) {
-        return Refusal{
-            errno_of(counted), "cuDeviceGetCount",
-            Availability::no("the devices cannot be counted: " + driver.name_of(counted))};
+        return ErrorInfo{errno_of(counted), "cuDeviceGetCount",
+                         "the devices cannot be counted: " + driver.name_of(counted)};
     }
     if (wanted < 0 || wanted >= usable.devices) {
-        return Refusal{ENODEV, "cuDeviceGet",
-                       Availability::no("there is no device " + std::to_string(wanted) + ", of " +
-                                            std::to_string(usable.devices),
-                                        "choose one of those there are, or let this process see "
-                                        "more of them with CUDA_VISIBLE_DEVICES")};
+        return ErrorInfo{ENODEV, "cuDeviceGet",
+                         "there is no device " + std::to_string(wanted) + ", of " +
+                             std::to_string(usable.devices),
+                         "choose one of those there are, or let this process see "
+                         "more of them with CUDA_VISIBLE_DEVICES"};
     }
     return usable;
 }
@@ -132,21 +129,21 @@ class CudaExporter final : public Allocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto initialised = initialise(options_.device);
-        if (const auto* refusal = std::get_if<Refusal>(&initialised)) {
-            return refusal->why;
+        if (!initialised) {
+            return initialised.error_info().availability();
         }
-        const auto& [driver, devices] = std::get<Usable>(initialised);
+        const auto& [driver, devices] = *initialised;
         std::string list;
-        std::optional<Refusal> unfit;
+        std::optional<ErrorInfo> unfit;
         for (Device device = 0; device < devices; ++device) {
-            if (auto refusal = check_device(*driver, device)) {
-                unfit = std::move(refusal);
+            if (auto error = check_device(*driver, device)) {
+                unfit = std::move(error);
                 continue;
             }
             list.append(list.empty() ? "" : ", ").append(driver->pci_address(device));
         }
         if (list.empty() && unfit) {
-            return unfit->why;
+            return unfit->availability();
         }
         return Availability::yes(driver->library() + " " + version_of(*driver) + ", " + list);
     }
@@ -181,7 +178,7 @@ class CudaExporter final : public Allocator {
         if (length == 0) {
             throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
         }
-        const Driver& driver = *detail::value_or_raise(Driver::of_process().load());
+        const Driver& driver = *Driver::of_process().load().value();
         const Pointer pointer = require_pointer(driver, address);
         try {
             check_exportable(driver, pointer);
@@ -204,7 +201,7 @@ class CudaExporter final : public Allocator {
         if (size == 0) {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
-        const Usable usable = detail::value_or_raise(initialise(options_.device));
+        const Usable usable = initialise(options_.device).value();
         Device device = 0;
         usable.driver->check(usable.driver->functions().device_get(&device, options_.device),
                              "cuDeviceGet",

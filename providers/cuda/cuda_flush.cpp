@@ -37,7 +37,7 @@ void flush(const Driver& driver, int scope) {
 
 bool flush_cuda_writes(std::uintptr_t address, CudaWriteScope scope) {
     using namespace detail::cuda;
-    const Driver& driver = *detail::value_or_raise(Driver::of_process().load());
+    const Driver& driver = *Driver::of_process().load().value();
     const Pointer pointer = require_pointer(driver, address);
     const int wanted = scope == CudaWriteScope::owner ? to_owner : to_all_devices;
     switch (flush_needed(driver, pointer.device, wanted)) {

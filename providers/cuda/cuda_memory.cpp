@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 #include "cuda/cuda_flush.hpp"
 
 namespace rdmabuf::detail::cuda {

@@ -4,8 +4,9 @@
 #include <array>
 #include <cerrno>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
+
+#include "base/text.hpp"
 
 namespace rdmabuf::detail::cuda {
 

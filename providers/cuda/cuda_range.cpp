@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/exported_memory.hpp"
 
 namespace rdmabuf::detail::cuda {
@@ -112,7 +112,7 @@ void check_size(const UniqueFd& fd, const Extent& pages) {
 
 } // namespace
 
-std::optional<Refusal> check_device(const Driver& driver, Device device) {
+std::optional<ErrorInfo> check_device(const Driver& driver, Device device) {
     if (driver.attribute(DeviceAttribute::dma_buf_supported, device) != 0) {
         return std::nullopt;
     }
@@ -120,20 +120,19 @@ std::optional<Refusal> check_device(const Driver& driver, Device device) {
                               driver.pci_address(device) + ") does not export dma-bufs";
     constexpr const char* attribute = "cuDeviceGetAttribute(DMA_BUF_SUPPORTED)";
     if (driver.attribute(DeviceAttribute::integrated, device) != 0) {
-        return Refusal{EOPNOTSUPP, attribute,
-                       Availability::no(which + ": it has no memory but the host's",
-                                        "allocate with cuMemHostAlloc and register as host "
-                                        "memory, with MemoryRegion")};
+        return ErrorInfo{EOPNOTSUPP, attribute, which + ": it has no memory but the host's",
+                         "allocate with cuMemHostAlloc and register as host "
+                         "memory, with MemoryRegion"};
     }
     const bool peer = driver.attribute(DeviceAttribute::gpu_direct_rdma_supported, device) != 0;
-    return Refusal{EOPNOTSUPP, attribute,
-                   Availability::no(which, std::string("use the open kernel modules of the NVIDIA "
-                                                       "driver (not the proprietary ones), on "
-                                                       "Linux 5.12 or newer, without confidential "
-                                                       "computing") +
-                                               (peer ? "; with nvidia_peermem loaded, the address "
-                                                       "can be registered by MemoryRegion"
-                                                     : ""))};
+    return ErrorInfo{EOPNOTSUPP, attribute, which,
+                     std::string("use the open kernel modules of the NVIDIA "
+                                 "driver (not the proprietary ones), on "
+                                 "Linux 5.12 or newer, without confidential "
+                                 "computing") +
+                         (peer ? "; with nvidia_peermem loaded, the address "
+                                 "can be registered by MemoryRegion"
+                               : "")};
 }
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
@@ -157,8 +156,8 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
                             "host memory, which this driver does not export: register it as "
                             "what it is, with MemoryRegion");
         }
-    } else if (const auto refusal = check_device(driver, pointer.device)) {
-        refusal->raise();
+    } else if (const auto error = check_device(driver, pointer.device)) {
+        error->raise();
     }
 }
 

@@ -13,7 +13,7 @@
 namespace rdmabuf::detail::cuda {
 
 /// Why no memory of @p device can be exported, if none can.
-[[nodiscard]] std::optional<Refusal> check_device(const Driver& driver, Device device);
+[[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// @throws Error EOPNOTSUPP for memory that this driver or this device does not export, with what
 ///         to use instead
 void check_exportable(const Driver& driver, const Pointer& pointer);

@@ -9,7 +9,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/dma_heap.hpp>
 
-#include "base/ioctl.hpp"
+#include "base/file_descriptor.hpp"
 #include "common/device_node.hpp"
 #include "common/dmabuf_allocator.hpp"
 
@@ -21,27 +21,27 @@ constexpr const char* no_heaps_remedy =
     "use a kernel with CONFIG_DMABUF_HEAPS and CONFIG_DMABUF_HEAPS_SYSTEM; a container needs the "
     "devices passed in";
 
-Availability no_such_heap(const std::string& heap, const std::vector<std::string>& heaps) {
+ErrorInfo no_such_heap(const std::string& heap, const std::vector<std::string>& heaps) {
     const std::string reason = "there is no dma-buf heap '" + heap + "'";
     if (heaps.empty()) {
-        return Availability::no(reason + ", and no other under " + folder, no_heaps_remedy);
+        return {ENOENT, "open", reason + ", and no other under " + folder, no_heaps_remedy};
     }
     std::string list;
     for (const std::string& name : heaps) {
         list.append(list.empty() ? "" : ", ").append(name);
     }
-    return Availability::no(reason, "the heaps there are: " + list);
+    return {ENOENT, "open", reason, "the heaps there are: " + list};
 }
 
-detail::OrRefusal<UniqueFd> open_heap(const std::string& heap) {
+Result<UniqueFd> open_heap(const std::string& heap) {
     auto listed = detail::list_folder(folder);
-    if (auto* refusal = std::get_if<detail::Refusal>(&listed)) {
-        return std::move(*refusal);
+    if (!listed) {
+        return listed.error_info();
     }
     // By its name in the list: a heap called "../null" is not one.
-    const auto& heaps = std::get<std::vector<std::string>>(listed);
+    const auto& heaps = *listed;
     if (std::find(heaps.begin(), heaps.end(), heap) == heaps.end()) {
-        return detail::Refusal{ENOENT, "open", no_such_heap(heap, heaps)};
+        return no_such_heap(heap, heaps);
     }
     return detail::open_device(
         std::string(folder) + "/" + heap,
@@ -56,15 +56,15 @@ class DmaHeapExporter final : public detail::DmaBufAllocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto device = open_heap(heap_);
-        if (const auto* refusal = std::get_if<detail::Refusal>(&device)) {
-            return refusal->why;
+        if (!device) {
+            return device.error_info().availability();
         }
         return Availability::yes(std::string(folder) + "/" + heap_);
     }
 
   protected:
     [[nodiscard]] NewBuffer make(std::size_t size) const override {
-        const UniqueFd device = detail::value_or_raise(open_heap(heap_));
+        const UniqueFd device = open_heap(heap_).value();
         dma_heap_allocation_data request{};
         request.len = size;
         request.fd_flags = O_RDWR | O_CLOEXEC;
@@ -85,7 +85,7 @@ class DmaHeapExporter final : public detail::DmaBufAllocator {
 } // namespace
 
 std::vector<std::string> list_dma_heaps() {
-    return detail::value_or_raise(detail::list_folder(folder));
+    return detail::list_folder(folder).value();
 }
 
 std::shared_ptr<Allocator> make_dma_heap_exporter(std::string heap) {

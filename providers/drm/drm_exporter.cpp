@@ -11,8 +11,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/drm.hpp>
 
-#include "base/ioctl.hpp"
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/file_descriptor.hpp"
 #include "common/dmabuf_allocator.hpp"
 #include "drm/drm_node.hpp"
 
@@ -95,16 +95,16 @@ class DrmExporter final : public detail::DmaBufAllocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto node = detail::open_drm_node(options_);
-        if (const auto* refusal = std::get_if<detail::Refusal>(&node)) {
-            return refusal->why;
+        if (!node) {
+            return node.error_info().availability();
         }
-        const auto& found = std::get<detail::DrmNode>(node);
+        const auto& found = *node;
         return Availability::yes(found.path + ", " + found.driver);
     }
 
   protected:
     [[nodiscard]] NewBuffer make(std::size_t size) const override {
-        detail::DrmNode node = detail::value_or_raise(detail::open_drm_node(options_));
+        detail::DrmNode node = detail::open_drm_node(options_).value();
         const DumbBuffer dumb(node, size);
         if (dumb.size() < size) {
             throw Error(EIO, create_call,

@@ -14,7 +14,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "base/ioctl.hpp"
+#include "base/file_descriptor.hpp"
 #include "common/device_node.hpp"
 
 namespace rdmabuf::detail {
@@ -62,11 +62,10 @@ std::string driver_name(int fd) {
 }
 
 /// Why the device behind @p fd cannot make dumb buffers and export them, if it cannot.
-std::optional<Refusal> check_capabilities(int fd, const std::string& what) {
+std::optional<ErrorInfo> check_capabilities(int fd, const std::string& what) {
     const auto refuse = [&](int error, const char* function, const char* task) {
-        return Refusal{error, function,
-                       Availability::no(what + " cannot " + task + ": " + describe_errno(error),
-                                        "choose another node")};
+        return ErrorInfo{error, function, what + " cannot " + task + ": " + describe_errno(error),
+                         "choose another node"};
     };
     // DRM_CAP_DUMB_BUFFER would be the question to ask, but drivers without displays are not asked:
     // for vgem, which makes dumb buffers, the kernel answers EOPNOTSUPP. An empty picture is
@@ -85,29 +84,29 @@ std::optional<Refusal> check_capabilities(int fd, const std::string& what) {
     return std::nullopt;
 }
 
-OrRefusal<DrmNode> open_node(const std::string& path, const std::string& wanted_driver) {
+Result<DrmNode> open_node(const std::string& path, const std::string& wanted_driver) {
     auto opened = open_device(
         path, {.missing = "load a DRM driver; vgem (modprobe vgem) needs no hardware",
                .forbidden = "add the user to the group of the device (video), or run as root"});
-    if (auto* refusal = std::get_if<Refusal>(&opened)) {
-        return std::move(*refusal);
+    if (!opened) {
+        return opened.error_info();
     }
-    UniqueFd fd = std::get<UniqueFd>(std::move(opened));
+    UniqueFd fd = *std::move(opened);
 
     Identity identity = identify(fd.get(), path);
     if (identity.name.rfind("render", 0) == 0) {
-        return Refusal{
-            EACCES, create_call,
-            Availability::no(path + " is a render node, and render nodes cannot make dumb "
-                                    "buffers",
-                             "use the device's primary node, /dev/dri/cardN")};
+        return ErrorInfo{EACCES, create_call,
+                         path +
+                             " is a render node, and render nodes cannot make dumb "
+                             "buffers",
+                         "use the device's primary node, /dev/dri/cardN"};
     }
     const std::string driver = driver_name(fd.get());
     if (driver.empty()) {
         const int error = errno;
-        return Refusal{error, "ioctl(DRM_IOCTL_VERSION)",
-                       Availability::no(path + " is not a DRM device: " + describe_errno(error),
-                                        "use a primary node, /dev/dri/cardN")};
+        return ErrorInfo{error, "ioctl(DRM_IOCTL_VERSION)",
+                         path + " is not a DRM device: " + describe_errno(error),
+                         "use a primary node, /dev/dri/cardN"};
     }
     // Whoever opens a primary node first becomes its master, and a display server that starts later
     // would find the place taken. It fails harmlessly for everybody else.
@@ -115,11 +114,11 @@ OrRefusal<DrmNode> open_node(const std::string& path, const std::string& wanted_
 
     const std::string what = path + " (" + driver + ")";
     if (!wanted_driver.empty() && driver != wanted_driver) {
-        return Refusal{ENODEV, "ioctl(DRM_IOCTL_VERSION)",
-                       Availability::no(what + " is not driven by " + wanted_driver)};
+        return ErrorInfo{ENODEV, "ioctl(DRM_IOCTL_VERSION)",
+                         what + " is not driven by " + wanted_driver};
     }
-    if (auto refusal = check_capabilities(fd.get(), what)) {
-        return std::move(*refusal);
+    if (auto error = check_capabilities(fd.get(), what)) {
+        return std::move(*error);
     }
     return DrmNode{.fd = std::move(fd),
                    .path = path,
@@ -128,11 +127,11 @@ OrRefusal<DrmNode> open_node(const std::string& path, const std::string& wanted_
 }
 
 /// The primary nodes: "card2" before "card10".
-OrRefusal<std::vector<std::string>> list_primary_nodes() {
+Result<std::vector<std::string>> list_primary_nodes() {
     auto listed = list_folder(folder);
-    if (auto* names = std::get_if<std::vector<std::string>>(&listed)) {
-        std::erase_if(*names, [](const std::string& name) { return name.rfind("card", 0) != 0; });
-        std::stable_sort(names->begin(), names->end(),
+    if (listed) {
+        std::erase_if(*listed, [](const std::string& name) { return name.rfind("card", 0) != 0; });
+        std::stable_sort(listed->begin(), listed->end(),
                          [](const auto& a, const auto& b) { return a.size() < b.size(); });
     }
     return listed;
@@ -140,35 +139,31 @@ OrRefusal<std::vector<std::string>> list_primary_nodes() {
 
 } // namespace
 
-OrRefusal<DrmNode> open_drm_node(const DrmOptions& options) {
+Result<DrmNode> open_drm_node(const DrmOptions& options) {
     if (!options.path.empty()) {
         return open_node(options.path, options.driver);
     }
     auto listed = list_primary_nodes();
-    if (auto* refusal = std::get_if<Refusal>(&listed)) {
-        return std::move(*refusal);
+    if (!listed) {
+        return listed.error_info();
     }
-    std::optional<Refusal> refused;
-    for (const std::string& name : std::get<std::vector<std::string>>(listed)) {
+    std::optional<ErrorInfo> refused;
+    for (const std::string& name : *listed) {
         auto node = open_node(std::string(folder) + "/" + name, options.driver);
-        auto* refusal = std::get_if<Refusal>(&node);
-        if (refusal == nullptr) {
+        if (node) {
             return node;
         }
-        // The first one's errno stands for all; every one's reason is told.
-        if (refused) {
-            refused->why.reason.append("; ").append(explain(refusal->why));
-        } else {
-            refused = std::move(*refusal);
-            refused->why = Availability::no(explain(refused->why));
-        }
+        // The errno is that of the first node; the reason names all nodes.
+        const ErrorInfo& error = node.error_info();
+        refused = refused ? ErrorInfo(refused->error(), refused->function(),
+                                      refused->reason() + "; " + error.hint())
+                          : ErrorInfo(error.error(), error.function(), error.hint());
     }
     if (refused) {
         return std::move(*refused);
     }
-    return Refusal{ENOENT, "open",
-                   Availability::no(std::string("there is no DRM primary node under ") + folder,
-                                    "load a DRM driver; vgem (modprobe vgem) needs no hardware")};
+    return ErrorInfo{ENOENT, "open", std::string("there is no DRM primary node under ") + folder,
+                     "load a DRM driver; vgem (modprobe vgem) needs no hardware"};
 }
 
 } // namespace rdmabuf::detail

@@ -4,9 +4,8 @@
 #include <string>
 
 #include <rdmabuf/providers/drm.hpp>
+#include <rdmabuf/result.hpp>
 #include <rdmabuf/unique_fd.hpp>
-
-#include "common/refusal.hpp"
 
 namespace rdmabuf::detail {
 
@@ -20,6 +19,6 @@ struct DrmNode {
 };
 
 /// The node that @p options choose or, when none is fit, what is the matter with each.
-[[nodiscard]] OrRefusal<DrmNode> open_drm_node(const DrmOptions& options);
+[[nodiscard]] Result<DrmNode> open_drm_node(const DrmOptions& options);
 
 } // namespace rdmabuf::detail

@@ -7,11 +7,11 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/external.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/exported_memory.hpp"
 #include "common/extent.hpp"
 #include "common/table_range.hpp"

@@ -7,7 +7,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/habana.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 #include "common/driver_buffer.hpp"
 #include "common/extent.hpp"
 #include "habana/synapse.hpp"
@@ -18,15 +18,13 @@ namespace {
 
 using namespace detail::habana;
 using detail::ExportedMemory;
-using detail::Refusal;
 
 constexpr const char* name_of_exporter = "habana";
 
 /// What works for allocate() alone may be missing.
 std::string allocating() {
     const auto& loaded = Synapse::of_process();
-    const auto* const refusal = std::get_if<Refusal>(&loaded);
-    return refusal == nullptr ? "" : ", and cannot allocate: " + refusal->why.reason;
+    return loaded ? "" : ", and cannot allocate: " + loaded.reason();
 }
 
 class DriverExporter final : public HabanaExporter {
@@ -37,10 +35,10 @@ class DriverExporter final : public HabanaExporter {
 
     [[nodiscard]] Availability availability() const override {
         const auto& loaded = Thunk::of_process();
-        if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-            return refusal->why;
+        if (!loaded) {
+            return loaded.error_info().availability();
         }
-        const auto& thunk = std::get<Thunk>(loaded);
+        const auto& thunk = *loaded;
         return options_.fd >= 0 ? availability_of_device(thunk) : availability_of_any(thunk);
     }
 
@@ -55,14 +53,14 @@ class DriverExporter final : public HabanaExporter {
 
     [[nodiscard]] AddedRange add(const HabanaMemory& memory) override {
         check_numbers(memory);
-        const Thunk& thunk = detail::value_or_raise(Thunk::of_process());
+        const Thunk& thunk = Thunk::of_process().value();
         if (options_.fd < 0) {
             throw Error(ENODEV, "add",
                         describe(memory) +
                             ": of which device is not known; make the exporter with "
                             "the open one's descriptor, HabanaOptions::fd");
         }
-        const DeviceName device = detail::value_or_raise(thunk.device(options_.fd));
+        const DeviceName device = thunk.device(options_.fd).value();
         ExportedMemory exported = thunk.export_memory(options_.fd, device, memory);
         return detail::add_range(table_,
                                  {.base = memory.address,
@@ -83,8 +81,8 @@ class DriverExporter final : public HabanaExporter {
                         "memory of the program's own device is the program's to allocate: do so, "
                         "and add() it");
         }
-        const Thunk& thunk = detail::value_or_raise(Thunk::of_process());
-        const Synapse& synapse = detail::value_or_raise(Synapse::of_process());
+        const Thunk& thunk = Thunk::of_process().value();
+        const Synapse& synapse = Synapse::of_process().value();
         return make_buffer(thunk, std::make_shared<SynapseMemory>(synapse, whole));
     }
 
@@ -98,11 +96,11 @@ class DriverExporter final : public HabanaExporter {
 
     [[nodiscard]] Availability availability_of_device(const Thunk& thunk) const {
         const auto device = thunk.device(options_.fd);
-        if (const auto* refusal = std::get_if<Refusal>(&device)) {
-            return refusal->why;
+        if (!device) {
+            return device.error_info().availability();
         }
         return Availability::yes(thunk.library() + ", the program's " +
-                                 (is_gaudi1(std::get<DeviceName>(device)) ? "Gaudi 1 " : "Gaudi ") +
+                                 (is_gaudi1(*device) ? "Gaudi 1 " : "Gaudi ") +
                                  thunk.pci_address(options_.fd));
     }
 
@@ -123,7 +121,7 @@ class DriverExporter final : public HabanaExporter {
     [[nodiscard]] Buffer make_buffer(const Thunk& thunk,
                                      std::shared_ptr<SynapseMemory> memory) const {
         const SharedDevice& device = memory->device();
-        const DeviceName name = detail::value_or_raise(thunk.device(device->fd()));
+        const DeviceName name = thunk.device(device->fd()).value();
         ExportedMemory exported = thunk.export_memory(
             device->fd(), name,
             {.address = memory->address(), .length = memory->size(), .mapping = device->mapping()},

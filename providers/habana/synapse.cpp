@@ -113,13 +113,13 @@ Acquired& acquired() {
 
 } // namespace
 
-OrRefusal<Synapse> Synapse::load(std::span<const char* const> names) {
+Result<Synapse> Synapse::load(std::span<const char* const> names) {
     return load_driver<Synapse>(
         names, {"Synapse library", library_remedy, "update habanalabs-graph"}, look_up);
 }
 
-const OrRefusal<Synapse>& Synapse::of_process() {
-    static const auto* const synapse = new OrRefusal<Synapse>(load(library_names));
+const Result<Synapse>& Synapse::of_process() {
+    static const auto* const synapse = new Result<Synapse>(load(library_names));
     return *synapse;
 }
 

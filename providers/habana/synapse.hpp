@@ -8,7 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "common/refusal.hpp"
+#include <rdmabuf/result.hpp>
+
 #include "habana/habana_abi.hpp"
 
 namespace rdmabuf::detail::habana {
@@ -34,8 +35,8 @@ class Synapse {
     /// What load() found.
     Synapse(const std::string& /*library*/, const Functions& functions) : functions_(functions) {}
 
-    [[nodiscard]] static const OrRefusal<Synapse>& of_process();
-    [[nodiscard]] static OrRefusal<Synapse> load(std::span<const char* const> names);
+    [[nodiscard]] static const Result<Synapse>& of_process();
+    [[nodiscard]] static Result<Synapse> load(std::span<const char* const> names);
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
 

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/driver_library.hpp"
 
 namespace rdmabuf::detail::habana {
@@ -66,36 +66,34 @@ struct Pages {
 
 } // namespace
 
-OrRefusal<Thunk> Thunk::load(std::span<const char* const> names) {
+Result<Thunk> Thunk::load(std::span<const char* const> names) {
     return load_driver<Thunk>(names, {"Habana driver", library_remedy, version_remedy}, look_up);
 }
 
-const OrRefusal<Thunk>& Thunk::of_process() {
+const Result<Thunk>& Thunk::of_process() {
     // Never destroyed, as buffers of static objects may outlive any other order.
-    static const auto* const thunk = new OrRefusal<Thunk>(load(library_names));
+    static const auto* const thunk = new Result<Thunk>(load(library_names));
     return *thunk;
 }
 
-OrRefusal<DeviceName> Thunk::device(int fd) const {
+Result<DeviceName> Thunk::device(int fd) const {
     constexpr const char* call = "hlthunk_get_device_name_from_fd";
     const std::string which = "descriptor " + std::to_string(fd);
     if (::fcntl(fd, F_GETFD) < 0) {
-        return Refusal{EBADF, call,
-                       Availability::no(which + " is not open",
-                                        "keep the device open for as long as the exporter")};
+        return ErrorInfo{EBADF, call, which + " is not open",
+                         "keep the device open for as long as the exporter"};
     }
     const DeviceName name = functions_.get_device_name(fd);
     if (name == DeviceName::invalid || name == DeviceName::goya) {
-        return Refusal{ENODEV, call,
-                       Availability::no(which + " is of no Gaudi",
-                                        "give that of the open device: what hlthunk_open() "
-                                        "returned, or synDeviceInfoV2::fd")};
+        return ErrorInfo{ENODEV, call, which + " is of no Gaudi",
+                         "give that of the open device: what hlthunk_open() "
+                         "returned, or synDeviceInfoV2::fd"};
     }
     if (!is_gaudi1(name) && functions_.export_mapped_memory == nullptr) {
-        return Refusal{ENOSYS, "dlsym",
-                       Availability::no(library_ + " is too old for this device: it lacks " +
-                                            mapping_call + " (there since Gaudi 2)",
-                                        version_remedy)};
+        return ErrorInfo{ENOSYS, "dlsym",
+                         library_ + " is too old for this device: it lacks " + mapping_call +
+                             " (there since Gaudi 2)",
+                         version_remedy};
     }
     return name;
 }

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include <rdmabuf/providers/habana.hpp>
+#include <rdmabuf/result.hpp>
 
 #include "common/exported_memory.hpp"
-#include "common/refusal.hpp"
 #include "habana/habana_abi.hpp"
 
 namespace rdmabuf::detail::habana {
@@ -33,16 +33,16 @@ class Thunk {
         : library_(std::move(library)), functions_(functions) {}
 
     /// That of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const OrRefusal<Thunk>& of_process();
+    [[nodiscard]] static const Result<Thunk>& of_process();
     /// @param names  where to look for it, in order
-    [[nodiscard]] static OrRefusal<Thunk> load(std::span<const char* const> names);
+    [[nodiscard]] static Result<Thunk> load(std::span<const char* const> names);
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libhl-thunk.so".
     [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
     /// The kind of device behind an open descriptor, whose memory can be exported.
-    [[nodiscard]] OrRefusal<DeviceName> device(int fd) const;
+    [[nodiscard]] Result<DeviceName> device(int fd) const;
     /// "0000:3b:00.0"; empty when the driver does not tell.
     [[nodiscard]] std::string pci_address(int fd) const;
     /// Of all devices, without opening any for use.

@@ -131,22 +131,22 @@ struct Driver::OwnContexts {
     }
 };
 
-Driver::Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking)
+Driver::Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
     : library_(std::move(library)),
       functions_(functions),
       lacking_(std::move(lacking)),
       own_(std::make_shared<OwnContexts>()) {}
 
-OrRefusal<Driver> Driver::make(const DriverLibrary& library) {
+rdmabuf::Result<Driver> Driver::make(const DriverLibrary& library) {
     return make_driver<Driver>(library, texts, look_up);
 }
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+rdmabuf::Result<Driver> Driver::load(std::span<const char* const> names) {
     auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (auto* const refusal = std::get_if<Refusal>(&opened)) {
-        return std::move(*refusal);
+    if (!opened) {
+        return opened.error_info();
     }
-    return make(std::get<DriverLibrary>(opened));
+    return make(*opened);
 }
 
 ProcessDriver<Driver>& Driver::of_process() {
@@ -156,16 +156,16 @@ ProcessDriver<Driver>& Driver::of_process() {
     return *driver;
 }
 
-std::optional<Refusal> Driver::initialise() const {
+std::optional<ErrorInfo> Driver::initialise() const {
     const Result initialised = functions_.init(init_gpu_only);
     if (initialised == success) {
         return std::nullopt;
     }
     // The loader has no other word for a machine without a driver.
-    return Refusal{errno_of(initialised), "zeInit",
-                   Availability::no("no driver for a GPU can be initialised by " + library_ + ": " +
-                                        name_of(initialised),
-                                    driver_remedy)};
+    return ErrorInfo{
+        errno_of(initialised), "zeInit",
+        "no driver for a GPU can be initialised by " + library_ + ": " + name_of(initialised),
+        driver_remedy};
 }
 
 std::variant<std::vector<DriverHandle>, Result> Driver::drivers() const {
@@ -186,10 +186,10 @@ std::variant<std::vector<Device>, Result> Driver::gpus_of(DriverHandle driver) c
     return found;
 }
 
-OrRefusal<std::vector<Gpu>> Driver::gpus() const {
+rdmabuf::Result<std::vector<Gpu>> Driver::gpus() const {
     const auto refused = [](Result result, const char* function) {
-        return Refusal{errno_of(result), function,
-                       Availability::no("the GPUs cannot be listed: " + name_of(result))};
+        return ErrorInfo{errno_of(result), function,
+                         "the GPUs cannot be listed: " + name_of(result)};
     };
     const auto found = drivers();
     if (const auto* const result = std::get_if<Result>(&found)) {

@@ -9,8 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include <rdmabuf/result.hpp>
+
 #include "common/process_driver.hpp"
-#include "common/refusal.hpp"
 #include "level_zero/level_zero_abi.hpp"
 
 namespace rdmabuf::detail::level_zero {
@@ -58,26 +59,26 @@ struct OwnContextList {
 class Driver {
   public:
     /// @param lacking  why the loader can neither export nor allocate, if it cannot
-    Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking);
+    Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking);
 
     /// The loader of this process.
     [[nodiscard]] static ProcessDriver<Driver>& of_process();
-    /// @return the loader, or a refusal if it cannot say whose memory an address is
-    [[nodiscard]] static OrRefusal<Driver> make(const DriverLibrary& library);
+    /// @return the loader, or an error if it cannot say whose memory an address is
+    [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library);
     /// Loads the first of @p names that there is, then calls make().
-    [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+    [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names);
 
     /// Why the loader can neither export nor allocate, if functions for that are missing.
-    [[nodiscard]] const std::optional<Refusal>& lacking() const noexcept { return lacking_; }
+    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libze_loader.so.1".
     [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
     /// Initialises Level Zero in this process, unless it is. @return why it cannot be used
-    [[nodiscard]] std::optional<Refusal> initialise() const;
+    [[nodiscard]] std::optional<ErrorInfo> initialise() const;
     /// The GPUs of all drivers, in the order of zeDriverGet and zeDeviceGet.
-    [[nodiscard]] OrRefusal<std::vector<Gpu>> gpus() const;
+    [[nodiscard]] rdmabuf::Result<std::vector<Gpu>> gpus() const;
 
     /// The contexts of this library. The first call in a process that has initialised Level Zero
     /// makes them; in other processes the list is empty and without a failure. They are never
@@ -110,7 +111,7 @@ class Driver {
 
     std::string library_;
     Functions functions_;
-    std::optional<Refusal> lacking_;
+    std::optional<ErrorInfo> lacking_;
     std::shared_ptr<OwnContexts> own_;
 };
 

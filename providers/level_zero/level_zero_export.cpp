@@ -10,10 +10,10 @@
 #include <utility>
 #include <variant>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/exported_memory.hpp"
 
 namespace rdmabuf::detail::level_zero {
@@ -159,14 +159,14 @@ void check_whole(const UniqueFd& fd, const Extent& extent, std::size_t driver_pa
 
 } // namespace
 
-std::optional<Refusal> check_device(const Driver& driver, Device device) {
+std::optional<ErrorInfo> check_device(const Driver& driver, Device device) {
     if (driver.exports_dmabufs(device)) {
         return std::nullopt;
     }
-    return Refusal{EOPNOTSUPP, "zeDeviceGetExternalMemoryProperties",
-                   Availability::no("the GPU " + driver.pci_address(device) +
-                                        " does not export its memory as dma-bufs",
-                                    "use a newer driver of the GPU, or memory of the host")};
+    return ErrorInfo{
+        EOPNOTSUPP, "zeDeviceGetExternalMemoryProperties",
+        "the GPU " + driver.pci_address(device) + " does not export its memory as dma-bufs",
+        "use a newer driver of the GPU, or memory of the host"};
 }
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
@@ -178,8 +178,8 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
                         "ze_external_memory_export_desc_t");
     }
     if (pointer.type == MemoryType::device) {
-        if (const auto refusal = check_device(driver, pointer.device)) {
-            refusal->raise();
+        if (const auto error = check_device(driver, pointer.device)) {
+            error->raise();
         }
     }
 }

@@ -12,7 +12,7 @@
 namespace rdmabuf::detail::level_zero {
 
 /// Why no memory of @p device can be exported, if none can.
-[[nodiscard]] std::optional<Refusal> check_device(const Driver& driver, Device device);
+[[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// @throws Error EOPNOTSUPP for memory that is not exported, with what to use instead
 void check_exportable(const Driver& driver, const Pointer& pointer);
 

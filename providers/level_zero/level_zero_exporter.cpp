@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
+#include "base/text.hpp"
 #include "level_zero/level_zero_export.hpp"
 #include "level_zero/level_zero_memory.hpp"
 #include "level_zero/level_zero_pointer.hpp"
@@ -44,19 +44,18 @@ std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer)
 }
 
 /// @return the GPUs that there are, the wanted one among them
-OrRefusal<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
-    if (auto refusal = driver.initialise()) {
-        return std::move(*refusal);
+rdmabuf::Result<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
+    if (auto error = driver.initialise()) {
+        return std::move(*error);
     }
     auto found = driver.gpus();
-    const auto* const gpus = std::get_if<std::vector<Gpu>>(&found);
-    if (gpus != nullptr && (wanted < 0 || static_cast<std::size_t>(wanted) >= gpus->size())) {
-        return Refusal{ENODEV, "zeDeviceGet",
-                       Availability::no("there is no GPU " + std::to_string(wanted) + ", of " +
-                                            std::to_string(gpus->size()),
-                                        "choose one of those there are, or let this process see "
-                                        "more of them: ZE_AFFINITY_MASK, and /dev/dri/renderD* of "
-                                        "its container")};
+    if (found && (wanted < 0 || static_cast<std::size_t>(wanted) >= found->size())) {
+        return ErrorInfo{
+            ENODEV, "zeDeviceGet",
+            "there is no GPU " + std::to_string(wanted) + ", of " + std::to_string(found->size()),
+            "choose one of those there are, or let this process see "
+            "more of them: ZE_AFFINITY_MASK, and /dev/dri/renderD* of "
+            "its container"};
     }
     return found;
 }
@@ -83,26 +82,26 @@ class LevelZeroExporter final : public Allocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto loaded = loader_->load();
-        if (const auto* const refusal = std::get_if<Refusal>(&loaded)) {
-            return refusal->why;
+        if (!loaded) {
+            return loaded.error_info().availability();
         }
-        const Driver& driver = *std::get<const Driver*>(loaded);
+        const Driver& driver = **loaded;
         const auto initialised = initialise(driver, device_);
-        if (const auto* const refusal = std::get_if<Refusal>(&initialised)) {
-            return refusal->why;
+        if (!initialised) {
+            return initialised.error_info().availability();
         }
-        const auto& gpus = std::get<std::vector<Gpu>>(initialised);
+        const auto& gpus = *initialised;
         std::string list;
-        std::optional<Refusal> unfit;
+        std::optional<ErrorInfo> unfit;
         for (const Gpu& gpu : gpus) {
-            if (auto refusal = check_device(driver, gpu.device)) {
-                unfit = std::move(refusal);
+            if (auto error = check_device(driver, gpu.device)) {
+                unfit = std::move(error);
                 continue;
             }
             list.append(list.empty() ? "" : ", ").append(driver.pci_address(gpu.device));
         }
         if (list.empty() && unfit) {
-            return unfit->why;
+            return unfit->availability();
         }
         return Availability::yes(driver.library() + " " + version_of(driver, gpus.front().driver) +
                                  ", " + list);
@@ -139,7 +138,7 @@ class LevelZeroExporter final : public Allocator {
                         "level_zero memory reaches an importer in one way only; ask for "
                         "MappingKind::standard");
         }
-        const Driver& driver = *detail::value_or_raise(loader_->load());
+        const Driver& driver = *loader_->load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
         // Another thread may have freed it meanwhile. The descriptor was then perhaps another
@@ -166,8 +165,8 @@ class LevelZeroExporter final : public Allocator {
         if (size == 0) {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
-        const Driver& driver = *detail::value_or_raise(loader_->load());
-        const auto gpus = detail::value_or_raise(initialise(driver, device_));
+        const Driver& driver = *loader_->load().value();
+        const auto gpus = initialise(driver, device_).value();
         return level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);
     }
 

@@ -7,7 +7,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 
 namespace rdmabuf::detail::level_zero {
 namespace {

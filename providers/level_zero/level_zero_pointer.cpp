@@ -4,8 +4,9 @@
 #include <cerrno>
 #include <string>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
+
+#include "base/text.hpp"
 
 namespace rdmabuf::detail::level_zero {
 

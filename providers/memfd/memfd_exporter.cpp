@@ -18,8 +18,8 @@ class MemfdExporter final : public detail::DmaBufAllocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto made = detail::open_memfd();
-        if (const auto* refusal = std::get_if<detail::Refusal>(&made)) {
-            return refusal->why;
+        if (!made) {
+            return made.error_info().availability();
         }
         return Availability::yes("a stand-in that only softverbs takes for a dma-buf");
     }

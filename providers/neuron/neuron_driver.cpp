@@ -7,10 +7,10 @@
 #include <system_error>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/device_node.hpp"
 #include "common/driver_library.hpp"
 #include "common/driver_result.hpp"
@@ -73,13 +73,13 @@ std::string export_remedy(Status status, const std::string& version) {
 
 } // namespace
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+Result<Driver> Driver::load(std::span<const char* const> names) {
     return load_driver<Driver>(names, {"Neuron runtime", library_remedy, version_remedy}, look_up);
 }
 
-const OrRefusal<Driver>& Driver::of_process() {
+const Result<Driver>& Driver::of_process() {
     // Never destroyed: buffers of static objects are freed through it.
-    static const auto* const driver = new OrRefusal<Driver>(load(library_names));
+    static const auto* const driver = new Result<Driver>(load(library_names));
     return *driver;
 }
 
@@ -165,7 +165,7 @@ int errno_of(Status status) noexcept {
     }
 }
 
-std::optional<Refusal> check_kernel_module(const std::optional<std::string>& version) {
+std::optional<ErrorInfo> check_kernel_module(const std::optional<std::string>& version) {
     unsigned minor = 0;
     if (!version || !version->starts_with("2.") ||
         std::from_chars(version->data() + 2, version->data() + version->size(), minor).ec !=
@@ -175,14 +175,14 @@ std::optional<Refusal> check_kernel_module(const std::optional<std::string>& ver
     }
     // ndmabuf_detach() takes the number of the descriptor away and drops the reference that was the
     // descriptor's, whether it was closed before or is later: the file is freed while it is in use.
-    return Refusal{EOPNOTSUPP, "nrt_get_dmabuf_fd",
-                   Availability::no("the kernel module neuron " + *version +
-                                        " closes a dma-buf's descriptor itself when a region of it "
-                                        "ends, and so a second time",
-                                    "update aws-neuronx-dkms to one newer than 2.27")};
+    return ErrorInfo{EOPNOTSUPP, "nrt_get_dmabuf_fd",
+                     "the kernel module neuron " + *version +
+                         " closes a dma-buf's descriptor itself when a region of it "
+                         "ends, and so a second time",
+                     "update aws-neuronx-dkms to one newer than 2.27"};
 }
 
-std::optional<Refusal> check_kernel_module() {
+std::optional<ErrorInfo> check_kernel_module() {
     return check_kernel_module(read_line("/sys/module/neuron/version"));
 }
 

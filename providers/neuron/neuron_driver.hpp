@@ -8,8 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include <rdmabuf/result.hpp>
+
 #include "common/exported_memory.hpp"
-#include "common/refusal.hpp"
 #include "neuron/neuron_abi.hpp"
 
 namespace rdmabuf::detail::neuron {
@@ -37,9 +38,9 @@ class Driver {
         : library_(std::move(library)), functions_(functions) {}
 
     /// The runtime of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const OrRefusal<Driver>& of_process();
+    [[nodiscard]] static const Result<Driver>& of_process();
     /// @param names  where to look for it, in order
-    [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+    [[nodiscard]] static Result<Driver> load(std::span<const char* const> names);
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libnrt.so.1".
@@ -71,8 +72,9 @@ class Driver {
 
 /// Why a kernel module must not be used, if so.
 /// @param version  what /sys/module/neuron/version has; none where there is no such file
-[[nodiscard]] std::optional<Refusal> check_kernel_module(const std::optional<std::string>& version);
+[[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
+    const std::optional<std::string>& version);
 /// The same of the one that is loaded.
-[[nodiscard]] std::optional<Refusal> check_kernel_module();
+[[nodiscard]] std::optional<ErrorInfo> check_kernel_module();
 
 } // namespace rdmabuf::detail::neuron

@@ -4,11 +4,11 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/neuron.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/driver_buffer.hpp"
 #include "common/extent.hpp"
 #include "neuron/neuron_memory.hpp"
@@ -17,40 +17,38 @@ namespace rdmabuf {
 namespace {
 
 using namespace detail::neuron;
-using detail::OrRefusal;
-using detail::Refusal;
 
 constexpr const char* name_of_exporter = "neuron";
 
 /// The runtime, where its dma-bufs can be used.
-OrRefusal<const Driver*> usable_driver() {
+Result<const Driver*> usable_driver() {
     const auto& loaded = Driver::of_process();
-    if (const auto* refusal = std::get_if<Refusal>(&loaded)) {
-        return *refusal;
+    if (!loaded) {
+        return loaded.error_info();
     }
-    if (auto refusal = check_kernel_module()) {
-        return std::move(*refusal);
+    if (auto error = check_kernel_module()) {
+        return std::move(*error);
     }
-    return &std::get<Driver>(loaded);
+    return &*loaded;
 }
 
 /// How many NeuronCores there are, @p wanted among them. Asked before nrt_init(), which takes them.
-OrRefusal<std::uint32_t> count_cores(const Driver& driver, int wanted) {
+Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     constexpr const char* call = "nrt_get_total_nc_count";
     std::uint32_t count = 0;
     if (const Status counted = driver.functions().get_total_core_count(&count);
         counted != success) {
-        return Refusal{errno_of(counted), call,
-                       Availability::no("the NeuronCores cannot be counted: " + name_of(counted),
-                                        "see that aws-neuronx-dkms is installed, its module neuron "
-                                        "loaded, and /dev/neuron0 there for this process")};
+        return ErrorInfo{errno_of(counted), call,
+                         "the NeuronCores cannot be counted: " + name_of(counted),
+                         "see that aws-neuronx-dkms is installed, its module neuron "
+                         "loaded, and /dev/neuron0 there for this process"};
     }
     if (wanted < 0 || static_cast<std::uint32_t>(wanted) >= count) {
-        return Refusal{ENODEV, call,
-                       Availability::no("there is no NeuronCore " + std::to_string(wanted) +
-                                            ", of " + std::to_string(count),
-                                        "choose one of those there are, or let the container have "
-                                        "/dev/neuron0")};
+        return ErrorInfo{
+            ENODEV, call,
+            "there is no NeuronCore " + std::to_string(wanted) + ", of " + std::to_string(count),
+            "choose one of those there are, or let the container have "
+            "/dev/neuron0"};
     }
     return count;
 }
@@ -63,21 +61,20 @@ class RuntimeExporter final : public NeuronExporter {
 
     [[nodiscard]] Availability availability() const override {
         const auto usable = usable_driver();
-        if (const auto* refusal = std::get_if<Refusal>(&usable)) {
-            return refusal->why;
+        if (!usable) {
+            return usable.error_info().availability();
         }
-        const Driver& driver = *std::get<const Driver*>(usable);
+        const Driver& driver = **usable;
         const auto counted = count_cores(driver, options_.core);
-        if (const auto* refusal = std::get_if<Refusal>(&counted)) {
-            return refusal->why;
+        if (!counted) {
+            return counted.error_info().availability();
         }
         const std::string version = driver.version();
-        return Availability::yes(
-            driver.library() + (version.empty() ? "" : " " + version) +
-            ", NeuronCores: " + std::to_string(std::get<std::uint32_t>(counted)) +
-            (driver.functions().get_dmabuf_fd_v2 != nullptr
-                 ? ""
-                 : ", without nrt_get_dmabuf_fd_v2: whole allocations only"));
+        return Availability::yes(driver.library() + (version.empty() ? "" : " " + version) +
+                                 ", NeuronCores: " + std::to_string(*counted) +
+                                 (driver.functions().get_dmabuf_fd_v2 != nullptr
+                                      ? ""
+                                      : ", without nrt_get_dmabuf_fd_v2: whole allocations only"));
     }
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
@@ -93,7 +90,7 @@ class RuntimeExporter final : public NeuronExporter {
         detail::check_added(
             memory.address, memory.length,
             std::to_string(memory.length) + " bytes at " + detail::hexadecimal(memory.address));
-        const Driver& driver = *detail::value_or_raise(usable_driver());
+        const Driver& driver = *usable_driver().value();
         detail::ExportedMemory exported = driver.export_memory(memory.address, memory.length);
         return detail::add_range(table_,
                                  {.base = memory.address,
@@ -109,8 +106,8 @@ class RuntimeExporter final : public NeuronExporter {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
         const std::size_t whole = detail::round_up_to_pages(size);
-        const Driver& driver = *detail::value_or_raise(usable_driver());
-        (void)detail::value_or_raise(count_cores(driver, options_.core));
+        const Driver& driver = *usable_driver().value();
+        (void)count_cores(driver, options_.core).value();
         auto memory = std::make_shared<TensorMemory>(driver, options_.core, whole);
         detail::ExportedMemory exported = driver.export_memory(memory->address(), memory->size());
         return Buffer(std::make_unique<detail::DriverBuffer<TensorMemory>>(

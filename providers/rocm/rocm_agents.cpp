@@ -70,18 +70,18 @@ std::string pci_address(const Driver& driver, Agent agent) {
     return text.data();
 }
 
-OrRefusal<std::vector<Agent>> list_gpus(const Driver& driver) {
+Result<std::vector<Agent>> list_gpus(const Driver& driver) {
     std::vector<Agent> agents;
     const Status listed = driver.functions().iterate_agents(&collect<Agent>, &agents);
     if (listed != success) {
-        return Refusal{errno_of(listed), "hsa_iterate_agents",
-                       Availability::no("the devices cannot be listed: " + driver.name_of(listed))};
+        return ErrorInfo{errno_of(listed), "hsa_iterate_agents",
+                         "the devices cannot be listed: " + driver.name_of(listed)};
     }
     std::erase_if(agents, [&](Agent agent) { return type_of(driver, agent) != DeviceType::gpu; });
     return agents;
 }
 
-std::optional<Refusal> check_dmabufs(const Driver& driver) {
+std::optional<ErrorInfo> check_dmabufs(const Driver& driver) {
     bool supported = false;
     const Status asked =
         driver.functions().system_get_info(SystemInfo::dmabuf_supported, &supported);
@@ -89,10 +89,10 @@ std::optional<Refusal> check_dmabufs(const Driver& driver) {
         return std::nullopt;
     }
     const std::string why = asked == success ? "" : " (" + driver.name_of(asked) + ")";
-    return Refusal{EOPNOTSUPP, "hsa_system_get_info(DMABUF_SUPPORTED)",
-                   Availability::no("the kernel's driver does not export dma-bufs" + why,
-                                    "use a kernel, or AMD's amdgpu-dkms, whose KFD has interface "
-                                    "1.12 or newer")};
+    return ErrorInfo{EOPNOTSUPP, "hsa_system_get_info(DMABUF_SUPPORTED)",
+                     "the kernel's driver does not export dma-bufs" + why,
+                     "use a kernel, or AMD's amdgpu-dkms, whose KFD has interface "
+                     "1.12 or newer"};
 }
 
 MemoryPool device_pool(const Driver& driver, Agent gpu) {

@@ -15,9 +15,9 @@ namespace rdmabuf::detail::rocm {
 [[nodiscard]] std::string pci_address(const Driver& driver, Agent agent);
 
 /// The GPUs, in the driver's order. HSA is initialised.
-[[nodiscard]] OrRefusal<std::vector<Agent>> list_gpus(const Driver& driver);
+[[nodiscard]] Result<std::vector<Agent>> list_gpus(const Driver& driver);
 /// Why nothing can be exported, if nothing can.
-[[nodiscard]] std::optional<Refusal> check_dmabufs(const Driver& driver);
+[[nodiscard]] std::optional<ErrorInfo> check_dmabufs(const Driver& driver);
 
 /// Where a GPU's own memory comes from. @throws Error ENODEV when it has none
 [[nodiscard]] MemoryPool device_pool(const Driver& driver, Agent gpu);

@@ -5,8 +5,7 @@
 #include <cerrno>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
-
+#include "base/text.hpp"
 #include "common/driver_library.hpp"
 #include "common/driver_result.hpp"
 
@@ -63,16 +62,16 @@ const char* remedy_for(Status status) noexcept {
 
 } // namespace
 
-OrRefusal<Driver> Driver::make(const DriverLibrary& library) {
+Result<Driver> Driver::make(const DriverLibrary& library) {
     return make_driver<Driver>(library, texts, look_up);
 }
 
-OrRefusal<Driver> Driver::load(std::span<const char* const> names) {
+Result<Driver> Driver::load(std::span<const char* const> names) {
     auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (auto* const refusal = std::get_if<Refusal>(&opened)) {
-        return std::move(*refusal);
+    if (!opened) {
+        return opened.error_info();
     }
-    return make(std::get<DriverLibrary>(opened));
+    return make(*opened);
 }
 
 ProcessDriver<Driver>& Driver::of_process() {

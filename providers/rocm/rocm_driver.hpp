@@ -8,8 +8,9 @@
 #include <string_view>
 #include <utility>
 
+#include <rdmabuf/result.hpp>
+
 #include "common/process_driver.hpp"
-#include "common/refusal.hpp"
 #include "rocm/rocm_abi.hpp"
 
 namespace rdmabuf::detail::rocm {
@@ -40,18 +41,18 @@ struct Functions {
 class Driver {
   public:
     /// @param lacking  why the driver can neither export nor allocate, if it cannot
-    Driver(std::string library, const Functions& functions, std::optional<Refusal> lacking)
+    Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
         : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
     /// The runtime of this process.
     [[nodiscard]] static ProcessDriver<Driver>& of_process();
-    /// @return the runtime, or a refusal if it cannot say whose memory an address is
-    [[nodiscard]] static OrRefusal<Driver> make(const DriverLibrary& library);
+    /// @return the runtime, or an error if it cannot say whose memory an address is
+    [[nodiscard]] static Result<Driver> make(const DriverLibrary& library);
     /// Loads the first of @p names that there is, then calls make().
-    [[nodiscard]] static OrRefusal<Driver> load(std::span<const char* const> names);
+    [[nodiscard]] static Result<Driver> load(std::span<const char* const> names);
 
     /// Why the runtime can neither export nor allocate, if functions for that are missing.
-    [[nodiscard]] const std::optional<Refusal>& lacking() const noexcept { return lacking_; }
+    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
 
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
     /// What was loaded, "libhsa-runtime64.so.1".
@@ -71,7 +72,7 @@ class Driver {
   private:
     std::string library_;
     Functions functions_;
-    std::optional<Refusal> lacking_;
+    std::optional<ErrorInfo> lacking_;
 };
 
 /// The errno that stands for @p status.

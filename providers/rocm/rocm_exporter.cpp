@@ -4,10 +4,10 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/rocm.hpp>
 
+#include "base/text.hpp"
 #include "rocm/rocm_agents.hpp"
 #include "rocm/rocm_memory.hpp"
 #include "rocm/rocm_pointer.hpp"
@@ -17,8 +17,6 @@ namespace rdmabuf {
 namespace {
 
 using namespace detail::rocm;
-using detail::OrRefusal;
-using detail::Refusal;
 
 using SharedRuntime = std::shared_ptr<const Runtime>;
 
@@ -28,12 +26,11 @@ struct Usable {
     std::vector<Agent> gpus;
 };
 
-Refusal no_such_device(int wanted, std::size_t devices) {
+ErrorInfo no_such_device(int wanted, std::size_t devices) {
     return {ENODEV, "hsa_iterate_agents",
-            Availability::no(
-                "there is no GPU " + std::to_string(wanted) + ", of " + std::to_string(devices),
-                "choose one of those there are, or let this process see more of them: "
-                "ROCR_VISIBLE_DEVICES, and the devices of its container")};
+            "there is no GPU " + std::to_string(wanted) + ", of " + std::to_string(devices),
+            "choose one of those there are, or let this process see more of them: "
+            "ROCR_VISIBLE_DEVICES, and the devices of its container"};
 }
 
 class RocmExporter final : public Allocator {
@@ -44,13 +41,13 @@ class RocmExporter final : public Allocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto initialised = initialise();
-        if (const auto* refusal = std::get_if<Refusal>(&initialised)) {
-            return refusal->why;
+        if (!initialised) {
+            return initialised.error_info().availability();
         }
-        const auto& [runtime, gpus] = std::get<Usable>(initialised);
+        const auto& [runtime, gpus] = *initialised;
         const Driver& driver = runtime->driver();
-        if (const auto refusal = check_dmabufs(driver)) {
-            return refusal->why;
+        if (const auto error = check_dmabufs(driver)) {
+            return error->availability();
         }
         std::string reason = driver.library();
         for (const Agent gpu : gpus) {
@@ -66,7 +63,7 @@ class RocmExporter final : public Allocator {
             return std::nullopt;
         }
         // HSA is initialised here, because it has answered: hsa_init only adds a reference.
-        (void)detail::value_or_raise(hold(*driver));
+        (void)hold(*driver).value();
         const auto met = meet(*driver, address);
         if (!met) {
             return std::nullopt;
@@ -83,11 +80,11 @@ class RocmExporter final : public Allocator {
         if (length == 0) {
             throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
         }
-        const Driver& driver = *detail::value_or_raise(Driver::of_process().load());
+        const Driver& driver = *Driver::of_process().load().value();
         if (!Runtime::is_parents()) {
             (void)require_pointer(driver, address);
         }
-        const SharedRuntime runtime = detail::value_or_raise(hold(driver));
+        const SharedRuntime runtime = hold(driver).value();
         const Met met = require_met(driver, address);
         check_exportable(driver, met.pointer);
         try {
@@ -102,7 +99,7 @@ class RocmExporter final : public Allocator {
         if (size == 0) {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
-        Usable usable = detail::value_or_raise(initialise());
+        Usable usable = initialise().value();
         const Agent gpu = usable.gpus[static_cast<std::size_t>(options_.device)];
         return detail::rocm::allocate(std::move(usable.runtime), gpu, size);
     }
@@ -114,37 +111,37 @@ class RocmExporter final : public Allocator {
     }
     /// Keeps HSA initialised for as long as this exporter lives: what is known of allocations is
     /// known of those of one initialisation.
-    OrRefusal<SharedRuntime> hold(const Driver& driver) const {
+    Result<SharedRuntime> hold(const Driver& driver) const {
         const std::lock_guard lock(mutex_);
         if (runtime_ == nullptr || Runtime::is_parents()) {
             auto acquired = Runtime::acquire(driver);
-            if (std::holds_alternative<Refusal>(acquired)) {
+            if (!acquired) {
                 return acquired;
             }
-            runtime_ = std::get<SharedRuntime>(acquired);
+            runtime_ = *acquired;
         }
         return runtime_;
     }
 
-    OrRefusal<Usable> initialise() const {
+    Result<Usable> initialise() const {
         auto loaded = Driver::of_process().load();
-        if (auto* const refusal = std::get_if<Refusal>(&loaded)) {
-            return std::move(*refusal);
+        if (!loaded) {
+            return loaded.error_info();
         }
-        const Driver& driver = *std::get<const Driver*>(loaded);
+        const Driver& driver = **loaded;
         auto held = hold(driver);
-        if (auto* refusal = std::get_if<Refusal>(&held)) {
-            return std::move(*refusal);
+        if (!held) {
+            return held.error_info();
         }
         auto listed = list_gpus(driver);
-        if (auto* refusal = std::get_if<Refusal>(&listed)) {
-            return std::move(*refusal);
+        if (!listed) {
+            return listed.error_info();
         }
-        auto& gpus = std::get<std::vector<Agent>>(listed);
+        auto& gpus = *listed;
         if (options_.device < 0 || static_cast<std::size_t>(options_.device) >= gpus.size()) {
             return no_such_device(options_.device, gpus.size());
         }
-        return Usable{.runtime = std::get<SharedRuntime>(std::move(held)), .gpus = std::move(gpus)};
+        return Usable{.runtime = *std::move(held), .gpus = std::move(gpus)};
     }
 
     /// Another thread may have freed it meanwhile, and then nothing else is worth telling.

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 #include "rocm/rocm_agents.hpp"
 
 namespace rdmabuf::detail::rocm {

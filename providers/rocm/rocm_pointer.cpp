@@ -5,10 +5,10 @@
 #include <string>
 #include <variant>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "rocm/rocm_agents.hpp"
 #include "rocm/rocm_generations.hpp"
 

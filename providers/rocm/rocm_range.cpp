@@ -9,11 +9,11 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "common/exported_memory.hpp"
 #include "common/extent.hpp"
 #include "rocm/rocm_agents.hpp"
@@ -156,8 +156,8 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
                         "host memory, which HSA does not export: register it as what it is, "
                         "with MemoryRegion");
     }
-    if (const auto refusal = check_dmabufs(driver)) {
-        refusal->raise();
+    if (const auto error = check_dmabufs(driver)) {
+        error->raise();
     }
 }
 

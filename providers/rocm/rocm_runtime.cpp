@@ -27,21 +27,20 @@ bool Runtime::is_parents() noexcept {
     return process != 0 && process != ::getpid();
 }
 
-OrRefusal<std::shared_ptr<const Runtime>> Runtime::acquire(const Driver& driver) {
+Result<std::shared_ptr<const Runtime>> Runtime::acquire(const Driver& driver) {
     if (is_parents()) {
-        return Refusal{ENODEV, "hsa_init",
-                       Availability::no("HSA was used before this process was forked",
-                                        "in the child of a process that used it, HSA stays "
-                                        "unusable: exec another program, or fork before it is "
-                                        "used")};
+        return ErrorInfo{ENODEV, "hsa_init", "HSA was used before this process was forked",
+                         "in the child of a process that used it, HSA stays "
+                         "unusable: exec another program, or fork before it is "
+                         "used"};
     }
     const Status initialised = driver.functions().init();
     if (initialised != success) {
-        return Refusal{ENODEV, "hsa_init",
-                       Availability::no("HSA cannot be initialised: " + driver.name_of(initialised),
-                                        "see whether rocminfo finds the GPU: it needs the amdgpu "
-                                        "module, and /dev/kfd and /dev/dri/renderD* open to this "
-                                        "user (groups render, video) and given to its container")};
+        return ErrorInfo{ENODEV, "hsa_init",
+                         "HSA cannot be initialised: " + driver.name_of(initialised),
+                         "see whether rocminfo finds the GPU: it needs the amdgpu "
+                         "module, and /dev/kfd and /dev/dri/renderD* open to this "
+                         "user (groups render, video) and given to its container"};
     }
     try {
         return std::shared_ptr<const Runtime>(new Runtime(driver));

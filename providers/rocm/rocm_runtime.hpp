@@ -13,7 +13,7 @@ namespace rdmabuf::detail::rocm {
 class Runtime {
   public:
     /// Initialises HSA, unless it is. @return why it cannot be used
-    [[nodiscard]] static OrRefusal<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
+    [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
     /// Whether this is the child of a process that held HSA: all of it is the parent's.
     [[nodiscard]] static bool is_parents() noexcept;
 

@@ -12,7 +12,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/udmabuf.hpp>
 
-#include "base/ioctl.hpp"
+#include "base/file_descriptor.hpp"
 #include "common/device_node.hpp"
 #include "common/dmabuf_allocator.hpp"
 #include "common/mapping.hpp"
@@ -24,7 +24,7 @@ constexpr const char* device_path = "/dev/udmabuf";
 constexpr const char* limit_path = "/sys/module/udmabuf/parameters/size_limit_mb";
 constexpr std::uint64_t bytes_per_mebibyte = std::uint64_t{1} << 20;
 
-detail::OrRefusal<UniqueFd> open_udmabuf() {
+Result<UniqueFd> open_udmabuf() {
     return detail::open_device(
         device_path,
         {.missing =
@@ -63,8 +63,8 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
 
     [[nodiscard]] Availability availability() const override {
         const auto device = open_udmabuf();
-        if (const auto* refusal = std::get_if<detail::Refusal>(&device)) {
-            return refusal->why;
+        if (!device) {
+            return device.error_info().availability();
         }
         const auto limit = size_limit();
         return Availability::yes(std::string(device_path) +
@@ -74,7 +74,7 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
 
   protected:
     [[nodiscard]] NewBuffer make(std::size_t size) const override {
-        const UniqueFd device = detail::value_or_raise(open_udmabuf());
+        const UniqueFd device = open_udmabuf().value();
         const auto limit = size_limit();
         if (limit && size > *limit * bytes_per_mebibyte) {
             throw Error(EINVAL, create_call, refused(size, limit));

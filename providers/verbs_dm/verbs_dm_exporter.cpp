@@ -14,13 +14,13 @@
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/verbs_dm.hpp>
+#include <rdmabuf/result.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 #include "common/buffer_table.hpp"
 #include "common/device_node.hpp"
 #include "common/exported_memory.hpp"
 #include "common/mapping.hpp"
-#include "common/refusal.hpp"
 #include "common/table_range.hpp"
 
 namespace rdmabuf {
@@ -62,7 +62,7 @@ DeviceMemory allocate(const Context& context, std::size_t size) {
     return DeviceMemory(context, size);
 }
 
-detail::OrRefusal<DeviceMemory> try_to_allocate(const Context& context, std::size_t size) {
+Result<DeviceMemory> try_to_allocate(const Context& context, std::size_t size) {
     try {
         return allocate(context, size);
     } catch (const Error& error) {
@@ -74,46 +74,43 @@ detail::OrRefusal<DeviceMemory> try_to_allocate(const Context& context, std::siz
         } else if (error.error() == ENOMEM) {
             remedy = "free some: all processes share what the NIC has, page by page";
         }
-        return detail::Refusal{error.error(), error.function(),
-                               Availability::no(error.hint(), remedy)};
+        return ErrorInfo{error.error(), error.function(), error.hint(), remedy};
     }
 }
 
-detail::Refusal no_export(const Context& context, int error) {
+ErrorInfo no_export(const Context& context, int error) {
     const std::string device = context.device_name();
     switch (error) {
         case EPROTONOSUPPORT:
             return {error, export_call,
-                    Availability::no("this kernel's uverbs cannot export the memory of " + device,
-                                     "use Linux 7.0 or newer")};
+                    "this kernel's uverbs cannot export the memory of " + device,
+                    "use Linux 7.0 or newer"};
         case EOPNOTSUPP:
             return {error, export_call,
-                    Availability::no("the kernel, or the rdma-core provider of " + device +
-                                         ", does not export its memory",
-                                     "use a kernel with CONFIG_PCI_P2PDMA and a device whose "
-                                     "provider can: mlx5")};
+                    "the kernel, or the rdma-core provider of " + device +
+                        ", does not export its memory",
+                    "use a kernel with CONFIG_PCI_P2PDMA and a device whose "
+                    "provider can: mlx5"};
         default:
             return {error, export_call,
-                    Availability::no("the memory of " + device +
-                                     " cannot be exported: " + describe_errno(error))};
+                    "the memory of " + device + " cannot be exported: " + describe_errno(error)};
     }
 }
 
 /// @param size  whole pages
-detail::OrRefusal<Exported> try_to_make(const Context& context, std::size_t size) {
+Result<Exported> try_to_make(const Context& context, std::size_t size) {
     const ExportDm export_dm = find_export();
     if (export_dm == nullptr) {
-        return detail::Refusal{
-            ENOSYS, export_call,
-            Availability::no("libibverbs has no ibv_dm_export_dmabuf_fd (IBVERBS_1.16)",
-                             "use rdma-core 62 or newer")};
+        return ErrorInfo{ENOSYS, export_call,
+                         "libibverbs has no ibv_dm_export_dmabuf_fd (IBVERBS_1.16)",
+                         "use rdma-core 62 or newer"};
     }
     auto memory = try_to_allocate(context, size);
-    if (auto* refusal = std::get_if<detail::Refusal>(&memory)) {
-        return std::move(*refusal);
+    if (!memory) {
+        return memory.error_info();
     }
     auto nic = std::make_shared<NicMemory>(NicMemory{
-        .memory = std::get<DeviceMemory>(std::move(memory)),
+        .memory = *std::move(memory),
         .addresses = detail::ReservedAddresses(size),
     });
     errno = 0;
@@ -122,13 +119,11 @@ detail::OrRefusal<Exported> try_to_make(const Context& context, std::size_t size
         return no_export(context, errno != 0 ? errno : EIO);
     }
     if (const auto exported = detail::dmabuf_size(dmabuf.get()); exported != size) {
-        return detail::Refusal{
-            ENOTSUP, export_call,
-            Availability::no("a dma-buf of " + (exported ? std::to_string(*exported) : "unknown") +
-                                 " bytes came for " + std::to_string(size) +
-                                 " bytes of memory of " + context.device_name() +
-                                 ": where in it they begin is not known",
-                             "register the memory itself: DeviceMemoryMR")};
+        return ErrorInfo{ENOTSUP, export_call,
+                         "a dma-buf of " + (exported ? std::to_string(*exported) : "unknown") +
+                             " bytes came for " + std::to_string(size) + " bytes of memory of " +
+                             context.device_name() + ": where in it they begin is not known",
+                         "register the memory itself: DeviceMemoryMR"};
     }
     return Exported{std::move(nic), std::move(dmabuf)};
 }
@@ -230,15 +225,14 @@ class VerbsDmExporter final : public Allocator {
     [[nodiscard]] Availability availability() const override {
         try {
             const auto made = try_to_make(context_, detail::page_size());
-            const auto* const refusal = std::get_if<detail::Refusal>(&made);
             const std::string device = "the memory of " + context_.device_name();
-            if (refusal == nullptr) {
+            if (made) {
                 return Availability::yes(
                     device + ", " + std::to_string(context_.attributes().max_dm_size()) + " bytes");
             }
-            return refusal->error == ENOMEM
+            return made.error() == ENOMEM
                        ? Availability::yes(device + ", all in use now: exporting it was not tried")
-                       : refusal->why;
+                       : made.error_info().availability();
         } catch (const Error& error) {
             return Availability::no(error.what());
         }
@@ -258,8 +252,7 @@ class VerbsDmExporter final : public Allocator {
             throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
         }
         return Buffer(std::make_unique<NicBuffer>(
-            table_, detail::value_or_raise(try_to_make(context_, detail::round_up_to_pages(size))),
-            pci_address_));
+            table_, try_to_make(context_, detail::round_up_to_pages(size)).value(), pci_address_));
     }
 
   private:

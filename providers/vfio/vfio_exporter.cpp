@@ -9,14 +9,14 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/vfio.hpp>
+#include <rdmabuf/result.hpp>
 
-#include "base/ioctl.hpp"
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/text.hpp"
 #include "common/mapping.hpp"
-#include "common/refusal.hpp"
 #include "common/table_range.hpp"
 #include "vfio/dma_buf_feature.hpp"
 
@@ -40,26 +40,26 @@ std::string describe(const VfioRegion& region) {
 }
 
 /// Why the feature cannot be had, of errors that say so of the device and not of a range.
-Availability no_feature(int error) {
+ErrorInfo no_feature(int error, const char* function) {
     switch (error) {
         case ENOTTY:
         case EINVAL: // of a probe, whose arguments are right for kernels that know it
-            return Availability::no(
-                "this kernel has no VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is no VFIO "
-                "device's",
-                "use Linux 6.19 or newer with CONFIG_VFIO_PCI_DMABUF");
+            return {error, function,
+                    "this kernel has no VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is no VFIO "
+                    "device's",
+                    "use Linux 6.19 or newer with CONFIG_VFIO_PCI_DMABUF"};
         case EOPNOTSUPP:
-            return Availability::no("the VFIO driver of this device does not export its BARs",
-                                    "bind the device to vfio-pci, on a kernel with "
-                                    "CONFIG_PCI_P2PDMA");
+            return {error, function, "the VFIO driver of this device does not export its BARs",
+                    "bind the device to vfio-pci, on a kernel with "
+                    "CONFIG_PCI_P2PDMA"};
         case ENODEV:
-            return Availability::no("the device is gone, or is being removed");
+            return {error, function, "the device is gone, or is being removed"};
         case EBADF:
-            return Availability::no("the descriptor that the exporter was made of was not open",
-                                    "make the exporter while the VFIO device is");
+            return {error, function, "the descriptor that the exporter was made of was not open",
+                    "make the exporter while the VFIO device is"};
         default:
-            return Availability::no("VFIO_DEVICE_FEATURE_DMA_BUF cannot be used: " +
-                                    describe_errno(error));
+            return {error, function,
+                    "VFIO_DEVICE_FEATURE_DMA_BUF cannot be used: " + describe_errno(error)};
     }
 }
 
@@ -84,7 +84,7 @@ UniqueFd export_pages(int device, const VfioRegion& region) {
                     describe(region) + ": " +
                         (error == EINVAL
                              ? "the kernel shares memory BARs only, and only with CONFIG_PCI_P2PDMA"
-                             : detail::explain(no_feature(error))));
+                             : no_feature(error, feature_call).hint()));
     }
     return dmabuf;
 }
@@ -153,11 +153,11 @@ class BarExporter final : public VfioExporter {
 
     [[nodiscard]] Availability availability() const override {
         if (device_error_ != 0) {
-            return no_feature(device_error_);
+            return no_feature(device_error_, "fcntl").availability();
         }
         if (ask_feature(device_->get(), VFIO_DEVICE_FEATURE_GET | VFIO_DEVICE_FEATURE_PROBE, {}) <
             0) {
-            return no_feature(errno);
+            return no_feature(errno, feature_call).availability();
         }
         return Availability::yes("BARs of the VFIO device" +
                                  (pci_address_.empty() ? "" : " " + pci_address_));
@@ -174,7 +174,7 @@ class BarExporter final : public VfioExporter {
 
     [[nodiscard]] AddedRange add(const VfioRegion& wanted) override {
         if (device_error_ != 0) {
-            throw Error(device_error_, "fcntl", detail::explain(no_feature(device_error_)));
+            no_feature(device_error_, "fcntl").raise();
         }
         const VfioRegion region = checked(device_->get(), wanted);
         auto kept = std::make_shared<Kept>(Kept{.device = device_, .addresses = std::nullopt});

@@ -4,16 +4,28 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <exception>
+#include <new>
 #include <string>
+#include <utility>
 
+#include <rdmabuf/availability.hpp>
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
-
-#include "base/kernel_errno.hpp"
+#include <rdmabuf/result.hpp>
+#include <rdmabuf/status.hpp>
 
 namespace rdmabuf {
 namespace {
+
+/// "reason; remedy"
+std::string join(std::string reason, const std::string& remedy) {
+    if (!remedy.empty()) {
+        reason.append("; ").append(remedy);
+    }
+    return reason;
+}
 
 std::string message(const char* function, int error, std::string_view hint) {
     std::string text = std::string(function) + ": " + describe_errno(error);
@@ -44,7 +56,7 @@ Error::Error(int error, const char* function, std::string_view hint, SourceLocat
       where_(where) {}
 
 std::string describe_errno(int error) {
-    if (error == detail::kernel_enotsupp) {
+    if (error == kernel_enotsupp) {
         return "Operation not supported (ENOTSUPP, kernel-internal 524)";
     }
     std::string text = std::system_category().message(error);
@@ -65,12 +77,71 @@ void detail::report_teardown_failure(const char* function, int error) noexcept {
     teardown_failure_handler.load()(function, error);
 }
 
+void detail::raise(int error, const char* function, std::string_view hint, SourceLocation where) {
+    throw Error(error, function, hint, where);
+}
+
 void detail::raise_closed(const char* function, const char* type, SourceLocation where) {
     throw Error(EBADF, function,
                 "the " + std::string(type) +
                     " was closed, released or moved from, so it has no verbs object: create a new "
                     "one",
                 where);
+}
+
+void Status::throw_if_failed(const char* function) const {
+    detail::check_zero(error_, function);
+}
+
+ErrorInfo::ErrorInfo(std::error_code code, const char* function, std::string_view reason,
+                     std::string_view remedy) noexcept
+    : code_(code), function_(function) {
+    try {
+        reason_ = reason;
+        remedy_ = remedy;
+    } catch (const std::bad_alloc&) {
+        reason_.clear(); // The code is all that is returned.
+    }
+}
+
+std::string ErrorInfo::hint() const {
+    return join(reason_, remedy_);
+}
+
+std::string ErrorInfo::message() const noexcept {
+    try {
+        return *function_ == '\0' ? hint() : rdmabuf::message(function_, error(), hint());
+    } catch (const std::bad_alloc&) {
+        return {};
+    }
+}
+
+void ErrorInfo::raise(SourceLocation where) const {
+    throw Error(error(), *function_ == '\0' ? "Result::value" : function_, hint(), where);
+}
+
+bool detail::call_and_catch(void (*thunk)(void*), void* argument, ErrorInfo& error) noexcept {
+    try {
+        thunk(argument);
+        return true;
+    } catch (const Error& thrown) {
+        error = ErrorInfo(thrown.code(), thrown.function(), thrown.hint());
+    } catch (const std::system_error& thrown) {
+        error = ErrorInfo(thrown.code(), "", thrown.what());
+    } catch (const std::bad_alloc& thrown) {
+        error = ErrorInfo(ENOMEM, "", thrown.what());
+    } catch (const std::exception& thrown) {
+        error = ErrorInfo(EIO, "", thrown.what());
+    }
+    return false;
+}
+
+std::string to_string(const Availability& availability) {
+    std::string text = availability.available ? "yes" : "no";
+    if (!availability.reason.empty()) {
+        text.append(": ").append(availability.reason);
+    }
+    return join(std::move(text), availability.remedy);
 }
 
 } // namespace rdmabuf

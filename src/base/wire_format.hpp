@@ -2,9 +2,12 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf::detail {
 
@@ -62,12 +65,21 @@ class WireReader {
         }
     }
 
-    /// What is wrong with the header: nothing (error 0), EPROTO or EPROTONOSUPPORT.
-    struct HeaderProblem {
-        int error;
-        const char* reason;
-    };
-    [[nodiscard]] HeaderProblem check(WireHeader expected) noexcept;
+    /// Reads a header. @return EPROTO for another kind, EPROTONOSUPPORT for another version, no
+    /// error if the header is the expected one
+    [[nodiscard]] ErrorInfo check(WireHeader expected) noexcept {
+        for (const char letter : expected.kind) {
+            if (get<std::uint8_t>() != static_cast<std::uint8_t>(letter)) {
+                return {EPROTO, "decode",
+                        "these bytes are something else: the kind does not match"};
+            }
+        }
+        if (get<std::uint16_t>() != expected.version) {
+            return {EPROTONOSUPPORT, "decode",
+                    "written by another version: use the same rdmabuf on both sides"};
+        }
+        return {};
+    }
 
   private:
     std::span<const std::byte> rest_;

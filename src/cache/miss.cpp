@@ -5,8 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/hexadecimal.hpp>
-
+#include "base/text.hpp"
 #include "cache/core.hpp"
 
 namespace rdmabuf::detail {

@@ -9,8 +9,8 @@
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/deadline.hpp"
-#include "base/quote.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/text.hpp"
 #include "base/wire_format.hpp"
 #include "connection/tcp_socket.hpp"
 
@@ -211,7 +211,7 @@ template <class Value>
 Value Channel::exchange_as(Kind kind, const Value& ours) {
     send_frame(kind, ours.encode());
     const std::vector<std::byte> payload = receive_frame(kind);
-    const Decoded<Value> theirs = Value::decode(payload);
+    const Result<Value> theirs = Value::decode(payload);
     if (!theirs) {
         throw Error(
             theirs.error(), "recv",

@@ -9,8 +9,7 @@
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/detail/check.hpp>
 
-#include "base/deadline.hpp"
-#include "base/wait.hpp"
+#include "base/file_descriptor.hpp"
 #include "connection/cm_event.hpp"
 #include "connection/host_address.hpp"
 

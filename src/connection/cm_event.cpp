@@ -7,8 +7,8 @@
 
 #include <rdmabuf/detail/check.hpp>
 
-#include "base/quote.hpp"
-#include "base/wait.hpp"
+#include "base/file_descriptor.hpp"
+#include "base/text.hpp"
 
 namespace rdmabuf::cm::detail {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "base/deadline.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace rdmabuf::cm::detail {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/quote.hpp"
+#include "base/text.hpp"
 
 namespace rdmabuf::detail {
 

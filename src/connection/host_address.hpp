@@ -12,7 +12,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "base/deadline.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace rdmabuf::detail {
 

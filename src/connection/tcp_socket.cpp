@@ -10,7 +10,7 @@
 
 #include <rdmabuf/detail/check.hpp>
 
-#include "base/wait.hpp"
+#include "base/file_descriptor.hpp"
 #include "connection/host_address.hpp"
 
 namespace rdmabuf::detail {

@@ -9,7 +9,7 @@
 
 #include <rdmabuf/unique_fd.hpp>
 
-#include "base/deadline.hpp"
+#include "base/file_descriptor.hpp"
 
 /// Non-blocking TCP sockets, and operations on them that end in time. tcp(7).
 namespace rdmabuf::detail {

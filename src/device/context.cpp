@@ -9,9 +9,8 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/protection_domain.hpp>
 
-#include "base/deadline.hpp"
-#include "base/pages.hpp"
-#include "base/wait.hpp"
+#include "base/address_space.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace rdmabuf {
 

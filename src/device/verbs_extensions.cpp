@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/loaded_objects.hpp"
+#include "base/address_space.hpp"
 
 namespace rdmabuf::detail {
 namespace {

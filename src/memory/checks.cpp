@@ -7,13 +7,9 @@
 
 #include <rdmabuf/detail/check.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 
 namespace rdmabuf::detail {
-
-void raise(int error, const char* function, std::string_view hint, SourceLocation where) {
-    throw Error(error, function, hint, where);
-}
 
 void check_access(Access access, Access allowed, const char* function, const char* what) {
     if (const Access extra = access & ~allowed; extra != Access::local_read) {

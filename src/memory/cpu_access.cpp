@@ -7,7 +7,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
-#include "base/ioctl.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -5,7 +5,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/device_memory.hpp>
 
-#include "base/loaded_objects.hpp"
+#include "base/address_space.hpp"
 #include "memory/checks.hpp"
 
 namespace rdmabuf {

@@ -7,8 +7,6 @@
 #include <fstream>
 #include <string_view>
 
-#include "base/kernel_errno.hpp"
-
 namespace rdmabuf::detail {
 namespace {
 

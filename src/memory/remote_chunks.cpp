@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include <rdmabuf/detail/chunk_search.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/remote_chunks.hpp>
 
@@ -62,41 +61,42 @@ std::vector<std::byte> RemoteChunks::encode() const {
     return bytes;
 }
 
-Decoded<RemoteChunks> RemoteChunks::decode(std::span<const std::byte> bytes) noexcept {
+Result<RemoteChunks> RemoteChunks::decode(std::span<const std::byte> bytes) noexcept {
     if (bytes.size() < head_size) {
-        return {EMSGSIZE, "remote chunks have at least 24 bytes: truncated"};
+        return ErrorInfo{EMSGSIZE, "decode", "remote chunks have at least 24 bytes: truncated"};
     }
     detail::WireReader reader(bytes);
-    if (const auto problem = reader.check(header); problem.error != 0) {
-        return {problem.error, problem.reason};
+    if (const auto problem = reader.check(header); problem.error() != 0) {
+        return problem;
     }
     const auto reserved = reader.get<std::uint16_t>();
     const auto count = reader.get<std::uint32_t>();
     if (reserved != 0 || reader.get<std::uint32_t>() != 0) {
-        return {EPROTO, "reserved bytes are set"};
+        return ErrorInfo{EPROTO, "decode", "reserved bytes are set"};
     }
     auto address = reader.get<std::uint64_t>();
     if ((bytes.size() - head_size) % chunk_size != 0 ||
         (bytes.size() - head_size) / chunk_size != count) {
-        return {EMSGSIZE, "there are not as many bytes as the number of chunks asks for"};
+        return ErrorInfo{EMSGSIZE, "decode",
+                         "there are not as many bytes as the number of chunks asks for"};
     }
     if (count == 0 && address != 0) {
-        return {EPROTO, "an address without chunks"};
+        return ErrorInfo{EPROTO, "decode", "an address without chunks"};
     }
     RemoteChunks decoded;
     try {
         decoded.chunks_.reserve(count);
     } catch (const std::bad_alloc&) {
-        return {ENOMEM, "there is no memory for that many chunks"};
+        return ErrorInfo{ENOMEM, "decode", "there is no memory for that many chunks"};
     }
     for (std::uint32_t i = 0; i < count; ++i) {
         const auto length = reader.get<std::uint64_t>();
         const auto rkey = reader.get<std::uint32_t>();
         if (length == 0) {
-            return {EPROTO, "a chunk of 0 bytes"};
+            return ErrorInfo{EPROTO, "decode", "a chunk of 0 bytes"};
         }
         if (length > no_end - address) {
-            return {EPROTO, "address + length overflows 64 bits"};
+            return ErrorInfo{EPROTO, "decode", "address + length overflows 64 bits"};
         }
         decoded.chunks_.push_back({.address = address, .length = length, .rkey = rkey});
         address += length;

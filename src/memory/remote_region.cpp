@@ -27,24 +27,25 @@ std::array<std::byte, RemoteRegion::wire_size> RemoteRegion::encode() const noex
     return bytes;
 }
 
-Decoded<RemoteRegion> RemoteRegion::decode(std::span<const std::byte> bytes) noexcept {
+Result<RemoteRegion> RemoteRegion::decode(std::span<const std::byte> bytes) noexcept {
     if (bytes.size() != wire_size) {
-        return {EMSGSIZE, bytes.size() < wire_size ? "a remote region has 28 bytes: truncated"
-                                                   : "a remote region has 28 bytes: more follow"};
+        return ErrorInfo{EMSGSIZE, "decode",
+                         bytes.size() < wire_size ? "a remote region has 28 bytes: truncated"
+                                                  : "a remote region has 28 bytes: more follow"};
     }
     detail::WireReader reader(bytes);
-    if (const auto problem = reader.check(header); problem.error != 0) {
-        return {problem.error, problem.reason};
+    if (const auto problem = reader.check(header); problem.error() != 0) {
+        return problem;
     }
     if (reader.get<std::uint16_t>() != 0) {
-        return {EPROTO, "reserved bytes are set"};
+        return ErrorInfo{EPROTO, "decode", "reserved bytes are set"};
     }
     RemoteRegion region;
     region.rkey = reader.get<std::uint32_t>();
     region.address = reader.get<std::uint64_t>();
     region.length = reader.get<std::uint64_t>();
     if (region.length > std::numeric_limits<std::uint64_t>::max() - region.address) {
-        return {EPROTO, "address + length overflows 64 bits"};
+        return ErrorInfo{EPROTO, "decode", "address + length overflows 64 bits"};
     }
     return region;
 }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <rdmabuf/detail/config.hpp>
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
@@ -31,6 +30,8 @@
 #endif
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
 #include <rdmabuf/providers/udmabuf.hpp>
+
+#include "base/text.hpp"
 #endif
 
 namespace rdmabuf {

@@ -4,8 +4,7 @@
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/detail/check.hpp>
 
-#include "base/deadline.hpp"
-#include "base/wait.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace rdmabuf {
 

@@ -8,7 +8,7 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/check.hpp>
 
-#include "base/deadline.hpp"
+#include "base/file_descriptor.hpp"
 
 namespace rdmabuf {
 

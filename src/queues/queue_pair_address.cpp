@@ -44,15 +44,16 @@ std::array<std::byte, QueuePairAddress::wire_size> QueuePairAddress::encode() co
     return bytes;
 }
 
-Decoded<QueuePairAddress> QueuePairAddress::decode(std::span<const std::byte> bytes) noexcept {
+Result<QueuePairAddress> QueuePairAddress::decode(std::span<const std::byte> bytes) noexcept {
     if (bytes.size() != wire_size) {
-        return {EMSGSIZE, bytes.size() < wire_size
-                              ? "a queue pair address has 40 bytes: truncated"
-                              : "a queue pair address has 40 bytes: more follow"};
+        return ErrorInfo{EMSGSIZE, "decode",
+                         bytes.size() < wire_size
+                             ? "a queue pair address has 40 bytes: truncated"
+                             : "a queue pair address has 40 bytes: more follow"};
     }
     detail::WireReader reader(bytes);
-    if (const auto problem = reader.check(header); problem.error != 0) {
-        return {problem.error, problem.reason};
+    if (const auto problem = reader.check(header); problem.error() != 0) {
+        return problem;
     }
     const auto type = reader.get<std::uint8_t>();
     const auto mtu = reader.get<std::uint8_t>();
@@ -65,16 +66,16 @@ Decoded<QueuePairAddress> QueuePairAddress::decode(std::span<const std::byte> by
     const auto reserved = reader.get<std::uint8_t>();
     reader.get_bytes(address.gid.bytes);
     if (!is_type(type)) {
-        return {EPROTO, "not a queue pair type this version knows"};
+        return ErrorInfo{EPROTO, "decode", "not a queue pair type this version knows"};
     }
     if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
-        return {EPROTO, "not a path MTU"};
+        return ErrorInfo{EPROTO, "decode", "not a path MTU"};
     }
     if (address.number > max_24_bits || address.psn > max_24_bits) {
-        return {EPROTO, "a queue pair or packet sequence number above 24 bits"};
+        return ErrorInfo{EPROTO, "decode", "a queue pair or packet sequence number above 24 bits"};
     }
     if (reserved != 0) {
-        return {EPROTO, "reserved bytes are set"};
+        return ErrorInfo{EPROTO, "decode", "reserved bytes are set"};
     }
     address.type = static_cast<QueuePairType>(type);
     address.mtu = static_cast<ibv_mtu>(mtu);

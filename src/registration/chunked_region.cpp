@@ -12,7 +12,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/error.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
 #include "registration/registration_walk.hpp"
 
 namespace rdmabuf {

@@ -11,8 +11,6 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/quirks.hpp>
 
-#include "base/kernel_errno.hpp"
-
 namespace rdmabuf::detail {
 namespace {
 

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/detail/hexadecimal.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/memory_region.hpp>
 
-#include "base/pages.hpp"
+#include "base/address_space.hpp"
+#include "base/text.hpp"
 #include "device/driver_name.hpp"
 #include "memory/checks.hpp"
 #include "memory/dmabuf_diagnosis.hpp"

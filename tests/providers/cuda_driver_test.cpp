@@ -20,24 +20,22 @@ using ::testing::Not;
 TEST(CudaDriver, ThatIsAbsentIsToldWithWhatWasTried) {
     constexpr std::array names{"libcuda-of-nobody.so.1", "libcuda-of-nobody.so"};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("the NVIDIA driver cannot be loaded"),
                       HasSubstr("libcuda-of-nobody.so.1: "), HasSubstr("libcuda-of-nobody.so: ")));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("install the NVIDIA driver"));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("install the NVIDIA driver"));
 }
 
 TEST(CudaDriver, ThatIsTooOldIsToldWithWhatItLacks) {
     constexpr std::array names{LACKING_DRIVER};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOSYS);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error(), ENOSYS);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("cuMemGetHandleForAddressRange (there since CUDA 11.7)"),
                       HasSubstr("cuMemAlloc_v2"), Not(HasSubstr("cuInit"))));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("CUDA 11.7"));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("CUDA 11.7"));
 }
 
 TEST(CudaDriver, IsNotInitialisedByAsking) {

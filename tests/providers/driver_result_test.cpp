@@ -3,7 +3,8 @@
 
 #include <cerrno>
 
-#include "common/refusal.hpp"
+#include <rdmabuf/result.hpp>
+
 #include "fails_with.hpp"
 #include "support.hpp"
 
@@ -47,12 +48,11 @@ TEST(ReportTeardownUnless, PassesOnWhatIsNotFine) {
     set_teardown_failure_handler(before);
 }
 
-TEST(ValueOrRaise, ThrowsTheRefusalOfOneThatIsKept) {
-    const OrRefusal<std::string> there("acme");
-    EXPECT_EQ(&value_or_raise(there), std::get_if<std::string>(&there));
-    const OrRefusal<std::string> refused(
-        Refusal{ENOENT, "dlopen", Availability::no("no Acme", "buy one")});
-    EXPECT_THAT(error_of([&] { static_cast<void>(value_or_raise(refused)); }),
+TEST(Result, ValueThrowsTheReasonAndTheRemedyOfAFailedResult) {
+    const Result<std::string> there(std::string("acme"));
+    EXPECT_EQ(&there.value(), &*there);
+    const Result<std::string> refused(ErrorInfo{ENOENT, "dlopen", "no Acme", "buy one"});
+    EXPECT_THAT(error_of([&] { static_cast<void>(refused.value()); }),
                 fails_with("dlopen", ENOENT, "no Acme; buy one"));
 }
 

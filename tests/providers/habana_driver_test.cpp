@@ -19,33 +19,29 @@ using HabanaDevice = HabanaTest;
 TEST(HabanaDriver, ThatIsAbsentIsToldWithWhatWasTried) {
     constexpr std::array names{"libhl-of-nobody.so", "/nowhere/libhl.so"};
     const auto thunk = abi::Thunk::load(names);
-    const auto* refusal = std::get_if<detail::Refusal>(&thunk);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOENT);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(thunk);
+    EXPECT_EQ(thunk.error(), ENOENT);
+    EXPECT_THAT(thunk.reason(),
                 AllOf(HasSubstr("the Habana driver cannot be loaded: libhl-of-nobody.so: "),
                       HasSubstr("; /nowhere/libhl.so: ")));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("install habanalabs-thunk"));
+    EXPECT_THAT(thunk.error_info().remedy(), HasSubstr("install habanalabs-thunk"));
     const auto synapse = abi::Synapse::load(names);
-    refusal = std::get_if<detail::Refusal>(&synapse);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_THAT(refusal->why.remedy,
+    ASSERT_FALSE(synapse);
+    EXPECT_THAT(synapse.error_info().remedy(),
                 AllOf(HasSubstr("install habanalabs-graph"), HasSubstr("add() memory")));
 }
 
 TEST(HabanaDriver, ThatIsTooOldIsToldWithWhatItLacks) {
     constexpr std::array names{LACKING_DRIVER};
     const auto thunk = abi::Thunk::load(names);
-    const auto* refusal = std::get_if<detail::Refusal>(&thunk);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOSYS);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(thunk);
+    EXPECT_EQ(thunk.error(), ENOSYS);
+    EXPECT_THAT(thunk.reason(),
                 AllOf(HasSubstr(std::string(dram_call) + " (there since 2021)"),
                       Not(HasSubstr("hlthunk_close")), Not(HasSubstr(mapping_call))));
     const auto synapse = abi::Synapse::load(names);
-    refusal = std::get_if<detail::Refusal>(&synapse);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(synapse);
+    EXPECT_THAT(synapse.reason(),
                 AllOf(HasSubstr("synMemCopyAsync"), Not(HasSubstr("synInitialize"))));
 }
 

@@ -19,21 +19,19 @@ using ::testing::Pair;
 TEST(LevelZeroLoader, ThatIsAbsentIsToldWithWhatWasTried) {
     constexpr std::array names{"libze-of-nobody.so.1", "libze-of-nobody.so"};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("the Level Zero loader cannot be loaded"),
                       HasSubstr("libze-of-nobody.so.1: "), HasSubstr("libze-of-nobody.so: ")));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("libze1"));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("libze1"));
 }
 
 TEST(LevelZeroLoader, ThatIsTooOldIsToldWithWhatItLacks) {
     constexpr std::array names{LACKING_LOADER};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOSYS);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error(), ENOSYS);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("zeMemGetAddressRange (there since Level Zero 1.0)"),
                       HasSubstr("zeCommandListAppendMemoryCopy"), Not(HasSubstr("zeInit")),
                       Not(HasSubstr("zeMemPutIpcHandle"))));

@@ -17,25 +17,23 @@ using ::testing::Not;
 TEST(NeuronDriver, ThatIsAbsentIsToldWithWhatWasTried) {
     constexpr std::array names{"libnrt-of-nobody.so.1", "/nowhere/libnrt.so.1"};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOENT);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error(), ENOENT);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("the Neuron runtime cannot be loaded: libnrt-of-nobody.so.1: "),
                       HasSubstr("; /nowhere/libnrt.so.1: ")));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("install aws-neuronx-runtime-lib"));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("install aws-neuronx-runtime-lib"));
 }
 
 TEST(NeuronDriver, ThatIsTooOldIsToldWithWhatItLacks) {
     constexpr std::array names{LACKING_DRIVER};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOSYS);
-    EXPECT_THAT(refusal->why.reason, AllOf(HasSubstr("nrt_get_dmabuf_fd (there since 2023)"),
-                                           HasSubstr("nrt_tensor_get_va"),
-                                           Not(HasSubstr("nrt_init")), Not(HasSubstr("_v2"))));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("update aws-neuronx-runtime-lib"));
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error(), ENOSYS);
+    EXPECT_THAT(loaded.reason(), AllOf(HasSubstr("nrt_get_dmabuf_fd (there since 2023)"),
+                                       HasSubstr("nrt_tensor_get_va"), Not(HasSubstr("nrt_init")),
+                                       Not(HasSubstr("_v2"))));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("update aws-neuronx-runtime-lib"));
 }
 
 TEST(NeuronDriver, WithoutADeviceIsTold) {
@@ -60,9 +58,9 @@ TEST(NeuronKernelModule, ThatClosesDescriptorsTwiceIsRefused) {
     for (const char* const version : {"2.16.7.0", "2.24.7.0", "2.27.4.0"}) {
         const auto refusal = abi::check_kernel_module(std::string(version));
         ASSERT_TRUE(refusal) << version;
-        EXPECT_EQ(refusal->error, EOPNOTSUPP);
-        EXPECT_THAT(refusal->why.reason, HasSubstr(version));
-        EXPECT_THAT(refusal->why.remedy, HasSubstr("aws-neuronx-dkms"));
+        EXPECT_EQ(refusal->error(), EOPNOTSUPP);
+        EXPECT_THAT(refusal->reason(), HasSubstr(version));
+        EXPECT_THAT(refusal->remedy(), HasSubstr("aws-neuronx-dkms"));
     }
     for (const char* const version : {"2.28.1.0", "2.100.0.0", "3.0.0.0", "2.x.9372.0", ""}) {
         EXPECT_FALSE(abi::check_kernel_module(std::string(version))) << version;

@@ -24,25 +24,23 @@ using RocmAvailability = RocmTest;
 TEST(RocmDriver, ThatIsAbsentIsToldWithWhatWasTried) {
     constexpr std::array names{"libhsa-of-nobody.so.1", "libhsa-of-nobody.so"};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("the HSA runtime of ROCm cannot be loaded"),
                       HasSubstr("libhsa-of-nobody.so.1: "), HasSubstr("libhsa-of-nobody.so: ")));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("LD_LIBRARY_PATH"));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("LD_LIBRARY_PATH"));
 }
 
 TEST(RocmDriver, ThatIsTooOldIsToldWithWhatItLacks) {
     constexpr std::array names{LACKING_DRIVER};
     const auto loaded = abi::Driver::load(names);
-    const auto* const refusal = std::get_if<detail::Refusal>(&loaded);
-    ASSERT_NE(refusal, nullptr);
-    EXPECT_EQ(refusal->error, ENOSYS);
-    EXPECT_THAT(refusal->why.reason,
+    ASSERT_FALSE(loaded);
+    EXPECT_EQ(loaded.error(), ENOSYS);
+    EXPECT_THAT(loaded.reason(),
                 AllOf(HasSubstr("hsa_amd_portable_export_dmabuf (there since ROCm 5.6)"),
                       HasSubstr("hsa_amd_portable_close_dmabuf"), Not(HasSubstr("hsa_init")),
                       Not(HasSubstr("_v2"))));
-    EXPECT_THAT(refusal->why.remedy, HasSubstr("ROCm 5.6"));
+    EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("ROCm 5.6"));
 }
 
 TEST(RocmDriver, IsNotInitialisedByAsking) {

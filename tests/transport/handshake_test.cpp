@@ -104,7 +104,7 @@ TEST_F(Handshakes, a_peer_of_another_version_is_told_at_once) {
     // All it has in common is how it begins.
     peer.say(std::as_bytes(std::span(&other, 1)).first(6));
     EXPECT_EQ(accept(listener), code(EPROTONOSUPPORT));
-    EXPECT_THAT(listener.failure().message, ::testing::HasSubstr("version"));
+    EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("version"));
 }
 
 TEST_F(Handshakes, strangers_are_dropped_and_the_listener_goes_on) {

@@ -83,7 +83,7 @@ void TransportTest::connect() {
     auto connector = left_end_->start_connect(listener->handle());
     ASSERT_TRUE(connector.ok()) << connector.message();
     ASSERT_EQ(meet(*connector, *listener), code(0))
-        << connector->failure().message << listener->failure().message;
+        << connector->error_info().message() << listener->error_info().message();
     ASSERT_EQ(left_->rails(), devices_);
 }
 

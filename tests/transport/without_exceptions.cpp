@@ -42,10 +42,10 @@ void sends_a_message(const Endpoint& endpoint) {
     std::optional<Channel> there;
     while (!here || !there) {
         if (!here && connector->try_connect(here).value() > EAGAIN) {
-            return expect(false, connector->failure().message.c_str());
+            return expect(false, connector->error_info().message().c_str());
         }
         if (!there && listener->try_accept(there).value() > EAGAIN) {
-            return expect(false, listener->failure().message.c_str());
+            return expect(false, listener->error_info().message().c_str());
         }
     }
 

@@ -88,10 +88,10 @@ TEST(QueuePairAddress, HasTheBytesItAlwaysHad) {
 template <class T>
 class WireForm : public ::testing::Test {
   protected:
-    static Decoded<T> decode(const Bytes& bytes) { return T::decode(bytes); }
+    static Result<T> decode(const Bytes& bytes) { return T::decode(bytes); }
     static Bytes good() { return copy(sample<T>().encode()); }
     /// What decoding says when one byte is different.
-    static Decoded<T> changed(std::size_t position, int value) {
+    static Result<T> changed(std::size_t position, int value) {
         Bytes bytes = good();
         bytes.at(position) = static_cast<std::byte>(value);
         return decode(bytes);
@@ -106,7 +106,7 @@ TYPED_TEST(WireForm, ComesBackAsItWas) {
     EXPECT_EQ(*decoded, sample<TypeParam>());
     EXPECT_EQ(decoded.value(), sample<TypeParam>());
     EXPECT_EQ(decoded.error(), 0);
-    EXPECT_STREQ(decoded.reason(), "");
+    EXPECT_EQ(decoded.reason(), "");
 }
 
 TYPED_TEST(WireForm, OfAnyShorterLengthIsTruncated) {
@@ -178,7 +178,7 @@ TYPED_TEST(WireForm, OfRandomBytesIsAnErrorOrAValueThatEncodesToTheSameBytes) {
             ASSERT_EQ(copy(decoded->encode()), bytes);
         } else {
             ASSERT_THAT(decoded.error(), ::testing::AnyOf(EMSGSIZE, EPROTO, EPROTONOSUPPORT));
-            ASSERT_STRNE(decoded.reason(), "");
+            ASSERT_NE(decoded.reason(), "");
         }
     }
     // Both outcomes must have been met often.

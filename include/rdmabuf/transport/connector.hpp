@@ -22,13 +22,13 @@ class Connector {
   public:
     /// Goes on as far as it can without waiting, and fills in @p channel when all is done; the peer
     /// has to accept meanwhile. @return no error then; EAGAIN while there is nothing to do but ask
-    /// again; any other is the end, and failure() says why:
+    /// again; any other is the end, and error_info() says why:
     ///   - ECONNREFUSED: nobody listens there; EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
     ///   - ECONNRESET: the peer went away, or did not take the handle's token for its own
     ///   - EPROTO, EPROTONOSUPPORT: the peer is something else, or of another version
     ///   - what connecting queue pairs fails with, at either end
     [[nodiscard]] std::error_code try_connect(std::optional<Channel>& channel) noexcept {
-        const std::error_code error = detail::try_finish(handshake_, channel, failure_);
+        const std::error_code error = detail::try_finish(handshake_, channel, error_);
         if (error && error.value() != EAGAIN) {
             handshake_.reset();
         }
@@ -41,28 +41,28 @@ class Connector {
         detail::Patience patience(timeout);
         while (try_connect(channel).value() == EAGAIN) {
             if (!patience.wait()) {
-                return detail::failure(ETIMEDOUT, "the peer has not accepted in time");
+                return detail::error_info(ETIMEDOUT, "the peer has not accepted in time");
             }
         }
-        return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(failure_);
+        return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
     /// Why try_connect() failed.
-    [[nodiscard]] const Failure& failure() const noexcept { return failure_; }
+    [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // What an Endpoint makes of it.
     [[nodiscard]] static Result<Connector> open(std::shared_ptr<detail::EndpointState> endpoint,
                                                 const Handle& handle) noexcept {
         if (handle == Handle()) {
-            return detail::failure(EINVAL, "the handle is empty: it is of no listener");
+            return detail::error_info(EINVAL, "the handle is empty: it is of no listener");
         }
         UniqueFd socket;
         if (const int error = detail::connect_to(handle, socket); error != 0) {
-            return detail::failure(error, "the listener's address cannot be connected to");
+            return detail::error_info(error, "the listener's address cannot be connected to");
         }
         auto handshake =
             detail::begin_handshake(std::move(endpoint), std::move(socket), handle.token(), false);
         return handshake ? Result<Connector>(Connector(*std::move(handshake)))
-                         : Result<Connector>(handshake.failure());
+                         : Result<Connector>(handshake.error_info());
     }
 
   private:
@@ -70,7 +70,7 @@ class Connector {
         : handshake_(std::move(handshake)) {}
 
     std::unique_ptr<detail::Handshake> handshake_;
-    Failure failure_;
+    ErrorInfo error_;
 };
 
 } // namespace rdmabuf::transport

@@ -41,7 +41,7 @@ class Endpoint {
                                                const EndpointOptions& options = {}) noexcept {
         auto state = detail::EndpointState::make(devices, resolver, options);
         return state ? Result<Endpoint>(Endpoint(*std::move(state)))
-                     : Result<Endpoint>(state.failure());
+                     : Result<Endpoint>(state.error_info());
     }
     /// With one device.
     [[nodiscard]] static Result<Endpoint> open(const Context& device, const Resolver& resolver,
@@ -99,7 +99,7 @@ class Endpoint {
     [[nodiscard]] Result<Channel> connect(const Handle& handle,
                                           std::chrono::milliseconds timeout) const noexcept {
         auto connector = start_connect(handle);
-        return connector ? connector->wait(timeout) : Result<Channel>(connector.failure());
+        return connector ? connector->wait(timeout) : Result<Channel>(connector.error_info());
     }
 
     /// What peers and this side may do.

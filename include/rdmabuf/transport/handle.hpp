@@ -9,7 +9,7 @@
 #include <span>
 #include <type_traits>
 
-#include <rdmabuf/wire.hpp>
+#include <rdmabuf/result.hpp>
 
 namespace rdmabuf::transport {
 
@@ -29,21 +29,23 @@ class Handle {
     /// Reads what bytes() gave. Any bytes give a handle or an error: EMSGSIZE for fewer than
     /// wire_size (more are ignored: carriers pad), EPROTO for bytes that are no handle or that were
     /// changed on the way, EPROTONOSUPPORT for one of another version of this library.
-    [[nodiscard]] static Decoded<Handle> decode(std::span<const std::byte> bytes) noexcept {
+    [[nodiscard]] static Result<Handle> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() < wire_size) {
-            return {EMSGSIZE, "fewer bytes than a handle of a listener has: it was cut short"};
+            return ErrorInfo{EMSGSIZE, "decode",
+                             "fewer bytes than a handle of a listener has: it was cut short"};
         }
         Handle handle;
         std::memcpy(&handle, bytes.data(), wire_size);
         if (handle.magic_ != magic) {
-            return {EPROTO, "these bytes are no handle of a listener"};
+            return ErrorInfo{EPROTO, "decode", "these bytes are no handle of a listener"};
         }
         if (handle.version_ != version) {
-            return {EPROTONOSUPPORT,
-                    "the handle is of another version: use the same release of rdmabuf everywhere"};
+            return ErrorInfo{
+                EPROTONOSUPPORT, "decode",
+                "the handle is of another version: use the same release of rdmabuf everywhere"};
         }
         if (handle.check_ != handle.checksum()) {
-            return {EPROTO, "the handle was changed on its way"};
+            return ErrorInfo{EPROTO, "decode", "the handle was changed on its way"};
         }
         return handle;
     }

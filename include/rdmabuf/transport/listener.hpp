@@ -32,15 +32,15 @@ class Listener {
 
     /// Goes on as far as it can without waiting, and fills in @p channel when a peer has connected.
     /// @return no error then; EAGAIN while there is nothing to do but ask again; any other error is
-    /// of one peer that knew the handle, or of this machine (EMFILE, ENOMEM): failure() says more,
-    /// and the listener goes on.
+    /// of one peer that knew the handle, or of this machine (EMFILE, ENOMEM): error_info() says
+    /// more, and the listener goes on.
     [[nodiscard]] std::error_code try_accept(std::optional<Channel>& channel) noexcept {
         take_connections();
         for (auto& handshake : pending_) {
             if (handshake == nullptr) {
                 continue;
             }
-            const std::error_code error = detail::try_finish(handshake, channel, failure_);
+            const std::error_code error = detail::try_finish(handshake, channel, error_);
             if (error.value() == EAGAIN || (error && stranger(handshake))) {
                 continue;
             }
@@ -57,13 +57,13 @@ class Listener {
         std::error_code error;
         while ((error = try_accept(channel)).value() == EAGAIN) {
             if (!patience.wait()) {
-                return detail::failure(ETIMEDOUT, "no peer has connected in time");
+                return detail::error_info(ETIMEDOUT, "no peer has connected in time");
             }
         }
-        return error ? Result<Channel>(failure_) : Result<Channel>(*std::move(channel));
+        return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
     /// Why try_accept() failed.
-    [[nodiscard]] const Failure& failure() const noexcept { return failure_; }
+    [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // What an Endpoint makes of it.
     [[nodiscard]] static Result<Listener> open(std::shared_ptr<detail::EndpointState> endpoint,
@@ -71,19 +71,19 @@ class Listener {
         detail::HostAddress address;
         if (detail::parse_address(host, address) != 0) {
             if (const int error = detail::find_address(host, address); error != 0) {
-                return detail::failure(error,
-                                       "there is no interface of that name with an address; "
-                                       "give an address, or a name that `ip address` shows");
+                return detail::error_info(error,
+                                          "there is no interface of that name with an address; "
+                                          "give an address, or a name that `ip address` shows");
             }
         }
         UniqueFd socket;
         std::uint16_t port = 0;
         if (const int error = detail::listen_at(address, socket, port); error != 0) {
-            return detail::failure(error, "cannot listen at that address");
+            return detail::error_info(error, "cannot listen at that address");
         }
         std::uint64_t token = 0;
         if (::getrandom(&token, sizeof token, 0) != sizeof token) {
-            return detail::failure(errno, "getrandom");
+            return detail::error_info(errno, "getrandom");
         }
         return Listener(std::move(endpoint), std::move(socket),
                         Handle(address.bytes, address.scope, port, token));
@@ -105,22 +105,22 @@ class Listener {
             if (!socket) {
                 const bool nobody = errno == EAGAIN || errno == ECONNABORTED || errno == EINTR;
                 if (!nobody) {
-                    failed(detail::failure(errno, "a connection cannot be accepted"));
+                    failed(detail::error_info(errno, "a connection cannot be accepted"));
                 }
                 return;
             }
             auto begun =
                 detail::begin_handshake(endpoint_, std::move(socket), handle_.token(), true);
             if (!begun) {
-                failed(begun.failure());
+                failed(begun.error_info());
                 return;
             }
             handshake = *std::move(begun);
         }
     }
-    void failed(const Failure& failure) noexcept {
-        failure_ = failure;
-        accept_error_ = failure.code.value();
+    void failed(const ErrorInfo& failure) noexcept {
+        error_ = failure;
+        accept_error_ = failure.code().value();
     }
     [[nodiscard]] static bool stranger(std::unique_ptr<detail::Handshake>& handshake) noexcept {
         if (handshake->stranger()) {
@@ -137,7 +137,7 @@ class Listener {
     UniqueFd socket_;
     Handle handle_;
     std::array<std::unique_ptr<detail::Handshake>, max_pending> pending_{};
-    Failure failure_;
+    ErrorInfo error_;
     int accept_error_ = EAGAIN;
 };
 

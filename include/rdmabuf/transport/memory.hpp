@@ -78,12 +78,12 @@ class Memory {
     /// in parts.
     [[nodiscard]] Result<RemoteMemory> remote() const noexcept {
         if (state_ == nullptr) {
-            return Failure{{EINVAL, std::system_category()}, "there is no memory to offer"};
+            return ErrorInfo{EINVAL, "", "there is no memory to offer"};
         }
         if (state_->rail(0).size() > detail::max_chunks) {
-            return Failure{{EOVERFLOW, std::system_category()},
-                           "the device registers this memory in more than 8 regions: offer it in "
-                           "parts"};
+            return ErrorInfo{EOVERFLOW, "",
+                             "the device registers this memory in more than 8 regions: offer it in "
+                             "parts"};
         }
         detail::RemoteTable table;
         fill(table, state_->iova, state_->length);

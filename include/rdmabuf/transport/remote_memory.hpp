@@ -11,8 +11,8 @@
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/options.hpp>
-#include <rdmabuf/wire.hpp>
 
 namespace rdmabuf::transport {
 
@@ -56,22 +56,22 @@ class RemoteMemory {
     }
     /// Reads what bytes() gave. Any bytes give a descriptor or an error: EMSGSIZE for another size,
     /// EPROTO for bytes that are none, EPROTONOSUPPORT for another version.
-    [[nodiscard]] static Decoded<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
+    [[nodiscard]] static Result<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() != wire_size) {
-            return {EMSGSIZE, "not the size of a descriptor of memory"};
+            return ErrorInfo{EMSGSIZE, "decode", "not the size of a descriptor of memory"};
         }
         RemoteMemory memory;
         std::memcpy(&memory, bytes.data(), wire_size);
         if (memory.magic_ != magic) {
-            return {EPROTO, "these bytes are no descriptor of memory"};
+            return ErrorInfo{EPROTO, "decode", "these bytes are no descriptor of memory"};
         }
         if (memory.version_ != version) {
-            return {EPROTONOSUPPORT,
-                    "the descriptor is of another version: use the same release "
-                    "of rdmabuf everywhere"};
+            return ErrorInfo{EPROTONOSUPPORT, "decode",
+                             "the descriptor is of another version: use the same release "
+                             "of rdmabuf everywhere"};
         }
         if (!memory.consistent()) {
-            return {EPROTO, "the descriptor of memory was changed on its way"};
+            return ErrorInfo{EPROTO, "decode", "the descriptor of memory was changed on its way"};
         }
         return memory;
     }

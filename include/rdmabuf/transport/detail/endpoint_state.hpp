@@ -22,8 +22,8 @@
 
 namespace rdmabuf::transport::detail {
 
-[[nodiscard]] inline Failure failure(int error, const char* message) {
-    return {{error, std::system_category()}, message};
+[[nodiscard]] inline ErrorInfo error_info(int error, const char* message) {
+    return {error, "", message};
 }
 
 /// What an Endpoint shares with all that came of it.
@@ -41,7 +41,7 @@ struct EndpointState {
         std::span<const Context> devices, const Resolver& resolver,
         const EndpointOptions& options) noexcept {
         if (const char* reason = refusal(devices.size(), options); reason != nullptr) {
-            return failure(EINVAL, reason);
+            return error_info(EINVAL, reason);
         }
         auto made = attempt([] { return std::make_shared<EndpointState>(); });
         if (!made) {
@@ -56,7 +56,8 @@ struct EndpointState {
             }
             state.cache.emplace(state.pds, resolver, options.cache);
         });
-        return filled ? std::move(made) : Result<std::shared_ptr<EndpointState>>(filled.failure());
+        return filled ? std::move(made)
+                      : Result<std::shared_ptr<EndpointState>>(filled.error_info());
     }
 
   private:

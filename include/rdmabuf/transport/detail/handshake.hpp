@@ -84,16 +84,16 @@ class Handshake {
 
     /// Goes on as far as it can. @return no failure when there is an engine to be had; EAGAIN while
     /// the peer is awaited; any other failure is the end
-    [[nodiscard]] Failure step() noexcept {
+    [[nodiscard]] ErrorInfo step() noexcept {
         for (;;) {
-            Failure failed = one_step();
-            if (failed.code.value() == EAGAIN && now_ns() > deadline_) {
-                return failure(ETIMEDOUT,
-                               step_ == Step::connect
-                                   ? "the listener's machine does not answer"
-                                   : "the peer has connected, and does not introduce itself");
+            ErrorInfo failed = one_step();
+            if (failed.code().value() == EAGAIN && now_ns() > deadline_) {
+                return error_info(ETIMEDOUT,
+                                  step_ == Step::connect
+                                      ? "the listener's machine does not answer"
+                                      : "the peer has connected, and does not introduce itself");
             }
-            if (failed.code || step_ == Step::ready) {
+            if (failed.code() || step_ == Step::ready) {
                 return failed;
             }
         }
@@ -134,11 +134,11 @@ class Handshake {
     }
 
     /// Waiting needs no reason.
-    [[nodiscard]] static Failure because(int error, const char* message = "") {
-        return failure(error, error == EAGAIN || error == 0 ? "" : message);
+    [[nodiscard]] static ErrorInfo because(int error, const char* message = "") {
+        return error_info(error, error == EAGAIN || error == 0 ? "" : message);
     }
 
-    [[nodiscard]] Failure one_step() noexcept {
+    [[nodiscard]] ErrorInfo one_step() noexcept {
         switch (step_) {
             case Step::connect:
                 if (const int error = is_listener_ ? 0 : connected(socket_.get()); error != 0) {
@@ -176,7 +176,7 @@ class Handshake {
         return send_little(socket_.get(), std::as_bytes(std::span(&hello, 1)));
     }
 
-    [[nodiscard]] Failure hear() noexcept {
+    [[nodiscard]] ErrorInfo hear() noexcept {
         const auto bytes = std::as_writable_bytes(std::span(&theirs_, 1));
         int error = receive_into(socket_.get(), bytes, heard_);
         // A stranger is known by its first words; it may never say more.
@@ -203,10 +203,10 @@ class Handshake {
             theirs_.max_message_size == 0) {
             return because(EPROTO, "the peer says impossible things of itself");
         }
-        Failure failed = connect_queue_pairs();
-        const auto verdict = static_cast<Verdict>(failed.code.value());
+        ErrorInfo failed = connect_queue_pairs();
+        const auto verdict = static_cast<Verdict>(failed.code().value());
         error = send_little(socket_.get(), std::as_bytes(std::span(&verdict, 1)));
-        if (failed.code) {
+        if (failed.code()) {
             return failed;
         }
         heard_ = 0;
@@ -214,19 +214,19 @@ class Handshake {
         return because(error, "the peer went away while it connected");
     }
 
-    [[nodiscard]] Failure connect_queue_pairs() noexcept {
+    [[nodiscard]] ErrorInfo connect_queue_pairs() noexcept {
         while (rails_.size() > theirs_.rails) {
             rails_.pop_back();
         }
         for (std::size_t rail = 0; rail < rails_.size(); ++rail) {
             const auto address = QueuePairAddress::decode(theirs_.addresses[rail]);
             if (!address) {
-                return because(address.error(), address.reason());
+                return because(address.error(), address.reason().c_str());
             }
             auto connected =
                 attempt([&] { return std::move(*rails_[rail].prepared).connect(*address); });
             if (!connected) {
-                return connected.failure();
+                return connected.error_info();
             }
             rails_[rail].peer.emplace(*std::move(connected));
             rails_[rail].prepared.reset();
@@ -234,7 +234,7 @@ class Handshake {
         return {};
     }
 
-    [[nodiscard]] Failure judge() noexcept {
+    [[nodiscard]] ErrorInfo judge() noexcept {
         if (const int error = receive_into(socket_.get(),
                                            std::as_writable_bytes(std::span(&verdict_, 1)), heard_);
             error != 0) {
@@ -275,33 +275,33 @@ class Handshake {
         return made;
     }
     const auto prepared = attempt([&] { (*made)->prepare(); });
-    return prepared ? std::move(made) : Result<std::unique_ptr<Handshake>>(prepared.failure());
+    return prepared ? std::move(made) : Result<std::unique_ptr<Handshake>>(prepared.error_info());
 }
 
 /// Goes on, and makes the channel when there is nothing left to do.
-/// @return EAGAIN while the peer is awaited; any other error is in @p failure, too
+/// @return EAGAIN while the peer is awaited; any other error is in @p failed, too
 template <class Channel>
 [[nodiscard]] std::error_code try_finish(std::unique_ptr<Handshake>& handshake,
                                          std::optional<Channel>& channel,
-                                         Failure& failure) noexcept {
+                                         ErrorInfo& failure) noexcept {
     if (handshake == nullptr) {
-        return failure.code ? failure.code : std::error_code(EBADF, std::system_category());
+        return failure.code() ? failure.code() : std::error_code(EBADF, std::system_category());
     }
-    Failure failed = handshake->step();
-    if (failed.code.value() == EAGAIN) {
-        return failed.code;
+    ErrorInfo failed = handshake->step();
+    if (failed.code().value() == EAGAIN) {
+        return failed.code();
     }
-    if (!failed.code) {
+    if (!failed.code()) {
         auto engine = attempt([&] { return handshake->engine(); });
         if (engine) {
             channel.emplace(handshake->endpoint(), *std::move(engine));
             handshake.reset();
             return {};
         }
-        failed = engine.failure();
+        failed = engine.error_info();
     }
     failure = std::move(failed);
-    return failure.code;
+    return failure.code();
 }
 
 } // namespace rdmabuf::transport::detail

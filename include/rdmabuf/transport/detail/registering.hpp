@@ -85,7 +85,7 @@ template <class Fill>
                                            const Fill& fill) noexcept {
     auto made = attempt([] { return std::make_unique<MemoryState>(); });
     if (!made) {
-        return made.failure();
+        return made.error_info();
     }
     MemoryState& state = **made;
     state.endpoint = &endpoint;
@@ -94,7 +94,7 @@ template <class Fill>
     state.access = access;
     state.rails = endpoint.pds.size();
     const auto filled = attempt([&] { fill(state); });
-    return filled ? Result<Memory>(Memory(*std::move(made))) : Result<Memory>(filled.failure());
+    return filled ? Result<Memory>(Memory(*std::move(made))) : Result<Memory>(filled.error_info());
 }
 
 [[nodiscard]] inline Result<Memory> register_address(EndpointState& endpoint,

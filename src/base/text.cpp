@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "base/quote.hpp"
+#include "base/text.hpp"
+
+#include <array>
+#include <cstdio>
 
 namespace rdmabuf::detail {
+
+std::string hexadecimal(std::uintmax_t value) {
+    std::array<char, 2 + 2 * sizeof(value) + 1> text{};
+    std::snprintf(text.data(), text.size(), "0x%jx", value);
+    return text.data();
+}
 
 std::string quote(std::string_view text) {
     constexpr std::size_t longest = 80;

@@ -1,18 +1,35 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "base/wait.hpp"
+#include "base/file_descriptor.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <limits>
+#include <utility>
 
 #include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/unique_fd.hpp>
 
-#include "base/deadline.hpp"
+namespace rdmabuf {
 
-namespace rdmabuf::detail {
+void UniqueFd::reset(int fd) noexcept {
+    const int old = std::exchange(fd_, fd);
+    // After EINTR Linux has closed the descriptor all the same: close(2), "Dealing with error
+    // returns".
+    if (old >= 0 && ::close(old) != 0 && errno != EINTR) {
+        detail::report_teardown_failure("close", errno);
+    }
+}
+
+UniqueFd UniqueFd::duplicate() const {
+    UniqueFd copy(::fcntl(fd_, F_DUPFD_CLOEXEC, 0));
+    detail::check_zero(copy ? 0 : errno, "fcntl");
+    return copy;
+}
+
+namespace detail {
 namespace {
 
 bool wait_ready(int fd, short events, std::chrono::milliseconds timeout) {
@@ -50,4 +67,5 @@ void make_nonblocking(int fd) {
     }
 }
 
-} // namespace rdmabuf::detail
+} // namespace detail
+} // namespace rdmabuf
