@@ -11,7 +11,7 @@
 #include <rdmabuf/error.hpp>
 
 #include "base/text.hpp"
-#include "common/extent.hpp"
+#include "common/exported_memory.hpp"
 
 namespace rdmabuf::detail {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <rdmabuf/exporter.hpp>
 
-#include "common/table_range.hpp"
+#include "common/buffer_table.hpp"
 
 namespace rdmabuf::detail {
 

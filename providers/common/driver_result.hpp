@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/error.hpp>
 
 namespace rdmabuf::detail {
 
@@ -23,7 +24,13 @@ struct DriverFailure {
     /// Throws the Error.
     /// @param function  the function of the driver; a string literal
     /// @param hint      the operation that failed, and its remedy
-    [[noreturn]] void raise(const char* function, std::string_view hint) const;
+    [[noreturn]] void raise(const char* function, std::string_view hint) const {
+        std::string text = name + ": " + std::string(hint);
+        if (remedy != nullptr) {
+            text.append("; ").append(remedy);
+        }
+        throw Error(error, function, text);
+    }
 };
 
 /// Reports a failed teardown to the teardown failure handler, except for the results in @p fine:

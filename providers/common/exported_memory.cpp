@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 
 #include <rdmabuf/error.hpp>
+
+#include "base/text.hpp"
 
 namespace rdmabuf::detail {
 
@@ -41,6 +44,29 @@ void check_holds(const ExportedMemory& exported, std::size_t length, const char*
                     "the driver's dma-buf has " + std::to_string(*size) +
                         " bytes, which does not do for the " + described + ", from offset " +
                         std::to_string(exported.offset) + " on");
+    }
+}
+
+Error leaves(const Extent& extent, std::uintptr_t address, std::size_t length,
+             std::string_view why) {
+    return {ERANGE, "export_range",
+            std::to_string(length) + " bytes at offset " + std::to_string(address - extent.base) +
+                " leave the buffer of " + std::to_string(extent.length) + " bytes at " +
+                hexadecimal(extent.base) + std::string(why)};
+}
+
+void check_added(std::uintptr_t address, std::size_t length, const std::string& described) {
+    constexpr const char* function = "add";
+    if (length == 0) {
+        throw Error(EINVAL, function, "a range of 0 bytes cannot be added");
+    }
+    if (address == 0) {
+        throw Error(
+            EINVAL, function,
+            described + ": address 0 stands for an unknown address; give the memory another");
+    }
+    if (length > std::numeric_limits<std::uintptr_t>::max() - address) {
+        throw Error(EINVAL, function, described + ": the end is past what 64 bits can tell");
     }
 }
 

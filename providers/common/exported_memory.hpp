@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {
@@ -32,5 +34,28 @@ struct ExportedMemory {
 /// @throws Error ERANGE if they do not
 void check_holds(const ExportedMemory& exported, std::size_t length, const char* call,
                  const std::string& described);
+
+/// A range of addresses.
+struct Extent {
+    std::uintptr_t base = 0;
+    std::size_t length = 0;
+
+    /// Whether the @p bytes bytes at @p address lie inside; false if their end overflows.
+    [[nodiscard]] bool holds(std::uintptr_t address, std::size_t bytes) const noexcept {
+        const std::uintptr_t offset = address - base;
+        return offset <= length && bytes <= length - offset;
+    }
+};
+
+/// Returns the error of export_range() for a range that leaves its allocation: ERANGE, "2 bytes at
+/// offset 4095 leave the buffer of 4096 bytes at 0x7f..".
+/// @param why  appended to the text
+[[nodiscard]] Error leaves(const Extent& extent, std::uintptr_t address, std::size_t length,
+                           std::string_view why = {});
+
+/// Checks a range of memory that a program adds to an exporter.
+/// @param described  the memory, for the text of the error
+/// @throws Error EINVAL for a length or an address of 0, and if the end of the range overflows
+void check_added(std::uintptr_t address, std::size_t length, const std::string& described);
 
 } // namespace rdmabuf::detail

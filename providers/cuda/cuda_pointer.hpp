@@ -6,7 +6,7 @@
 #include <optional>
 #include <variant>
 
-#include "common/extent.hpp"
+#include "common/exported_memory.hpp"
 #include "cuda/cuda_driver.hpp"
 
 namespace rdmabuf::detail::cuda {

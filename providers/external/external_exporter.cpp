@@ -12,9 +12,8 @@
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"
+#include "common/buffer_table.hpp"
 #include "common/exported_memory.hpp"
-#include "common/extent.hpp"
-#include "common/table_range.hpp"
 
 namespace rdmabuf {
 namespace {

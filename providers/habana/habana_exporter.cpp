@@ -9,7 +9,7 @@
 
 #include "base/address_space.hpp"
 #include "common/driver_buffer.hpp"
-#include "common/extent.hpp"
+#include "common/exported_memory.hpp"
 #include "habana/synapse.hpp"
 #include "habana/thunk.hpp"
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <variant>
 
-#include "common/extent.hpp"
+#include "common/exported_memory.hpp"
 #include "level_zero/level_zero_driver.hpp"
 
 namespace rdmabuf::detail::level_zero {

@@ -10,7 +10,7 @@
 #include "base/address_space.hpp"
 #include "base/text.hpp"
 #include "common/driver_buffer.hpp"
-#include "common/extent.hpp"
+#include "common/exported_memory.hpp"
 #include "neuron/neuron_memory.hpp"
 
 namespace rdmabuf {

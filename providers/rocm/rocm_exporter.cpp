@@ -8,10 +8,10 @@
 #include <rdmabuf/providers/rocm.hpp>
 
 #include "base/text.hpp"
-#include "rocm/rocm_agents.hpp"
 #include "rocm/rocm_memory.hpp"
 #include "rocm/rocm_pointer.hpp"
 #include "rocm/rocm_range.hpp"
+#include "rocm/rocm_runtime.hpp"
 
 namespace rdmabuf {
 namespace {

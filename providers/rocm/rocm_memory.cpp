@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/address_space.hpp"
-#include "rocm/rocm_agents.hpp"
+#include "rocm/rocm_runtime.hpp"
 
 namespace rdmabuf::detail::rocm {
 namespace {

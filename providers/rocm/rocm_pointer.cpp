@@ -9,8 +9,8 @@
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"
-#include "rocm/rocm_agents.hpp"
 #include "rocm/rocm_generations.hpp"
+#include "rocm/rocm_runtime.hpp"
 
 namespace rdmabuf::detail::rocm {
 namespace {

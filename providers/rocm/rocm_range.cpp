@@ -15,8 +15,7 @@
 #include "base/address_space.hpp"
 #include "base/text.hpp"
 #include "common/exported_memory.hpp"
-#include "common/extent.hpp"
-#include "rocm/rocm_agents.hpp"
+#include "rocm/rocm_runtime.hpp"
 
 namespace rdmabuf::detail::rocm {
 namespace {

@@ -3,11 +3,51 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <new>
+
+#include <rdmabuf/error.hpp>
 
 #include "rocm/rocm_generations.hpp"
 
 namespace rdmabuf::detail::rocm {
+namespace {
+
+/// For the driver to call with one after the other; @p all is a vector of them.
+template <class Handle>
+Status collect(Handle handle, void* all) noexcept {
+    try {
+        static_cast<std::vector<Handle>*>(all)->push_back(handle);
+        return success;
+    } catch (const std::bad_alloc&) {
+        return out_of_resources;
+    }
+}
+
+/// Zero where the driver does not tell.
+std::uint32_t number(const Driver& driver, Agent agent, AgentInfo attribute) noexcept {
+    std::uint32_t value = 0;
+    return driver.functions().agent_get_info(agent, attribute, &value) == success ? value : 0;
+}
+
+/// Whether it is memory of the device that is not shared with others in small grains, and that may
+/// be allocated.
+bool is_device_pool(const Driver& driver, MemoryPool pool) noexcept {
+    const auto tells = [&](PoolInfo attribute, auto& value) {
+        return driver.functions().memory_pool_get_info(pool, attribute, &value) == success;
+    };
+    int segment = -1;
+    std::uint32_t flags = 0;
+    bool allowed = false;
+    return tells(PoolInfo::segment, segment) && segment == global_segment &&
+           tells(PoolInfo::global_flags, flags) && (flags & coarse_grained) != 0 &&
+           tells(PoolInfo::alloc_allowed, allowed) && allowed;
+}
+
+} // namespace
 
 Runtime::Runtime(const Driver& driver) : driver_(&driver) {
     Generations::of_process().enter();
@@ -48,6 +88,71 @@ Result<std::shared_ptr<const Runtime>> Runtime::acquire(const Driver& driver) {
         report_teardown(driver.functions().shut_down(), "hsa_shut_down");
         throw;
     }
+}
+
+std::optional<DeviceType> type_of(const Driver& driver, Agent agent) noexcept {
+    DeviceType type{};
+    if (agent.handle == 0 ||
+        driver.functions().agent_get_info(agent, AgentInfo::device, &type) != success) {
+        return std::nullopt;
+    }
+    return type;
+}
+
+std::string pci_address(const Driver& driver, Agent agent) {
+    if (type_of(driver, agent) != DeviceType::gpu) {
+        return {};
+    }
+    const std::uint32_t domain = number(driver, agent, AgentInfo::domain);
+    // Above the 16 bits of bus, device and function stand the partitions of some GPUs.
+    const std::uint32_t place = number(driver, agent, AgentInfo::bdfid) & 0xFFFFU;
+    if (place == 0) {
+        return {};
+    }
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.%x", domain, place >> 8U,
+                  (place >> 3U) & 0x1FU, place & 7U);
+    return text.data();
+}
+
+Result<std::vector<Agent>> list_gpus(const Driver& driver) {
+    std::vector<Agent> agents;
+    const Status listed = driver.functions().iterate_agents(&collect<Agent>, &agents);
+    if (listed != success) {
+        return ErrorInfo{errno_of(listed), "hsa_iterate_agents",
+                         "the devices cannot be listed: " + driver.name_of(listed)};
+    }
+    std::erase_if(agents, [&](Agent agent) { return type_of(driver, agent) != DeviceType::gpu; });
+    return agents;
+}
+
+std::optional<ErrorInfo> check_dmabufs(const Driver& driver) {
+    bool supported = false;
+    const Status asked =
+        driver.functions().system_get_info(SystemInfo::dmabuf_supported, &supported);
+    if (asked == success && supported) {
+        return std::nullopt;
+    }
+    const std::string why = asked == success ? "" : " (" + driver.name_of(asked) + ")";
+    return ErrorInfo{EOPNOTSUPP, "hsa_system_get_info(DMABUF_SUPPORTED)",
+                     "the kernel's driver does not export dma-bufs" + why,
+                     "use a kernel, or AMD's amdgpu-dkms, whose KFD has interface "
+                     "1.12 or newer"};
+}
+
+MemoryPool device_pool(const Driver& driver, Agent gpu) {
+    std::vector<MemoryPool> pools;
+    driver.check(driver.functions().agent_iterate_memory_pools(gpu, &collect<MemoryPool>, &pools),
+                 "hsa_amd_agent_iterate_memory_pools",
+                 "the memory of " + pci_address(driver, gpu) + " cannot be listed");
+    for (const MemoryPool pool : pools) {
+        if (is_device_pool(driver, pool)) {
+            return pool;
+        }
+    }
+    throw Error(ENODEV, "hsa_amd_agent_iterate_memory_pools",
+                pci_address(driver, gpu) + " has no coarse-grained memory to allocate, among " +
+                    std::to_string(pools.size()) + " pools");
 }
 
 } // namespace rdmabuf::detail::rocm

@@ -21,7 +21,6 @@
 #include "common/device_node.hpp"
 #include "common/exported_memory.hpp"
 #include "common/mapping.hpp"
-#include "common/table_range.hpp"
 
 namespace rdmabuf {
 namespace {

@@ -16,8 +16,8 @@
 #include "base/address_space.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/text.hpp"
+#include "common/buffer_table.hpp"
 #include "common/mapping.hpp"
-#include "common/table_range.hpp"
 #include "vfio/dma_buf_feature.hpp"
 
 namespace rdmabuf {

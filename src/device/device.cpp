@@ -8,7 +8,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/device.hpp>
 
-#include "device/driver_name.hpp"
+#include "device/sysfs.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -42,7 +42,7 @@ std::uint64_t Device::guid() const noexcept {
 }
 
 std::string Device::driver() const {
-    return detail::driver_name(name());
+    return detail::sysfs::driver_name(name());
 }
 
 DeviceList::DeviceList() {

@@ -81,4 +81,15 @@ std::optional<std::vector<std::string>> components(const std::string& path,
     return names;
 }
 
+std::string driver_name(const std::string& device, const std::filesystem::path& sys) {
+    const std::filesystem::path about = sys / "class/infiniband" / device;
+    std::error_code none;
+    // Only rxe has this attribute (drivers/infiniband/sw/rxe/rxe_verbs.c). It is read first: in
+    // older kernels the parent of an rxe device is a network card, which has another driver.
+    if (std::filesystem::exists(about / "parent", none)) {
+        return "rxe";
+    }
+    return std::filesystem::read_symlink(about / "device/driver", none).filename().string();
+}
+
 } // namespace rdmabuf::detail::sysfs

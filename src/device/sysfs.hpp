@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,5 +26,11 @@ namespace rdmabuf::detail::sysfs {
 
 /// The real path; empty if it does not exist.
 [[nodiscard]] std::optional<std::string> real_path(const std::string& path);
+
+/// Returns the name of the kernel driver of a device, as Device::driver() does.
+/// @param device  the name of the device
+/// @param sys     the directory of sysfs
+[[nodiscard]] std::string driver_name(const std::string& device,
+                                      const std::filesystem::path& sys = "/sys");
 
 } // namespace rdmabuf::detail::sysfs

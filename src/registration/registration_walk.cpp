@@ -14,7 +14,7 @@
 
 #include "base/address_space.hpp"
 #include "base/text.hpp"
-#include "device/driver_name.hpp"
+#include "device/sysfs.hpp"
 #include "memory/checks.hpp"
 #include "memory/dmabuf_diagnosis.hpp"
 #include "registration/registration_hints.hpp"
@@ -425,7 +425,7 @@ void RegistrationWalk::explain_failure(const Nic& nic, const Error& error, Attem
     if (is_dmabuf(attempt.path)) {
         // Where nothing can be imported, atomics are not the cause.
         const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);
-        explain_refusal(driver_name(context.device_name()),
+        explain_refusal(sysfs::driver_name(context.device_name()),
                         atomics ? access_ : access_ & ~Access::remote_atomic, attempt);
     }
     explain_length(context, nic.failed_length, attempt);

@@ -15,7 +15,7 @@
 #include <rdmabuf/quirks.hpp>
 #include <rdmabuf/registration_trail.hpp>
 
-#include "device/driver_name.hpp"
+#include "device/sysfs.hpp"
 #include "registration/registration_hints.hpp"
 
 namespace rdmabuf {
@@ -89,19 +89,19 @@ TEST_F(Sysfs, HasTheDriverOfADevice) {
     const fs::path devices = root_ / "class/infiniband";
     fs::create_directories(devices / "mlx5_0/device");
     fs::create_symlink("../../../bus/pci/drivers/mlx5_core", devices / "mlx5_0/device/driver");
-    EXPECT_EQ(detail::driver_name("mlx5_0", root_), "mlx5_core");
+    EXPECT_EQ(detail::sysfs::driver_name("mlx5_0", root_), "mlx5_core");
     fs::create_directories(devices / "siw0");
-    EXPECT_EQ(detail::driver_name("siw0", root_), "");
-    EXPECT_EQ(detail::driver_name("soft0", root_), "");
+    EXPECT_EQ(detail::sysfs::driver_name("siw0", root_), "");
+    EXPECT_EQ(detail::sysfs::driver_name("soft0", root_), "");
 }
 
 TEST_F(Sysfs, HasSoftRoceByItsOwnAttributeWhateverCardItIsOn) {
     const fs::path device = root_ / "class/infiniband/rxe0";
     fs::create_directories(device / "device");
     std::ofstream(device / "parent") << "eth0\n";
-    EXPECT_EQ(detail::driver_name("rxe0", root_), "rxe");
+    EXPECT_EQ(detail::sysfs::driver_name("rxe0", root_), "rxe");
     fs::create_symlink("../../../bus/pci/drivers/e1000e", device / "device/driver");
-    EXPECT_EQ(detail::driver_name("rxe0", root_), "rxe");
+    EXPECT_EQ(detail::sysfs::driver_name("rxe0", root_), "rxe");
 }
 
 TEST(PeerMemory, SaysWhetherAClientIsMissingOrRefuses) {
