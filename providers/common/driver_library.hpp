@@ -95,45 +95,4 @@ class SymbolLookup {
     bool usable_ = true;
 };
 
-/// The texts of the error when a driver cannot be loaded.
-struct DriverTexts {
-    /// Whose driver it is: "NVIDIA driver".
-    const char* vendor;
-    /// What to do where none can be loaded, and where it lacks functions.
-    const char* library_remedy;
-    const char* version_remedy;
-};
-
-/// Loads the first of @p names that there is.
-/// @tparam Driver  is made of the name of what was loaded, and of the table that @p look_up filled
-template <class Driver, class Functions>
-Result<Driver> load_driver(std::span<const char* const> names, const DriverTexts& texts,
-                           Functions (*look_up)(SymbolLookup&)) {
-    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (!opened) {
-        return opened.error_info();
-    }
-    const auto& library = *opened;
-    SymbolLookup lookup(library);
-    const Functions functions = look_up(lookup);
-    if (auto error = lookup.error(texts.version_remedy)) {
-        return std::move(*error);
-    }
-    return Driver(library.name(), functions);
-}
-
-/// Makes a driver of a library that is loaded already. A driver that lacks only needed functions is
-/// returned, with Driver::lacking(); the caller must not call the functions that are null.
-template <class Driver, class Functions>
-Result<Driver> make_driver(const DriverLibrary& library, const DriverTexts& texts,
-                           Functions (*look_up)(SymbolLookup&)) {
-    SymbolLookup lookup(library);
-    const Functions functions = look_up(lookup);
-    auto lacking = lookup.error(texts.version_remedy);
-    if (!lookup.usable()) {
-        return *std::move(lacking);
-    }
-    return Driver(library.name(), functions, std::move(lacking));
-}
-
 } // namespace rdmabuf::detail

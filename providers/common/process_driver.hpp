@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -13,8 +15,7 @@ namespace rdmabuf::detail {
 
 /// The driver of one vendor in this process. Its library is loaded at most once and is never
 /// unloaded. Thread safe.
-/// @tparam Driver  has a static function `make(library)` that returns Result<Driver>, and a
-///                 member `lacking()` that says why it cannot export
+/// @tparam Driver  a class derived from DriverBase
 template <class Driver>
 class ProcessDriver {
   public:
@@ -80,6 +81,75 @@ class ProcessDriver {
     std::mutex mutex_;
     std::atomic<const Driver*> driver_{nullptr};
     LoadedLibrarySearch search_;
+};
+
+/// The library of a vendor's driver, its functions, and the texts of the errors when they cannot be
+/// used.
+/// @tparam Functions  a struct of pointers to functions of the driver
+template <class Functions>
+struct DriverDescription {
+    /// File names of the library, in the order in which they are tried.
+    std::span<const char* const> library_names;
+    /// The name of the driver: "NVIDIA driver".
+    const char* name;
+    /// What to do if the library cannot be loaded.
+    const char* library_remedy;
+    /// What to do if the library lacks functions.
+    const char* version_remedy;
+    Functions (*look_up)(SymbolLookup&);
+};
+
+/// Base of a vendor's driver: loads its library and looks up its functions. It initialises nothing.
+/// @tparam Driver     the derived class. It inherits the constructor, or has one with the same
+///                    arguments, and has a static function `description()` that returns a
+///                    DriverDescription<Functions>
+/// @tparam Functions  a struct of pointers to functions of the driver
+template <class Driver, class Functions>
+class DriverBase {
+  public:
+    /// @param library  the file name of the library
+    /// @param lacking  why the driver can neither export nor allocate, if it cannot
+    DriverBase(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
+        : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
+
+    /// Returns the driver of this process, which is not loaded yet.
+    [[nodiscard]] static ProcessDriver<Driver>& of_process() {
+        const DriverDescription<Functions> description = Driver::description();
+        // Never destroyed: buffers of static objects are freed through it.
+        static auto* const driver = new ProcessDriver<Driver>(
+            description.library_names, description.name, description.library_remedy);
+        return *driver;
+    }
+    /// Loads the first of @p names that exists, then calls make().
+    [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names) {
+        const DriverDescription<Functions> description = Driver::description();
+        const auto opened =
+            DriverLibrary::open(names, description.name, description.library_remedy);
+        return opened ? make(*opened) : opened.error_info();
+    }
+    /// @return the driver, or ENOSYS if the library lacks a required function. A driver that lacks
+    ///         only needed functions is returned, with lacking(); those functions are null.
+    [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library) {
+        const DriverDescription<Functions> description = Driver::description();
+        SymbolLookup lookup(library);
+        const Functions functions = description.look_up(lookup);
+        auto lacking = lookup.error(description.version_remedy);
+        if (!lookup.usable()) {
+            return *std::move(lacking);
+        }
+        return Driver(library.name(), functions, std::move(lacking));
+    }
+
+    /// Why the driver can neither export nor allocate, if functions for that are missing.
+    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
+    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
+    /// The file name of the library: "libcuda.so.1".
+    [[nodiscard]] const std::string& library() const noexcept { return library_; }
+
+  private:
+    std::string library_;
+    Functions functions_;
+    std::optional<ErrorInfo> lacking_;
 };
 
 } // namespace rdmabuf::detail

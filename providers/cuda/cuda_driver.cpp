@@ -21,8 +21,6 @@ constexpr const char* fork_remedy =
     "CUDA is not initialised in this process; in the child of a process that had initialised it, "
     "CUDA stays unusable: exec another program, or fork before CUDA is used";
 
-constexpr DriverTexts texts{"NVIDIA driver", library_remedy, version_remedy};
-
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
     constexpr const char* old = "CUDA 6.0";
@@ -74,27 +72,12 @@ const char* remedy_for(Result result) noexcept {
 
 } // namespace
 
-rdmabuf::Result<Driver> Driver::make(const DriverLibrary& library) {
-    return make_driver<Driver>(library, texts, look_up);
-}
-
-rdmabuf::Result<Driver> Driver::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (!opened) {
-        return opened.error_info();
-    }
-    return make(*opened);
-}
-
-ProcessDriver<Driver>& Driver::of_process() {
-    // Never destroyed: buffers of static objects are freed through it.
-    static auto* const driver =
-        new ProcessDriver<Driver>(library_names, texts.vendor, texts.library_remedy);
-    return *driver;
+DriverDescription<Functions> Driver::description() {
+    return {library_names, "NVIDIA driver", library_remedy, version_remedy, look_up};
 }
 
 std::optional<ErrorInfo> Driver::initialise() const {
-    const Result initialised = functions_.init(0);
+    const Result initialised = functions().init(0);
     if (initialised == success) {
         return std::nullopt;
     }
@@ -108,7 +91,7 @@ std::optional<ErrorInfo> Driver::initialise() const {
 
 std::string Driver::name_of(Result result) const {
     const char* name = nullptr;
-    if (functions_.get_error_name(result, &name) != success || name == nullptr) {
+    if (functions().get_error_name(result, &name) != success || name == nullptr) {
         name = "a result without a name";
     }
     return std::string(name) + " (" + std::to_string(result) + ")";
@@ -120,12 +103,12 @@ void Driver::raise(Result result, const char* function, std::string_view hint) c
 
 int Driver::attribute(DeviceAttribute attribute, Device device) const noexcept {
     int value = 0;
-    return functions_.device_get_attribute(&value, attribute, device) == success ? value : 0;
+    return functions().device_get_attribute(&value, attribute, device) == success ? value : 0;
 }
 
 std::string Driver::pci_address(Device device) const {
     std::array<char, 32> text{};
-    if (functions_.device_get_pci_bus_id(text.data(), static_cast<int>(text.size()), device) !=
+    if (functions().device_get_pci_bus_id(text.data(), static_cast<int>(text.size()), device) !=
         success) {
         return {};
     }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,25 +41,10 @@ struct Functions {
 };
 
 /// The driver, loaded but not initialised: that is a step that changes the process.
-class Driver {
+class Driver : public DriverBase<Driver, Functions> {
   public:
-    /// @param lacking  why the driver can neither export nor allocate, if it cannot
-    Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
-        : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
-
-    /// The driver of this process.
-    [[nodiscard]] static ProcessDriver<Driver>& of_process();
-    /// @return the driver, or an error if it cannot say whose memory an address is
-    [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library);
-    /// Loads the first of @p names that there is, then calls make().
-    [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names);
-
-    /// Why the driver can neither export nor allocate, if functions for that are missing.
-    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
-
-    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// What was loaded, "libcuda.so.1".
-    [[nodiscard]] const std::string& library() const noexcept { return library_; }
+    using DriverBase::DriverBase;
+    [[nodiscard]] static DriverDescription<Functions> description();
 
     /// Initialises CUDA in this process, unless it is. @return why it cannot be used
     [[nodiscard]] std::optional<ErrorInfo> initialise() const;
@@ -80,11 +64,6 @@ class Driver {
     [[nodiscard]] int attribute(DeviceAttribute attribute, Device device) const noexcept;
     /// "0000:3b:00.0"; empty when the driver does not tell.
     [[nodiscard]] std::string pci_address(Device device) const;
-
-  private:
-    std::string library_;
-    Functions functions_;
-    std::optional<ErrorInfo> lacking_;
 };
 
 /// The errno that stands for @p result.

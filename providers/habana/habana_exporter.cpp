@@ -23,7 +23,7 @@ constexpr const char* name_of_exporter = "habana";
 
 /// What works for allocate() alone may be missing.
 std::string allocating() {
-    const auto& loaded = Synapse::of_process();
+    const auto loaded = Synapse::of_process().load();
     return loaded ? "" : ", and cannot allocate: " + loaded.reason();
 }
 
@@ -34,11 +34,11 @@ class DriverExporter final : public HabanaExporter {
     [[nodiscard]] std::string_view name() const noexcept override { return name_of_exporter; }
 
     [[nodiscard]] Availability availability() const override {
-        const auto& loaded = Thunk::of_process();
+        const auto loaded = Thunk::of_process().load();
         if (!loaded) {
             return loaded.error_info().availability();
         }
-        const auto& thunk = *loaded;
+        const Thunk& thunk = **loaded;
         return options_.fd >= 0 ? availability_of_device(thunk) : availability_of_any(thunk);
     }
 
@@ -53,7 +53,7 @@ class DriverExporter final : public HabanaExporter {
 
     [[nodiscard]] AddedRange add(const HabanaMemory& memory) override {
         check_numbers(memory);
-        const Thunk& thunk = Thunk::of_process().value();
+        const Thunk& thunk = *Thunk::of_process().load().value();
         if (options_.fd < 0) {
             throw Error(ENODEV, "add",
                         describe(memory) +
@@ -81,8 +81,8 @@ class DriverExporter final : public HabanaExporter {
                         "memory of the program's own device is the program's to allocate: do so, "
                         "and add() it");
         }
-        const Thunk& thunk = Thunk::of_process().value();
-        const Synapse& synapse = Synapse::of_process().value();
+        const Thunk& thunk = *Thunk::of_process().load().value();
+        const Synapse& synapse = *Synapse::of_process().load().value();
         return make_buffer(thunk, std::make_shared<SynapseMemory>(synapse, whole));
     }
 

@@ -19,8 +19,8 @@ constexpr const char* library_remedy =
     "install habanalabs-graph of the Gaudi's software, and let the loader find it "
     "(/usr/lib/habanalabs); without, add() memory that the program allocates";
 
-Synapse::Functions look_up(SymbolLookup& lookup) {
-    Synapse::Functions all;
+SynapseFunctions look_up(SymbolLookup& lookup) {
+    SynapseFunctions all;
     constexpr const char* since = "Gaudi 2";
     lookup.required("synInitialize", all.initialize, since);
     lookup.required("synDeviceAcquire", all.device_acquire, since);
@@ -113,14 +113,8 @@ Acquired& acquired() {
 
 } // namespace
 
-Result<Synapse> Synapse::load(std::span<const char* const> names) {
-    return load_driver<Synapse>(
-        names, {"Synapse library", library_remedy, "update habanalabs-graph"}, look_up);
-}
-
-const Result<Synapse>& Synapse::of_process() {
-    static const auto* const synapse = new Result<Synapse>(load(library_names));
-    return *synapse;
+DriverDescription<SynapseFunctions> Synapse::description() {
+    return {library_names, "Synapse library", library_remedy, "update habanalabs-graph", look_up};
 }
 
 void Synapse::check(Status status, const char* function, std::string_view hint) const {
@@ -155,7 +149,7 @@ class SynapseDevice::HostMemory {
 };
 
 SynapseDevice::SynapseDevice(const Synapse& synapse) : synapse_(&synapse) {
-    const Synapse::Functions& functions = synapse.functions();
+    const SynapseFunctions& functions = synapse.functions();
     const Status initialised = functions.initialize();
     if (initialised != already_initialized && initialised != object_already_initialized) {
         synapse.check(initialised, "synInitialize", "the library cannot be initialised");

@@ -10,41 +10,35 @@
 
 #include <rdmabuf/result.hpp>
 
+#include "common/process_driver.hpp"
 #include "habana/habana_abi.hpp"
 
 namespace rdmabuf::detail::habana {
 
+/// The functions of libSynapse.so.
+struct SynapseFunctions {
+    Initialize* initialize = nullptr;
+    DeviceAcquire* device_acquire = nullptr;
+    DeviceRelease* device_release = nullptr;
+    DeviceGetInfo* device_get_info = nullptr;
+    DeviceMalloc* device_malloc = nullptr;
+    DeviceFree* device_free = nullptr;
+    HostMalloc* host_malloc = nullptr;
+    HostFree* host_free = nullptr;
+    StreamCreate* stream_create = nullptr;
+    StreamDestroy* stream_destroy = nullptr;
+    StreamSynchronize* stream_synchronize = nullptr;
+    MemCopyAsync* mem_copy_async = nullptr;
+};
+
 /// libSynapse.so, which allocates and copies.
-class Synapse {
+class Synapse : public DriverBase<Synapse, SynapseFunctions> {
   public:
-    struct Functions {
-        Initialize* initialize = nullptr;
-        DeviceAcquire* device_acquire = nullptr;
-        DeviceRelease* device_release = nullptr;
-        DeviceGetInfo* device_get_info = nullptr;
-        DeviceMalloc* device_malloc = nullptr;
-        DeviceFree* device_free = nullptr;
-        HostMalloc* host_malloc = nullptr;
-        HostFree* host_free = nullptr;
-        StreamCreate* stream_create = nullptr;
-        StreamDestroy* stream_destroy = nullptr;
-        StreamSynchronize* stream_synchronize = nullptr;
-        MemCopyAsync* mem_copy_async = nullptr;
-    };
-
-    /// What load() found.
-    Synapse(const std::string& /*library*/, const Functions& functions) : functions_(functions) {}
-
-    [[nodiscard]] static const Result<Synapse>& of_process();
-    [[nodiscard]] static Result<Synapse> load(std::span<const char* const> names);
-
-    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
+    using DriverBase::DriverBase;
+    [[nodiscard]] static DriverDescription<SynapseFunctions> description();
 
     /// @param hint  what was asked for; for some results a remedy is added
     void check(Status status, const char* function, std::string_view hint) const;
-
-  private:
-    Functions functions_;
 };
 
 /// A device that this process has acquired, and no other can then.

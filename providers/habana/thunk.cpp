@@ -32,8 +32,8 @@ constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 /// More control devices than a machine has; those of other drivers are numbered with them.
 constexpr int most_devices = 64;
 
-Thunk::Functions look_up(SymbolLookup& lookup) {
-    Thunk::Functions all;
+ThunkFunctions look_up(SymbolLookup& lookup) {
+    ThunkFunctions all;
     constexpr const char* old = "2019";
     lookup.required("hlthunk_get_device_name_from_fd", all.get_device_name, old);
     lookup.required("hlthunk_get_pci_bus_id_from_fd", all.get_pci_bus_id, old);
@@ -66,14 +66,8 @@ struct Pages {
 
 } // namespace
 
-Result<Thunk> Thunk::load(std::span<const char* const> names) {
-    return load_driver<Thunk>(names, {"Habana driver", library_remedy, version_remedy}, look_up);
-}
-
-const Result<Thunk>& Thunk::of_process() {
-    // Never destroyed, as buffers of static objects may outlive any other order.
-    static const auto* const thunk = new Result<Thunk>(load(library_names));
-    return *thunk;
+DriverDescription<ThunkFunctions> Thunk::description() {
+    return {library_names, "Habana driver", library_remedy, version_remedy, look_up};
 }
 
 Result<DeviceName> Thunk::device(int fd) const {
@@ -83,15 +77,15 @@ Result<DeviceName> Thunk::device(int fd) const {
         return ErrorInfo{EBADF, call, which + " is not open",
                          "keep the device open for as long as the exporter"};
     }
-    const DeviceName name = functions_.get_device_name(fd);
+    const DeviceName name = functions().get_device_name(fd);
     if (name == DeviceName::invalid || name == DeviceName::goya) {
         return ErrorInfo{ENODEV, call, which + " is of no Gaudi",
                          "give that of the open device: what hlthunk_open() "
                          "returned, or synDeviceInfoV2::fd"};
     }
-    if (!is_gaudi1(name) && functions_.export_mapped_memory == nullptr) {
+    if (!is_gaudi1(name) && functions().export_mapped_memory == nullptr) {
         return ErrorInfo{ENOSYS, "dlsym",
-                         library_ + " is too old for this device: it lacks " + mapping_call +
+                         library() + " is too old for this device: it lacks " + mapping_call +
                              " (there since Gaudi 2)",
                          version_remedy};
     }
@@ -100,7 +94,7 @@ Result<DeviceName> Thunk::device(int fd) const {
 
 std::string Thunk::pci_address(int fd) const {
     std::array<char, 32> text{};
-    return functions_.get_pci_bus_id(fd, text.data(), static_cast<int>(text.size())) == 0
+    return functions().get_pci_bus_id(fd, text.data(), static_cast<int>(text.size())) == 0
                ? std::string(text.data())
                : std::string();
 }
@@ -108,10 +102,10 @@ std::string Thunk::pci_address(int fd) const {
 std::vector<std::string> Thunk::pci_addresses() const {
     std::vector<std::string> addresses;
     for (int index = 0; index < most_devices; ++index) {
-        const int control = functions_.open_control(index, nullptr);
+        const int control = functions().open_control(index, nullptr);
         if (control >= 0) {
             addresses.push_back(pci_address(control));
-            functions_.close(control);
+            functions().close(control);
         }
     }
     return addresses;
@@ -130,7 +124,7 @@ ExportedMemory Thunk::export_dram(int fd, const HabanaMemory& memory) const {
     const std::uint64_t offset = memory.address % page_size();
     const Pages pages{.start = memory.address - offset,
                       .size = round_up_to_pages(offset + memory.length)};
-    const int got = functions_.export_memory(fd, pages.start, pages.size, export_flags);
+    const int got = functions().export_memory(fd, pages.start, pages.size, export_flags);
     if (got < 0) {
         raise(-got, dram_call, pages, memory,
               "of a Gaudi 1 it has to be an address in its DRAM, within the PCI BAR");
@@ -145,7 +139,7 @@ ExportedMemory Thunk::export_mapping(int fd, const HabanaMemory& memory,
     const std::uint64_t offset = memory.address - start;
     const Pages pages{.start = start,
                       .size = round_up_to_pages(std::max(offset + memory.length, at_least))};
-    const int got = functions_.export_mapped_memory(fd, pages.start, pages.size, 0, export_flags);
+    const int got = functions().export_mapped_memory(fd, pages.start, pages.size, 0, export_flags);
     if (got < 0) {
         raise(-got, mapping_call, pages, memory,
               "the mapping has to be what hlthunk_device_memory_map() returned, or "

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -11,35 +10,27 @@
 #include <rdmabuf/result.hpp>
 
 #include "common/exported_memory.hpp"
+#include "common/process_driver.hpp"
 #include "habana/habana_abi.hpp"
 
 namespace rdmabuf::detail::habana {
 
+/// The functions of libhl-thunk.so.
+struct ThunkFunctions {
+    GetDeviceName* get_device_name = nullptr;
+    GetPciBusId* get_pci_bus_id = nullptr;
+    OpenControl* open_control = nullptr;
+    Close* close = nullptr;
+    ExportMemory* export_memory = nullptr;
+    /// Null in libraries from before Gaudi 2.
+    ExportMappedMemory* export_mapped_memory = nullptr;
+};
+
 /// libhl-thunk.so, the driver in user space.
-class Thunk {
+class Thunk : public DriverBase<Thunk, ThunkFunctions> {
   public:
-    struct Functions {
-        GetDeviceName* get_device_name = nullptr;
-        GetPciBusId* get_pci_bus_id = nullptr;
-        OpenControl* open_control = nullptr;
-        Close* close = nullptr;
-        ExportMemory* export_memory = nullptr;
-        /// Null in libraries from before Gaudi 2.
-        ExportMappedMemory* export_mapped_memory = nullptr;
-    };
-
-    /// What load() found.
-    Thunk(std::string library, const Functions& functions)
-        : library_(std::move(library)), functions_(functions) {}
-
-    /// That of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const Result<Thunk>& of_process();
-    /// @param names  where to look for it, in order
-    [[nodiscard]] static Result<Thunk> load(std::span<const char* const> names);
-
-    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// What was loaded, "libhl-thunk.so".
-    [[nodiscard]] const std::string& library() const noexcept { return library_; }
+    using DriverBase::DriverBase;
+    [[nodiscard]] static DriverDescription<ThunkFunctions> description();
 
     /// The kind of device behind an open descriptor, whose memory can be exported.
     [[nodiscard]] Result<DeviceName> device(int fd) const;
@@ -60,9 +51,6 @@ class Thunk {
     [[nodiscard]] ExportedMemory export_dram(int fd, const HabanaMemory& memory) const;
     [[nodiscard]] ExportedMemory export_mapping(int fd, const HabanaMemory& memory,
                                                 std::size_t at_least) const;
-
-    std::string library_;
-    Functions functions_;
 };
 
 /// Gaudi 1 has no virtual memory, and a call of its own.

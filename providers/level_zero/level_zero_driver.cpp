@@ -26,8 +26,6 @@ constexpr const char* driver_remedy =
 constexpr const char* initialise_remedy =
     "Level Zero is not initialised in this process: call zeInit first, or availability()";
 
-constexpr DriverTexts texts{"Level Zero loader", library_remedy, version_remedy};
-
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
     constexpr const char* first = "Level Zero 1.0";
@@ -132,54 +130,37 @@ struct Driver::OwnContexts {
 };
 
 Driver::Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
-    : library_(std::move(library)),
-      functions_(functions),
-      lacking_(std::move(lacking)),
+    : DriverBase(std::move(library), functions, std::move(lacking)),
       own_(std::make_shared<OwnContexts>()) {}
 
-rdmabuf::Result<Driver> Driver::make(const DriverLibrary& library) {
-    return make_driver<Driver>(library, texts, look_up);
-}
-
-rdmabuf::Result<Driver> Driver::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (!opened) {
-        return opened.error_info();
-    }
-    return make(*opened);
-}
-
-ProcessDriver<Driver>& Driver::of_process() {
-    // Never destroyed: buffers of static objects are freed through it.
-    static auto* const driver =
-        new ProcessDriver<Driver>(library_names, texts.vendor, texts.library_remedy);
-    return *driver;
+DriverDescription<Functions> Driver::description() {
+    return {library_names, "Level Zero loader", library_remedy, version_remedy, look_up};
 }
 
 std::optional<ErrorInfo> Driver::initialise() const {
-    const Result initialised = functions_.init(init_gpu_only);
+    const Result initialised = functions().init(init_gpu_only);
     if (initialised == success) {
         return std::nullopt;
     }
     // The loader has no other word for a machine without a driver.
     return ErrorInfo{
         errno_of(initialised), "zeInit",
-        "no driver for a GPU can be initialised by " + library_ + ": " + name_of(initialised),
+        "no driver for a GPU can be initialised by " + library() + ": " + name_of(initialised),
         driver_remedy};
 }
 
 std::variant<std::vector<DriverHandle>, Result> Driver::drivers() const {
-    return all_of<DriverHandle>(functions_.driver_get);
+    return all_of<DriverHandle>(functions().driver_get);
 }
 
 std::variant<std::vector<Device>, Result> Driver::gpus_of(DriverHandle driver) const {
     auto found = all_of<Device>([&](std::uint32_t* count, Device* devices) {
-        return functions_.device_get(driver, count, devices);
+        return functions().device_get(driver, count, devices);
     });
     if (auto* const devices = std::get_if<std::vector<Device>>(&found)) {
         std::erase_if(*devices, [&](Device device) {
             DeviceProperties properties;
-            return functions_.device_get_properties(device, &properties) != success ||
+            return functions().device_get_properties(device, &properties) != success ||
                    properties.type != device_type_gpu;
         });
     }
@@ -230,7 +211,7 @@ void Driver::make_contexts(OwnContextList& list) const {
         if (const auto* const result = std::get_if<Result>(&gpus)) {
             note(*result, "zeDeviceGet");
         } else if (!std::get<std::vector<Device>>(gpus).empty()) {
-            if (const Result made = own_->make(functions_, driver); made != success) {
+            if (const Result made = own_->make(functions(), driver); made != success) {
                 note(made, "zeContextCreate");
             }
         }
@@ -253,7 +234,8 @@ OwnContextList Driver::contexts() const {
 
 Context Driver::context_of(DriverHandle driver) const {
     const std::lock_guard lock(own_->mutex);
-    check(own_->make(functions_, driver), "zeContextCreate", "a context for the GPU was asked for");
+    check(own_->make(functions(), driver), "zeContextCreate",
+          "a context for the GPU was asked for");
     return own_->made.at(driver);
 }
 
@@ -271,14 +253,14 @@ void Driver::raise(Result result, const char* function, std::string_view hint) {
 
 bool Driver::exports_dmabufs(Device device) const {
     ExternalMemoryProperties properties;
-    return functions_.device_get_external_memory_properties(device, &properties) == success &&
+    return functions().device_get_external_memory_properties(device, &properties) == success &&
            (properties.memory_export_types & external_dma_buf) != 0;
 }
 
 std::string Driver::pci_address(Device device) const {
     PciProperties properties;
-    if (device == nullptr || functions_.device_pci_get_properties == nullptr ||
-        functions_.device_pci_get_properties(device, &properties) != success) {
+    if (device == nullptr || functions().device_pci_get_properties == nullptr ||
+        functions().device_pci_get_properties(device, &properties) != success) {
         return {};
     }
     std::array<char, 48> text{};

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -56,24 +55,10 @@ struct OwnContextList {
 };
 
 /// Level Zero, loaded but not initialised: that is a step that changes the process.
-class Driver {
+class Driver : public DriverBase<Driver, Functions> {
   public:
-    /// @param lacking  why the loader can neither export nor allocate, if it cannot
     Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking);
-
-    /// The loader of this process.
-    [[nodiscard]] static ProcessDriver<Driver>& of_process();
-    /// @return the loader, or an error if it cannot say whose memory an address is
-    [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library);
-    /// Loads the first of @p names that there is, then calls make().
-    [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names);
-
-    /// Why the loader can neither export nor allocate, if functions for that are missing.
-    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
-
-    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// What was loaded, "libze_loader.so.1".
-    [[nodiscard]] const std::string& library() const noexcept { return library_; }
+    [[nodiscard]] static DriverDescription<Functions> description();
 
     /// Initialises Level Zero in this process, unless it is. @return why it cannot be used
     [[nodiscard]] std::optional<ErrorInfo> initialise() const;
@@ -109,9 +94,6 @@ class Driver {
     [[nodiscard]] std::variant<std::vector<Device>, Result> gpus_of(DriverHandle driver) const;
     void make_contexts(OwnContextList& list) const;
 
-    std::string library_;
-    Functions functions_;
-    std::optional<ErrorInfo> lacking_;
     std::shared_ptr<OwnContexts> own_;
 };
 

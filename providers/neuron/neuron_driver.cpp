@@ -73,20 +73,14 @@ std::string export_remedy(Status status, const std::string& version) {
 
 } // namespace
 
-Result<Driver> Driver::load(std::span<const char* const> names) {
-    return load_driver<Driver>(names, {"Neuron runtime", library_remedy, version_remedy}, look_up);
-}
-
-const Result<Driver>& Driver::of_process() {
-    // Never destroyed: buffers of static objects are freed through it.
-    static const auto* const driver = new Result<Driver>(load(library_names));
-    return *driver;
+DriverDescription<Functions> Driver::description() {
+    return {library_names, "Neuron runtime", library_remedy, version_remedy, look_up};
 }
 
 std::string Driver::version() const {
     Version version{};
-    if (functions_.get_version == nullptr ||
-        functions_.get_version(&version, sizeof(version)) != success) {
+    if (functions().get_version == nullptr ||
+        functions().get_version(&version, sizeof(version)) != success) {
         return {};
     }
     return std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
@@ -96,7 +90,7 @@ std::string Driver::version() const {
 ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) const {
     // Two functions, told apart by their names: the second says where in the dma-buf the address
     // is, which the first leaves to be the beginning.
-    const bool tells_offset = functions_.get_dmabuf_fd_v2 != nullptr;
+    const bool tells_offset = functions().get_dmabuf_fd_v2 != nullptr;
     const char* const call = tells_offset ? "nrt_get_dmabuf_fd_v2" : "nrt_get_dmabuf_fd";
     const std::size_t in_page = address % page_size();
     if (!tells_offset && in_page != 0) {
@@ -108,8 +102,8 @@ ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) 
     }
     int raw = -1;
     std::uint64_t offset = 0;
-    const Status got = tells_offset ? functions_.get_dmabuf_fd_v2(address, length, &raw, &offset)
-                                    : functions_.get_dmabuf_fd(address, length, &raw);
+    const Status got = tells_offset ? functions().get_dmabuf_fd_v2(address, length, &raw, &offset)
+                                    : functions().get_dmabuf_fd(address, length, &raw);
     if (got != success) {
         raise(got, call,
               range(address, length) + " were asked for" + export_remedy(got, version()));

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +10,7 @@
 #include <rdmabuf/result.hpp>
 
 #include "common/exported_memory.hpp"
+#include "common/process_driver.hpp"
 #include "neuron/neuron_abi.hpp"
 
 namespace rdmabuf::detail::neuron {
@@ -31,20 +31,11 @@ struct Functions {
 };
 
 /// The runtime, loaded but not initialised: that takes NeuronCores from other processes.
-class Driver {
+class Driver : public DriverBase<Driver, Functions> {
   public:
-    /// What load() found.
-    Driver(std::string library, const Functions& functions)
-        : library_(std::move(library)), functions_(functions) {}
+    using DriverBase::DriverBase;
+    [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// The runtime of this process: loaded at the first call, or refused for good.
-    [[nodiscard]] static const Result<Driver>& of_process();
-    /// @param names  where to look for it, in order
-    [[nodiscard]] static Result<Driver> load(std::span<const char* const> names);
-
-    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// What was loaded, "libnrt.so.1".
-    [[nodiscard]] const std::string& library() const noexcept { return library_; }
     /// "2.31.24.0"; empty when the runtime does not tell.
     [[nodiscard]] std::string version() const;
 
@@ -59,10 +50,6 @@ class Driver {
             raise(status, function, hint);
         }
     }
-
-  private:
-    std::string library_;
-    Functions functions_;
 };
 
 /// "NRT_INVALID (2)"

@@ -22,14 +22,14 @@ constexpr const char* name_of_exporter = "neuron";
 
 /// The runtime, where its dma-bufs can be used.
 Result<const Driver*> usable_driver() {
-    const auto& loaded = Driver::of_process();
+    auto loaded = Driver::of_process().load();
     if (!loaded) {
-        return loaded.error_info();
+        return loaded;
     }
     if (auto error = check_kernel_module()) {
         return std::move(*error);
     }
-    return &*loaded;
+    return loaded;
 }
 
 /// How many NeuronCores there are, @p wanted among them. Asked before nrt_init(), which takes them.

@@ -18,8 +18,6 @@ constexpr const char* library_remedy =
     "LD_LIBRARY_PATH (/opt/rocm/lib)";
 constexpr const char* version_remedy = "install ROCm 5.6 or newer";
 
-constexpr DriverTexts texts{"HSA runtime of ROCm", library_remedy, version_remedy};
-
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
     constexpr const char* old = "ROCm 5.0";
@@ -62,29 +60,14 @@ const char* remedy_for(Status status) noexcept {
 
 } // namespace
 
-Result<Driver> Driver::make(const DriverLibrary& library) {
-    return make_driver<Driver>(library, texts, look_up);
-}
-
-Result<Driver> Driver::load(std::span<const char* const> names) {
-    auto opened = DriverLibrary::open(names, texts.vendor, texts.library_remedy);
-    if (!opened) {
-        return opened.error_info();
-    }
-    return make(*opened);
-}
-
-ProcessDriver<Driver>& Driver::of_process() {
-    // Never destroyed: buffers of static objects are freed through it.
-    static auto* const driver =
-        new ProcessDriver<Driver>(library_names, texts.vendor, texts.library_remedy);
-    return *driver;
+DriverDescription<Functions> Driver::description() {
+    return {library_names, "HSA runtime of ROCm", library_remedy, version_remedy, look_up};
 }
 
 std::string Driver::name_of(Status status) const {
     const char* text = nullptr;
     std::string name = "a status without a name";
-    if (functions_.status_string(status, &text) == success && text != nullptr) {
+    if (functions().status_string(status, &text) == success && text != nullptr) {
         // "HSA_STATUS_ERROR: A generic error has occurred."
         const std::string_view whole = text;
         name = whole.substr(0, whole.find(':'));

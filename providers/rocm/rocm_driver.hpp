@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,25 +37,10 @@ struct Functions {
 };
 
 /// The driver, loaded but not initialised: that is a step that changes the process.
-class Driver {
+class Driver : public DriverBase<Driver, Functions> {
   public:
-    /// @param lacking  why the driver can neither export nor allocate, if it cannot
-    Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
-        : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
-
-    /// The runtime of this process.
-    [[nodiscard]] static ProcessDriver<Driver>& of_process();
-    /// @return the runtime, or an error if it cannot say whose memory an address is
-    [[nodiscard]] static Result<Driver> make(const DriverLibrary& library);
-    /// Loads the first of @p names that there is, then calls make().
-    [[nodiscard]] static Result<Driver> load(std::span<const char* const> names);
-
-    /// Why the runtime can neither export nor allocate, if functions for that are missing.
-    [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
-
-    [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// What was loaded, "libhsa-runtime64.so.1".
-    [[nodiscard]] const std::string& library() const noexcept { return library_; }
+    using DriverBase::DriverBase;
+    [[nodiscard]] static DriverDescription<Functions> description();
 
     /// "HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)"
     [[nodiscard]] std::string name_of(Status status) const;
@@ -68,11 +52,6 @@ class Driver {
             raise(status, function, hint);
         }
     }
-
-  private:
-    std::string library_;
-    Functions functions_;
-    std::optional<ErrorInfo> lacking_;
 };
 
 /// The errno that stands for @p status.
