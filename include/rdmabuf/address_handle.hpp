@@ -9,6 +9,7 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/work_request.hpp>
 
 namespace rdmabuf {
 
@@ -29,7 +30,7 @@ struct AddressHandleOptions {
     std::uint8_t hop_limit = 64;
 };
 
-/// The way to a peer's port, for unreliable datagrams. Moves only; holds its protection domain.
+/// The way to a peer's port, for UD and SRD queue pairs. Moves only; holds its protection domain.
 /// ibv_create_ah(3).
 class RDMABUF_EXPORT AddressHandle {
   public:
@@ -38,6 +39,11 @@ class RDMABUF_EXPORT AddressHandle {
     ///         the peer's address does not resolve (RoCE).
     AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                   const AddressHandleOptions& options);
+
+    /// The queue pair @p peer, on the port to which this address handle leads.
+    [[nodiscard]] Destination destination(const QueuePairAddress& peer) const noexcept {
+        return {.ah = native(), .queue_pair = peer.number, .qkey = peer.qkey};
+    }
 
     [[nodiscard]] ibv_ah* native() const noexcept { return handle_.get(); }
     /// The caller destroys it from now on.

@@ -15,6 +15,7 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/gid.hpp>
+#include <rdmabuf/srd_attributes.hpp>
 
 namespace rdmabuf {
 
@@ -122,6 +123,13 @@ class RDMABUF_EXPORT Context {
     /// looking at it answers with EBADF. It tells nothing about any exporter: dma-buf is a matter
     /// between two devices, and only a registration of a real buffer proves a pair.
     [[nodiscard]] Availability dmabuf_import() const;
+
+    /// Whether the device has SRD queue pairs (QueuePairType::scalable_reliable_datagram), or why
+    /// not: it is not an EFA device, or libefa is not loaded.
+    [[nodiscard]] Availability srd() const;
+    /// Queries what SRD queue pairs of the device support. efadv_query_device(3).
+    /// @throws Error EOPNOTSUPP where srd() is not available, with the same reason
+    [[nodiscard]] SrdAttributes srd_attributes() const;
 
     friend bool operator==(const Context& a, const Context& b) noexcept {
         return a.native() == b.native();

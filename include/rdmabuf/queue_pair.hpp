@@ -68,7 +68,7 @@ struct QueuePairOptions {
     bool scatter_to_cqe = false;
 
     /// What peers may do through this queue pair, where the memory region allows it too. By default
-    /// all that the device can.
+    /// all that the device can. SRD queue pairs cannot restrict peers: leave it empty.
     std::optional<Access> access = std::nullopt;
     std::uint8_t port = 1;
     /// Entry of the port's GID table; by default Context::best_gid.
@@ -87,12 +87,13 @@ struct QueuePairOptions {
     std::uint8_t timeout = 14;
     /// Then how often to try again, up to 7, before IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
-    /// How often to try again when the peer has no receive posted; 7 is for ever.
+    /// How often to try again when the peer has no receive posted; 7 is for ever. On SRD queue
+    /// pairs other values need SrdAttributes::rnr_retry.
     std::uint8_t rnr_retry = 7;
     /// How long a peer is told to wait then: an index into the table of ibv_modify_qp(3); 12 is
     /// 0.64 ms.
     std::uint8_t min_rnr_timer = 12;
-    /// Datagrams only.
+    /// UD and SRD only: the Q_Key that requests of peers must carry.
     std::uint32_t qkey = 0x11111111;
 };
 
@@ -133,7 +134,7 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_send_imm(std::span(&local, 1), immediate, options);
     }
-    /// Sends a datagram (UD).
+    /// Sends a datagram (UD) or a message of an SRD queue pair.
     [[gnu::always_inline]] Status post_send_to(std::span<const ibv_sge> local, Destination to,
                                                WorkOptions options = {}) const noexcept {
         return post_one(make_send_to(local, to, options));
@@ -142,7 +143,54 @@ class RDMABUF_EXPORT QueuePair {
                                                WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
-    /// Where the next message goes. Datagrams need 40 bytes in front for the GRH.
+    /// Writes to memory of the peer @p to (SRD). The request is posted by the ibv_wr_* interface.
+    /// @return as the other functions, and EOPNOTSUPP if the queue pair is not extended() or, with
+    ///         libefa, if the device has no RDMA writes (SrdAttributes::rdma_write)
+    Status post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
+                         WorkOptions options = {}) const noexcept {
+        if (extended_ == nullptr || extended_->wr_rdma_write == nullptr) {
+            return Status(EOPNOTSUPP);
+        }
+        WorkBatch requests = batch();
+        requests.write_to(local, to, remote, options);
+        return requests.complete();
+    }
+    Status post_write_to(const ibv_sge& local, Destination to, RemoteAddress remote,
+                         WorkOptions options = {}) const noexcept {
+        return post_write_to(std::span(&local, 1), to, remote, options);
+    }
+    /// As post_write_to(), and completes a receive at the peer after the data is in place.
+    /// @param immediate  in host byte order
+    Status post_write_imm_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
+                             std::uint32_t immediate, WorkOptions options = {}) const noexcept {
+        if (extended_ == nullptr || extended_->wr_rdma_write_imm == nullptr) {
+            return Status(EOPNOTSUPP);
+        }
+        WorkBatch requests = batch();
+        requests.write_imm_to(local, to, remote, immediate, options);
+        return requests.complete();
+    }
+    Status post_write_imm_to(const ibv_sge& local, Destination to, RemoteAddress remote,
+                             std::uint32_t immediate, WorkOptions options = {}) const noexcept {
+        return post_write_imm_to(std::span(&local, 1), to, remote, immediate, options);
+    }
+    /// Reads from memory of the peer @p from (SRD); otherwise as post_write_to(). The device needs
+    /// SrdAttributes::rdma_read.
+    Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
+                          WorkOptions options = {}) const noexcept {
+        if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
+            return Status(EOPNOTSUPP);
+        }
+        WorkBatch requests = batch();
+        requests.read_from(local, from, remote, options);
+        return requests.complete();
+    }
+    Status post_read_from(const ibv_sge& local, Destination from, RemoteAddress remote,
+                          WorkOptions options = {}) const noexcept {
+        return post_read_from(std::span(&local, 1), from, remote, options);
+    }
+    /// Where the next message goes. Datagrams (UD) need 40 bytes in front for the GRH; messages of
+    /// SRD queue pairs do not.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -274,7 +322,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// @throws Error EINVAL for a limit above the device's (the hint names it), for a port that is
     /// not
     ///         active or does not exist; EADDRNOTAVAIL when the port has no GID; EOPNOTSUPP for a
-    ///         type, or an extended interface that is required, which the provider lacks; ENOMEM.
+    ///         type, or an extended interface that is required, which the provider lacks, and for
+    ///         an access of an SRD queue pair; ENOMEM.
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
     /// What the peer needs.
@@ -294,11 +343,13 @@ class RDMABUF_EXPORT PreparedQueuePair {
     }
 
     /// Connects to @p peer (RC, UC): INIT to RTR to RTS.
-    /// @throws Error EPROTO when the peer's type differs, EINVAL for a UD queue pair, and what
+    /// @throws Error EPROTO when the peer's type differs, EINVAL for UD and SRD queue pairs, and
+    /// what
     ///         ibv_modify_qp(3) says (ETIMEDOUT, EHOSTUNREACH: the peer's GID does not resolve).
     ///         The queue pair stays here then, and can only be destroyed.
     [[nodiscard]] QueuePair connect(const QueuePairAddress& peer) &&;
-    /// Makes a UD queue pair ready to send to anybody. @throws Error EINVAL for other types.
+    /// Makes a UD or SRD queue pair ready to send to any peer. @throws Error EINVAL for other
+    /// types.
     [[nodiscard]] QueuePair activate() &&;
     /// For connection managers that move the state themselves (librdmacm): takes the queue pair as
     /// connected. @throws Error EINVAL when the device says that it is not ready to send.

@@ -19,8 +19,26 @@ enum class QueuePairType : std::uint8_t {
     reliable_connected = IBV_QPT_RC,
     unreliable_connected = IBV_QPT_UC,
     unreliable_datagram = IBV_QPT_UD,
+    /// Scalable Reliable Datagram (SRD) of EFA, the Elastic Fabric Adapter of Amazon, which has no
+    /// RC queue pairs. One queue pair exchanges messages and RDMA with any number of peers, as a UD
+    /// queue pair does: it is activated, not connected, and each request names its destination (see
+    /// AddressHandle and Destination). Each request is carried out exactly once, or fails.
+    ///
+    /// Nothing is ordered. Messages to one peer arrive in any order, requests complete in any
+    /// order, and a message that follows an RDMA write may arrive before the data of the write.
+    /// Only the completion of the write, or its immediate data, means that the data is in place. A
+    /// request that fails has no effect on the queue pair or on other requests.
+    ///
+    /// - All requests must be signaled (EINVAL).
+    /// - Messages have at most Context::max_message_size() bytes.
+    /// - RDMA needs the ibv_wr_* interface and a device that supports it: see
+    ///   Context::srd_attributes(). It also needs an AddressHandle for the initiator in the
+    ///   protection domain of the target (otherwise IBV_WC_REM_OP_ERR).
+    /// - There are no atomics, fences, solicited events, shared receive queues or access flags.
+    /// - A completed RDMA read has the opcode IBV_WC_SEND.
+    scalable_reliable_datagram = IBV_QPT_DRIVER,
 };
-/// "RC", "UC" or "UD".
+/// "RC", "UC", "UD" or "SRD".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(QueuePairType type) noexcept;
 
 /// What a peer must know to connect to, or to send datagrams to, a queue pair.
@@ -30,7 +48,7 @@ struct RDMABUF_EXPORT QueuePairAddress {
     std::uint32_t number = 0;
     /// The packet sequence number it begins with; 24 bits.
     std::uint32_t psn = 0;
-    /// Q_Key that datagrams must carry; 0 for connected queue pairs.
+    /// Q_Key that UD and SRD requests must carry; 0 for connected queue pairs.
     std::uint32_t qkey = 0;
     /// All zero on an InfiniBand subnet without GRH.
     Gid gid = {};

@@ -76,6 +76,31 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_rdma_read(qp_, remote.rkey, remote.address);
         set_data(local, options);
     }
+    /// RDMA of an SRD queue pair, which names the peer. Call it only if the device supports it
+    /// (SrdAttributes), or the provider's function may be null. QueuePair::post_write_to() and
+    /// post_read_from() check that.
+    [[gnu::always_inline]] void write_to(std::span<const ibv_sge> local, Destination to,
+                                         RemoteAddress remote, WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_rdma_write(qp_, remote.rkey, remote.address);
+        ibv_wr_set_ud_addr(qp_, to.ah, to.queue_pair, to.qkey);
+        set_data(local, options);
+    }
+    [[gnu::always_inline]] void write_imm_to(std::span<const ibv_sge> local, Destination to,
+                                             RemoteAddress remote, std::uint32_t immediate,
+                                             WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_rdma_write_imm(qp_, remote.rkey, remote.address, htobe32(immediate));
+        ibv_wr_set_ud_addr(qp_, to.ah, to.queue_pair, to.qkey);
+        set_data(local, options);
+    }
+    [[gnu::always_inline]] void read_from(std::span<const ibv_sge> local, Destination from,
+                                          RemoteAddress remote, WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_rdma_read(qp_, remote.rkey, remote.address);
+        ibv_wr_set_ud_addr(qp_, from.ah, from.queue_pair, from.qkey);
+        set_data(local, options);
+    }
     [[gnu::always_inline]] void compare_swap(const ibv_sge& local, RemoteAddress remote,
                                              std::uint64_t expected, std::uint64_t swap,
                                              WorkOptions options = {}) noexcept {

@@ -37,7 +37,8 @@ struct WorkOptions {
     SendFlags flags = SendFlags::signaled;
 };
 
-/// Where a datagram goes. `ah` is not owned.
+/// The peer of a request on a UD or SRD queue pair: AddressHandle::destination() makes it. `ah` is
+/// not owned, and must live until the request completes.
 struct Destination {
     ibv_ah* ah = nullptr;
     std::uint32_t queue_pair = 0;

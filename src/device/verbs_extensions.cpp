@@ -54,13 +54,13 @@ VerbsExtensions find_extensions() {
 
 } // namespace
 
-void* find_mlx5_function(const char* name) noexcept {
+void* find_provider_function(const char* library, const char* name) noexcept {
     if (void* const function = ::dlsym(RTLD_DEFAULT, name); function != nullptr) {
         return function;
     }
-    // libibverbs loads providers with RTLD_LOCAL. RTLD_NOLOAD: without a NIC of mlx5, libmlx5 is of
-    // no use. The library is not closed, because the function is used later.
-    void* const provider = ::dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    // libibverbs loads providers with RTLD_LOCAL. RTLD_NOLOAD: a provider that libibverbs has not
+    // loaded is of no use. The library is not closed, because the function is used later.
+    void* const provider = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     return provider != nullptr ? ::dlsym(provider, name) : nullptr;
 }
 

@@ -67,9 +67,12 @@ struct VerbsExtensions {
 /// has loaded another object: libibverbs loads libmlx5 with the first mlx5 device.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
-/// Returns a function of the program or of libmlx5, if libibverbs has loaded libmlx5; null if there
-/// is none.
-[[nodiscard]] void* find_mlx5_function(const char* name) noexcept;
+/// Returns a function of the program or of a provider library such as "libmlx5.so.1", if libibverbs
+/// has loaded that library; null if there is none.
+[[nodiscard]] void* find_provider_function(const char* library, const char* name) noexcept;
+[[nodiscard]] inline void* find_mlx5_function(const char* name) noexcept {
+    return find_provider_function("libmlx5.so.1", name);
+}
 
 /// Whether mlx5dv_reg_dmabuf_mr can be called, or why not.
 [[nodiscard]] Availability data_direct_function();

@@ -2,6 +2,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include <rdmabuf/queue_pair.hpp>
 
 #include "queues/mlx5_queue_pair.hpp"
+#include "queues/srd_queue_pair.hpp"
 
 namespace rdmabuf {
 
@@ -21,6 +23,7 @@ namespace {
 using Handle = detail::QueuePairHandle;
 
 constexpr const char* modify_qp = "ibv_modify_qp";
+constexpr std::uint8_t retry_without_limit = 7;
 
 std::uint32_t random_psn() {
     std::uint32_t value = 0;
@@ -29,8 +32,36 @@ std::uint32_t random_psn() {
     return value & 0xffffffU;
 }
 
+/// Whether the queue pairs of this type have no peer of their own: each request names its
+/// destination.
+bool is_datagram(QueuePairType type) noexcept {
+    return type == QueuePairType::unreliable_datagram ||
+           type == QueuePairType::scalable_reliable_datagram;
+}
+
+/// What is known of the device before a queue pair is created on it.
+struct DeviceLimits {
+    DeviceAttributes device;
+    /// Set if the queue pair is of the type SRD.
+    std::optional<SrdAttributes> srd;
+};
+
+/// @throws Error EOPNOTSUPP for an SRD queue pair on a device that has none
+DeviceLimits query_limits(const Context& context, const QueuePairOptions& options) {
+    std::optional<SrdAttributes> srd;
+    if (options.type == QueuePairType::scalable_reliable_datagram) {
+        srd = context.srd_attributes();
+        detail::check_srd_access(options.access);
+    }
+    return {context.attributes(), srd};
+}
+
 /// The operations a batch() may contain: all that the type and the device know.
-std::uint64_t extended_operations(QueuePairType type, bool atomics) noexcept {
+std::uint64_t extended_operations(QueuePairType type, const DeviceLimits& limits) noexcept {
+    if (limits.srd) {
+        return detail::srd_operations(*limits.srd);
+    }
+    const bool atomics = limits.device.atomics();
     constexpr std::uint64_t send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     constexpr std::uint64_t write = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
     constexpr std::uint64_t atomic =
@@ -41,6 +72,7 @@ std::uint64_t extended_operations(QueuePairType type, bool atomics) noexcept {
         case QueuePairType::unreliable_connected:
             return send | write;
         case QueuePairType::reliable_connected:
+        case QueuePairType::scalable_reliable_datagram:
             break;
     }
     return send | write | IBV_QP_EX_WITH_RDMA_READ | (atomics ? atomic : 0);
@@ -49,6 +81,7 @@ std::uint64_t extended_operations(QueuePairType type, bool atomics) noexcept {
 Access default_access(QueuePairType type, bool atomics) noexcept {
     switch (type) {
         case QueuePairType::unreliable_datagram:
+        case QueuePairType::scalable_reliable_datagram:
             return Access::local_read;
         case QueuePairType::unreliable_connected:
             return Access::local_write | Access::remote_write;
@@ -60,18 +93,34 @@ Access default_access(QueuePairType type, bool atomics) noexcept {
 }
 
 /// Which limit was passed, if any: create_qp answers with a bare EINVAL or ENOMEM.
-std::string explain_create(const ibv_device_attr& limits, const QueuePairOptions& options) {
+std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limits,
+                           const QueuePairOptions& options) {
     std::string hint = std::string(to_string(options.type)) + " queue pair";
-    const auto compare = [&hint](const char* name, std::uint32_t asked, int limit) {
-        if (limit > 0 && asked > static_cast<std::uint32_t>(limit)) {
+    if (!is_datagram(options.type) && pd.context().srd()) {
+        return hint + ": " + pd.context().device_name() +
+               " is an EFA device, which has none; it has SRD queue pairs: use "
+               "QueuePairType::scalable_reliable_datagram, and an AddressHandle for each peer";
+    }
+    const auto compare = [&hint](const char* name, std::uint32_t asked, std::uint32_t limit) {
+        if (limit > 0 && asked > limit) {
             hint.append(", ").append(name).append(" ").append(std::to_string(asked));
             hint.append(" is above the device's limit of ").append(std::to_string(limit));
         }
     };
-    compare("max_send_wr", options.max_send_wr, limits.max_qp_wr);
-    compare("max_recv_wr", options.max_recv_wr, limits.max_qp_wr);
-    compare("max_send_sge", options.max_send_sge, limits.max_sge);
-    compare("max_recv_sge", options.max_recv_sge, limits.max_sge);
+    if (limits.srd) {
+        compare("max_send_wr", options.max_send_wr, limits.srd->max_send_wr);
+        compare("max_recv_wr", options.max_recv_wr, limits.srd->max_recv_wr);
+        compare("max_send_sge", options.max_send_sge, limits.srd->max_send_sge);
+        compare("max_recv_sge", options.max_recv_sge, limits.srd->max_recv_sge);
+        compare("max_inline_data", options.max_inline_data, limits.srd->max_inline_data);
+        return hint;
+    }
+    const auto value = [](int limit) { return static_cast<std::uint32_t>(std::max(limit, 0)); };
+    const ibv_device_attr& device = limits.device.native.orig_attr;
+    compare("max_send_wr", options.max_send_wr, value(device.max_qp_wr));
+    compare("max_recv_wr", options.max_recv_wr, value(device.max_qp_wr));
+    compare("max_send_sge", options.max_send_sge, value(device.max_sge));
+    compare("max_recv_sge", options.max_recv_sge, value(device.max_sge));
     if (options.max_inline_data != 0) {
         // No device attribute tells this limit.
         hint.append(", max_inline_data ").append(std::to_string(options.max_inline_data));
@@ -105,10 +154,15 @@ struct Created {
 };
 
 /// Creates a queue pair with ibv_create_qp_ex(3), or with mlx5dv_create_qp(3) where a libmlx5 would
-/// otherwise copy small payloads by the CPU. Returns null and errno on failure.
+/// otherwise copy small payloads by the CPU, or with efadv_create_qp_ex(3) for SRD. Returns null
+/// and errno on failure.
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();
+    if (options.type == QueuePairType::scalable_reliable_datagram) {
+        errno = 0;
+        return detail::create_srd_queue_pair(context, &attributes);
+    }
     // libmlx5 does not have scatter-to-CQE for datagrams.
     const bool is_connected = options.type != QueuePairType::unreliable_datagram;
     errno = 0;
@@ -118,27 +172,29 @@ ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& option
 }
 
 Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
-               const DeviceAttributes& device) {
+               const DeviceLimits& limits) {
     ibv_qp_init_attr_ex attributes = init_attributes(pd, options);
     if (options.extended != ExtendedInterface::off) {
         attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        attributes.send_ops_flags = extended_operations(options.type, device.atomics());
+        attributes.send_ops_flags = extended_operations(options.type, limits);
         ibv_qp* const qp = create_native(pd, options, attributes);
         if (qp != nullptr) {
             return {qp, true};
         }
         if (options.extended == ExtendedInterface::required) {
-            detail::check_pointer(qp, "ibv_create_qp_ex", [&](int) {
-                return explain_create(device.native.orig_attr, options) +
-                       ", with the ibv_wr_* interface required";
-            });
+            detail::check_pointer(qp, limits.srd ? detail::create_srd_function : "ibv_create_qp_ex",
+                                  [&](int) {
+                                      return explain_create(pd, limits, options) +
+                                             ", with the ibv_wr_* interface required";
+                                  });
         }
     }
     // A failed attempt may have rounded the limits in place.
     attributes = init_attributes(pd, options);
-    ibv_qp* const qp = detail::check_pointer(
-        create_native(pd, options, attributes), "ibv_create_qp",
-        [&](int) { return explain_create(device.native.orig_attr, options); });
+    ibv_qp* const qp =
+        detail::check_pointer(create_native(pd, options, attributes),
+                              limits.srd ? detail::create_srd_function : "ibv_create_qp",
+                              [&](int) { return explain_create(pd, limits, options); });
     return {qp, false};
 }
 
@@ -182,8 +238,9 @@ void QueuePair::abort() {
 
 PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options) {
     static_cast<void>(detail::native_of(pd, "ibv_create_qp", "ProtectionDomain"));
-    const DeviceAttributes device = pd.context().attributes();
-    const Created created = create(pd, options, device);
+    const DeviceLimits limits = query_limits(pd.context(), options);
+    const DeviceAttributes& device = limits.device;
+    const Created created = create(pd, options, limits);
     handle_ = Handle(created.qp, Handle::deleter_type::holding(
                                      pd, options.send_cq, options.recv_cq,
                                      options.srq != nullptr ? options.srq->handle_
@@ -207,7 +264,7 @@ PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePair
     address_ = {.type = options.type,
                 .number = created.qp->qp_num,
                 .psn = random_psn(),
-                .qkey = options.type == QueuePairType::unreliable_datagram ? options.qkey : 0,
+                .qkey = is_datagram(options.type) ? options.qkey : 0,
                 .gid = {},
                 .lid = 0,
                 .mtu = IBV_MTU_1024,
@@ -228,18 +285,21 @@ void PreparedQueuePair::find_address(const QueuePairOptions& options) {
     }
     address_.lid = port.lid;
     address_.mtu = options.mtu.value_or(port.active_mtu);
-    if (options.gid_index) {
+    std::optional<std::uint8_t> index = options.gid_index;
+    if (!index && options.type == QueuePairType::scalable_reliable_datagram) {
+        index = 0; // a port of EFA has one GID
+    }
+    if (index) {
         union ibv_gid gid {};
         errno = 0;
-        detail::check_zero(ibv_query_gid(context.native(), options.port, *options.gid_index, &gid),
+        detail::check_zero(ibv_query_gid(context.native(), options.port, *index, &gid),
                            "ibv_query_gid", [&](int) {
-                               return "GID index " + std::to_string(*options.gid_index) +
-                                      " of port " + std::to_string(options.port) +
-                                      ", whose table has " + std::to_string(port.gid_tbl_len) +
-                                      " entries";
+                               return "GID index " + std::to_string(*index) + " of port " +
+                                      std::to_string(options.port) + ", whose table has " +
+                                      std::to_string(port.gid_tbl_len) + " entries";
                            });
         address_.gid = Gid::from_native(gid);
-        connection_.path.gid_index = *options.gid_index;
+        connection_.path.gid_index = *index;
     } else if (port.link_layer != IBV_LINK_LAYER_INFINIBAND) {
         // Within an InfiniBand subnet the LID is enough; RoCE knows nothing but GIDs.
         const GidEntry entry = context.best_gid(options.port);
@@ -254,7 +314,7 @@ void PreparedQueuePair::initialise(const QueuePairOptions& options, Access acces
     attributes.pkey_index = options.pkey_index;
     attributes.port_num = options.port;
     int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    if (options.type == QueuePairType::unreliable_datagram) {
+    if (is_datagram(options.type)) {
         attributes.qkey = options.qkey;
         mask |= IBV_QP_QKEY;
     } else {
@@ -266,9 +326,10 @@ void PreparedQueuePair::initialise(const QueuePairOptions& options, Access acces
 }
 
 QueuePair PreparedQueuePair::connect(const QueuePairAddress& peer) && {
-    if (address_.type == QueuePairType::unreliable_datagram) {
+    if (is_datagram(address_.type)) {
         throw Error(EINVAL, "ibv_modify_qp",
-                    "datagram queue pairs have no peer: activate() it and post_send_to()");
+                    "datagram queue pairs (UD, SRD) have no peer: activate() it and "
+                    "post_send_to()");
     }
     if (peer.type != address_.type) {
         throw Error(EPROTO, "ibv_modify_qp",
@@ -312,11 +373,17 @@ void PreparedQueuePair::ready_to_send(const QueuePairAddress& peer) {
         attributes.max_rd_atomic = std::min(connection_.max_rd_atomic, peer.max_dest_rd_atomic);
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
+    // Without this attribute, an SRD queue pair retries without limit.
+    if (address_.type == QueuePairType::scalable_reliable_datagram &&
+        connection_.rnr_retry != retry_without_limit) {
+        attributes.rnr_retry = connection_.rnr_retry;
+        mask |= IBV_QP_RNR_RETRY;
+    }
     modify(native(), attributes, mask, std::string_view("to RTS"));
 }
 
 QueuePair PreparedQueuePair::activate() && {
-    if (address_.type != QueuePairType::unreliable_datagram) {
+    if (!is_datagram(address_.type)) {
         throw Error(
             EINVAL, "ibv_modify_qp",
             std::string(to_string(address_.type)) + " queue pairs need a peer: connect() it");

@@ -12,7 +12,7 @@ constexpr detail::WireHeader header{{'R', 'D', 'Q', 'P'}, 1};
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
 bool is_type(std::uint8_t type) noexcept {
-    return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD;
+    return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD || type == IBV_QPT_DRIVER;
 }
 
 } // namespace
@@ -25,6 +25,8 @@ const char* to_string(QueuePairType type) noexcept {
             return "UC";
         case QueuePairType::unreliable_datagram:
             return "UD";
+        case QueuePairType::scalable_reliable_datagram:
+            return "SRD";
     }
     return "unknown";
 }

@@ -29,7 +29,12 @@ const char* completion_hint(ibv_wc_status status) noexcept {
                    "peer, "
                    "or that region was deregistered or revoked";
         case IBV_WC_REM_OP_ERR:
-            return "the peer could not finish the operation";
+            return "the peer could not finish the operation; on EFA, the target has no address "
+                   "handle for the initiator in its protection domain";
+        case IBV_WC_REM_INV_RD_REQ_ERR:
+            return "on EFA, the destination queue pair does not exist, or has another Q_Key";
+        case IBV_WC_RESP_TIMEOUT_ERR:
+            return "the peer does not answer: on EFA, its GID is wrong or unreachable";
         case IBV_WC_RETRY_EXC_ERR:
             return "the peer does not answer: it is gone, was never connected, or the path is "
                    "wrong "

@@ -3,7 +3,16 @@
 
 #include <dlfcn.h>
 
+#include <cerrno>
+#include <cstring>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <rdmabuf/queue_pair.hpp>
+
+#include "fails_with.hpp"
+#include "support.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -18,6 +27,31 @@ TEST(VerbsExtensions, AreLookedUpAgainWhenALaterDeviceBringsItsProvider) {
               ::dlsym(provider, "mlx5dv_reg_dmabuf_mr"));
     EXPECT_TRUE(data_direct_function());
     EXPECT_EQ(::dlclose(provider), 0);
+}
+
+TEST(VerbsExtensions, DeviceHasNoSrdIfLibefaIsNotLoaded) {
+    constexpr const char* reason =
+        "there is no efadv_query_device: libibverbs has not loaded libefa, or libefa is older than "
+        "rdma-core 26";
+    // No verbs function is called on the device before libefa is looked up.
+    ibv_device device{};
+    std::strcpy(device.name, "efa_0");
+    ibv_context context{};
+    context.device = &device;
+    ibv_pd pd{};
+    pd.context = &context;
+    ibv_cq cq{};
+    cq.context = &context;
+
+    const Availability available = Context::borrow(&context).srd();
+    EXPECT_FALSE(available);
+    EXPECT_EQ(available.reason, reason);
+    const QueuePairOptions options{.send_cq = CompletionQueue::borrow(&cq),
+                                   .recv_cq = CompletionQueue::borrow(&cq),
+                                   .type = QueuePairType::scalable_reliable_datagram};
+    const auto error = testing::error_of(
+        [&] { static_cast<void>(QueuePair::prepare(ProtectionDomain::borrow(&pd), options)); });
+    EXPECT_THAT(error, testing::fails_with("efadv_query_device", EOPNOTSUPP, reason));
 }
 
 } // namespace

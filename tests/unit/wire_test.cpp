@@ -212,11 +212,11 @@ TEST_F(QueuePairAddressForm, WithReservedBitsIsRefused) {
 }
 
 TEST_F(QueuePairAddressForm, OfATypeThatIsNotKnownIsRefused) {
-    for (const int type : {0, 1, 5, 8, 255}) {
+    for (const int type : {0, 1, 5, 8, 254}) {
         EXPECT_EQ(changed(6, type).error(), EPROTO) << type;
         EXPECT_THAT(changed(6, type).reason(), HasSubstr("type")) << type;
     }
-    for (const int type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+    for (const int type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_DRIVER}) {
         EXPECT_TRUE(changed(6, type)) << type;
     }
 }
@@ -272,6 +272,7 @@ TEST(QueuePairType, HasTheFieldsNames) {
     EXPECT_STREQ(to_string(QueuePairType::reliable_connected), "RC");
     EXPECT_STREQ(to_string(QueuePairType::unreliable_connected), "UC");
     EXPECT_STREQ(to_string(QueuePairType::unreliable_datagram), "UD");
+    EXPECT_STREQ(to_string(QueuePairType::scalable_reliable_datagram), "SRD");
 }
 
 } // namespace

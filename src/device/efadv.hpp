@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "device/verbs_extensions.hpp"
+
+/// The part of <infiniband/efadv.h> that this library uses. The library is not linked with libefa:
+/// its functions are looked up at run time. A build that has efadv.h compares the declarations.
+namespace rdmabuf::detail::efadv {
+
+/// efadv_device_attr.
+struct DeviceAttr {
+    std::uint64_t comp_mask;
+    std::uint32_t max_sq_wr;
+    std::uint32_t max_rq_wr;
+    std::uint16_t max_sq_sge;
+    std::uint16_t max_rq_sge;
+    std::uint16_t inline_buf_size;
+    std::uint16_t reserved;
+    std::uint32_t device_caps;
+    std::uint32_t max_rdma_size;
+};
+inline constexpr std::uint32_t caps_rdma_read = 1U << 0U;
+inline constexpr std::uint32_t caps_rnr_retry = 1U << 1U;
+inline constexpr std::uint32_t caps_cq_with_sgid = 1U << 2U;
+/// rdma-core 47 has it; libefa reports it only if it can post RDMA writes.
+inline constexpr std::uint32_t caps_rdma_write = 1U << 3U;
+
+/// efadv_qp_init_attr.
+struct QpInitAttr {
+    std::uint64_t comp_mask;
+    std::uint32_t driver_qp_type;
+    std::uint32_t reserved;
+};
+inline constexpr std::uint32_t driver_qp_type_srd = 0;
+
+using QueryDevice = int (*)(ibv_context*, DeviceAttr*, std::uint32_t);
+using CreateQpEx = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, QpInitAttr*, std::uint32_t);
+
+/// Returns a function of the program or of libefa, if libibverbs has loaded libefa; null if there
+/// is none. It is looked up at each call, because libibverbs may load libefa later.
+template <class Function>
+[[nodiscard]] Function find(const char* name) noexcept {
+    return reinterpret_cast<Function>(find_provider_function("libefa.so.1", name));
+}
+
+} // namespace rdmabuf::detail::efadv
