@@ -40,6 +40,12 @@ class RDMABUF_EXPORT AddressHandle {
     AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                   const AddressHandleOptions& options);
 
+    /// The number of this address handle on EFA. Completions of messages that SRD queue pairs
+    /// receive from this port have it in WorkCompletion::slid. Address handles of one protection
+    /// domain for one GID have the same number. efadv_query_ah(3).
+    /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded
+    [[nodiscard]] std::uint16_t number() const;
+
     /// The queue pair @p peer, on the port to which this address handle leads.
     [[nodiscard]] Destination destination(const QueuePairAddress& peer) const noexcept {
         return {.ah = native(), .queue_pair = peer.number, .qkey = peer.qkey};

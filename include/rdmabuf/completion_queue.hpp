@@ -48,9 +48,11 @@ class RDMABUF_EXPORT CompletionQueue {
     ///         ENOMEM.
     explicit CompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
-    /// Takes over a completion queue created elsewhere on @p context. Its channel, if it has one,
-    /// is not taken over and must outlive the queue.
-    [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq);
+    /// Takes over a completion queue created elsewhere on @p context.
+    /// @param channel  the channel with which the queue was created, which the queue then keeps
+    ///                 alive. A channel that is not passed must outlive the queue.
+    [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq,
+                                               const CompletionChannel* channel = nullptr);
     /// Uses a completion queue that other code destroys, after every queue pair created with this
     /// object is gone.
     [[nodiscard]] static CompletionQueue borrow(ibv_cq* cq);

@@ -53,6 +53,7 @@
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/srd_attributes.hpp>
+#include <rdmabuf/srd_completion_queue.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/topology.hpp>
 #include <rdmabuf/transfer_splitter.hpp>

@@ -17,7 +17,7 @@ struct SrdAttributes {
     std::uint32_t max_rdma_size = 0;
     /// QueuePairOptions::rnr_retry may have other values than 7, which retries without limit.
     bool rnr_retry = false;
-    /// A SenderGidQueue reports the GID of senders.
+    /// An SrdCompletionQueue can be created, which reports the GIDs of unknown senders.
     bool sender_gid = false;
     /// Limits of the QueuePairOptions with the same names.
     std::uint32_t max_send_wr = 0;

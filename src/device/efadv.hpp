@@ -37,8 +37,30 @@ struct QpInitAttr {
 };
 inline constexpr std::uint32_t driver_qp_type_srd = 0;
 
+/// efadv_ah_attr.
+struct AhAttr {
+    std::uint64_t comp_mask;
+    std::uint16_t ahn;
+    std::uint8_t reserved[6];
+};
+
+/// The first members of efadv_cq_init_attr.
+struct CqInitAttr {
+    std::uint64_t comp_mask;
+    std::uint64_t wc_flags;
+};
+inline constexpr std::uint64_t wc_ex_with_sgid = 1U << 0U;
+
+/// The first members of efadv_cq.
+struct Cq {
+    std::uint64_t comp_mask;
+    int (*wc_read_sgid)(Cq* cq, ibv_gid* gid);
+};
+
 using QueryDevice = int (*)(ibv_context*, DeviceAttr*, std::uint32_t);
 using CreateQpEx = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, QpInitAttr*, std::uint32_t);
+
+using QueryAh = int (*)(ibv_ah*, AhAttr*, std::uint32_t);
 
 /// Returns a function of the program or of libefa, if libibverbs has loaded libefa; null if there
 /// is none. It is looked up at each call, because libibverbs may load libefa later.

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <cstddef>
 #include <string>
 
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/detail/check.hpp>
+
+#include "device/efadv.hpp"
+
+#if __has_include(<infiniband/efadv.h>)
+#include <infiniband/efadv.h>
+static_assert(sizeof(rdmabuf::detail::efadv::AhAttr) == sizeof(::efadv_ah_attr));
+static_assert(offsetof(rdmabuf::detail::efadv::AhAttr, ahn) == offsetof(::efadv_ah_attr, ahn));
+#endif
 
 namespace rdmabuf {
 
@@ -43,5 +53,16 @@ ibv_ah* create(const ProtectionDomain& pd, const QueuePairAddress& peer,
 AddressHandle::AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                              const AddressHandleOptions& options)
     : handle_(create(pd, peer, options), decltype(handle_)::deleter_type::holding(pd)) {}
+
+std::uint16_t AddressHandle::number() const {
+    constexpr const char* function = "efadv_query_ah";
+    ibv_ah* const ah = detail::native_of(*this, function, "AddressHandle");
+    const auto query = detail::efadv::find<detail::efadv::QueryAh>(function);
+    detail::efadv::AhAttr attributes{};
+    detail::check_zero(
+        query != nullptr ? query(ah, &attributes, sizeof attributes) : EOPNOTSUPP, function,
+        std::string_view("only EFA has numbers of address handles, with libefa of rdma-core 26"));
+    return attributes.ahn;
+}
 
 } // namespace rdmabuf

@@ -128,8 +128,11 @@ CompletionQueue::CompletionQueue(const Context& context, const CompletionQueueOp
           holding(context, options.channel != nullptr ? options.channel->handle_
                                                       : detail::CompletionChannelHandle()))) {}
 
-CompletionQueue CompletionQueue::adopt(const Context& context, ibv_cq* cq) {
-    return CompletionQueue(Handle(Handle::unique(cq, holding(context, {}))));
+CompletionQueue CompletionQueue::adopt(const Context& context, ibv_cq* cq,
+                                       const CompletionChannel* channel) {
+    return CompletionQueue(Handle(Handle::unique(
+        cq, holding(context,
+                    channel != nullptr ? channel->handle_ : detail::CompletionChannelHandle()))));
 }
 
 CompletionQueue CompletionQueue::borrow(ibv_cq* cq) {
