@@ -47,7 +47,12 @@ struct Allocation {
     bool c2c = false;
 };
 
-/// Turns addresses of one kind of memory into dma-bufs. Thread safe.
+/// Turns addresses of one kind of memory into dma-bufs. Thread safe. A program can derive its own:
+/// docs/exporters.md has a complete example.
+///
+/// Any exception may leave the functions that are not noexcept. Resolver, register_memory() and
+/// RegistrationCache pass on Error and std::bad_alloc. They throw an Error for other exceptions:
+/// with the errno of a std::system_error that has one, otherwise with EIO.
 class RDMABUF_EXPORT Exporter {
   public:
     virtual ~Exporter() = default;

@@ -7,6 +7,7 @@
 
 #include "base/text.hpp"
 #include "cache/core.hpp"
+#include "memory/exporter_calls.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -153,7 +154,7 @@ std::shared_ptr<CacheCore::Pending> CacheCore::pending_for(const CacheRange& ran
 CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {
     try {
         for (const auto& exporter : resolver_.exporters()) {
-            if (auto allocation = exporter->find_range(range.begin, range.length())) {
+            if (auto allocation = detail::find_range(*exporter, range.begin, range.length())) {
                 const CacheRange all{.begin = allocation->base,
                                      .end = allocation->base + allocation->length};
                 return {.one = all.holds(range),
@@ -162,7 +163,7 @@ CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {
             }
         }
         for (const auto& exporter : resolver_.exporters()) {
-            if (exporter->find(range.end - 1)) {
+            if (detail::find(*exporter, range.end - 1)) {
                 return {};
             }
         }

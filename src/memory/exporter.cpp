@@ -1,11 +1,53 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
+#include <cxxabi.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/exporter.hpp>
 
 #include "memory/checks.hpp"
+#include "memory/exporter_calls.hpp"
 
 namespace rdmabuf {
+namespace detail {
+namespace {
+
+[[noreturn]] void raise(const Exporter& exporter, const char* function, int error,
+                        const std::string& thrown) {
+    throw Error(error, function,
+                "the exporter '" + std::string(exporter.name()) + "' threw " + thrown);
+}
+
+} // namespace
+
+void rethrow_from_exporter(const Exporter& exporter, const char* function) {
+    try {
+        throw;
+    } catch (const Error&) {
+        throw;
+    } catch (const std::bad_alloc&) {
+        throw;
+    } catch (const abi::__forced_unwind&) {
+        throw; // Cancellation of the thread by pthread_cancel(3): catching it ends the process.
+    } catch (const std::system_error& error) {
+        // Other categories do not have errno values.
+        const bool is_errno = error.code().category() == std::system_category() ||
+                              error.code().category() == std::generic_category();
+        raise(exporter, function, is_errno && error.code() ? error.code().value() : EIO,
+              std::string("std::system_error: ") + error.what());
+    } catch (const std::exception& error) {
+        raise(exporter, function, EIO, std::string("a std::exception: ") + error.what());
+    } catch (...) {
+        raise(exporter, function, EIO, "an object that is not a std::exception");
+    }
+}
+
+} // namespace detail
 
 const char* to_string(MemoryKind kind) noexcept {
     switch (kind) {

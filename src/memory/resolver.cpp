@@ -7,6 +7,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/resolver.hpp>
 
+#include "memory/exporter_calls.hpp"
+
 #if RDMABUF_HAVE_PROVIDER_CUDA
 #include <rdmabuf/providers/cuda.hpp>
 #endif
@@ -102,7 +104,7 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
     std::optional<Error> unanswered;
     for (const auto& exporter : exporters_) {
         try {
-            if (auto allocation = exporter->find(address)) {
+            if (auto allocation = detail::find(*exporter, address)) {
                 return Match{.exporter = exporter, .allocation = std::move(*allocation)};
             }
         } catch (const Error& error) {
@@ -140,7 +142,7 @@ Resolver::Match Resolver::find(std::uintptr_t address) const {
 
 ExportedRange Resolver::export_range(std::uintptr_t address, std::size_t length,
                                      MappingKind mapping) const {
-    return find(address).exporter->export_range(address, length, mapping);
+    return detail::export_range(*find(address).exporter, address, length, mapping);
 }
 
 const std::shared_ptr<Exporter>& Resolver::exporter(std::string_view name) const {

@@ -6,6 +6,8 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/registered_memory.hpp>
 
+#include "memory/exporter_calls.hpp"
+
 namespace rdmabuf {
 
 const char* to_string(RegistrationState state) noexcept {
@@ -59,7 +61,7 @@ RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
         return state();
     }
     const std::optional<Allocation> now =
-        resolver.exporter(set_->exporter)->find_range(set_->address, set_->length);
+        detail::find_range(*resolver.exporter(set_->exporter), set_->address, set_->length);
     const std::uint64_t generation = set_->allocation->generation;
     const bool replaced = now && now->generation != generation && generation != 0;
     if (!now || replaced) {

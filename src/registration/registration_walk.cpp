@@ -17,6 +17,7 @@
 #include "device/sysfs.hpp"
 #include "memory/checks.hpp"
 #include "memory/dmabuf_diagnosis.hpp"
+#include "memory/exporter_calls.hpp"
 #include "registration/registration_hints.hpp"
 
 namespace rdmabuf::detail {
@@ -170,7 +171,8 @@ bool RegistrationWalk::listed(RegistrationPath path) const noexcept {
 void RegistrationWalk::ask_exporters() {
     for (const auto& exporter : request_.resolver.exporters()) {
         try {
-            if (auto allocation = exporter->find_range(request_.address, request_.length)) {
+            if (auto allocation =
+                    detail::find_range(*exporter, request_.address, request_.length)) {
                 set_->exporter = exporter->name();
                 set_->allocation = std::move(allocation);
                 exporter_ = exporter.get();
@@ -297,7 +299,7 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
             return *made;
         }
     }
-    wanted.emplace(exporter_->export_range(request_.address, request_.length, mapping));
+    wanted.emplace(detail::export_range(*exporter_, request_.address, request_.length, mapping));
     if (wanted->length() < request_.length) {
         const std::string length = std::to_string(wanted->length());
         wanted.reset();
@@ -352,8 +354,9 @@ bool RegistrationWalk::may_be_host() {
     const auto exporters = request_.resolver.exporters();
     auto owner = exporters.end();
     try {
-        owner = std::ranges::find_if(
-            exporters, [last](const auto& exporter) { return exporter->find(last).has_value(); });
+        owner = std::ranges::find_if(exporters, [last](const auto& exporter) {
+            return detail::find(*exporter, last).has_value();
+        });
     } catch (const Error& error) {
         Attempt& attempt = begin(host, error.function());
         fail_attempt(attempt, error);

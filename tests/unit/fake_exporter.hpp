@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ class FakeExporter final : public Exporter {
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const override {
         ++finds;
+        if (on_find) {
+            on_find();
+        }
         if (find_error != 0 && finds >= find_error_from) {
             throw Error(find_error, "fakePointerGetAttribute", "the driver is in a bad way");
         }
@@ -42,6 +46,9 @@ class FakeExporter final : public Exporter {
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const override {
         exports.push_back(mapping);
+        if (on_export) {
+            on_export();
+        }
         const int error = mapping == MappingKind::pcie ? pcie_error : standard_error;
         if (error != 0) {
             throw Error(error, "fakeExport", "it does not map that way");
@@ -73,6 +80,9 @@ class FakeExporter final : public Exporter {
     Allocation allocation;
     std::string_view exporter_name = "fake";
     bool freed = false;
+    /// Called at the begin of find() and export_range(); may throw.
+    std::function<void()> on_find;
+    std::function<void()> on_export;
     int find_error = 0;
     /// The first find() that fails with it.
     unsigned find_error_from = 1;
