@@ -36,8 +36,8 @@ class RDMABUF_EXPORT Resolver {
     /// One of each exporter this library was built with, available here or not: an exporter that is
     /// not says why when asked. Without the stand-in of providers/memfd.hpp, which only softverbs
     /// can use, and without those that need something of the program: a device
-    /// (providers/verbs_dm.hpp, providers/vfio.hpp), or to be told of memory
-    /// (providers/external.hpp). add() those.
+    /// (providers/verbs_dm.hpp, providers/vfio.hpp), a protection domain
+    /// (providers/verbs_buf.hpp), or to be told of memory (providers/external.hpp). add() those.
     /// Every call makes new ones: keep it, a buffer is known only to the allocator that made it.
     [[nodiscard]] static Resolver system();
 
