@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <chrono>
 #include <thread>
 #include <tuple>
 
@@ -463,6 +464,101 @@ TEST_F(CompletionQueue, isPolledByOneThreadAtATime) {
         const std::jthread two(take_all);
     }
     EXPECT_EQ(sum, 1999U * 2000 / 2);
+}
+
+TEST_F(CompletionQueue, hasNoFunctionsForFieldsThatWereNotRequested) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    attr.wc_flags = IBV_WC_EX_WITH_QP_NUM;
+    ibv_cq_ex* cq = create_ex(attr);
+    ASSERT_NE(cq, nullptr);
+    const UniqueCq owner(ibv_cq_ex_to_cq(cq));
+    EXPECT_NE(cq->read_opcode, nullptr);
+    EXPECT_NE(cq->read_vendor_err, nullptr);
+    EXPECT_NE(cq->read_wc_flags, nullptr);
+    EXPECT_NE(cq->read_qp_num, nullptr);
+    EXPECT_EQ(cq->read_byte_len, nullptr);
+    EXPECT_EQ(cq->read_imm_data, nullptr);
+    EXPECT_EQ(cq->read_src_qp, nullptr);
+    EXPECT_EQ(cq->read_slid, nullptr);
+    EXPECT_EQ(cq->read_sl, nullptr);
+    EXPECT_EQ(cq->read_dlid_path_bits, nullptr);
+    EXPECT_EQ(cq->read_completion_ts, nullptr);
+    EXPECT_EQ(cq->read_cvlan, nullptr);
+    EXPECT_EQ(cq->read_flow_tag, nullptr);
+    EXPECT_EQ(cq->read_tm_info, nullptr);
+    EXPECT_EQ(cq->read_completion_wallclock_ns, nullptr);
+}
+
+TEST_F(CompletionQueue, isStampedByTheClockOfTheDevice) {
+    constexpr std::uint64_t khz = 156'250;
+    ibv_device_attr_ex device{};
+    ASSERT_EQ(softverbs_get_device_attr(0, &device), 0);
+    device.hca_core_clock = khz;
+    device.completion_timestamp_mask = 0xffff'ffff'ffff;
+    ASSERT_EQ(softverbs_set_device_attr(0, &device), 0);
+    const auto read_clock = [&] {
+        ibv_values_ex values{IBV_VALUES_MASK_RAW_CLOCK, {}};
+        EXPECT_EQ(ibv_query_rt_values_ex(context.get(), &values), 0);
+        return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
+    };
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    attr.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    ibv_cq_ex* cq = create_ex(attr);
+    ASSERT_NE(cq, nullptr);
+    const UniqueCq owner(ibv_cq_ex_to_cq(cq));
+    const std::uint64_t before = read_clock();
+    complete(owner.get(), 0, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::uint64_t after = read_clock();
+    EXPECT_GE(after - before, 20 * khz);
+    ibv_poll_cq_attr poll_attr{};
+    ASSERT_EQ(ibv_start_poll(cq, &poll_attr), 0);
+    EXPECT_GE(ibv_wc_read_completion_ts(cq), before);
+    EXPECT_LE(ibv_wc_read_completion_ts(cq), after - 20 * khz);
+    ibv_end_poll(cq);
+    device.completion_timestamp_mask = 0xff;
+    ASSERT_EQ(softverbs_set_device_attr(0, &device), 0);
+    EXPECT_LE(read_clock(), 0xffU);
+}
+
+TEST_F(CompletionQueue, hasNoTimestampsIfTheDeviceHasNoClock) {
+    ibv_device_attr_ex device{};
+    ASSERT_EQ(softverbs_get_device_attr(0, &device), 0);
+    device.hca_core_clock = 0;
+    ASSERT_EQ(softverbs_set_device_attr(0, &device), 0);
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    for (const auto flag :
+         {IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK}) {
+        attr.wc_flags = flag;
+        EXPECT_EQ(error_of(attr), EOPNOTSUPP);
+    }
+    ibv_values_ex values{IBV_VALUES_MASK_RAW_CLOCK, {}};
+    EXPECT_EQ(ibv_query_rt_values_ex(context.get(), &values), EOPNOTSUPP);
+}
+
+TEST_F(CompletionQueue, thatIsSingleThreadedCountsASecondPollAtTheSameTime) {
+    ibv_cq_init_attr_ex attr{};
+    attr.cqe = 4;
+    attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    attr.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+    ibv_cq_ex* cq = create_ex(attr);
+    ASSERT_NE(cq, nullptr);
+    const UniqueCq owner(ibv_cq_ex_to_cq(cq));
+    complete(owner.get(), 0, 3);
+    const unsigned violations = softverbs_violations();
+    ibv_poll_cq_attr poll_attr{};
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_EQ(ibv_start_poll(cq, &poll_attr), 0);
+        ibv_end_poll(cq);
+    }
+    EXPECT_EQ(softverbs_violations(), violations);
+    ASSERT_EQ(ibv_start_poll(cq, &poll_attr), 0);
+    EXPECT_EQ(ibv_start_poll(cq, &poll_attr), ENOENT);
+    EXPECT_EQ(softverbs_violations(), violations + 1);
+    expected_violations = 1;
 }
 
 } // namespace

@@ -238,6 +238,7 @@ TEST_F(EfaDevice, CompletionQueueRefusesWhatLibefaDoesNotHave) {
     EXPECT_EQ(cq->cqe, 128);
     EXPECT_EQ(ibv_req_notify_cq(cq.get(), 1), EOPNOTSUPP);
     EXPECT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
+    EXPECT_EQ(ibv_resize_cq(cq.get(), 64), EOPNOTSUPP);
 }
 
 TEST_F(EfaDevice, DatagramOfAUdQueuePairHasSpaceForAHeader) {

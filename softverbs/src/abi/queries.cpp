@@ -7,7 +7,6 @@
 
 #include "abi/entry.hpp"
 #include "abi/operations.hpp"
-#include "fabric/clock.hpp"
 
 namespace softverbs {
 
@@ -54,11 +53,15 @@ int query_device_ex_op(ibv_context* native, const ibv_query_device_ex_input* inp
 }
 
 int query_rt_values_op(ibv_context* context, ibv_values_ex* values) {
+    const Device& device = *context_of(context).device;
     return call("ibv_query_rt_values_ex", context_of(context), [&] {
+        if (!has_clock(device)) {
+            return EOPNOTSUPP;
+        }
         // raw_clock is the current time of the clock of completion timestamps. As in the providers
-        // of libibverbs, tv_nsec contains the whole time in nanoseconds, and tv_sec is 0.
+        // of libibverbs, tv_nsec contains the whole time in ticks, and tv_sec is 0.
         if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
-            values->raw_clock = {0, static_cast<long>(fabric::now_ns())};
+            values->raw_clock = {0, static_cast<long>(clock_ticks(device))};
         }
         values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
         return 0;

@@ -48,6 +48,11 @@ int check(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.wc_flags & ~known_wc_flags) != 0) {
         return EINVAL;
     }
+    constexpr std::uint64_t timestamps =
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    if ((attributes.wc_flags & timestamps) != 0 && !has_clock(device)) {
+        return EOPNOTSUPP;
+    }
     // The program can specify a parent domain for the completion queue. Reject an ordinary
     // protection domain, because it would have no effect.
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
@@ -146,6 +151,8 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
     if ((attributes.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
         cq->parent = static_cast<Pd*>(attributes.parent_domain);
         ++cq->parent->users;
+        // As in libmlx5, a thread domain makes the completion queue single-threaded.
+        cq->single_threaded |= ParentDomain::of(cq->parent)->td != nullptr;
     }
     if (context.device->rules.is_efa) {
         // As libefa does, round the number of entries up to a power of two.
@@ -162,6 +169,9 @@ Cq* create_cq(Context& context, const ibv_cq_init_attr_ex& attributes) {
 }
 
 int resize_cq(Cq& cq, int entries) {
+    if (device_of(cq).rules.is_efa) {
+        return EOPNOTSUPP; // as in libefa
+    }
     if (entries < 1 || entries > device_of(cq).attributes.orig_attr.max_cqe ||
         cq.pushed - cq.taken > static_cast<std::uint64_t>(entries)) {
         return EINVAL;
@@ -273,7 +283,7 @@ Completion* begin_push_slowly(Cq& cq) {
 
 void end_push_slowly(Cq& cq, Completion& completion) {
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0) {
-        completion.timestamp_ns = fabric::now_ns(CLOCK_MONOTONIC);
+        completion.timestamp = clock_ticks(device_of(cq));
     }
     if ((cq.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0) {
         completion.wallclock_ns = fabric::now_ns(CLOCK_REALTIME);

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -48,9 +49,9 @@ struct Completion {
     /// position are freed. On an SRD queue pair: 1, because polling frees one entry of the send
     /// queue. For a receive completion: 0, because polling frees one entry of the receive queue.
     std::uint64_t send_limit = 0;
-    /// Time of the completion by CLOCK_MONOTONIC in nanoseconds. 0 if the completion queue was
-    /// created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.
-    std::uint64_t timestamp_ns = 0;
+    /// Time of the completion by the clock of the device in ticks; see clock_ticks(). 0 if the
+    /// completion queue was created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP.
+    std::uint64_t timestamp = 0;
     /// Time of the completion by CLOCK_REALTIME in nanoseconds. 0 if the completion queue was
     /// created without IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK.
     std::uint64_t wallclock_ns = 0;
@@ -122,6 +123,10 @@ struct Cq : ibv_cq_ex {
     /// Locked from ibv_start_poll() to ibv_end_poll(), except in a single-threaded completion
     /// queue. A thread that takes both locks takes poll_lock before Process::lock.
     std::mutex poll_lock;
+    /// For a single-threaded completion queue: whether the program is between ibv_start_poll() and
+    /// ibv_end_poll(). If a second thread polls the queue at the same time, that is a violation (an
+    /// error of the program, see softverbs_violations()).
+    std::atomic<bool> polled = false;
 
     [[nodiscard]] ibv_cq* native() noexcept { return reinterpret_cast<ibv_cq*>(this); }
     [[nodiscard]] static Cq& of(ibv_cq* cq) noexcept { return *reinterpret_cast<Cq*>(cq); }

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fabric/clock.hpp"
 #include "fabric/host_address.hpp"
 
 namespace softverbs {
@@ -169,6 +170,21 @@ template <class Native>
 template <class Native>
 [[nodiscard]] Device& device_of(const Native& object) noexcept {
     return *context_of(object).device;
+}
+
+/// Returns whether the device has a clock for completion timestamps.
+[[nodiscard]] inline bool has_clock(const Device& device) noexcept {
+    return device.attributes.hca_core_clock != 0 &&
+           device.attributes.completion_timestamp_mask != 0;
+}
+/// Returns the current time of the device's clock in ticks. The clock is CLOCK_MONOTONIC, converted
+/// to the frequency and the number of bits that the device reports.
+[[nodiscard]] inline std::uint64_t clock_ticks(const Device& device) noexcept {
+    constexpr std::uint64_t ns_per_ms = 1'000'000;
+    const std::uint64_t now = fabric::now_ns();
+    const std::uint64_t khz = device.attributes.hca_core_clock;
+    return (now / ns_per_ms * khz + now % ns_per_ms * khz / ns_per_ms) &
+           device.attributes.completion_timestamp_mask;
 }
 
 } // namespace softverbs

@@ -29,6 +29,14 @@ int advance(Cq& cq) {
     return 0;
 }
 
+void end_poll(ibv_cq_ex* native) {
+    if (Cq& cq = Cq::of(native); cq.single_threaded) {
+        cq.polled = false;
+    } else {
+        cq.poll_lock.unlock();
+    }
+}
+
 int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
     Cq& cq = Cq::of(native);
     if (attributes != nullptr && attributes->comp_mask != 0) {
@@ -36,6 +44,10 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
     }
     if (!cq.single_threaded) {
         cq.poll_lock.lock();
+    } else if (cq.polled.exchange(true)) {
+        // libmlx5 ends the program in this case.
+        const Guard guard;
+        ++process().violations;
     }
     int error = 0;
     {
@@ -45,10 +57,10 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
         }
         error = advance(cq);
     }
-    // If ibv_start_poll() fails, unlock Cq::poll_lock now, because the program does not call
+    // If ibv_start_poll() fails, end the poll now, because the program does not call
     // ibv_end_poll() after a failure.
-    if (error != 0 && !cq.single_threaded) {
-        cq.poll_lock.unlock();
+    if (error != 0) {
+        end_poll(native);
     }
     return error;
 }
@@ -56,12 +68,6 @@ int start_poll(ibv_cq_ex* native, ibv_poll_cq_attr* attributes) {
 int next_poll(ibv_cq_ex* cq) {
     const Guard guard;
     return advance(Cq::of(cq));
-}
-
-void end_poll(ibv_cq_ex* native) {
-    if (Cq& cq = Cq::of(native); !cq.single_threaded) {
-        cq.poll_lock.unlock();
-    }
 }
 
 const ibv_wc& current(ibv_cq_ex* cq) {
@@ -74,28 +80,39 @@ void set_polling_functions(Cq& cq) {
     cq.start_poll = start_poll;
     cq.next_poll = next_poll;
     cq.end_poll = end_poll;
-    // Set all read functions, even those for fields that wc_flags does not request, because a call
-    // of a null pointer would crash the program.
     cq.read_opcode = [](ibv_cq_ex* from) { return current(from).opcode; };
     cq.read_vendor_err = [](ibv_cq_ex* from) { return current(from).vendor_err; };
-    cq.read_byte_len = [](ibv_cq_ex* from) { return current(from).byte_len; };
-    cq.read_imm_data = [](ibv_cq_ex* from) { return current(from).imm_data; };
-    cq.read_qp_num = [](ibv_cq_ex* from) { return current(from).qp_num; };
-    cq.read_src_qp = [](ibv_cq_ex* from) { return current(from).src_qp; };
     cq.read_wc_flags = [](ibv_cq_ex* from) { return current(from).wc_flags; };
-    cq.read_slid = [](ibv_cq_ex* from) { return std::uint32_t{current(from).slid}; };
-    cq.read_sl = [](ibv_cq_ex* from) { return current(from).sl; };
-    cq.read_dlid_path_bits = [](ibv_cq_ex* from) { return current(from).dlid_path_bits; };
-    cq.read_completion_ts = [](ibv_cq_ex* from) { return Cq::of(from).current.timestamp_ns; };
-    cq.read_completion_wallclock_ns = [](ibv_cq_ex* from) {
-        return Cq::of(from).current.wallclock_ns;
+    // As in libmlx5 and libefa, the other functions are set only if the program has requested their
+    // fields. A program that reads another field calls a null pointer.
+    const auto set = [&cq](auto& function, std::uint32_t flag, auto read) {
+        if ((cq.wc_flags & flag) != 0) {
+            function = read;
+        }
     };
-    cq.read_cvlan = [](ibv_cq_ex*) { return std::uint16_t{0}; };
-    cq.read_flow_tag = [](ibv_cq_ex*) { return std::uint32_t{0}; };
-    cq.read_tm_info = [](ibv_cq_ex* from, ibv_wc_tm_info* info) {
+    set(cq.read_byte_len, IBV_WC_EX_WITH_BYTE_LEN,
+        [](ibv_cq_ex* from) { return current(from).byte_len; });
+    set(cq.read_imm_data, IBV_WC_EX_WITH_IMM,
+        [](ibv_cq_ex* from) { return current(from).imm_data; });
+    set(cq.read_qp_num, IBV_WC_EX_WITH_QP_NUM,
+        [](ibv_cq_ex* from) { return current(from).qp_num; });
+    set(cq.read_src_qp, IBV_WC_EX_WITH_SRC_QP,
+        [](ibv_cq_ex* from) { return current(from).src_qp; });
+    set(cq.read_slid, IBV_WC_EX_WITH_SLID,
+        [](ibv_cq_ex* from) { return std::uint32_t{current(from).slid}; });
+    set(cq.read_sl, IBV_WC_EX_WITH_SL, [](ibv_cq_ex* from) { return current(from).sl; });
+    set(cq.read_dlid_path_bits, IBV_WC_EX_WITH_DLID_PATH_BITS,
+        [](ibv_cq_ex* from) { return current(from).dlid_path_bits; });
+    set(cq.read_completion_ts, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+        [](ibv_cq_ex* from) { return Cq::of(from).current.timestamp; });
+    set(cq.read_completion_wallclock_ns, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
+        [](ibv_cq_ex* from) { return Cq::of(from).current.wallclock_ns; });
+    set(cq.read_cvlan, IBV_WC_EX_WITH_CVLAN, [](ibv_cq_ex*) { return std::uint16_t{0}; });
+    set(cq.read_flow_tag, IBV_WC_EX_WITH_FLOW_TAG, [](ibv_cq_ex*) { return std::uint32_t{0}; });
+    set(cq.read_tm_info, IBV_WC_EX_WITH_TM_INFO, [](ibv_cq_ex* from, ibv_wc_tm_info* info) {
         const Completion& completion = Cq::of(from).current;
         *info = {be64toh(completion.tag), be32toh(completion.tag_data)};
-    };
+    });
 }
 
 } // namespace softverbs
