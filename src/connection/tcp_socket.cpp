@@ -16,8 +16,6 @@
 namespace rdmabuf::detail {
 namespace {
 
-constexpr int listen_backlog = 64;
-
 UniqueFd make_socket(int family) {
     UniqueFd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
     check_zero(socket ? 0 : errno, "socket");
@@ -58,46 +56,28 @@ bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noe
 
 /// A port that nobody listens at may be the very one the kernel picks for this end, and TCP then
 /// connects the socket with itself.
-bool is_connected_to_itself(const UniqueFd& socket) {
-    return same_place(name_of(::getsockname, socket.get(), "getsockname"),
-                      name_of(::getpeername, socket.get(), "getpeername"));
+bool is_connected_to_itself(int socket) {
+    return same_place(local_address(socket), name_of(::getpeername, socket, "getpeername"));
 }
 
-/// What became of a connection that was begun: 0 or an errno value.
-int finish_connecting(const UniqueFd& socket, const Deadline& deadline) {
-    if (!wait_writable(socket.get(), deadline.left())) {
-        return ETIMEDOUT;
-    }
-    int error = 0;
-    socklen_t size = sizeof error;
-    check_zero(::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size), "getsockopt");
-    if (error == 0 && is_connected_to_itself(socket)) {
-        return ECONNREFUSED;
-    }
-    return error;
-}
-
-std::string connect_hint(int error, const std::string& peer, const Deadline& deadline) {
+std::string connect_hint(int error, const sockaddr& peer) {
     switch (error) {
         case ECONNREFUSED:
-            return "nobody listens at " + peer;
+            return "nobody listens at " + to_string(peer);
         case ETIMEDOUT:
-            return peer + " did not answer; the time limit was " + deadline.describe();
+            return to_string(peer) + " did not answer";
         default:
-            return "no connection to " + peer;
+            return "no connection to " + to_string(peer);
     }
 }
 
 UniqueFd connect_to(const addrinfo& address, const Deadline& deadline) {
-    UniqueFd socket = make_socket(address.ai_family);
-    int error = ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-    // Interrupted, it goes on all the same: connect(2), EINTR.
-    if (error == EINPROGRESS || error == EINTR) {
-        error = finish_connecting(socket, deadline);
-    }
-    check_zero(error, "connect",
-               [&](int) { return connect_hint(error, to_string(*address.ai_addr), deadline); });
-    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    UniqueFd socket = tcp_start_connect(*address.ai_addr, address.ai_addrlen);
+    const bool ended = wait_writable(socket.get(), deadline.left());
+    check_zero(ended ? tcp_connect_result(socket.get()) : ETIMEDOUT, "connect", [&](int error) {
+        return connect_hint(error, *address.ai_addr) +
+               (error == ETIMEDOUT ? "; the time limit was " + deadline.describe() : "");
+    });
     return socket;
 }
 
@@ -127,7 +107,7 @@ void bind_and_listen(const UniqueFd& socket, const sockaddr& address, socklen_t 
     if (is_picked) {
         set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
     }
-    check_zero(::listen(socket.get(), listen_backlog), "listen", hint);
+    check_zero(::listen(socket.get(), SOMAXCONN), "listen", hint);
 }
 
 UniqueFd listen_at_all(std::uint16_t port) {
@@ -200,17 +180,48 @@ UniqueFd tcp_accept(int listener, const Deadline& deadline) {
         if (!wait_readable(listener, deadline.left())) {
             throw Error(ETIMEDOUT, "accept", "nobody connected within " + deadline.describe());
         }
-        UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-        if (socket) {
-            set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+        if (UniqueFd socket = tcp_try_accept(listener)) {
             return socket;
         }
-        check_zero(is_passing(errno) ? 0 : errno, "accept");
     }
 }
 
+UniqueFd tcp_start_connect(const sockaddr& address, socklen_t size) {
+    UniqueFd socket = make_socket(address.sa_family);
+    set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+    const int error = ::connect(socket.get(), &address, size) == 0 ? 0 : errno;
+    // Interrupted, it goes on all the same: connect(2), EINTR.
+    check_zero(error == EINPROGRESS || error == EINTR ? 0 : error, "connect",
+               [&](int failure) { return connect_hint(failure, address); });
+    return socket;
+}
+
+int tcp_connect_result(int socket) {
+    if (!wait_writable(socket, std::chrono::milliseconds(0))) {
+        return EAGAIN;
+    }
+    int error = 0;
+    socklen_t size = sizeof error;
+    check_zero(::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size), "getsockopt");
+    return error == 0 && is_connected_to_itself(socket) ? ECONNREFUSED : error;
+}
+
+UniqueFd tcp_try_accept(int listener) {
+    UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+        set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+        return socket;
+    }
+    check_zero(is_passing(errno) ? 0 : errno, "accept");
+    return {};
+}
+
+sockaddr_storage local_address(int socket) {
+    return name_of(::getsockname, socket, "getsockname");
+}
+
 std::uint16_t local_port(int socket) {
-    const sockaddr_storage address = name_of(::getsockname, socket, "getsockname");
+    const sockaddr_storage address = local_address(socket);
     return port_of(reinterpret_cast<const sockaddr&>(address));
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,7 +22,17 @@ namespace rdmabuf::detail {
 /// @param host  empty for every address, IPv4 and IPv6
 [[nodiscard]] UniqueFd tcp_listen(const std::string& host, std::uint16_t port);
 [[nodiscard]] UniqueFd tcp_accept(int listener, const Deadline& deadline);
-/// The port a socket is bound to.
+
+/// Begins to connect, and does not wait: tcp_connect_result() says when the connection is there.
+[[nodiscard]] UniqueFd tcp_start_connect(const sockaddr& address, socklen_t size);
+/// @return 0 when the socket is connected, EAGAIN while it is connecting, otherwise the errno value
+///         with which connecting failed. Does not wait.
+[[nodiscard]] int tcp_connect_result(int socket);
+/// Accepts a connection, and does not wait: without one, the result is empty.
+[[nodiscard]] UniqueFd tcp_try_accept(int listener);
+
+/// The address and port to which a socket is bound.
+[[nodiscard]] sockaddr_storage local_address(int socket);
 [[nodiscard]] std::uint16_t local_port(int socket);
 
 /// @param what  what is sent, for errors: "its greeting"

@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <system_error>
 
@@ -76,6 +78,13 @@ std::vector<std::byte> RawPeer::hear(std::size_t size) const {
     }
     bytes.resize(heard);
     return bytes;
+}
+
+std::size_t RawPeer::heard_already() const {
+    std::array<std::byte, 1024> bytes{};
+    const ssize_t count =
+        ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+    return static_cast<std::size_t>(std::max<ssize_t>(count, 0));
 }
 
 void RawPeer::reset() {

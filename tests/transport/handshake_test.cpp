@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Handles, descriptors, and what may go wrong while a channel is made.
 #include <cstring>
+#include <ctime>
 #include <random>
 
 #include "raw_peer.hpp"
+#include "support.hpp"
 #include "transport_fixture.hpp"
 
 namespace rdmabuf::testing {
@@ -11,7 +13,9 @@ namespace {
 
 using transport::Handle;
 using transport::Listener;
+using transport::detail::ConnectorProof;
 using transport::detail::Hello;
+using transport::detail::ListenerState;
 
 class Handshakes : public TransportTest {
   protected:
@@ -25,15 +29,24 @@ class Handshakes : public TransportTest {
     [[nodiscard]] static RawPeer raw_peer(const Listener& listener) {
         return RawPeer::connect(listener.handle().port());
     }
-    [[nodiscard]] static Hello hello(const Listener& listener) {
-        return {.rails = 1,
-                .token = listener.handle().token(),
-                .eager_limit = 8192,
-                .eager_slots = 64,
-                .max_message_size = 1U << 30U};
+    [[nodiscard]] static ConnectorProof proof(const Listener& listener) {
+        return {.secret = listener.handle().connector_secret()};
     }
-    static void say(const RawPeer& peer, const Hello& hello) {
-        peer.say(std::as_bytes(std::span(&hello, 1)));
+    template <class Message>
+    static void say(const RawPeer& peer, const Message& message) {
+        peer.say(std::as_bytes(std::span(&message, 1)));
+    }
+    /// Queue pairs, completion queues and memory regions of this process.
+    [[nodiscard]] static std::size_t live_objects() {
+        return softverbs_live(SOFTVERBS_QP) + softverbs_live(SOFTVERBS_CQ) +
+               softverbs_live(SOFTVERBS_MR);
+    }
+    /// Has the listener do all that it can do at once.
+    static void listen_for_a_while(Listener& listener) {
+        std::optional<Channel> channel;
+        for (int i = 0; i < 20; ++i) {
+            EXPECT_EQ(listener.try_accept(channel), code(EAGAIN)) << listener.error_info().message();
+        }
     }
     /// What comes of a listener, other than to ask again.
     [[nodiscard]] std::error_code accept(Listener& listener) {
@@ -55,7 +68,7 @@ TEST_F(Handshakes, handles_survive_as_bytes) {
 TEST_F(Handshakes, bytes_that_are_no_handle_are_told_apart) {
     const Listener listener = listen();
     const auto good = listener.handle().bytes();
-    EXPECT_EQ(Handle::decode(good.first(47)).error(), EMSGSIZE);
+    EXPECT_EQ(Handle::decode(good.first(Handle::wire_size - 1)).error(), EMSGSIZE);
     EXPECT_EQ(Handle::decode({}).error(), EMSGSIZE);
     std::array<std::byte, Handle::wire_size> bytes{};
     const auto changed = [&](std::size_t at) {
@@ -96,15 +109,106 @@ TEST_F(Handshakes, bytes_that_are_no_descriptor_of_memory_are_told_apart) {
     }
 }
 
-TEST_F(Handshakes, a_peer_of_another_version_is_told_at_once) {
+TEST_F(Handshakes, both_ends_report_another_version) {
     Listener listener = listen();
     const RawPeer peer = raw_peer(listener);
-    Hello other = hello(listener);
+    ConnectorProof other = proof(listener);
     other.version = 9;
-    // All it has in common is how it begins.
-    peer.say(std::as_bytes(std::span(&other, 1)).first(6));
+    say(peer, other);
+    listen_for_a_while(listener);
+    Hello theirs;
+    const auto heard = peer.hear(sizeof theirs);
+    ASSERT_EQ(heard.size(), sizeof theirs);
+    std::memcpy(&theirs, heard.data(), heard.size());
+    EXPECT_EQ(theirs.version, Hello::current_version);
+    say(peer, Hello{.version = 9});
     EXPECT_EQ(accept(listener), code(EPROTONOSUPPORT));
     EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("version"));
+}
+
+TEST_F(Handshakes, a_peer_that_proves_nothing_receives_nothing_and_costs_no_queue_pair) {
+    Listener listener = listen();
+    const std::size_t before = live_objects();
+    std::vector<RawPeer> peers;
+    for (int i = 0; i < 4; ++i) {
+        peers.push_back(raw_peer(listener));
+    }
+    peers[1].say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    ConnectorProof wrong = proof(listener);
+    wrong.secret[15] ^= std::byte{1};
+    say(peers[2], wrong);
+    peers[3].say(std::as_bytes(std::span(&wrong, 1)).first(23));
+    listen_for_a_while(listener);
+    EXPECT_EQ(live_objects(), before);
+    for (RawPeer& peer : peers) {
+        EXPECT_EQ(peer.heard_already(), 0U);
+    }
+}
+
+TEST_F(Handshakes, silent_connections_do_not_hold_up_a_peer_with_the_handle) {
+    Listener listener = listen();
+    std::vector<RawPeer> silent;
+    for (std::size_t i = 0; i < 3 * ListenerState::max_unproven; ++i) {
+        silent.push_back(raw_peer(listener));
+    }
+    const std::set<int> before = open_descriptors();
+    listen_for_a_while(listener);
+    EXPECT_LE(open_descriptors().size(), before.size() + ListenerState::max_unproven);
+    auto connector = left_end().start_connect(listener.handle());
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(meet(*connector, listener), code(0));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, options_.handshake);
+    const TestMemory from = left_memory(100);
+    pass(from, right_memory(100), 100);
+}
+
+TEST_F(Handshakes, a_connector_tells_nothing_to_a_process_that_did_not_make_the_handle) {
+    const Handle handle = listen().handle();
+    const RawListener impostor;
+    const Handle led_astray(handle.address(), 0, impostor.port(), handle.connector_secret(),
+                            handle.listener_secret());
+    auto connector = left_end().start_connect(led_astray);
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    const RawPeer peer = impostor.accept();
+    std::optional<Channel> channel;
+    ASSERT_EQ(connector->try_connect(channel), code(EAGAIN));
+    EXPECT_EQ(peer.hear(sizeof(ConnectorProof)).size(), sizeof(ConnectorProof));
+    const std::size_t before = live_objects();
+    say(peer, Hello{.rails = 1,
+                    .secret = handle.connector_secret(),
+                    .eager_slots = 64,
+                    .max_message_size = 1U << 30U});
+    EXPECT_EQ(connector->wait(2000ms).code(), code(EPROTO));
+    EXPECT_THAT(connector->error_info().message(), ::testing::HasSubstr("did not make this handle"));
+    EXPECT_EQ(live_objects(), before);
+    EXPECT_EQ(peer.heard_already(), 0U);
+}
+
+TEST_F(Handshakes, both_ends_report_a_verbs_call_that_fails_with_eagain) {
+    // Each end creates two queue pairs, the listener first. The first of each is created again,
+    // without inline data, when that fails.
+    for (const unsigned call : {2U, 4U}) {
+        SCOPED_TRACE(call);
+        Listener listener = listen();
+        auto connector = left_end().start_connect(listener.handle());
+        ASSERT_TRUE(connector.ok()) << connector.message();
+        ASSERT_EQ(softverbs_fail_call("ibv_create_qp", call, EAGAIN), 0);
+        std::error_code at_listener = code(EAGAIN);
+        std::error_code at_connector = code(EAGAIN);
+        while (at_listener == code(EAGAIN) || at_connector == code(EAGAIN)) {
+            if (at_connector == code(EAGAIN)) {
+                at_connector = connector->try_connect(left_);
+            }
+            if (at_listener == code(EAGAIN)) {
+                at_listener = listener.try_accept(right_);
+            }
+        }
+        EXPECT_EQ(at_listener, code(EBUSY));
+        EXPECT_EQ(at_connector, code(EBUSY));
+        EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("ibv_create_qp"));
+        EXPECT_THAT(connector->error_info().message(), ::testing::HasSubstr("ibv_create_qp"));
+    }
 }
 
 TEST_F(Handshakes, strangers_are_dropped_and_the_listener_goes_on) {
@@ -114,8 +218,8 @@ TEST_F(Handshakes, strangers_are_dropped_and_the_listener_goes_on) {
     RawPeer quitter = raw_peer(listener);
     quitter.close();
     const RawPeer guesser = raw_peer(listener);
-    Hello wrong = hello(listener);
-    wrong.token ^= 1;
+    ConnectorProof wrong = proof(listener);
+    wrong.secret[0] ^= std::byte{1};
     say(guesser, wrong);
     const RawPeer silent = raw_peer(listener);
 
@@ -142,20 +246,46 @@ TEST_F(Handshakes, a_peer_that_does_not_accept_is_given_up) {
     EXPECT_EQ(idle.accept(5ms).code(), code(ETIMEDOUT));
 }
 
-TEST_F(Handshakes, a_listener_that_stays_silent_is_given_up) {
+TEST_F(Handshakes, connecting_waits_longer_than_the_handshake_for_a_listener_to_accept) {
+    options_.handshake = 20ms;
+    open();
+    Listener listener = listen();
+    auto connector = left_end().start_connect(listener.handle());
+    ASSERT_TRUE(connector.ok()) << connector.message();
+    EXPECT_EQ(connector->wait(100ms).code(), code(ETIMEDOUT));
+    ASSERT_EQ(meet(*connector, listener), code(0));
+}
+
+TEST_F(Handshakes, a_peer_that_stops_after_its_proof_is_given_up) {
     options_.handshake = 50ms;
     open();
-    const Listener listener = listen();
-    const auto channel = left_end().connect(listener.handle(), wait_forever);
-    EXPECT_EQ(channel.code(), code(ETIMEDOUT));
+    Listener listener = listen();
+    const RawPeer peer = raw_peer(listener);
+    say(peer, proof(listener));
+    EXPECT_EQ(accept(listener), code(ETIMEDOUT));
+    EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("EndpointOptions::handshake"));
+}
+
+TEST_F(Handshakes, waiting_for_a_peer_takes_no_processor) {
+    const Listener other = listen();
+    Listener listener = listen();
+    const std::clock_t begin = std::clock();
+    EXPECT_EQ(listener.accept(300ms).code(), code(ETIMEDOUT));
+    EXPECT_EQ(left_end().connect(other.handle(), 300ms).code(), code(ETIMEDOUT));
+    const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+    EXPECT_LT(seconds, 0.3);
 }
 
 TEST_F(Handshakes, an_interface_that_there_is_not_is_refused) {
     const auto listener = right_end().listen("no-such-interface0");
     EXPECT_EQ(listener.code(), code(ENODEV));
+    EXPECT_THAT(listener.message(), ::testing::HasSubstr("no-such-interface0"));
     EXPECT_TRUE(right_end().listen("lo").ok());
     EXPECT_TRUE(right_end().listen().ok());
-    EXPECT_EQ(right_end().listen("192.0.2.77").code(), code(EADDRNOTAVAIL));
+    const auto elsewhere = right_end().listen("192.0.2.77");
+    EXPECT_EQ(elsewhere.code(), code(EADDRNOTAVAIL));
+    EXPECT_THAT(elsewhere.message(), ::testing::HasSubstr("bind: "));
+    EXPECT_THAT(elsewhere.message(), ::testing::HasSubstr("EADDRNOTAVAIL"));
 }
 
 TEST_F(Handshakes, options_that_cannot_be_are_refused) {

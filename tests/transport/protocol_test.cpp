@@ -16,11 +16,12 @@
 namespace rdmabuf::testing {
 namespace {
 
+using transport::detail::ConnectorProof;
+using transport::detail::ConnectResult;
 using transport::detail::GrantedChunk;
 using transport::detail::Header;
 using transport::detail::Hello;
 using Said = transport::detail::Kind;
-using transport::detail::Verdict;
 
 /// The left end of a channel, made by hand.
 class Rogue {
@@ -51,14 +52,14 @@ class Rogue {
     Hello hello = {
         .rails = 1, .eager_limit = 8192, .eager_slots = room, .max_message_size = 1U << 30U};
 
-    /// @param verdict  what it says of its own queue pair
+    /// @param result   what it says of its own queue pair
     /// @param channel  the other end
     /// @return what the listener says
     std::error_code connect(transport::Listener& listener, std::optional<Channel>& channel,
-                            Verdict verdict = 0) {
+                            ConnectResult result = 0) {
         socket_.emplace(RawPeer::connect(listener.handle().port()));
-        hello.token = listener.handle().token();
-        socket_->say(std::as_bytes(std::span(&hello, 1)));
+        const ConnectorProof proof = {.secret = listener.handle().connector_secret()};
+        socket_->say(std::as_bytes(std::span(&proof, 1)));
         if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
             return error;
         }
@@ -66,9 +67,13 @@ class Rogue {
         const auto heard = socket_->hear(sizeof theirs);
         EXPECT_EQ(heard.size(), sizeof theirs);
         std::memcpy(&theirs, heard.data(), heard.size());
+        socket_->say(std::as_bytes(std::span(&hello, 1)));
+        if (const std::error_code error = listener.try_accept(channel); error != code(EAGAIN)) {
+            return error;
+        }
         self_.emplace(
             std::move(*prepared_).connect(*QueuePairAddress::decode(theirs.addresses[0])));
-        socket_->say(std::as_bytes(std::span(&verdict, 1)));
+        socket_->say(std::as_bytes(std::span(&result, 1)));
         return listener.try_accept(channel);
     }
 

@@ -14,7 +14,7 @@
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/engine.hpp>
-#include <rdmabuf/transport/detail/patience.hpp>
+#include <rdmabuf/transport/detail/spin_wait.hpp>
 #include <rdmabuf/transport/memory.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 #include <rdmabuf/transport/request.hpp>
@@ -135,10 +135,10 @@ class Channel {
     /// Tests until it is done. @return one that is not done when the time ran out; wait again
     /// @param timeout  wait_forever waits
     [[nodiscard]] Outcome wait(const Request& request, std::chrono::milliseconds timeout) noexcept {
-        detail::Patience patience(timeout);
+        detail::SpinWait spin(timeout);
         for (;;) {
             const Outcome outcome = test(request);
-            if (outcome.done || !patience.wait()) {
+            if (outcome.done || !spin.wait()) {
                 return outcome;
             }
         }
@@ -207,7 +207,7 @@ struct Pending {
 /// @param timeout  wait_forever waits
 [[nodiscard]] inline std::size_t wait_any(std::span<const Pending> requests, Outcome& outcome,
                                           std::chrono::milliseconds timeout) noexcept {
-    detail::Patience patience(timeout);
+    detail::SpinWait spin(timeout);
     while (!requests.empty()) {
         for (std::size_t i = 0; i < requests.size(); ++i) {
             outcome = requests[i].channel->test(requests[i].request);
@@ -215,7 +215,7 @@ struct Pending {
                 return i;
             }
         }
-        if (!patience.wait()) {
+        if (!spin.wait()) {
             break;
         }
     }

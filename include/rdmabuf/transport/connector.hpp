@@ -5,62 +5,65 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <thread>
+#include <system_error>
 #include <utility>
 
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/channel.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/handshake.hpp>
-#include <rdmabuf/transport/detail/patience.hpp>
+#include <rdmabuf/transport/detail/spin_wait.hpp>
 #include <rdmabuf/transport/handle.hpp>
 
 namespace rdmabuf::transport {
 
-/// A connection that is being made. Moves only; dropping it gives up.
+/// Connects to a Listener. Moves only. Destroying it gives up.
 class Connector {
   public:
-    /// Goes on as far as it can without waiting, and fills in @p channel when all is done; the peer
-    /// has to accept meanwhile. @return no error then; EAGAIN while there is nothing to do but ask
-    /// again; any other is the end, and error_info() says why:
-    ///   - ECONNREFUSED: nobody listens there; EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
-    ///   - ECONNRESET: the peer went away, or did not take the handle's token for its own
-    ///   - EPROTO, EPROTONOSUPPORT: the peer is something else, or of another version
-    ///   - what connecting queue pairs fails with, at either end
+    /// Goes on with connecting as far as is possible without waiting, and fills in @p channel when
+    /// both ends are ready. The peer has to call accept() or try_accept() meanwhile.
+    /// @return no error when @p channel is there. EAGAIN while the peer has to do something: call
+    /// again. Every other error ends this connector, and error_info() has the details:
+    ///   - ECONNREFUSED: no process listens there; EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
+    ///   - ECONNRESET: the peer closed the connection, or the process that listens there now did
+    ///   not
+    ///     make the handle
+    ///   - EPROTO, EPROTONOSUPPORT: the peer is another program, or has another version
+    ///   - EBUSY: a verbs call of either end failed with EAGAIN, which means too few resources
+    ///   - the errno of creating or connecting the queue pairs, at either end
     [[nodiscard]] std::error_code try_connect(std::optional<Channel>& channel) noexcept {
-        const std::error_code error = detail::try_finish(handshake_, channel, error_);
-        if (error && error.value() != EAGAIN) {
-            handshake_.reset();
+        switch (detail::advance(handshake_, channel, error_)) {
+            case detail::SetupProgress::waiting:
+                return {EAGAIN, std::system_category()};
+            case detail::SetupProgress::ready:
+                return {};
+            case detail::SetupProgress::failed:
+                break;
         }
-        return error;
+        return error_.error() != 0 ? error_.code() : std::error_code(EBADF, std::system_category());
     }
-    /// As try_connect(), until it is done. A failure: ETIMEDOUT when the time ran out.
-    /// @param timeout  wait_forever waits
+    /// Sleeps until both ends are ready, or the connector has failed.
+    /// @param timeout  wait_forever does not end
+    /// @return a failure as of try_connect(), or ETIMEDOUT when the time is over: wait() again
     [[nodiscard]] Result<Channel> wait(std::chrono::milliseconds timeout) noexcept {
+        const detail::Timeout limit(timeout);
         std::optional<Channel> channel;
-        detail::Patience patience(timeout);
         while (try_connect(channel).value() == EAGAIN) {
-            if (!patience.wait()) {
+            if (limit.over()) {
                 return detail::error_info(ETIMEDOUT, "the peer has not accepted in time");
             }
+            handshake_->wait(limit.left());
         }
         return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
-    /// Why try_connect() failed.
+    /// The reason for which try_connect() failed.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
-    // What an Endpoint makes of it.
+    // For Endpoint.
     [[nodiscard]] static Result<Connector> open(std::shared_ptr<detail::EndpointState> endpoint,
                                                 const Handle& handle) noexcept {
-        if (handle == Handle()) {
-            return detail::error_info(EINVAL, "the handle is empty: it is of no listener");
-        }
-        UniqueFd socket;
-        if (const int error = detail::connect_to(handle, socket); error != 0) {
-            return detail::error_info(error, "the listener's address cannot be connected to");
-        }
         auto handshake =
-            detail::begin_handshake(std::move(endpoint), std::move(socket), handle.token(), false);
+            attempt([&] { return detail::Handshake::connect(std::move(endpoint), handle); });
         return handshake ? Result<Connector>(Connector(*std::move(handshake)))
                          : Result<Connector>(handshake.error_info());
     }

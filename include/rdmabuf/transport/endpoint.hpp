@@ -79,17 +79,18 @@ class Endpoint {
             *state_, {.fd = fd, .offset = offset, .length = length, .address = address}, access);
     }
 
-    /// Waits for peers.
-    /// @param host  the address to listen at, or the name of an interface ("ib0"); empty for the
-    ///              first interface that is up, which is the loopback one only where there is no
-    ///              other
-    /// A failure: ENODEV for an interface that there is not or that has no address, EADDRNOTAVAIL,
-    /// EMFILE.
+    /// Listens for peers on a TCP port that the kernel selects.
+    /// @param host  the IP address to listen at, or the name of an interface ("ib0"). If it is
+    /// empty,
+    ///              the interface of the default route, then one with a device, then another one,
+    ///              then a bridge such as docker0, and the loopback interface last
+    /// @return a failure: ENODEV when the interface does not exist, is down or has no address;
+    ///         EADDRNOTAVAIL for an address of another machine; EMFILE
     [[nodiscard]] Result<Listener> listen(const std::string& host = {}) const noexcept {
         return Listener::open(state_, host);
     }
-    /// Begins to connect: see Connector. A failure: EINVAL for a handle that leads nowhere,
-    /// ENETUNREACH, EMFILE, and what making queue pairs may fail with.
+    /// Begins to connect: see Connector.
+    /// @return a failure: EINVAL for an empty handle, ENETUNREACH, EMFILE
     [[nodiscard]] Result<Connector> start_connect(const Handle& handle) const noexcept {
         return Connector::open(state_, handle);
     }

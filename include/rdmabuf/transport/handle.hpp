@@ -13,22 +13,27 @@
 
 namespace rdmabuf::transport {
 
-/// Where a Listener can be reached: bytes for a launcher to carry, through MPI, a file or a
-/// key-value store. Copying the bytes is all it takes.
+/// The address of a Listener and the two secrets that its peers need. A program carries the bytes
+/// of a handle to its peers, for example through MPI, a file or a key-value store. Everybody who
+/// has the bytes can connect, so they must not become public.
 class Handle {
   public:
-    /// Bytes of it, on the wire as in memory.
-    static constexpr std::size_t wire_size = 48;
+    /// The size in bytes; the wire format is the memory layout.
+    static constexpr std::size_t wire_size = 72;
+    /// 128 random bits.
+    using Secret = std::array<std::byte, 16>;
 
-    /// One that leads nowhere.
+    /// An empty handle: no peer can connect with it.
     Handle() noexcept = default;
 
     [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
         return std::as_bytes(std::span<const Handle, 1>(this, 1)).template first<wire_size>();
     }
-    /// Reads what bytes() gave. Any bytes give a handle or an error: EMSGSIZE for fewer than
-    /// wire_size (more are ignored: carriers pad), EPROTO for bytes that are no handle or that were
-    /// changed on the way, EPROTONOSUPPORT for one of another version of this library.
+    /// Reads the bytes of a handle. Bytes behind wire_size are ignored, because some launchers pad.
+    /// @return a handle, or an error: EMSGSIZE for fewer bytes than wire_size; EPROTO for bytes
+    /// that
+    ///         are not a handle or were changed on the way; EPROTONOSUPPORT for a handle of another
+    ///         version of this library
     [[nodiscard]] static Result<Handle> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() < wire_size) {
             return ErrorInfo{EMSGSIZE, "decode",
@@ -50,33 +55,38 @@ class Handle {
         return handle;
     }
 
-    // What an Endpoint makes of it.
+    // For Listener and Connector.
 
-    /// @param address  an IPv6 address, or an IPv4 one mapped to it
+    /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
+    /// @param scope    the scope of a link-local IPv6 address, otherwise 0
+    /// @param port     in host byte order
     Handle(const std::array<std::uint8_t, 16>& address, std::uint32_t scope, std::uint16_t port,
-           std::uint64_t token) noexcept
+           const Secret& connector_secret, const Secret& listener_secret) noexcept
         : magic_(magic),
           version_(version),
           port_(port),
-          token_(token),
+          connector_secret_(connector_secret),
+          listener_secret_(listener_secret),
           address_(address),
           scope_(scope) {
-        check_ = checksum(); // NOLINT(*-prefer-member-initializer): it is of the others
+        check_ = checksum(); // NOLINT(*-prefer-member-initializer): covers the other members
     }
     [[nodiscard]] const std::array<std::uint8_t, 16>& address() const noexcept { return address_; }
     [[nodiscard]] std::uint32_t scope() const noexcept { return scope_; }
     /// In host byte order.
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-    /// By which a listener knows those that it was meant for.
-    [[nodiscard]] std::uint64_t token() const noexcept { return token_; }
+    /// The connector sends this secret first: it proves to the listener that it has the handle.
+    [[nodiscard]] const Secret& connector_secret() const noexcept { return connector_secret_; }
+    /// The listener answers with this secret: it proves to the connector that it made the handle.
+    [[nodiscard]] const Secret& listener_secret() const noexcept { return listener_secret_; }
 
     friend bool operator==(const Handle&, const Handle&) noexcept = default;
 
   private:
     static constexpr std::uint32_t magic = 0x48544452; // "RDTH"
-    static constexpr std::uint16_t version = 1;
+    static constexpr std::uint16_t version = 2;
 
-    /// FNV-1a of all that stands before it.
+    /// FNV-1a of the bytes before check_.
     [[nodiscard]] std::uint64_t checksum() const noexcept {
         std::uint64_t sum = 0xcbf29ce484222325;
         for (const std::byte byte : bytes().template first<wire_size - sizeof check_>()) {
@@ -88,12 +98,23 @@ class Handle {
     std::uint32_t magic_ = 0;
     std::uint16_t version_ = 0;
     std::uint16_t port_ = 0;
-    std::uint64_t token_ = 0;
+    Secret connector_secret_{};
+    Secret listener_secret_{};
     std::array<std::uint8_t, 16> address_{};
     std::uint32_t scope_ = 0;
     std::uint32_t reserved_ = 0;
     std::uint64_t check_ = 0;
 };
+
+/// Takes the same time for all values, so that the time does not tell how many bytes are right.
+[[nodiscard]] inline bool same_secret(const Handle::Secret& left,
+                                      const Handle::Secret& right) noexcept {
+    std::byte difference{};
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        difference |= left[i] ^ right[i];
+    }
+    return difference == std::byte{};
+}
 
 static_assert(sizeof(Handle) == Handle::wire_size && sizeof(Handle) <= 128);
 static_assert(std::is_trivially_copyable_v<Handle>);

@@ -39,7 +39,8 @@ struct EndpointOptions {
     /// While requests are in flight and nothing is heard of the peer, its device is asked this
     /// often whether it is there, and its socket looked at ten times as often.
     std::chrono::milliseconds heartbeat{1000};
-    /// How long a peer may take to introduce itself after it connected.
+    /// How long a connection may take to prove that it has the handle, and how long after that both
+    /// ends may take to connect their queue pairs.
     std::chrono::milliseconds handshake{10000};
     /// How long closing a channel waits for its last messages to be taken.
     std::chrono::milliseconds linger{1000};

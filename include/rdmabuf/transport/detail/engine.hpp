@@ -25,7 +25,6 @@
 #include <rdmabuf/transport/detail/protocol.hpp>
 #include <rdmabuf/transport/detail/rail.hpp>
 #include <rdmabuf/transport/detail/refill.hpp>
-#include <rdmabuf/transport/detail/socket.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/request.hpp>
 #include <rdmabuf/unique_fd.hpp>

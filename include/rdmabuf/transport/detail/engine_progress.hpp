@@ -2,6 +2,10 @@
 // What goes on in every call, and what ends it.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <cerrno>
+
 #include <rdmabuf/transport/detail/engine.hpp>
 
 namespace rdmabuf::transport::detail {
@@ -25,6 +29,20 @@ inline void Engine::progress() noexcept {
     }
 }
 
+/// Whether the peer has closed its socket. @return 0 while it is open, ECONNRESET when it is
+/// closed, EPROTO when the peer has sent something, which it never does after the handshake
+[[nodiscard]] inline int check_peer_socket(int socket) noexcept {
+    std::byte byte{};
+    const ssize_t received = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (received > 0) {
+        return EPROTO;
+    }
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+        return 0;
+    }
+    return ECONNRESET;
+}
+
 inline void Engine::drain() noexcept {
     const std::int64_t end = now_ns() + ns(options_.linger);
     while (broken_ == 0 && now_ns() < end) {
@@ -38,7 +56,7 @@ inline void Engine::drain() noexcept {
             return;
         }
         // One that has closed before takes nothing any more.
-        if (const int error = broken_ == 0 ? look_at_peer(socket_.get()) : 0; error != 0) {
+        if (const int error = broken_ == 0 ? check_peer_socket(socket_.get()) : 0; error != 0) {
             left(error);
         }
     }
@@ -165,7 +183,7 @@ inline void Engine::look_around(std::int64_t now) noexcept {
         return;
     }
     looked_ns_ = now;
-    if (const int error = look_at_peer(socket_.get()); error != 0) {
+    if (const int error = check_peer_socket(socket_.get()); error != 0) {
         left(error);
         return;
     }

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include <rdmabuf/queue_pair_address.hpp>
+#include <rdmabuf/transport/handle.hpp>
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 
@@ -86,28 +87,47 @@ inline constexpr std::uint32_t control_slots = 32;
 /// so more cannot be under way.
 inline constexpr std::uint32_t credit_slots = 10;
 
-/// What both ends say first on their socket.
-struct Hello {
-    static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
-    static constexpr std::uint16_t expected_version = 1;
+/// The first message of a connector on its socket. The listener sends and allocates nothing before
+/// it has checked the secret.
+struct ConnectorProof {
+    static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
+    static constexpr std::uint16_t current_version = 2;
 
     std::uint32_t magic = expected_magic;
-    std::uint16_t version = expected_version;
+    std::uint16_t version = current_version;
+    std::uint16_t reserved = 0;
+    /// Handle::connector_secret(). It is at the same offset in every version, so that only a peer
+    /// with the handle can report another version.
+    Handle::Secret secret{};
+};
+static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
+
+/// The next message on the socket, first of the listener, then of the connector: its queue pairs
+/// and limits.
+struct Hello {
+    static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
+    static constexpr std::uint16_t current_version = 2;
+
+    std::uint32_t magic = expected_magic;
+    std::uint16_t version = current_version;
     std::uint16_t rails = 0;
-    /// The listener's, from the handle.
-    std::uint64_t token = 0;
+    /// Handle::listener_secret() in the message of the listener; not read from a connector.
+    Handle::Secret secret{};
+    /// 0, or the errno value with which this end could not create its queue pairs.
+    std::uint32_t error = 0;
     std::uint32_t eager_limit = 0;
     std::uint32_t eager_slots = 0;
-    std::uint64_t max_message_size = 0;
-    /// Where a queue pair may be written to with nothing, to see whether it answers.
-    std::uint64_t probe_address = 0;
+    /// The key of probe_address.
     std::uint32_t probe_rkey = 0;
-    std::uint32_t reserved = 0;
+    std::uint64_t max_message_size = 0;
+    /// Memory to which the peer may send writes of 0 bytes, to find out whether the device answers.
+    std::uint64_t probe_address = 0;
     std::array<std::array<std::byte, QueuePairAddress::wire_size>, max_rails> addresses{};
 };
-static_assert(sizeof(Hello) == 208 && std::is_trivially_copyable_v<Hello>);
+static_assert(sizeof(Hello) == 216 && std::is_trivially_copyable_v<Hello>);
 
-/// What both ends say next: 0, or the errno value for which there will be no channel.
-using Verdict = std::uint32_t;
+/// The last message of both ends on the socket: 0, or the errno value with which this end could not
+/// connect its queue pairs.
+using ConnectResult = std::uint32_t;
 
 } // namespace rdmabuf::transport::detail

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
@@ -79,16 +80,16 @@ class SendQueue {
 /// One device of a channel: a queue pair to the peer, and one to itself, for what has to be read
 /// back or copied by the device.
 struct Rail {
-    Rail(ProtectionDomain protection_domain, std::uint32_t peer_depth, std::uint32_t self_depth,
-         unsigned cq_depth)
-        : pd(std::move(protection_domain)),
-          cq(pd.context(), {.depth = cq_depth}),
-          to_peer(peer_depth),
-          to_self(self_depth) {}
+    /// In the library, because it may throw, which a program without exceptions could not clean up
+    /// after.
+    RDMABUF_EXPORT Rail(ProtectionDomain protection_domain, std::uint32_t peer_depth,
+                        std::uint32_t self_depth, unsigned cq_depth);
 
     ProtectionDomain pd;
     CompletionQueue cq;
     std::optional<MemoryRegion> arena = std::nullopt;
+    /// The scratch line of the arena, to which the peer may write.
+    std::optional<MemoryRegion> probe = std::nullopt;
     std::optional<PreparedQueuePair> prepared = std::nullopt;
     std::optional<QueuePair> peer = std::nullopt;
     std::optional<QueuePair> self = std::nullopt;

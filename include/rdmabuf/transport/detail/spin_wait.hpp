@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include <rdmabuf/transport/detail/engine.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// A time limit that began when the object was made.
+class Timeout {
+  public:
+    /// @param timeout  a negative one does not end
+    explicit Timeout(std::chrono::milliseconds timeout) noexcept
+        : end_(timeout.count() < 0 ? -1 : now_ns() + std::chrono::nanoseconds(timeout).count()) {}
+
+    [[nodiscard]] bool over() const noexcept { return end_ >= 0 && now_ns() >= end_; }
+    /// Rounded up to whole milliseconds; negative when there is no end.
+    [[nodiscard]] std::chrono::milliseconds left() const noexcept {
+        if (end_ < 0) {
+            return std::chrono::milliseconds(-1);
+        }
+        return std::chrono::ceil<std::chrono::milliseconds>(
+            std::chrono::nanoseconds(std::max<std::int64_t>(end_ - now_ns(), 0)));
+    }
+
+  private:
+    std::int64_t end_;
+};
+
+/// Repeats a test for completion. Most iterations return at once; one in 64 yields the processor
+/// and reads the clock.
+class SpinWait {
+  public:
+    /// @param timeout  a negative one does not end; 0 tests once
+    explicit SpinWait(std::chrono::milliseconds timeout) noexcept
+        : limit_(timeout), once_(timeout.count() == 0) {}
+
+    /// @return false when the time is over
+    [[nodiscard]] bool wait() noexcept {
+        if (++iterations_ % iterations_between_yields != 0) {
+            return !once_;
+        }
+        std::this_thread::yield();
+        return !limit_.over();
+    }
+
+  private:
+    static constexpr std::uint32_t iterations_between_yields = 64;
+
+    Timeout limit_;
+    bool once_;
+    std::uint32_t iterations_ = 0;
+};
+
+} // namespace rdmabuf::transport::detail

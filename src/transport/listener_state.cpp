@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/error.hpp>
+#include <rdmabuf/transport/detail/listener_state.hpp>
+
+#include "connection/tcp_socket.hpp"
+#include "transport/listen_address.hpp"
+#include "transport/wait_for_sockets.hpp"
+
+namespace rdmabuf::transport::detail {
+namespace {
+
+Handle::Secret random_secret() {
+    Handle::Secret secret{};
+    const ssize_t size = ::getrandom(secret.data(), secret.size(), 0);
+    rdmabuf::detail::check_zero(size == std::ssize(secret) ? 0 : errno, "getrandom");
+    return secret;
+}
+
+Handle make_handle(int socket) {
+    const sockaddr_storage bound = rdmabuf::detail::local_address(socket);
+    std::array<std::uint8_t, 16> address{};
+    std::uint32_t scope = 0;
+    if (bound.ss_family == AF_INET6) {
+        const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(bound);
+        std::memcpy(address.data(), &ipv6.sin6_addr, address.size());
+        scope = ipv6.sin6_scope_id;
+    } else {
+        address[10] = address[11] = 0xff;
+        std::memcpy(address.data() + 12, &reinterpret_cast<const sockaddr_in&>(bound).sin_addr, 4);
+    }
+    return {address, scope, rdmabuf::detail::local_port(socket), random_secret(), random_secret()};
+}
+
+} // namespace
+
+std::unique_ptr<ListenerState> ListenerState::open(std::shared_ptr<EndpointState> endpoint,
+                                                   const std::string& host) {
+    UniqueFd socket = rdmabuf::detail::tcp_listen(rdmabuf::detail::listen_address(host), 0);
+    return std::unique_ptr<ListenerState>(
+        new ListenerState(std::move(endpoint), std::move(socket)));
+}
+
+ListenerState::ListenerState(std::shared_ptr<EndpointState> endpoint, UniqueFd socket)
+    : endpoint_(std::move(endpoint)),
+      socket_(std::move(socket)),
+      handle_(make_handle(socket_.get())) {
+    unproven_.reserve(max_unproven);
+}
+
+ListenerState::~ListenerState() = default;
+
+SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
+                                     ErrorInfo& error) noexcept {
+    // What fails here has no effect on the peers that are connecting already, so it is reported
+    // after they have been advanced.
+    const auto accepted = attempt([this] { accept_connections(); });
+    const auto checked = attempt([this] { check_proofs(); });
+    for (auto& handshake : handshakes_) {
+        const SetupProgress progress = handshake->advance(error);
+        if (progress == SetupProgress::waiting) {
+            continue;
+        }
+        if (progress == SetupProgress::ready) {
+            finished = std::move(handshake);
+        }
+        std::swap(handshake, handshakes_.back());
+        handshakes_.pop_back();
+        return progress;
+    }
+    for (const auto& result : {accepted, checked}) {
+        if (!result) {
+            error = result.error_info();
+            return SetupProgress::failed;
+        }
+    }
+    return SetupProgress::waiting;
+}
+
+void ListenerState::accept_connections() {
+    for (std::size_t i = 0; i < max_unproven; ++i) {
+        UniqueFd socket = rdmabuf::detail::tcp_try_accept(socket_.get());
+        if (!socket) {
+            return;
+        }
+        if (unproven_.size() == max_unproven) {
+            check_proofs();
+        }
+        if (unproven_.size() == max_unproven) {
+            unproven_.erase(unproven_.begin());
+        }
+        const auto limit = std::chrono::nanoseconds(endpoint_->options.handshake);
+        unproven_.push_back({.socket = std::move(socket), .deadline = now_ns() + limit.count()});
+    }
+}
+
+void ListenerState::check_proofs() {
+    for (std::size_t i = 0; i < unproven_.size();) {
+        Unproven& peer = unproven_[i];
+        const Verdict verdict = check_proof(peer);
+        if (verdict == Verdict::waiting) {
+            ++i;
+            continue;
+        }
+        UniqueFd socket = std::move(peer.socket);
+        unproven_.erase(unproven_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (verdict == Verdict::accepted) {
+            handshakes_.push_back(
+                std::make_unique<Handshake>(endpoint_, std::move(socket), handle_));
+        }
+    }
+}
+
+ListenerState::Verdict ListenerState::check_proof(Unproven& peer) const {
+    auto* const bytes = reinterpret_cast<std::byte*>(&peer.proof);
+    while (peer.received < sizeof peer.proof) {
+        const ssize_t count =
+            ::recv(peer.socket.get(), bytes + peer.received, sizeof peer.proof - peer.received, 0);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return now_ns() < peer.deadline ? Verdict::waiting : Verdict::dropped;
+        }
+        if (count <= 0) {
+            return Verdict::dropped;
+        }
+        peer.received += static_cast<std::size_t>(count);
+    }
+    // A peer of another version gets this end's Hello all the same, which tells it the version.
+    return peer.proof.magic == ConnectorProof::expected_magic &&
+                   same_secret(peer.proof.secret, handle_.connector_secret())
+               ? Verdict::accepted
+               : Verdict::dropped;
+}
+
+void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {
+    std::optional<std::int64_t> deadline;
+    const auto earliest = [&](std::optional<std::int64_t> other) {
+        deadline = deadline && other ? std::min(*deadline, *other) : other ? other : deadline;
+    };
+    const auto waited = attempt([&] {
+        std::vector<pollfd> sockets{{.fd = socket_.get(), .events = POLLIN, .revents = 0}};
+        for (const Unproven& peer : unproven_) {
+            sockets.push_back({.fd = peer.socket.get(), .events = POLLIN, .revents = 0});
+            earliest(peer.deadline);
+        }
+        for (const auto& handshake : handshakes_) {
+            sockets.push_back(
+                {.fd = handshake->socket(), .events = handshake->events(), .revents = 0});
+            earliest(handshake->deadline());
+        }
+        wait_for_sockets(sockets, timeout, deadline);
+    });
+    static_cast<void>(waited); // Without memory the caller tries again at once.
+}
+
+} // namespace rdmabuf::transport::detail

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include <rdmabuf/transport/detail/engine.hpp>
+
+namespace rdmabuf::transport::detail {
+
+/// Waits until poll(2) reports an event of a socket, a signal arrives, or time is over.
+/// @param timeout   a negative one does not end
+/// @param deadline  in nanoseconds of now_ns(), if there is one
+inline void wait_for_sockets(std::span<pollfd> sockets, std::chrono::milliseconds timeout,
+                             std::optional<std::int64_t> deadline) noexcept {
+    std::int64_t limit = timeout.count();
+    if (deadline) {
+        // Rounded up, so that the deadline is over after the wait.
+        const std::int64_t left = std::max<std::int64_t>(*deadline - now_ns(), 0) / 1'000'000 + 1;
+        limit = limit < 0 ? left : std::min(limit, left);
+    }
+    limit = std::min<std::int64_t>(limit, std::numeric_limits<int>::max());
+    static_cast<void>(::poll(sockets.data(), sockets.size(), static_cast<int>(limit)));
+}
+
+} // namespace rdmabuf::transport::detail
