@@ -40,6 +40,7 @@ void print_device(const rdmabuf::Device& device) {
     std::printf("  device memory: %llu bytes\n",
                 static_cast<unsigned long long>(attributes.max_dm_size()));
     std::printf("  atomics:       %s\n", attributes.atomics() ? "yes" : "no");
+    std::printf("  SRD:           %s\n", to_string(context.srd()).c_str());
     for (unsigned port = 1; port <= attributes.port_count(); ++port) {
         print_port(context, static_cast<std::uint8_t>(port));
     }

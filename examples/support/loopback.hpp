@@ -4,10 +4,12 @@
 // What several examples need and none is about: two connected ends in one process.
 
 #include <chrono>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <utility>
 
+#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/protection_domain.hpp>
@@ -19,6 +21,16 @@ namespace examples {
 struct End {
     rdmabuf::CompletionQueue cq;
     rdmabuf::QueuePair qp;
+    /// EFA has SRD queue pairs, whose requests name their destination: the address handle for the
+    /// other end, and that end's address.
+    std::optional<rdmabuf::AddressHandle> ah = std::nullopt;
+    rdmabuf::QueuePairAddress peer = {};
+
+    /// Writes to the memory of the other end.
+    rdmabuf::Status post_write(const ibv_sge& local, rdmabuf::RemoteAddress remote) const {
+        return ah ? qp.post_write_to(local, ah->destination(peer), remote)
+                  : qp.post_write(local, remote);
+    }
 
     /// Waits until one request is done. @throws std::runtime_error when it failed, or took 10 s
     rdmabuf::WorkCompletion wait() const {
@@ -33,17 +45,31 @@ struct End {
     }
 };
 
-/// Two ends connected with each other. Between two processes the addresses would travel, by
-/// rdmabuf::bootstrap or rdmabuf::cm; here they are at hand.
+/// Two ends connected with each other: RC queue pairs, or SRD queue pairs on EFA. Between two
+/// processes the addresses would travel, by rdmabuf::bootstrap or rdmabuf::cm; here they are at
+/// hand.
 inline std::pair<End, End> connect_loopback(const rdmabuf::ProtectionDomain& pd) {
+    using rdmabuf::QueuePairType;
+    const bool srd = pd.context().srd().available;
+    const auto type =
+        srd ? QueuePairType::scalable_reliable_datagram : QueuePairType::reliable_connected;
     const rdmabuf::CompletionQueue left_cq(pd.context());
     const rdmabuf::CompletionQueue right_cq(pd.context());
-    auto left = rdmabuf::QueuePair::prepare(pd, {.send_cq = left_cq, .recv_cq = left_cq});
-    auto right = rdmabuf::QueuePair::prepare(pd, {.send_cq = right_cq, .recv_cq = right_cq});
+    auto left =
+        rdmabuf::QueuePair::prepare(pd, {.send_cq = left_cq, .recv_cq = left_cq, .type = type});
+    auto right =
+        rdmabuf::QueuePair::prepare(pd, {.send_cq = right_cq, .recv_cq = right_cq, .type = type});
     const auto left_address = left.address();
     const auto right_address = right.address();
-    return {End{left_cq, std::move(left).connect(right_address)},
-            End{right_cq, std::move(right).connect(left_address)}};
+    if (!srd) {
+        return {End{left_cq, std::move(left).connect(right_address)},
+                End{right_cq, std::move(right).connect(left_address)}};
+    }
+    // Each end has an address handle for the other: RDMA needs it at the target, too.
+    return {End{left_cq, std::move(left).activate(), rdmabuf::AddressHandle(pd, right_address, {}),
+                right_address},
+            End{right_cq, std::move(right).activate(), rdmabuf::AddressHandle(pd, left_address, {}),
+                left_address}};
 }
 
 } // namespace examples
