@@ -9,7 +9,8 @@
 #include <rdmabuf/exported_range.hpp>
 
 /// What other projects' registrations take, filled from a range that was exported here, for
-/// programs that leave registering to them. None of their headers is needed: the functions are
+/// programs that leave registering to them; and the range_of_ functions, which return the range
+/// that such arguments describe. None of their headers is needed: the functions are
 /// templates over their types, or over anything with members of the same names.
 ///
 /// All of these calls borrow the descriptor. The ExportedRange has to live until the call has
@@ -54,6 +55,20 @@ void fill_fi_mr_dmabuf(const DmaBufRange& range, FiMrDmaBuf& out) noexcept {
             : reinterpret_cast<void*>(range.address - static_cast<std::uintptr_t>(range.offset));
 }
 
+/// Returns the range that a struct fi_mr_dmabuf describes, for programs and libfabric providers
+/// that register it here (DmaBufMR). The descriptor remains the owner's.
+template <class FiMrDmaBuf>
+requires requires(const FiMrDmaBuf& in) {
+    in.fd, in.offset, in.len, in.base_addr;
+}
+[[nodiscard]] DmaBufRange range_of_fi_mr_dmabuf(const FiMrDmaBuf& in) noexcept {
+    const auto base = reinterpret_cast<std::uintptr_t>(in.base_addr);
+    return {.fd = in.fd,
+            .offset = in.offset,
+            .length = in.len,
+            .address = base == 0 ? 0 : base + static_cast<std::uintptr_t>(in.offset)};
+}
+
 /// UCT_MD_MEM_REG_FIELD_DMABUF_FD and UCT_MD_MEM_REG_FIELD_DMABUF_OFFSET.
 inline constexpr std::uint64_t uct_mem_reg_fields_dmabuf = 2U | 4U;
 
@@ -86,6 +101,23 @@ void add_to_uct_mem_reg_params(const DmaBufRange& range, UctMemRegParams& out) n
     out.dmabuf_offset = static_cast<std::size_t>(range.offset);
 }
 
+/// Returns the range that uct_md_mem_reg_v2() registers for these arguments, for UCT components
+/// that register it here (DmaBufMR). The descriptor is -1 if the parameters have none, and remains
+/// UCP's.
+template <class UctMemRegParams>
+requires requires(const UctMemRegParams& in) {
+    in.field_mask, in.dmabuf_fd, in.dmabuf_offset;
+}
+[[nodiscard]] DmaBufRange range_of_uct_mem_reg(const void* address, std::size_t length,
+                                               const UctMemRegParams& in) noexcept {
+    constexpr std::uint64_t fd_field = 2;
+    constexpr std::uint64_t offset_field = 4;
+    return {.fd = (in.field_mask & fd_field) != 0 ? in.dmabuf_fd : -1,
+            .offset = (in.field_mask & offset_field) != 0 ? in.dmabuf_offset : 0,
+            .length = length,
+            .address = reinterpret_cast<std::uintptr_t>(address)};
+}
+
 /// What regMrDmaBuf of an NCCL network plugin takes of a range, in its order.
 struct NcclDmaBuf {
     void* data = nullptr;
@@ -106,6 +138,15 @@ struct NcclDmaBuf {
             .size = range.length + in_page,
             .offset = range.offset - in_page,
             .fd = range.fd};
+}
+
+/// Returns the range that NCCL passes to regMrDmaBuf, for network plugins that register it here
+/// (DmaBufMR). The descriptor remains NCCL's, which closes it when regMrDmaBuf has returned.
+[[nodiscard]] inline DmaBufRange range_of_nccl(const NcclDmaBuf& in) noexcept {
+    return {.fd = in.fd,
+            .offset = in.offset,
+            .length = in.size,
+            .address = reinterpret_cast<std::uintptr_t>(in.data)};
 }
 
 /// Registers the range with an NCCL network plugin: ncclNet_v6_t to ncclNet_v12_t, and

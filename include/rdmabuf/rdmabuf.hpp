@@ -63,3 +63,4 @@
 #include <rdmabuf/work_completion.hpp>
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
+#include <rdmabuf/zero_copy_receive.hpp>

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 
 #include <rdmabuf/adapters.hpp>
+#include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/providers/memfd.hpp>
 
@@ -76,6 +77,47 @@ TEST(NcclDmaBuf, BeginsWithAPage) {
     EXPECT_EQ(aligned.size, 100U);
     EXPECT_EQ(aligned.offset, page);
     EXPECT_EQ(aligned.fd, 7);
+}
+
+void expect_range(const DmaBufRange& found, const DmaBufRange& expected) {
+    EXPECT_EQ(found.fd, expected.fd);
+    EXPECT_EQ(found.offset, expected.offset);
+    EXPECT_EQ(found.length, expected.length);
+    EXPECT_EQ(found.address, expected.address);
+}
+
+TEST(RangeOf, FiMrDmaBufIsTheRangeThatFilledIt) {
+    foreign::FiMrDmaBuf dmabuf{};
+    adapters::fill_fi_mr_dmabuf(range, dmabuf);
+    expect_range(adapters::range_of_fi_mr_dmabuf(dmabuf), range);
+    constexpr DmaBufRange without_address{.fd = 0, .offset = 4096, .length = 1};
+    adapters::fill_fi_mr_dmabuf(without_address, dmabuf);
+    expect_range(adapters::range_of_fi_mr_dmabuf(dmabuf), without_address);
+}
+
+TEST(RangeOf, UctMemRegParamsHasTheFieldsOfTheMaskOnly) {
+    void* const address = reinterpret_cast<void*>(range.address);
+    foreign::UctMemRegParams params{.field_mask = foreign::uct_field_flags,
+                                    .flags = 0,
+                                    .dmabuf_fd = 99,
+                                    .dmabuf_offset = 98,
+                                    .mem_type = 0};
+    expect_range(adapters::range_of_uct_mem_reg(address, 5000, params),
+                 {.fd = -1, .offset = 0, .length = 5000, .address = range.address});
+    adapters::add_to_uct_mem_reg_params(range, params);
+    expect_range(adapters::range_of_uct_mem_reg(address, 5000, params), range);
+}
+
+TEST(RangeOf, NcclIsRegisteredAtTheAddressThatNcclUses) {
+    Loopback net;
+    const auto exporter = make_memfd_exporter();
+    const Buffer buffer = exporter->allocate(4 * page_size());
+    const ExportedRange exported =
+        exporter->export_range(buffer.address() + page_size() + 8, page_size());
+    const adapters::NcclDmaBuf arguments = adapters::nccl_dmabuf(exported);
+    const DmaBufMR region(net.a.pd, adapters::range_of_nccl(arguments));
+    EXPECT_EQ(region.iova(), buffer.address() + page_size());
+    EXPECT_EQ(region.length(), page_size() + 8);
 }
 
 /// Registers as a library does, and says which call it was.

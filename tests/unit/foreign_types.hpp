@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,5 +39,16 @@ struct NcclNet {
 };
 inline constexpr int nccl_ptr_cuda = 2;
 inline constexpr int nccl_system_error = 2;
+
+/// struct io_uring_zcrx_area_reg of Linux 6.15 and newer, include/uapi/linux/io_uring.h.
+struct ZcrxAreaReg {
+    std::uint64_t addr;
+    std::uint64_t len;
+    std::uint64_t rq_area_token;
+    std::uint32_t flags;
+    std::uint32_t dmabuf_fd;
+    std::array<std::uint64_t, 2> reserved;
+};
+static_assert(sizeof(ZcrxAreaReg) == 48 && offsetof(ZcrxAreaReg, dmabuf_fd) == 28);
 
 } // namespace rdmabuf::foreign
