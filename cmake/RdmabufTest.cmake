@@ -36,6 +36,7 @@ function(rdmabuf_add_test name)
     add_executable(${name} ${arg_SOURCES})
     rdmabuf_configure_target(${name})
     target_link_libraries(${name} PRIVATE rdmabuf::rdmabuf ${arg_LIBS} GTest::gmock_main)
+    target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/tests/support")
     rdmabuf_precompile_headers(${name})
     # PRE_TEST: what a broken test program says is a test's failure and not the build's. Nothing here
     # takes a minute, except on a machine with more work than cores.

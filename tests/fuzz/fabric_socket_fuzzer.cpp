@@ -7,13 +7,13 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <vector>
 
 #include "fabric/node.hpp"
 #include "input.hpp"
 #include "raw_socket.hpp"
+#include "temporary_directory.hpp"
 
 // A node to whose socket anything is said, with any descriptors, and in whose rings anything is
 // written once it has been persuaded to share some.
@@ -55,20 +55,13 @@ class Reader : public Handler {
 
 class Scene {
   public:
-    Scene() : directory_("/tmp/softverbs-fuzz-XXXXXX") {
-        if (::mkdtemp(directory_.data()) == nullptr) {
-            std::abort();
-        }
+    Scene() {
         NodeOptions options;
-        options.directory = directory_;
+        options.directory = directory_.path();
         options.slots = 16;
         options.ring_bytes[0] = 4096;
         options.ring_bytes[1] = 4096;
         node_ = Node::open(options);
-    }
-    ~Scene() {
-        node_.reset();
-        std::filesystem::remove_all(directory_);
     }
     Scene(const Scene&) = delete;
     Scene& operator=(const Scene&) = delete;
@@ -163,10 +156,10 @@ class Scene {
         }
     }
 
-    std::string directory_;
+    TemporaryDirectory directory_;
     std::unique_ptr<Node> node_;
     Reader reader_;
-    UniqueFd directory_file_{::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    UniqueFd directory_file_{::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     UniqueFd loose_file_{::memfd_create("fuzz", MFD_CLOEXEC)};
 };
 

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "input.hpp"
 #include "objects/process.hpp"
 #include "softverbs/softverbs.h"
+#include "temporary_directory.hpp"
 
 namespace softverbs::fuzz {
 namespace {
@@ -189,16 +191,13 @@ struct Connected {
 /// Where the device would meet other processes. Gone with this one.
 class Meeting {
   public:
-    Meeting() {
-        check(::mkdtemp(path_.data()) != nullptr);
-        ::setenv("SOFTVERBS_DIR", path_.c_str(), 1);
-    }
-    ~Meeting() { check(::rmdir(path_.c_str()) == 0); }
+    Meeting() { ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1); }
+    ~Meeting() { check(std::filesystem::is_empty(directory_.path())); }
     Meeting(const Meeting&) = delete;
     Meeting& operator=(const Meeting&) = delete;
 
   private:
-    std::string path_ = "/tmp/packet-fuzzer-XXXXXX";
+    TemporaryDirectory directory_;
 };
 
 struct Device {

@@ -38,18 +38,11 @@ int fail(int error) {
 } // namespace
 
 FakeKernel::FakeKernel() {
-    std::string name = (fs::temp_directory_path() / "rdmabuf-fake-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-        throw std::runtime_error("no temporary folder for the fake kernel");
-    }
-    root_ = name;
     in_force = this;
 }
 
 FakeKernel::~FakeKernel() {
     in_force = nullptr;
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
 }
 
 FakeKernel* FakeKernel::current() noexcept {
@@ -60,7 +53,7 @@ std::string FakeKernel::inside(const std::string& path) const {
     for (const char* prefix : {"/dev/udmabuf", "/dev/dma_heap", "/dev/dri", "/dev/vfio",
                                "/sys/module/udmabuf", "/sys/dev/char"}) {
         if (path.rfind(prefix, 0) == 0) {
-            return root_.string() + path;
+            return directory_.path() + path;
         }
     }
     return {};
@@ -97,8 +90,8 @@ void FakeKernel::add_card(const std::string& name, Card card) {
         inside("/sys/dev/char/" + std::to_string(drm_major) + ":" + std::to_string(minor_number));
     // In sysfs the number is a link to the device's folder, whose `device` is a link to the
     // parent's.
-    const fs::path parent =
-        root_ / "sys/devices" / (card.pci_address.empty() ? "vgem" : card.pci_address);
+    const fs::path parent = fs::path(directory_.path()) / "sys/devices" /
+                            (card.pci_address.empty() ? "vgem" : card.pci_address);
     const fs::path folder = parent / "drm" / name;
     fs::create_directories(folder);
     fs::create_directories(sysfs.parent_path());

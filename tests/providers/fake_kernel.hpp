@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "temporary_directory.hpp"
+
 namespace rdmabuf::testing {
 
 /// A machine with the devices a test gives it, in the place of the kernel's for as long as it
@@ -129,7 +131,7 @@ class FakeKernel {
     [[nodiscard]] static int new_bar_pages(const Device& device, std::size_t size, off_t offset);
 
     mutable std::recursive_mutex mutex_;
-    std::filesystem::path root_;
+    TemporaryDirectory directory_;
     std::map<std::string, Device> devices_;
     std::set<std::string> forbidden_;
     bool knows_noexec_seal_ = true;

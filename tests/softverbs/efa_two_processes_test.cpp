@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <functional>
 #include <stdexcept>
 
+#include "child_process.hpp"
 #include "efa_test.hpp"
 #include "temporary_directory.hpp"
 
@@ -74,44 +76,26 @@ class EfaTwoProcesses : public testing::Test {
   protected:
     using Role = std::function<void(Process&)>;
     void run(const Role& one, const Role& other, int other_signal = 0) {
-        std::array<int, 2> sockets{};
-        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
-        const std::array<pid_t, 2> children{become(one, sockets[0], sockets[1]),
-                                            become(other, sockets[1], sockets[0])};
-        ::close(sockets[0]);
-        ::close(sockets[1]);
-        std::array<int, 2> statuses{};
-        for (std::size_t i = 0; i < children.size(); ++i) {
-            ASSERT_EQ(::waitpid(children[i], &statuses[i], 0), children[i]);
-        }
-        EXPECT_TRUE(WIFEXITED(statuses[0]) && WEXITSTATUS(statuses[0]) == 0);
-        if (other_signal != 0) {
-            EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == other_signal);
+        const auto run_role = [&](const Role& role) {
+            return [&](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
+                ::setenv("SOFTVERBS_PROFILE", "efa", 1);
+                Process process(socket);
+                role(process);
+                return 0;
+            };
+        };
+        const auto children = fork_pair(std::chrono::seconds(60), run_role(one), run_role(other));
+        expect_success(children[0]);
+        if (other_signal == 0) {
+            expect_success(children[1]);
         } else {
-            EXPECT_TRUE(WIFEXITED(statuses[1]) && WEXITSTATUS(statuses[1]) == 0);
+            const int status = status_of_child(children[1]);
+            EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == other_signal);
         }
     }
 
   private:
-    pid_t become(const Role& role, int socket, int others) {
-        std::fflush(nullptr);
-        const pid_t child = ::fork();
-        if (child != 0) {
-            return child;
-        }
-        ::close(others);
-        ::alarm(60);
-        ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
-        ::setenv("SOFTVERBS_PROFILE", "efa", 1);
-        try {
-            Process process(socket);
-            role(process);
-        } catch (const std::exception& error) {
-            ADD_FAILURE() << error.what();
-        }
-        std::exit(HasFailure() ? 1 : 0);
-    }
-
     TemporaryDirectory directory_;
 };
 

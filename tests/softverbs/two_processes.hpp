@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <stdexcept>
@@ -19,6 +20,7 @@
 #include <thread>
 
 #include "checked_calls.hpp"
+#include "child_process.hpp"
 #include "pair_test.hpp"
 #include "temporary_directory.hpp"
 
@@ -256,23 +258,23 @@ class TwoProcesses : public testing::Test {
     using Role = std::function<void(End&)>;
     /// Starts both ends and connects them.
     void start(const Role& one, const Role& other) {
-        std::array<int, 2> sockets{};
-        ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
-        const timeval limit{patience.count() * 2, 0};
-        for (const int socket : sockets) {
-            ASSERT_EQ(::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-        }
-        children_ = {become(one, sockets[0], sockets[1]), become(other, sockets[1], sockets[0])};
-        ::close(sockets[0]);
-        ::close(sockets[1]);
+        const auto run_role = [this](const Role& role) {
+            return [&role, this](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
+                ::setenv("SOFTVERBS_PULL", pull.c_str(), 1);
+                ::setenv("SOFTVERBS_FAULTS", faults.c_str(), 1);
+                End end(socket, type, memory, timeout, retries);
+                role(end);
+                end.meet();
+                return 0;
+            };
+        };
+        children_ = fork_pair(std::chrono::seconds(120), run_role(one), run_role(other));
     }
     /// Checks that both ends have exited without a failure.
     void finish() {
         for (const pid_t child : children_) {
-            int status = 0;
-            ASSERT_EQ(::waitpid(child, &status, 0), child);
-            EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-            EXPECT_EQ(WEXITSTATUS(status), 0);
+            expect_success(child);
         }
     }
     void run(const Role& one, const Role& other) {
@@ -289,27 +291,6 @@ class TwoProcesses : public testing::Test {
     std::array<pid_t, 2> children_{};
 
   private:
-    pid_t become(const Role& role, int socket, int others) {
-        std::fflush(nullptr);
-        const pid_t child = ::fork();
-        if (child != 0) {
-            return child;
-        }
-        ::close(others);
-        ::alarm(120);
-        ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
-        ::setenv("SOFTVERBS_PULL", pull.c_str(), 1);
-        ::setenv("SOFTVERBS_FAULTS", faults.c_str(), 1);
-        try {
-            End end(socket, type, memory, timeout, retries);
-            role(end);
-            end.meet();
-        } catch (const std::exception& error) {
-            ADD_FAILURE() << error.what();
-        }
-        std::exit(HasFailure() ? 1 : 0);
-    }
-
     TemporaryDirectory directory_;
 };
 

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -24,6 +23,9 @@
 #include <rdmabuf/providers/memfd.hpp>
 #include <rdmabuf/transport.hpp>
 #include <rdmabuf/unique_fd.hpp>
+
+#include "child_process.hpp"
+#include "temporary_directory.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -119,57 +121,25 @@ class End {
 };
 
 class Death : public ::testing::Test {
-  public:
-    Death() {
-        std::string path = ::testing::TempDir() + "rdmabuf-death-XXXXXX";
-        if (::mkdtemp(path.data()) == nullptr) {
-            throw std::runtime_error("mkdtemp");
-        }
-        directory_ = path;
-    }
-    ~Death() override { std::filesystem::remove_all(directory_); }
-    Death(const Death&) = delete;
-    Death& operator=(const Death&) = delete;
-
   protected:
-    /// Runs both roles, each in a process of its own. @return how the first ended
+    /// Runs both roles, each in a process of its own. @return the status of waitpid(2) for the
+    /// first
     int run(const std::function<int(int)>& survivor, const std::function<int(int)>& victim) {
-        std::array<int, 2> sockets{};
-        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()) != 0) {
-            throw std::runtime_error("socketpair");
-        }
-        const std::array<pid_t, 2> children = {become(survivor, sockets[0], sockets[1]),
-                                               become(victim, sockets[1], sockets[0])};
-        ::close(sockets[0]);
-        ::close(sockets[1]);
-        std::array<int, 2> statuses{};
-        for (std::size_t i = 0; i < children.size(); ++i) {
-            EXPECT_EQ(::waitpid(children[i], &statuses[i], 0), children[i]);
-        }
-        EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
-        return statuses[0];
+        const auto in_directory = [&](const std::function<int(int)>& role) {
+            return [&](int socket) {
+                ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
+                return role(socket);
+            };
+        };
+        const auto children = fork_pair(60s, in_directory(survivor), in_directory(victim));
+        const int survived = status_of_child(children[0]);
+        const int killed = status_of_child(children[1]);
+        EXPECT_TRUE(WIFSIGNALED(killed) && WTERMSIG(killed) == SIGKILL);
+        return survived;
     }
 
   private:
-    pid_t become(const std::function<int(int)>& role, int socket, int others) const {
-        std::fflush(nullptr);
-        const pid_t child = ::fork();
-        if (child != 0) {
-            return child;
-        }
-        ::close(others);
-        ::alarm(60);
-        ::setenv("SOFTVERBS_DIR", directory_.c_str(), 1);
-        int status = 3;
-        try {
-            status = role(socket);
-        } catch (const std::exception& error) {
-            std::fprintf(stderr, "%s\n", error.what());
-        }
-        std::exit(status);
-    }
-
-    std::string directory_;
+    TemporaryDirectory directory_;
 };
 
 /// What the death of a peer is told as: its socket closes, or its device answers no more.

@@ -6,7 +6,6 @@
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -17,6 +16,7 @@
 
 #include "device/sysfs.hpp"
 #include "registration/registration_hints.hpp"
+#include "temporary_directory.hpp"
 
 namespace rdmabuf {
 namespace {
@@ -29,20 +29,9 @@ namespace fs = std::filesystem;
 
 /// A directory of its own, in place of sysfs.
 class Sysfs : public ::testing::Test {
-  public:
-    Sysfs() {
-        std::string name = (fs::temp_directory_path() / "rdmabuf-sysfs-XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) {
-            throw std::system_error(errno, std::system_category(), "mkdtemp");
-        }
-        root_ = name;
-    }
-    ~Sysfs() override { fs::remove_all(root_); }
-    Sysfs(const Sysfs&) = delete;
-    Sysfs& operator=(const Sysfs&) = delete;
-
   protected:
-    fs::path root_;
+    TemporaryDirectory directory_;
+    fs::path root_ = directory_.path();
 };
 
 TEST(Trail, IsOneParagraph) {

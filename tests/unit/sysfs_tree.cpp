@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "sysfs_tree.hpp"
 
-#include <stdlib.h>
-
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
-#include <system_error>
 
 namespace rdmabuf::testing {
 namespace {
@@ -20,12 +17,6 @@ bool is_pci_function(const std::string& name) {
 } // namespace
 
 SysfsTree::SysfsTree() {
-    std::string path = fs::temp_directory_path() / "rdmabuf-sysfs-XXXXXX";
-    if (::mkdtemp(path.data()) == nullptr) {
-        throw std::runtime_error("cannot create a temporary directory");
-    }
-    // The reader compares real paths.
-    root_ = fs::canonical(path);
     fs::create_directories(sys());
 }
 
@@ -39,11 +30,6 @@ SysfsTree::SysfsTree(std::string_view table) : SysfsTree() {
             add_line(line);
         }
     }
-}
-
-SysfsTree::~SysfsTree() {
-    std::error_code ignored;
-    fs::remove_all(root_, ignored);
 }
 
 void SysfsTree::write(const std::string& path, std::string_view text) const {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "temporary_directory.hpp"
+
 namespace rdmabuf::testing {
 
 /// A directory with the part of sysfs that Topology reads. Tests fill it from a table; the
@@ -24,9 +26,6 @@ class SysfsTree {
     ///   link=32x16        maximum speed (GT/s) and width of the link
     /// The bridges on the path need no lines of their own.
     explicit SysfsTree(std::string_view table);
-    ~SysfsTree();
-    SysfsTree(const SysfsTree&) = delete;
-    SysfsTree& operator=(const SysfsTree&) = delete;
 
     /// The root directory: pass it to Topology::read().
     [[nodiscard]] const std::filesystem::path& root() const { return root_; }
@@ -44,7 +43,9 @@ class SysfsTree {
     /// Creates the directories and files of all functions on a path.
     void add_functions(const std::string& path) const;
 
-    std::filesystem::path root_;
+    TemporaryDirectory directory_;
+    /// The reader compares real paths.
+    std::filesystem::path root_ = std::filesystem::canonical(directory_.path());
 };
 
 } // namespace rdmabuf::testing

@@ -21,6 +21,7 @@
 #include <rdmabuf/resolver.hpp>
 
 #include "softverbs_fixture.hpp"
+#include "temporary_directory.hpp"
 #include "verbs_dm_calls.hpp"
 
 namespace rdmabuf::testing {
@@ -112,8 +113,8 @@ TEST_F(VerbsDm, KnowsWhatItsMemoryIs) {
 
 TEST_F(VerbsDm, TellsThePciAddressOfTheNic) {
     namespace fs = std::filesystem;
-    std::string folder = (fs::temp_directory_path() / "rdmabuf-nic-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    const TemporaryDirectory directory;
+    const std::string& folder = directory.path();
     const fs::path pci = fs::path(folder) / "0000:3b:00.0";
     fs::create_directory(pci);
     fs::create_directory_symlink("/sys/bus/pci", pci / "subsystem");
@@ -123,7 +124,6 @@ TEST_F(VerbsDm, TellsThePciAddressOfTheNic) {
     std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s", folder.c_str());
     const Buffer buffer = exporter().allocate(1);
     std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s", before.c_str());
-    fs::remove_all(folder);
     EXPECT_EQ(exporter().find(buffer.address())->pci_address, "0000:3b:00.0");
 }
 

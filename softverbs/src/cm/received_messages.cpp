@@ -25,6 +25,22 @@ bool has_own_source(const Peer& from, const Message& request, const Address& sou
            (request.sgid == request.source.address || find_device(source, error) != nullptr);
 }
 
+/// Copies the parameters of a REQ or REP message to the event that reports the message.
+/// @param id                 has the responder resources and the initiator depth of the connection
+/// @param private_data_size  in bytes
+void get_connection_parameters(Event& event, const Id& id, const Message& message,
+                               std::size_t private_data_size) noexcept {
+    auto& parameters = event.response.param.conn;
+    get_private_data(parameters, message, private_data_size);
+    parameters.responder_resources = id.responder_resources;
+    parameters.initiator_depth = id.initiator_depth;
+    parameters.flow_control = message.flow_control;
+    parameters.rnr_retry_count = message.rnr_retry_count;
+    parameters.srq = message.srq;
+    parameters.qp_num = message.qp_num;
+    event.response.ece = {message.ece_vendor, message.ece_options};
+}
+
 } // namespace
 
 void Manager::received_request(const Peer& from, const Message& message) {
@@ -88,16 +104,8 @@ void Manager::received_request(const Peer& from, const Message& message) {
         get_private_data(event.response.param.ud, message,
                          private_data::sidr_req - id.private_data_offset());
     } else {
-        auto& parameters = event.response.param.conn;
-        get_private_data(parameters, message, private_data::req - id.private_data_offset());
-        parameters.responder_resources = id.responder_resources;
-        parameters.initiator_depth = id.initiator_depth;
-        parameters.flow_control = message.flow_control;
-        parameters.retry_count = message.retry_count;
-        parameters.rnr_retry_count = message.rnr_retry_count;
-        parameters.srq = message.srq;
-        parameters.qp_num = message.qp_num;
-        event.response.ece = {message.ece_vendor, message.ece_options};
+        get_connection_parameters(event, id, message, private_data::req - id.private_data_offset());
+        event.response.param.conn.retry_count = message.retry_count;
         send(id, this->message(id, MessageType::mra));
     }
     raise(*listener, event);
@@ -113,15 +121,7 @@ void Manager::received_reply(Id& id, const Message& message) {
     id.initiator_depth = message.responder_resources;
     id.rnr_retry_count = message.rnr_retry_count;
     Event event = make_event(EventType::connect_response);
-    auto& parameters = event.response.param.conn;
-    get_private_data(parameters, message, private_data::rep);
-    parameters.responder_resources = id.responder_resources;
-    parameters.initiator_depth = id.initiator_depth;
-    parameters.flow_control = message.flow_control;
-    parameters.rnr_retry_count = message.rnr_retry_count;
-    parameters.srq = message.srq;
-    parameters.qp_num = message.qp_num;
-    event.response.ece = {message.ece_vendor, message.ece_options};
+    get_connection_parameters(event, id, message, private_data::rep);
     raise(id, event);
 }
 

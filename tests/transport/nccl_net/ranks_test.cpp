@@ -6,55 +6,35 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
-#include <filesystem>
-#include <string>
+#include <stdexcept>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "child_process.hpp"
 #include "net.hpp"
 #include "rank.hpp"
+#include "temporary_directory.hpp"
 
 namespace nccl_net_test {
 namespace {
 
-constexpr unsigned connections = 6;
+using namespace std::chrono_literals;
 
-/// Two connected sockets.
-std::array<int, 2> sockets() {
-    std::array<int, 2> pair{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()), 0);
-    const timeval limit{60, 0};
-    for (const int socket : pair) {
-        EXPECT_EQ(::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-    }
-    return pair;
-}
+constexpr unsigned connections = 6;
 
 /// The test's own process makes no call of verbs: each rank is in a child of it, which has a
 /// software device that it shares with the other only.
 class NcclNetRanks : public ::testing::TestWithParam<int> {
   protected:
-    void SetUp() override {
-        std::string path = ::testing::TempDir() + "nccl-net-XXXXXX";
-        ASSERT_NE(::mkdtemp(path.data()), nullptr);
-        directory_ = path;
-    }
-    void TearDown() override { std::filesystem::remove_all(directory_); }
-
     template <class Work>
     [[nodiscard]] pid_t become(const Work& work) const {
-        std::fflush(nullptr);
-        const pid_t child = ::fork();
-        if (child != 0) {
-            return child;
-        }
-        ::alarm(200);
-        ::setenv("SOFTVERBS_DIR", directory_.c_str(), 1);
-        try {
+        return fork_child(200s, [&] {
+            ::setenv("SOFTVERBS_DIR", directory_.path().c_str(), 1);
             const LoadedPlugin plugin(NCCL_NET_PLUGIN_PATH);
             const auto net = plugin.net(GetParam());
             if (net->init() != Result::success) {
@@ -62,25 +42,16 @@ class NcclNetRanks : public ::testing::TestWithParam<int> {
             }
             work(*net);
             net->finalize();
-        } catch (const std::exception& error) {
-            std::fprintf(stderr, "%s\n", error.what());
-            std::exit(1);
-        }
-        std::exit(HasFailure() ? 1 : 0);
-    }
-    static void expect_success(pid_t child) {
-        int status = 0;
-        ASSERT_EQ(::waitpid(child, &status, 0), child);
-        EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-        EXPECT_EQ(WEXITSTATUS(status), 0);
+            return 0;
+        });
     }
 
   private:
-    std::string directory_;
+    TemporaryDirectory directory_;
 };
 
 TEST_P(NcclNetRanks, InTwoProcesses) {
-    const auto pair = sockets();
+    const auto pair = connected_sockets(60s);
     std::array<pid_t, 2> children{};
     for (unsigned rank = 0; rank < 2; ++rank) {
         children[rank] = become([&](Net& net) { Rank(net, pair[rank], rank, connections).run(); });
@@ -95,7 +66,7 @@ TEST_P(NcclNetRanks, InTwoProcesses) {
 
 TEST_P(NcclNetRanks, InTwoThreads) {
     expect_success(become([](Net& net) {
-        const auto pair = sockets();
+        const auto pair = connected_sockets(60s);
         std::array<std::exception_ptr, 2> failures;
         const auto rank = [&](unsigned number) {
             try {
@@ -116,7 +87,7 @@ TEST_P(NcclNetRanks, InTwoThreads) {
 }
 
 TEST_P(NcclNetRanks, OfWhichOneIsKilled) {
-    const auto pair = sockets();
+    const auto pair = connected_sockets(60s);
     const pid_t victim = become([&](Net& net) {
         Handle handle{};
         void* listener = nullptr;

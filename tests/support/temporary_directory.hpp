@@ -3,16 +3,18 @@
 
 #include <stdlib.h>
 
+#include <cerrno>
 #include <filesystem>
-#include <stdexcept>
 #include <string>
+#include <system_error>
 
-/// A directory in /tmp. The destructor removes it with its contents.
+/// A directory below TMPDIR, or /tmp without that variable. The destructor removes it with its
+/// contents.
 class TemporaryDirectory {
   public:
     TemporaryDirectory() {
         if (::mkdtemp(path_.data()) == nullptr) {
-            throw std::runtime_error("cannot create a directory in /tmp");
+            throw std::system_error(errno, std::system_category(), path_);
         }
     }
     ~TemporaryDirectory() {
@@ -22,8 +24,8 @@ class TemporaryDirectory {
     TemporaryDirectory(const TemporaryDirectory&) = delete;
     TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
-    const std::string& path() const { return path_; }
+    [[nodiscard]] const std::string& path() const { return path_; }
 
   private:
-    std::string path_ = "/tmp/softverbs-test-XXXXXX";
+    std::string path_ = std::filesystem::temp_directory_path() / "rdmabuf-test-XXXXXX";
 };
