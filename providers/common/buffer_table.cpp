@@ -86,9 +86,7 @@ std::optional<Allocation> BufferTable::find(std::uintptr_t address) const {
 ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,
                                         std::size_t length) const {
     constexpr const char* function = "export_range";
-    if (length == 0) {
-        throw Error(EINVAL, function, "a range of 0 bytes cannot be exported");
-    }
+    check_exported(length);
     // Until the descriptor is duplicated: another thread may be about to free the buffer.
     const std::shared_lock lock(mutex_);
     const Entry* const entry = holder(address);
@@ -107,12 +105,7 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
 
 ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_t address,
                                         std::size_t length, MappingKind mapping) const {
-    if (mapping != MappingKind::standard) {
-        throw Error(
-            ENOTSUP, "export_range",
-            std::string(exporter) +
-                " memory reaches an importer in one way only; ask for MappingKind::standard");
-    }
+    check_standard(exporter, mapping);
     return export_range(exporter, address, length);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/address_space.hpp"
 #include "common/buffer_table.hpp"
+#include "common/exported_memory.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -61,9 +62,7 @@ ExportedRange DmaBufAllocator::export_range(std::uintptr_t address, std::size_t 
 }
 
 Buffer DmaBufAllocator::allocate(std::size_t size) {
-    if (size == 0) {
-        throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-    }
+    check_allocated(size);
     NewBuffer made = make(round_up_to_pages(size));
     Allocation allocation{.base = start(made.mapping),
                           .length = made.mapping.bytes().size(),

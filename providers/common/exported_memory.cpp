@@ -70,4 +70,31 @@ void check_added(std::uintptr_t address, std::size_t length, const std::string& 
     }
 }
 
+void check_allocated(std::size_t size) {
+    if (size == 0) {
+        throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+    }
+}
+
+void check_exported(std::size_t length) {
+    if (length == 0) {
+        throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
+    }
+}
+
+void check_standard(std::string_view exporter, MappingKind mapping) {
+    if (mapping != MappingKind::standard) {
+        throw Error(
+            ENOTSUP, "export_range",
+            std::string(exporter) +
+                " memory reaches an importer in one way only; ask for MappingKind::standard");
+    }
+}
+
+void raise_freed(std::uintptr_t address) {
+    throw Error(EFAULT, "export_range",
+                "the allocation at " + hexadecimal(address) +
+                    " was freed while it was exported, and there is another now");
+}
+
 } // namespace rdmabuf::detail

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf::detail {
@@ -57,5 +58,20 @@ struct Extent {
 /// @param described  the memory, for the text of the error
 /// @throws Error EINVAL for a length or an address of 0, and if the end of the range overflows
 void check_added(std::uintptr_t address, std::size_t length, const std::string& described);
+
+/// Checks the size of a buffer that a program allocates. @throws Error EINVAL for 0
+void check_allocated(std::size_t size);
+
+/// Checks the length of a range that a program exports. @throws Error EINVAL for 0
+void check_exported(std::size_t length);
+
+/// Checks the mapping of an export of memory that importers reach by one mapping only.
+/// @param exporter  its name
+/// @throws Error ENOTSUP for a mapping other than MappingKind::standard
+void check_standard(std::string_view exporter, MappingKind mapping);
+
+/// Throws the error of export_range() for an allocation that another thread freed during the
+/// export: EFAULT.
+[[noreturn]] void raise_freed(std::uintptr_t address);
 
 } // namespace rdmabuf::detail

@@ -6,7 +6,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/cuda.hpp>
 
-#include "base/text.hpp"
+#include "common/exported_memory.hpp"
 #include "cuda/cuda_memory.hpp"
 #include "cuda/cuda_pointer.hpp"
 #include "cuda/cuda_range.hpp"
@@ -175,9 +175,7 @@ class CudaExporter final : public Allocator {
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const override {
-        if (length == 0) {
-            throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
-        }
+        detail::check_exported(length);
         const Driver& driver = *Driver::of_process().load().value();
         const Pointer pointer = require_pointer(driver, address);
         try {
@@ -189,18 +187,14 @@ class CudaExporter final : public Allocator {
         } catch (const Error&) {
             // Another thread may have freed it meanwhile, and then nothing else is worth telling.
             if (const Pointer now = require_pointer(driver, address); now.id != pointer.id) {
-                throw Error(EFAULT, "export_range",
-                            "the allocation at " + detail::hexadecimal(address) +
-                                " was freed while it was exported, and there is another now");
+                detail::raise_freed(address);
             }
             throw;
         }
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        detail::check_allocated(size);
         const Usable usable = initialise(options_.device).value();
         Device device = 0;
         usable.driver->check(usable.driver->functions().device_get(&device, options_.device),

@@ -72,9 +72,7 @@ class DriverExporter final : public HabanaExporter {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        detail::check_allocated(size);
         const std::size_t whole = detail::round_up_to_pages(size);
         if (options_.fd >= 0) {
             throw Error(ENOTSUP, "allocate",

@@ -10,7 +10,7 @@
 
 #include <rdmabuf/error.hpp>
 
-#include "base/text.hpp"
+#include "common/exported_memory.hpp"
 #include "level_zero/level_zero_export.hpp"
 #include "level_zero/level_zero_memory.hpp"
 #include "level_zero/level_zero_pointer.hpp"
@@ -130,14 +130,8 @@ class LevelZeroExporter final : public Allocator {
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const override {
-        if (length == 0) {
-            throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
-        }
-        if (mapping != MappingKind::standard) {
-            throw Error(ENOTSUP, "export_range",
-                        "level_zero memory reaches an importer in one way only; ask for "
-                        "MappingKind::standard");
-        }
+        check_exported(length);
+        check_standard(name_of_exporter, mapping);
         const Driver& driver = *loader_->load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
@@ -145,9 +139,7 @@ class LevelZeroExporter final : public Allocator {
         // file's when it was duplicated, and an error is not worth telling.
         const auto check_alive = [&] {
             if (contexts.require(address).id != pointer.id) {
-                throw Error(EFAULT, "export_range",
-                            "the allocation at " + hexadecimal(address) +
-                                " was freed while it was exported, and there is another now");
+                raise_freed(address);
             }
         };
         try {
@@ -162,9 +154,7 @@ class LevelZeroExporter final : public Allocator {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        check_allocated(size);
         const Driver& driver = *loader_->load().value();
         const auto gpus = initialise(driver, device_).value();
         return level_zero::allocate(driver, gpus[static_cast<std::size_t>(device_)], size);

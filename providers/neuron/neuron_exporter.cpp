@@ -102,9 +102,7 @@ class RuntimeExporter final : public NeuronExporter {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        detail::check_allocated(size);
         const std::size_t whole = detail::round_up_to_pages(size);
         const Driver& driver = *usable_driver().value();
         (void)count_cores(driver, options_.core).value();

@@ -7,7 +7,7 @@
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/rocm.hpp>
 
-#include "base/text.hpp"
+#include "common/exported_memory.hpp"
 #include "rocm/rocm_memory.hpp"
 #include "rocm/rocm_pointer.hpp"
 #include "rocm/rocm_range.hpp"
@@ -77,9 +77,7 @@ class RocmExporter final : public Allocator {
 
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping) const override {
-        if (length == 0) {
-            throw Error(EINVAL, "export_range", "a range of 0 bytes cannot be exported");
-        }
+        detail::check_exported(length);
         const Driver& driver = *Driver::of_process().load().value();
         if (!Runtime::is_parents()) {
             (void)require_pointer(driver, address);
@@ -96,9 +94,7 @@ class RocmExporter final : public Allocator {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        detail::check_allocated(size);
         Usable usable = initialise().value();
         const Agent gpu = usable.gpus[static_cast<std::size_t>(options_.device)];
         return detail::rocm::allocate(std::move(usable.runtime), gpu, size);
@@ -148,9 +144,7 @@ class RocmExporter final : public Allocator {
     static void throw_if_freed(const Driver& driver, const Met& met) {
         const Met now = require_met(driver, met.pointer.address);
         if (met.generation != 0 && now.generation != met.generation) {
-            throw Error(EFAULT, "export_range",
-                        "the allocation at " + detail::hexadecimal(met.pointer.address) +
-                            " was freed while it was exported, and there is another now");
+            detail::raise_freed(met.pointer.address);
         }
     }
 

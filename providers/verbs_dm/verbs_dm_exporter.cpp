@@ -247,9 +247,7 @@ class VerbsDmExporter final : public Allocator {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        detail::check_allocated(size);
         return Buffer(std::make_unique<NicBuffer>(
             table_, try_to_make(context_, detail::round_up_to_pages(size)).value(), pci_address_));
     }
