@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // As a C program is written that knows its verbs.
+#include <errno.h>
+
 #include "loops.h"
 
 static int poll_one(struct ibv_cq* cq) {
@@ -131,4 +133,33 @@ int c_write_batch(const struct endpoint* e, const struct transfer* t, long itera
         }
     }
     return 0;
+}
+
+// Not inlined: as poll_batch().
+__attribute__((noinline)) static int poll_extended(struct ibv_cq_ex* cq, uint64_t* sum) {
+    struct ibv_poll_cq_attr attributes = {0};
+    int result = ibv_start_poll(cq, &attributes);
+    if (result) {
+        return result == ENOENT ? 0 : 1;
+    }
+    do {
+        if (cq->status != IBV_WC_SUCCESS) {
+            ibv_end_poll(cq);
+            return 1;
+        }
+        *sum += cq->wr_id + ibv_wc_read_byte_len(cq) + ibv_wc_read_completion_ts(cq);
+        result = ibv_next_poll(cq);
+    } while (!result);
+    ibv_end_poll(cq);
+    return result == ENOENT ? 0 : 1;
+}
+
+int c_poll_extended(const struct endpoint* e, const struct transfer* t, long iterations) {
+    uint64_t sum = 0;
+    for (long i = 0; i < iterations; ++i) {
+        if (poll_extended(e->cqx, &sum)) {
+            return 1;
+        }
+    }
+    return sum == (uint64_t)iterations * batch_size * (t->local.length + 1) ? 0 : 1;
 }

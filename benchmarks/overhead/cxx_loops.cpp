@@ -34,6 +34,18 @@ bool poll_one(const rdmabuf::CompletionQueue& cq) noexcept {
     return true;
 }
 
+[[gnu::noinline]] bool poll_extended(const rdmabuf::ExtendedCompletionQueue& cq,
+                                     std::uint64_t& sum) noexcept {
+    rdmabuf::CompletionBatch batch = cq.start_poll();
+    for (; batch; batch.next()) {
+        if (!batch.succeeded()) {
+            return false;
+        }
+        sum += batch.wr_id() + batch.byte_length() + batch.timestamp();
+    }
+    return batch.error().ok();
+}
+
 std::uint64_t id(long i) noexcept {
     return static_cast<std::uint64_t>(i);
 }
@@ -103,4 +115,15 @@ int cxx_write_batch(const Endpoint& e, const transfer& t, long iterations) {
         }
     }
     return 0;
+}
+
+int cxx_poll_extended(const Endpoint& e, const transfer& t, long iterations) {
+    std::uint64_t sum = 0;
+    for (long i = 0; i < iterations; ++i) {
+        if (!poll_extended(e.cqx, sum)) {
+            return 1;
+        }
+    }
+    return sum == static_cast<std::uint64_t>(iterations) * batch_size * (t.local.length + 1) ? 0
+                                                                                             : 1;
 }

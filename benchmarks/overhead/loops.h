@@ -5,6 +5,7 @@
 
 #ifdef __cplusplus
 #include <rdmabuf/completion_queue.hpp>
+#include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/queue_pair.hpp>
 extern "C" {
 #endif
@@ -20,6 +21,7 @@ struct endpoint {
     struct ibv_qp* qp;
     struct ibv_qp_ex* qpx;
     struct ibv_cq* cq;
+    struct ibv_cq_ex* cqx;
 };
 
 /// What all requests transfer.
@@ -31,7 +33,8 @@ struct transfer {
 
 /// The loops in plain C verbs. Each returns 0 when every operation succeeded.
 typedef int c_loop(const struct endpoint* e, const struct transfer* t, long iterations);
-c_loop c_send_poll, c_write_poll, c_fetch_add_poll, c_post_recv, c_write_list, c_write_batch;
+c_loop c_send_poll, c_write_poll, c_fetch_add_poll, c_post_recv, c_write_list, c_write_batch,
+    c_poll_extended;
 
 // NOLINTEND(readability-identifier-naming,modernize-*)
 
@@ -42,12 +45,13 @@ c_loop c_send_poll, c_write_poll, c_fetch_add_poll, c_post_recv, c_write_list, c
 struct Endpoint {
     rdmabuf::QueuePair qp;
     rdmabuf::CompletionQueue cq;
+    rdmabuf::ExtendedCompletionQueue cqx;
 };
 
 /// The same loops with this library. C linkage only so that callgrind can be told their names.
 extern "C" {
 using CxxLoop = int(const Endpoint& e, const transfer& t, long iterations);
 CxxLoop cxx_send_poll, cxx_write_poll, cxx_fetch_add_poll, cxx_post_recv, cxx_write_list,
-    cxx_write_batch;
+    cxx_write_batch, cxx_poll_extended;
 }
 #endif

@@ -24,13 +24,15 @@ struct Loop {
     int operations;
 };
 
-constexpr std::array<Loop, 6> loops{{
+constexpr std::array<Loop, 7> loops{{
     {"send_poll", "post_send, poll_cq", c_send_poll, cxx_send_poll, 1},
     {"write_poll", "RDMA write, poll_cq", c_write_poll, cxx_write_poll, 1},
     {"fetch_add_poll", "fetch-add, poll_cq", c_fetch_add_poll, cxx_fetch_add_poll, 1},
     {"post_recv", "post_recv", c_post_recv, cxx_post_recv, 1},
     {"write_list", "list of 32 writes, poll_cq", c_write_list, cxx_write_list, batch_size},
     {"write_batch", "ibv_wr_* of 32 writes, poll_cq", c_write_batch, cxx_write_batch, batch_size},
+    {"poll_extended", "start_poll, 32 times next_poll", c_poll_extended, cxx_poll_extended,
+     batch_size},
 }};
 
 /// Runs one loop: what the program does when it runs itself under callgrind.
@@ -39,9 +41,11 @@ int run_loop(const std::string& name, bool with_library, long iterations) {
     null_device_init(&device);
     const transfer data{
         .local = {.addr = 0x1000, .length = 64, .lkey = 1}, .remote_address = 0x2000, .rkey = 2};
-    const endpoint plain{.qp = &device.qpx.qp_base, .qpx = &device.qpx, .cq = &device.cq};
+    const endpoint plain{
+        .qp = &device.qpx.qp_base, .qpx = &device.qpx, .cq = &device.cq, .cqx = &device.cqx};
     const Endpoint wrapped{.qp = rdmabuf::QueuePair::borrow(plain.qp, plain.qpx),
-                           .cq = rdmabuf::CompletionQueue::borrow(plain.cq)};
+                           .cq = rdmabuf::CompletionQueue::borrow(plain.cq),
+                           .cqx = rdmabuf::ExtendedCompletionQueue::borrow(plain.cqx)};
     for (const Loop& loop : loops) {
         if (name == loop.name) {
             return with_library ? loop.cxx(wrapped, data, iterations)

@@ -13,6 +13,9 @@ struct null_device { // NOLINT(readability-identifier-naming): as C names things
     struct ibv_context context;
     struct ibv_pd pd;
     struct ibv_cq cq;
+    struct ibv_cq_ex cqx;
+    /// Completions of cqx that the current batch has not read.
+    int left;
     struct ibv_qp_ex qpx;
 };
 

@@ -17,16 +17,27 @@ struct RDMABUF_EXPORT DestroyCompChannel {
     static int call(ibv_comp_channel* channel) noexcept;
 };
 using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
-/// Waits for one event and acknowledges it; nullptr when the time has run out. Makes the descriptor
-/// of @p channel non-blocking.
-[[nodiscard]] RDMABUF_EXPORT ibv_cq* wait_event(ibv_comp_channel* channel,
-                                                std::chrono::milliseconds timeout);
 } // namespace detail
 
-/// Reports events of completion queues to threads that sleep. Queues created with a channel keep it
-/// alive. ibv_create_comp_channel(3).
+/// Reports events of completion queues to threads that sleep. Several queues may use one channel.
+/// Queues created with a channel keep it alive. ibv_create_comp_channel(3).
+///
+/// wait() sleeps until there is an event. A program with its own event loop adds fd() to epoll(7)
+/// instead, and takes the events with get_event():
+///
+///     while (ibv_cq* ready = channel.get_event()) {
+///         Connection& connection = *static_cast<Connection*>(ready->cq_context);
+///         connection.cq.acknowledge_event();
+///         connection.cq.request_notification();  // arm before polling
+///         while (connection.cq.poll(completion) > 0) { ... }
+///     }
+///     epoll_wait(...);
+///
+/// A completion that arrives before request_notification() raises no event, so the program polls
+/// the queue until it is empty after each request, also after the first.
 class RDMABUF_EXPORT CompletionChannel {
   public:
+    /// The file descriptor of the channel is non-blocking.
     /// @throws Error EMFILE at the process's limit of descriptors.
     explicit CompletionChannel(const Context& context);
     CompletionChannel(CompletionChannel&&) noexcept = default;
@@ -37,13 +48,22 @@ class RDMABUF_EXPORT CompletionChannel {
 
     /// Waits for an event of any queue of this channel and acknowledges it. A queue sends one event
     /// for each CompletionQueue::request_notification(). Several threads may wait; each event goes
-    /// to one of them. Makes the descriptor of the channel non-blocking.
+    /// to one of them.
     /// @param timeout  zero polls, wait_forever waits
     /// @return the queue that has completions, nullptr when the time has run out
     /// @throws Error EBADF when the channel was closed, released or moved from
     [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const;
 
-    /// The descriptor, which is readable when there is an event: for epoll(7). The channel owns it.
+    /// Takes the next event without waiting, and does not acknowledge it: the program calls
+    /// CompletionQueue::acknowledge_event() of the returned queue. Destroying a queue blocks while
+    /// an event of it is not acknowledged (ibv_destroy_cq(3)), so the returned queue exists until
+    /// then.
+    /// @return the queue that has completions, nullptr when there is no event
+    /// @throws Error EBADF when the channel was closed, released or moved from
+    [[nodiscard]] ibv_cq* get_event() const;
+
+    /// The file descriptor, which is readable when there is an event: for epoll(7). It is
+    /// non-blocking. The channel owns it.
     /// @throws Error EBADF when the channel was closed, released or moved from
     [[nodiscard]] int fd() const;
 

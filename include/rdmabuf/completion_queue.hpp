@@ -6,24 +6,30 @@
 #include <cassert>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_completion.hpp>
 
 namespace rdmabuf {
 
 namespace detail {
+class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    static int call(ibv_cq* cq) noexcept;
+    /// Acknowledges the counted events first, because ibv_destroy_cq(3) waits for that.
+    static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
+                    const std::shared_ptr<CqEvents>& events,
+                    const std::optional<ProtectionDomain>& parent_domain) noexcept;
 };
-class CqWaiters;
 } // namespace detail
 
 struct CompletionQueueOptions {
@@ -33,6 +39,9 @@ struct CompletionQueueOptions {
     const CompletionChannel* channel = nullptr;
     /// The interrupt of the device that raises the events, from 0 to num_comp_vectors - 1.
     int vector = 0;
+    /// The program's own pointer, such as that of its connection. It becomes ibv_cq::cq_context of
+    /// the queue that CompletionChannel::wait() and get_event() return.
+    void* cq_context = nullptr;
 };
 
 /// The queue that receives the completions of work requests. Copies share it; it holds its Context
@@ -77,6 +86,28 @@ class RDMABUF_EXPORT CompletionQueue {
         return Status(ibv_req_notify_cq(handle_.get(), solicited_only ? 1 : 0));
     }
 
+    /// Acknowledges one event of this queue that CompletionChannel::get_event() returned. Must be
+    /// called once for each such event. The events are counted: ibv_ack_cq_events(3), which takes a
+    /// mutex, is called for 64 events together, and for the rest before this object destroys the
+    /// queue. Events of a borrowed queue are acknowledged at once.
+    /// @throws Error EBADF when this was closed, released or moved from.
+    void acknowledge_event() const;
+
+    /// Changes the number of completions that the queue can hold; the device may round up.
+    /// Completions in the queue stay there. ibv_resize_cq(3).
+    /// @throws Error EINVAL for a depth of 0, above the device's max_cqe or below the number of
+    ///         completions in the queue; EOPNOTSUPP where the provider cannot; EBADF when this was
+    ///         closed, released or moved from
+    void resize(unsigned depth);
+    /// Moderates events: the device raises an event when @p count completions have arrived since
+    /// the request, or @p period has passed since the first of them. A count or period of 0 ends
+    /// the moderation. ibv_modify_cq(3).
+    /// @param period  in whole microseconds, at most 65535
+    /// @throws Error EOPNOTSUPP where the provider cannot; EINVAL above the limits of the device,
+    ///         which are ibv_device_attr_ex::cq_mod_caps; EBADF when this was closed, released or
+    ///         moved from
+    void moderate(std::uint16_t count, std::chrono::microseconds period);
+
     /// Waits until there is a completion. If the queue has a channel, the thread sleeps, and the
     /// descriptor of the channel becomes non-blocking; otherwise it polls. The channel must not be
     /// shared with other queues: use CompletionChannel::wait() for those. Several threads may wait
@@ -94,8 +125,9 @@ class RDMABUF_EXPORT CompletionQueue {
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// The caller destroys it from now on.
-    [[nodiscard]] ibv_cq* release() noexcept { return handle_.release(); }
+    /// The caller destroys it from now on. All events that were passed to acknowledge_event() are
+    /// acknowledged.
+    [[nodiscard]] ibv_cq* release() noexcept;
     /// @throws Error EBUSY while copies, or queue pairs made with it, exist.
     void close() { handle_.close(); }
 
@@ -103,11 +135,19 @@ class RDMABUF_EXPORT CompletionQueue {
         return a.native() == b.native();
     }
 
-  private:
+  protected:
     using Handle =
         detail::shared_handle<ibv_cq, detail::DestroyCq, Context, detail::CompletionChannelHandle,
-                              std::shared_ptr<detail::CqWaiters>>;
+                              std::shared_ptr<detail::CqEvents>, std::optional<ProtectionDomain>>;
     explicit CompletionQueue(Handle handle) noexcept : handle_(std::move(handle)) {}
+    /// An owner without a queue, which holds the objects that a new queue is created from.
+    /// @param channel        may be nullptr
+    /// @param parent_domain  may be nullptr
+    [[nodiscard]] static Handle::unique parents_of(const Context& context,
+                                                   const CompletionChannel* channel,
+                                                   const ProtectionDomain* parent_domain);
+    /// As borrow().
+    [[nodiscard]] static Handle borrow_handle(ibv_cq* cq);
 
     Handle handle_;
 };

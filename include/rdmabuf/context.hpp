@@ -5,9 +5,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rdmabuf/availability.hpp>
@@ -54,18 +56,59 @@ struct DeviceAttributes {
     [[nodiscard]] std::string firmware_version() const { return native.orig_attr.fw_ver; }
 };
 
-/// An asynchronous event, already acknowledged. `object` identifies what it is about and may be
-/// gone by now: compare it, do not use it. ibv_get_async_event(3).
+/// The kind of object that reports an asynchronous event.
+enum class AsyncEventSource : std::uint8_t {
+    device,
+    port,
+    queue_pair,
+    completion_queue,
+    shared_receive_queue,
+    work_queue,
+};
+
+/// An asynchronous event. ibv_get_async_event(3).
 struct AsyncEvent {
     ibv_event_type type{};
-    /// The ibv_qp, ibv_cq, ibv_srq or ibv_wq of events about one; nullptr for device and port
-    /// events.
+    /// The ibv_qp, ibv_cq, ibv_srq or ibv_wq that reports the event; nullptr for events of a device
+    /// or a port. Context::wait_async_event() acknowledges the event, so another thread may have
+    /// destroyed the object: compare the pointer, and do not dereference it.
     const void* object = nullptr;
     /// The port of port events; otherwise 0.
     std::uint8_t port = 0;
+    AsyncEventSource source = AsyncEventSource::device;
 
+    /// Whether @p owner reports the event: a QueuePair, CompletionQueue or SharedReceiveQueue.
+    template <class Owner>
+    [[nodiscard]] bool is_of(const Owner& owner) const noexcept {
+        return object != nullptr && object == owner.native();
+    }
     /// ibv_event_type_str(3).
     [[nodiscard]] const char* name() const noexcept { return ibv_event_type_str(type); }
+};
+
+namespace detail {
+/// Acknowledges an event, and frees the memory that contains it.
+struct RDMABUF_EXPORT AckAsyncEvent {
+    void operator()(ibv_async_event* event) const noexcept;
+};
+} // namespace detail
+
+/// An asynchronous event that is not acknowledged yet: the destructor acknowledges it. Until then
+/// destroying the object of the event blocks, so the object exists. A thread that destroys the
+/// object must therefore destroy its PendingAsyncEvent first. Moves only.
+class RDMABUF_EXPORT PendingAsyncEvent {
+  public:
+    /// The event. Its object may be used until this is destroyed.
+    [[nodiscard]] AsyncEvent event() const noexcept;
+    /// The event as verbs returned it; nullptr after a move.
+    [[nodiscard]] const ibv_async_event* native() const noexcept { return event_.get(); }
+
+  private:
+    friend class Context;
+    using Handle = std::unique_ptr<ibv_async_event, detail::AckAsyncEvent>;
+    explicit PendingAsyncEvent(Handle event) noexcept : event_(std::move(event)) {}
+
+    Handle event_;
 };
 
 /// An opened device. Copies share it; it closes when the last copy, and the last object made from
@@ -117,6 +160,14 @@ class RDMABUF_EXPORT Context {
     /// @return nothing when the time has run out
     [[nodiscard]] std::optional<AsyncEvent> wait_async_event(
         std::chrono::milliseconds timeout) const;
+    /// Takes the next asynchronous event without waiting. The program can use the object of the
+    /// event until it destroys the result, which acknowledges the event. Makes the descriptor of
+    /// the events non-blocking.
+    /// @return nothing when there is no event
+    [[nodiscard]] std::optional<PendingAsyncEvent> get_async_event() const;
+    /// The file descriptor of the asynchronous events, which is readable when there is an event:
+    /// for epoll(7). Makes it non-blocking. The context owns it.
+    [[nodiscard]] int async_fd() const;
 
     /// Whether this device, its user-space provider and this kernel can register dma-bufs. Found
     /// out with a registration that must fail: of descriptor -1, which whoever gets as far as

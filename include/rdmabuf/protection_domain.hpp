@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <memory>
+
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
@@ -43,8 +45,10 @@ class RDMABUF_EXPORT ProtectionDomain {
         return a.native() == b.native();
     }
 
-  private:
-    using Handle = detail::shared_handle<ibv_pd, detail::DeallocPd, Context>;
+  protected:
+    /// The second parent keeps the objects of a ParentDomain alive; otherwise it is null.
+    using Handle =
+        detail::shared_handle<ibv_pd, detail::DeallocPd, Context, std::shared_ptr<const void>>;
     explicit ProtectionDomain(Handle handle) noexcept : handle_(std::move(handle)) {}
 
     Handle handle_;

@@ -9,6 +9,8 @@
 //      ├─ CompletionChannel ─┐   └─ QueuePair ───────────┘
 //      └─ CompletionQueue ───┴────────┘
 //
+//   ExtendedCompletionQueue is a CompletionQueue, and ParentDomain ── ThreadDomain a ProtectionDomain.
+//
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
 //          └─ register_memory() ── Registration, ChunkedRegion: the whole way, with reasons
 //                 └─ RegistrationCache ── Lease: what was registered before
@@ -23,20 +25,24 @@
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/cm.hpp>
+#include <rdmabuf/completion_batch.hpp>
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/cpu_access.hpp>
 #include <rdmabuf/device.hpp>
+#include <rdmabuf/device_clock.hpp>
 #include <rdmabuf/device_memory.hpp>
 #include <rdmabuf/dma_handle.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
+#include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/memory_location.hpp>
 #include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/pci_function.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair.hpp>

@@ -2,6 +2,8 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cassert>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -57,9 +59,14 @@ int rank(const GidEntry& entry) noexcept {
     return 5;
 }
 
-/// What an event is about: which member of the union is set depends on its type.
-/// ibv_get_async_event(3).
+/// Converts an event: its type decides which member of the union is set. ibv_get_async_event(3).
 AsyncEvent describe_event(const ibv_async_event& event) noexcept {
+    const auto of = [&event](AsyncEventSource source, const void* object, int port = 0) {
+        return AsyncEvent{.type = event.event_type,
+                          .object = object,
+                          .port = static_cast<std::uint8_t>(port),
+                          .source = source};
+    };
     switch (event.event_type) {
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
@@ -69,14 +76,14 @@ AsyncEvent describe_event(const ibv_async_event& event) noexcept {
         case IBV_EVENT_PATH_MIG:
         case IBV_EVENT_PATH_MIG_ERR:
         case IBV_EVENT_QP_LAST_WQE_REACHED:
-            return {.type = event.event_type, .object = event.element.qp, .port = 0};
+            return of(AsyncEventSource::queue_pair, event.element.qp);
         case IBV_EVENT_CQ_ERR:
-            return {.type = event.event_type, .object = event.element.cq, .port = 0};
+            return of(AsyncEventSource::completion_queue, event.element.cq);
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_SRQ_LIMIT_REACHED:
-            return {.type = event.event_type, .object = event.element.srq, .port = 0};
+            return of(AsyncEventSource::shared_receive_queue, event.element.srq);
         case IBV_EVENT_WQ_FATAL:
-            return {.type = event.event_type, .object = event.element.wq, .port = 0};
+            return of(AsyncEventSource::work_queue, event.element.wq);
         case IBV_EVENT_PORT_ACTIVE:
         case IBV_EVENT_PORT_ERR:
         case IBV_EVENT_LID_CHANGE:
@@ -84,12 +91,21 @@ AsyncEvent describe_event(const ibv_async_event& event) noexcept {
         case IBV_EVENT_SM_CHANGE:
         case IBV_EVENT_CLIENT_REREGISTER:
         case IBV_EVENT_GID_CHANGE:
-            return {.type = event.event_type,
-                    .object = nullptr,
-                    .port = static_cast<std::uint8_t>(event.element.port_num)};
-        default: // the device itself
-            return {.type = event.event_type, .object = nullptr, .port = 0};
+            return of(AsyncEventSource::port, nullptr, event.element.port_num);
+        default:
+            return of(AsyncEventSource::device, nullptr);
     }
+}
+
+/// Takes the next event into @p event without waiting. The descriptor must be non-blocking.
+/// @return false when there is no event
+bool take_async_event(ibv_context* context, ibv_async_event& event) {
+    errno = 0;
+    if (ibv_get_async_event(context, &event) == 0) {
+        return true;
+    }
+    detail::check_zero(errno == EAGAIN || errno == EINTR ? 0 : -1, "ibv_get_async_event");
+    return false;
 }
 
 } // namespace
@@ -226,23 +242,45 @@ GidEntry Context::best_gid(std::uint8_t port) const {
 }
 
 std::optional<AsyncEvent> Context::wait_async_event(std::chrono::milliseconds timeout) const {
-    constexpr const char* function = "ibv_get_async_event";
-    ibv_context* const context = detail::native_of(*this, function, "Context");
+    ibv_context* const context = detail::native_of(*this, "ibv_get_async_event", "Context");
     const detail::Deadline deadline(timeout);
     detail::make_nonblocking(context->async_fd);
     while (detail::wait_readable(context->async_fd, deadline.left())) {
-        ibv_async_event event{};
-        errno = 0;
-        if (ibv_get_async_event(context, &event) == 0) {
+        // No event: another thread has read it since the descriptor became readable.
+        if (ibv_async_event event{}; take_async_event(context, event)) {
             const AsyncEvent described = describe_event(event);
             // The event is acknowledged here, because destroying its object waits for that.
             ibv_ack_async_event(&event);
             return described;
         }
-        // EAGAIN: another thread has read the event since the descriptor became readable.
-        detail::check_zero(errno == EAGAIN || errno == EINTR ? 0 : -1, function);
     }
     return std::nullopt;
+}
+
+std::optional<PendingAsyncEvent> Context::get_async_event() const {
+    ibv_context* const context = detail::native_of(*this, "ibv_get_async_event", "Context");
+    detail::make_nonblocking(context->async_fd);
+    auto event = std::make_unique<ibv_async_event>();
+    if (!take_async_event(context, *event)) {
+        return std::nullopt;
+    }
+    return PendingAsyncEvent(PendingAsyncEvent::Handle(event.release()));
+}
+
+int Context::async_fd() const {
+    const int fd = detail::native_of(*this, "Context::async_fd", "Context")->async_fd;
+    detail::make_nonblocking(fd);
+    return fd;
+}
+
+void detail::AckAsyncEvent::operator()(ibv_async_event* event) const noexcept {
+    ibv_ack_async_event(event);
+    delete event;
+}
+
+AsyncEvent PendingAsyncEvent::event() const noexcept {
+    assert(event_ != nullptr && "the PendingAsyncEvent was moved from");
+    return describe_event(*event_);
 }
 
 Availability Context::dmabuf_import() const {

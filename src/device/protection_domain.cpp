@@ -10,7 +10,7 @@ int detail::DeallocPd::call(ibv_pd* pd) noexcept {
 
 namespace {
 
-using Deleter = detail::HandleDeleter<detail::DeallocPd, Context>;
+using Deleter = detail::HandleDeleter<detail::DeallocPd, Context, std::shared_ptr<const void>>;
 
 ibv_pd* allocate(const Context& context) {
     constexpr const char* function = "ibv_alloc_pd";
@@ -22,14 +22,14 @@ ibv_pd* allocate(const Context& context) {
 } // namespace
 
 ProtectionDomain::ProtectionDomain(const Context& context)
-    : handle_(Handle::unique(allocate(context), Deleter::holding(context))) {}
+    : handle_(Handle::unique(allocate(context), Deleter::holding(context, nullptr))) {}
 
 ProtectionDomain ProtectionDomain::adopt(const Context& context, ibv_pd* pd) {
-    return ProtectionDomain(Handle(Handle::unique(pd, Deleter::holding(context))));
+    return ProtectionDomain(Handle(Handle::unique(pd, Deleter::holding(context, nullptr))));
 }
 
 ProtectionDomain ProtectionDomain::borrow(ibv_pd* pd) {
-    return ProtectionDomain(Handle::borrow(pd, Context::borrow(pd->context)));
+    return ProtectionDomain(Handle::borrow(pd, Context::borrow(pd->context), nullptr));
 }
 
 } // namespace rdmabuf

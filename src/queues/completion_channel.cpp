@@ -5,6 +5,7 @@
 #include <rdmabuf/detail/check.hpp>
 
 #include "base/file_descriptor.hpp"
+#include "queues/cq_events.hpp"
 
 namespace rdmabuf {
 
@@ -26,29 +27,23 @@ ibv_comp_channel* create(const Context& context) {
 CompletionChannel::CompletionChannel(const Context& context)
     : handle_(detail::CompletionChannelHandle::unique(
           create(context),
-          detail::CompletionChannelHandle::unique::deleter_type::holding(context))) {}
-
-ibv_cq* detail::wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout) {
-    const Deadline deadline(timeout);
-    make_nonblocking(channel->fd);
-    while (wait_readable(channel->fd, deadline.left())) {
-        ibv_cq* cq = nullptr;
-        void* cq_context = nullptr;
-        errno = 0;
-        if (ibv_get_cq_event(channel, &cq, &cq_context) == 0) {
-            // The event is acknowledged here, because ibv_destroy_cq(3) waits for that.
-            ibv_ack_cq_events(cq, 1);
-            return cq;
-        }
-        // EAGAIN: another thread has read the event since the descriptor became readable.
-        check_zero(errno == EAGAIN || errno == EINTR ? 0 : -1, "ibv_get_cq_event");
-    }
-    return nullptr;
+          detail::CompletionChannelHandle::unique::deleter_type::holding(context))) {
+    detail::make_nonblocking(native()->fd);
 }
 
 ibv_cq* CompletionChannel::wait(std::chrono::milliseconds timeout) const {
-    return detail::wait_event(
+    ibv_cq* const cq = detail::wait_event(
         detail::native_of(*this, "CompletionChannel::wait", "CompletionChannel"), timeout);
+    if (cq != nullptr) {
+        // The event is acknowledged here, because ibv_destroy_cq(3) waits for that.
+        ibv_ack_cq_events(cq, 1);
+    }
+    return cq;
+}
+
+ibv_cq* CompletionChannel::get_event() const {
+    return detail::take_event(
+        detail::native_of(*this, "CompletionChannel::get_event", "CompletionChannel"));
 }
 
 int CompletionChannel::fd() const {

@@ -1,71 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <algorithm>
-#include <condition_variable>
 #include <limits>
-#include <mutex>
 #include <string>
 
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/check.hpp>
 
 #include "base/file_descriptor.hpp"
+#include "queues/cq_events.hpp"
 
 namespace rdmabuf {
 
-int detail::DestroyCq::call(ibv_cq* cq) noexcept {
+int detail::DestroyCq::call(ibv_cq* cq, const Context& /*context*/,
+                            const CompletionChannelHandle& /*channel*/,
+                            const std::shared_ptr<CqEvents>& events,
+                            const std::optional<ProtectionDomain>& /*parent_domain*/) noexcept {
+    events->acknowledge_all(cq);
     return ibv_destroy_cq(cq);
 }
 
-/// The threads that wait for one completion queue. Only one of them sleeps on the channel, because
-/// an event wakes one thread while there may be completions for several. When that thread returns,
-/// the others poll, and one of them sleeps on the channel next.
-class detail::CqWaiters {
-  public:
-    /// The right to sleep on the channel, or nothing when the time has run out or another thread
-    /// has given the right up: then the queue must be polled again.
-    class Turn {
-      public:
-        Turn(CqWaiters& waiters, std::chrono::milliseconds timeout) : waiters_(waiters) {
-            std::unique_lock lock(waiters_.mutex_);
-            if (waiters_.taken_) {
-                // Not longer, because the end of a very long wait is not a valid point in time.
-                constexpr std::chrono::milliseconds longest = std::chrono::hours(1);
-                waiters_.given_up_.wait_for(
-                    lock, timeout.count() < 0 ? longest : std::min(timeout, longest));
-                return;
-            }
-            waiters_.taken_ = true;
-            owned_ = true;
-        }
-        ~Turn() {
-            if (owned_) {
-                const std::scoped_lock lock(waiters_.mutex_);
-                waiters_.taken_ = false;
-                waiters_.given_up_.notify_all();
-            }
-        }
-        Turn(const Turn&) = delete;
-        Turn& operator=(const Turn&) = delete;
-        explicit operator bool() const noexcept { return owned_; }
-
-      private:
-        CqWaiters& waiters_;
-        bool owned_ = false;
-    };
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable given_up_;
-    bool taken_ = false;
-};
-
 namespace {
 
-using Deleter = detail::HandleDeleter<detail::DestroyCq, Context, detail::CompletionChannelHandle,
-                                      std::shared_ptr<detail::CqWaiters>>;
+using Acknowledgement = detail::CqEvents::Acknowledgement;
 
-Deleter holding(const Context& context, detail::CompletionChannelHandle channel) {
-    return Deleter::holding(context, std::move(channel), std::make_shared<detail::CqWaiters>());
+/// Whether verbs can take @p depth, which is an int there.
+bool is_depth(unsigned depth) noexcept {
+    return depth != 0 && depth <= static_cast<unsigned>(std::numeric_limits<int>::max());
 }
 
 std::string explain(const Context& context, const CompletionQueueOptions& options) {
@@ -82,14 +41,13 @@ ibv_cq* create(const Context& context, const CompletionQueueOptions& options) {
         options.channel != nullptr
             ? detail::native_of(*options.channel, function, "CompletionChannel")
             : nullptr;
-    if (options.depth == 0 ||
-        options.depth > static_cast<unsigned>(std::numeric_limits<int>::max())) {
+    if (!is_depth(options.depth)) {
         throw Error(EINVAL, function, explain(context, options));
     }
     errno = 0;
-    return detail::check_pointer(
-        ibv_create_cq(native, static_cast<int>(options.depth), nullptr, channel, options.vector),
-        function, [&](int) { return explain(context, options); });
+    return detail::check_pointer(ibv_create_cq(native, static_cast<int>(options.depth),
+                                               options.cq_context, channel, options.vector),
+                                 function, [&](int) { return explain(context, options); });
 }
 
 /// Polls, and throws if the queue is broken.
@@ -104,15 +62,20 @@ std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
 /// Sleeps until the channel of @p cq reports an event of it or @p deadline has passed.
 /// @return the number of completions that arrived before the event was requested; 0 when the queue
 ///         must be polled
-std::size_t sleep(ibv_cq* cq, std::span<WorkCompletion> completions,
+std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion> completions,
                   const detail::Deadline& deadline) {
     detail::check_zero(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
     // A completion that arrived before the request raises no event.
     if (const std::size_t count = poll_checked(cq, completions); count != 0) {
         return count;
     }
-    const ibv_cq* const ready = detail::wait_event(cq->channel, deadline.left());
-    if (ready != nullptr && ready != cq) {
+    // The channel may have been created by other code.
+    detail::make_nonblocking(cq->channel->fd);
+    ibv_cq* const ready = detail::wait_event(cq->channel, deadline.left());
+    if (ready == cq) {
+        events.acknowledge(cq);
+    } else if (ready != nullptr) {
+        ibv_ack_cq_events(ready, 1);
         throw Error(EINVAL, "ibv_get_cq_event",
                     "the event is of another completion queue on the same channel; with a shared "
                     "channel use CompletionChannel::wait");
@@ -123,21 +86,84 @@ std::size_t sleep(ibv_cq* cq, std::span<WorkCompletion> completions,
 } // namespace
 
 CompletionQueue::CompletionQueue(const Context& context, const CompletionQueueOptions& options)
-    : handle_(Handle::unique(
-          create(context, options),
-          holding(context, options.channel != nullptr ? options.channel->handle_
-                                                      : detail::CompletionChannelHandle()))) {}
+    : handle_([&] {
+          Handle::unique owner = parents_of(context, options.channel, nullptr);
+          owner.reset(create(context, options));
+          return owner;
+      }()) {}
 
 CompletionQueue CompletionQueue::adopt(const Context& context, ibv_cq* cq,
                                        const CompletionChannel* channel) {
-    return CompletionQueue(Handle(Handle::unique(
-        cq, holding(context,
-                    channel != nullptr ? channel->handle_ : detail::CompletionChannelHandle()))));
+    Handle::unique owner = parents_of(context, channel, nullptr);
+    owner.reset(cq);
+    return CompletionQueue(Handle(std::move(owner)));
 }
 
 CompletionQueue CompletionQueue::borrow(ibv_cq* cq) {
-    return CompletionQueue(Handle::borrow(cq, Context::borrow(cq->context), {},
-                                          std::make_shared<detail::CqWaiters>()));
+    return CompletionQueue(borrow_handle(cq));
+}
+
+CompletionQueue::Handle::unique CompletionQueue::parents_of(const Context& context,
+                                                            const CompletionChannel* channel,
+                                                            const ProtectionDomain* parent_domain) {
+    return {nullptr,
+            Handle::unique::deleter_type::holding(
+                context, channel != nullptr ? channel->handle_ : detail::CompletionChannelHandle(),
+                std::make_shared<detail::CqEvents>(Acknowledgement::batched),
+                parent_domain != nullptr ? std::optional(*parent_domain) : std::nullopt)};
+}
+
+CompletionQueue::Handle CompletionQueue::borrow_handle(ibv_cq* cq) {
+    return Handle::borrow(cq, Context::borrow(cq->context), {},
+                          std::make_shared<detail::CqEvents>(Acknowledgement::immediate), {});
+}
+
+ibv_cq* CompletionQueue::release() noexcept {
+    if (handle_) {
+        handle_.parent<2>("CompletionQueue::release", "CompletionQueue")->stop_batching(native());
+    }
+    return handle_.release();
+}
+
+void CompletionQueue::acknowledge_event() const {
+    constexpr const char* function = "ibv_ack_cq_events";
+    ibv_cq* const cq = detail::native_of(*this, function, "CompletionQueue");
+    handle_.parent<2>(function, "CompletionQueue")->acknowledge(cq);
+}
+
+void CompletionQueue::resize(unsigned depth) {
+    constexpr const char* function = "ibv_resize_cq";
+    ibv_cq* const cq = detail::native_of(*this, function, "CompletionQueue");
+    const auto hint = [&](int) {
+        return "from " + std::to_string(cq->cqe) + " to " + std::to_string(depth) +
+               " completions, of at most " +
+               std::to_string(context().attributes().native.orig_attr.max_cqe) + " on " +
+               context().device_name();
+    };
+    if (!is_depth(depth)) {
+        throw Error(EINVAL, function, hint(EINVAL));
+    }
+    detail::check_zero(ibv_resize_cq(cq, static_cast<int>(depth)), function, hint);
+}
+
+void CompletionQueue::moderate(std::uint16_t count, std::chrono::microseconds period) {
+    constexpr const char* function = "ibv_modify_cq";
+    ibv_cq* const cq = detail::native_of(*this, function, "CompletionQueue");
+    const auto hint = [&](int) {
+        const ibv_cq_moderation_caps most = context().attributes().native.cq_mod_caps;
+        return std::to_string(count) + " completions of at most " +
+               std::to_string(most.max_cq_count) + ", " + std::to_string(period.count()) +
+               " us of at most " + std::to_string(most.max_cq_period) + " on " +
+               context().device_name();
+    };
+    if (period.count() < 0 || period.count() > std::numeric_limits<std::uint16_t>::max()) {
+        throw Error(EINVAL, function, hint(EINVAL));
+    }
+    ibv_modify_cq_attr attributes{};
+    attributes.attr_mask = IBV_CQ_ATTR_MODERATE;
+    attributes.moderate.cq_count = count;
+    attributes.moderate.cq_period = static_cast<std::uint16_t>(period.count());
+    detail::check_zero(ibv_modify_cq(cq, &attributes), function, hint);
 }
 
 std::size_t CompletionQueue::wait(std::span<WorkCompletion> completions,
@@ -158,9 +184,9 @@ std::size_t CompletionQueue::wait(std::span<WorkCompletion> completions,
         if (cq->channel == nullptr) {
             continue;
         }
-        auto& waiters = *handle_.parent<2>("CompletionQueue::wait", "CompletionQueue");
-        if (const detail::CqWaiters::Turn turn(waiters, left); turn) {
-            if (const std::size_t count = sleep(cq, completions, deadline); count != 0) {
+        auto& events = *handle_.parent<2>("CompletionQueue::wait", "CompletionQueue");
+        if (const detail::CqEvents::Turn turn(events, left); turn) {
+            if (const std::size_t count = sleep(cq, events, completions, deadline); count != 0) {
                 return count;
             }
         }

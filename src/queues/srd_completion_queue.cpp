@@ -62,6 +62,7 @@ CompletionQueue create(const Context& context, const CompletionQueueOptions& opt
     }
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = options.depth;
+    attributes.cq_context = options.cq_context;
     attributes.channel = options.channel != nullptr
                              ? detail::native_of(*options.channel, function, "CompletionChannel")
                              : nullptr;

@@ -58,6 +58,10 @@ TEST_F(ClosedObject, ContextRefusesEveryUse) {
                 fails_with("ibv_query_device_ex", EBADF, closed_context));
     EXPECT_THAT(refusal([&] { return closed.wait_async_event(0ms); }),
                 fails_with("ibv_get_async_event", EBADF, closed_context));
+    EXPECT_THAT(refusal([&] { return closed.get_async_event(); }),
+                fails_with("ibv_get_async_event", EBADF, closed_context));
+    EXPECT_THAT(refusal([&] { return closed.async_fd(); }),
+                fails_with("Context::async_fd", EBADF, closed_context));
     EXPECT_THAT(refusal([&] { return closed.dmabuf_import(); }),
                 fails_with("ibv_alloc_pd", EBADF, closed_context));
 }
@@ -69,6 +73,10 @@ TEST_F(ClosedObject, ContextMakesNoObjects) {
                 fails_with("ibv_alloc_pd", EBADF, closed_context));
     EXPECT_THAT(refusal([&] { return CompletionQueue(closed); }),
                 fails_with("ibv_create_cq", EBADF, closed_context));
+    EXPECT_THAT(refusal([&] { return ExtendedCompletionQueue(closed); }),
+                fails_with("ibv_create_cq_ex", EBADF, closed_context));
+    EXPECT_THAT(refusal([&] { return DeviceClock(closed); }),
+                fails_with("ibv_query_device_ex", EBADF, closed_context));
     EXPECT_THAT(refusal([&] { return CompletionChannel(closed); }),
                 fails_with("ibv_create_comp_channel", EBADF, closed_context));
     EXPECT_THAT(refusal([&] { return DeviceMemory(closed, 64); }),
@@ -143,6 +151,11 @@ TEST_F(ClosedObject, CompletionQueueDoesNotWait) {
     closed.close();
     EXPECT_THAT(refusal([&] { return closed.wait(found_, 0ms); }),
                 fails_with("CompletionQueue::wait", EBADF, closed_cq));
+    EXPECT_THAT(error_of([&] { closed.acknowledge_event(); }),
+                fails_with("ibv_ack_cq_events", EBADF, closed_cq));
+    EXPECT_THAT(error_of([&] { closed.resize(4); }), fails_with("ibv_resize_cq", EBADF, closed_cq));
+    EXPECT_THAT(error_of([&] { closed.moderate(1, 1us); }),
+                fails_with("ibv_modify_cq", EBADF, closed_cq));
     EXPECT_THAT(refusal([&] { return closed.context().native(); }),
                 fails_with("CompletionQueue::context", EBADF, closed_cq));
 }
@@ -173,8 +186,12 @@ TEST_F(ClosedObject, ChannelDoesNotWaitAndMakesNoQueue) {
                 fails_with("CompletionChannel::wait", EBADF, reason));
     EXPECT_THAT(refusal([&] { return closed.fd(); }),
                 fails_with("CompletionChannel::fd", EBADF, reason));
+    EXPECT_THAT(refusal([&] { return closed.get_event(); }),
+                fails_with("CompletionChannel::get_event", EBADF, reason));
     EXPECT_THAT(refusal([&] { return CompletionQueue(context_, {.channel = &closed}); }),
                 fails_with("ibv_create_cq", EBADF, reason));
+    EXPECT_THAT(refusal([&] { return ExtendedCompletionQueue(context_, {.channel = &closed}); }),
+                fails_with("ibv_create_cq_ex", EBADF, reason));
 }
 
 TEST_F(ClosedObject, QueuePairHasNoState) {

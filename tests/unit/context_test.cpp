@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include <atomic>
 #include <chrono>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -231,10 +236,12 @@ class AsyncEvents : public ContextTest {
         raise(raised);
         return context_.wait_async_event(0ms).value();
     }
-    void expect_named(std::initializer_list<ibv_event_type> types, void* object) {
+    void expect_named(std::initializer_list<ibv_event_type> types, AsyncEventSource source,
+                      void* object) {
         for (const ibv_event_type type : types) {
             const AsyncEvent seen = event(type, object);
             EXPECT_EQ(seen.type, type);
+            EXPECT_EQ(seen.source, source) << seen.name();
             EXPECT_EQ(seen.object, object) << seen.name();
             EXPECT_EQ(seen.port, 0) << seen.name();
         }
@@ -256,13 +263,17 @@ TEST_F(AsyncEvents, AboutAnObjectNameIt) {
     expect_named({IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR,
                   IBV_EVENT_COMM_EST, IBV_EVENT_SQ_DRAINED, IBV_EVENT_PATH_MIG,
                   IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_QP_LAST_WQE_REACHED},
-                 qp.native());
-    expect_named({IBV_EVENT_CQ_ERR}, cq.native());
-    expect_named({IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED}, srq.native());
+                 AsyncEventSource::queue_pair, qp.native());
+    expect_named({IBV_EVENT_CQ_ERR}, AsyncEventSource::completion_queue, cq.native());
+    expect_named({IBV_EVENT_SRQ_ERR, IBV_EVENT_SRQ_LIMIT_REACHED},
+                 AsyncEventSource::shared_receive_queue, srq.native());
+    const AsyncEvent of_qp = event(IBV_EVENT_QP_FATAL, qp.native());
+    EXPECT_TRUE(of_qp.is_of(qp));
+    EXPECT_FALSE(of_qp.is_of(cq));
     // Which softverbs has none of.
     ibv_wq wq{};
     wq.context = context_.native();
-    expect_named({IBV_EVENT_WQ_FATAL}, &wq);
+    expect_named({IBV_EVENT_WQ_FATAL}, AsyncEventSource::work_queue, &wq);
 }
 
 TEST_F(AsyncEvents, AboutAPortNameIt) {
@@ -273,6 +284,7 @@ TEST_F(AsyncEvents, AboutAPortNameIt) {
         EXPECT_EQ(seen.type, type);
         EXPECT_EQ(seen.port, 2) << seen.name();
         EXPECT_EQ(seen.object, nullptr) << seen.name();
+        EXPECT_EQ(seen.source, AsyncEventSource::port) << seen.name();
     }
 }
 
@@ -280,7 +292,53 @@ TEST_F(AsyncEvents, AboutTheDeviceNameNothing) {
     const AsyncEvent seen = port_event(IBV_EVENT_DEVICE_FATAL, 2);
     EXPECT_EQ(seen.object, nullptr);
     EXPECT_EQ(seen.port, 0);
+    EXPECT_EQ(seen.source, AsyncEventSource::device);
+    CompletionQueue closed(context_);
+    closed.close();
+    EXPECT_FALSE(seen.is_of(closed));
     EXPECT_STREQ(seen.name(), ibv_event_type_str(IBV_EVENT_DEVICE_FATAL));
+}
+
+TEST_F(AsyncEvents, AreReportedByEpollAndTakenWithoutWaiting) {
+    const CompletionQueue cq(context_);
+    const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    epoll_event wanted{.events = EPOLLIN, .data = {}};
+    ASSERT_EQ(::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, context_.async_fd(), &wanted), 0);
+    EXPECT_NE(::fcntl(context_.async_fd(), F_GETFL) & O_NONBLOCK, 0);
+    epoll_event found{};
+    EXPECT_EQ(::epoll_wait(epoll.get(), &found, 1, 0), 0);
+    EXPECT_FALSE(context_.get_async_event());
+    ibv_async_event raised{};
+    raised.event_type = IBV_EVENT_CQ_ERR;
+    raised.element.cq = cq.native();
+    raise(raised);
+    EXPECT_EQ(::epoll_wait(epoll.get(), &found, 1, 10'000), 1);
+    const std::optional<PendingAsyncEvent> pending = context_.get_async_event();
+    ASSERT_TRUE(pending);
+    EXPECT_TRUE(pending->event().is_of(cq));
+    EXPECT_EQ(pending->event().type, IBV_EVENT_CQ_ERR);
+    EXPECT_EQ(pending->native()->element.cq, cq.native());
+    EXPECT_EQ(::epoll_wait(epoll.get(), &found, 1, 0), 0);
+}
+
+TEST_F(AsyncEvents, KeepTheirObjectUntilTheyAreAcknowledged) {
+    auto cq = std::make_optional<CompletionQueue>(context_);
+    ibv_async_event raised{};
+    raised.event_type = IBV_EVENT_CQ_ERR;
+    raised.element.cq = cq->native();
+    raise(raised);
+    std::optional<PendingAsyncEvent> pending = context_.get_async_event();
+    ASSERT_TRUE(pending);
+    std::atomic<bool> is_destroyed = false;
+    std::thread destroyer([&] {
+        cq.reset();
+        is_destroyed = true;
+    });
+    std::this_thread::sleep_for(20ms);
+    EXPECT_FALSE(is_destroyed);
+    pending.reset();
+    destroyer.join();
+    EXPECT_TRUE(is_destroyed);
 }
 
 TEST_F(AsyncEvents, AreWaitedForAsLongAsSaid) {
@@ -325,6 +383,9 @@ TEST_F(AsyncEvents, ThatCannotBeReadAreAnError) {
     raise(raised);
     testing::fail_next("ibv_get_async_event", EIO);
     EXPECT_THAT(error_of([this] { static_cast<void>(context_.wait_async_event(1s)); }),
+                fails_with("ibv_get_async_event", EIO, ""));
+    testing::fail_next("ibv_get_async_event", EIO);
+    EXPECT_THAT(error_of([this] { static_cast<void>(context_.get_async_event()); }),
                 fails_with("ibv_get_async_event", EIO, ""));
 }
 

@@ -94,6 +94,19 @@ const std::array operations{
                   return make<CompletionQueue>(given.basics.context,
                                                CompletionQueueOptions{.channel = &given.channel});
               }},
+    Operation{"ExtendedCompletionQueue", 1,
+              [](Prepared& given) {
+                  return make<ExtendedCompletionQueue>(
+                      given.basics.context,
+                      ExtendedCompletionQueueOptions{.channel = &given.channel});
+              }},
+    Operation{"ThreadDomain", 1,
+              [](Prepared& given) { return make<ThreadDomain>(given.basics.context); }},
+    Operation{"ParentDomain", 1,
+              [](Prepared& given) { return make<ParentDomain>(given.basics.pd); }},
+    // The attributes of the device, and eight readings of its clock.
+    Operation{"DeviceClock", 9,
+              [](Prepared& given) { return make<DeviceClock>(given.basics.context); }},
     Operation{"SharedReceiveQueue", 2,
               [](Prepared& given) {
                   return make<SharedReceiveQueue>(given.basics.pd,

@@ -22,7 +22,8 @@ RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noe
 /// assignment would drop the old parent while its child still exists (and verbs says EBUSY).
 ///
 /// @tparam Destroy  a type with `static constexpr const char* name` and
-///                  `static int call(T*) noexcept`, which returns 0 or an errno value
+///                  `static int call(T*) noexcept`, which returns 0 or an errno value; call() may
+///                  also take the parents, as `const Parents&...`
 template <class Destroy, class... Parents>
 class HandleDeleter {
   public:
@@ -38,8 +39,20 @@ class HandleDeleter {
         if (!owned_) {
             return;
         }
-        if (const int error = Destroy::call(handle); error != 0) {
+        if (const int error = destroy(handle); error != 0) {
             report_teardown_failure(Destroy::name, error);
+        }
+    }
+
+    /// Calls Destroy::call(). @return 0 or an errno value
+    template <class T>
+    [[nodiscard]] int destroy(T* handle) const noexcept {
+        if constexpr (requires { Destroy::call(handle); }) {
+            return Destroy::call(handle);
+        } else {
+            return std::apply(
+                [handle](const Parents&... parents) { return Destroy::call(handle, parents...); },
+                *parents_);
         }
     }
 
@@ -75,7 +88,7 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
         return;
     }
     if (handle.get_deleter().owned()) {
-        check_zero(Destroy::call(handle.get()), Destroy::name);
+        check_zero(handle.get_deleter().destroy(handle.get()), Destroy::name);
         handle.get_deleter().disown();
     }
     handle.reset();
@@ -140,7 +153,7 @@ class shared_handle {
                   "other objects made from this one still hold it; destroy them first");
         }
         if (deleter().owned()) {
-            check_zero(Destroy::call(handle_.get()), Destroy::name);
+            check_zero(deleter().destroy(handle_.get()), Destroy::name);
             deleter().disown();
         }
         handle_.reset();

@@ -134,6 +134,12 @@ ibv_cq* ibv_create_cq(ibv_context* context, int depth, void* cq_context, ibv_com
     return cq;
 }
 
+void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
+    static auto* const original = next<decltype(ibv_ack_cq_events)>("ibv_ack_cq_events");
+    Writing()->acknowledgements.push_back(count);
+    original(cq, count);
+}
+
 int ibv_destroy_cq(ibv_cq* cq) {
     static auto* const original = next<decltype(ibv_destroy_cq)>("ibv_destroy_cq");
     return destroyed(original(cq), "cq");

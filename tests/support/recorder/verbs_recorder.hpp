@@ -58,6 +58,8 @@ struct Record {
     std::vector<QpModification> modifications;
     std::vector<std::uint32_t> srq_limits;
     std::vector<bool> notifications; // solicited only?
+    /// The number of events in each call of ibv_ack_cq_events().
+    std::vector<unsigned> acknowledgements;
     unsigned dm_copies = 0;
     unsigned aborted_batches = 0;
 
