@@ -5,7 +5,11 @@
 #include <stdlib.h>
 
 #include <array>
+#include <chrono>
+#include <cstddef>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -51,6 +55,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Setting{"SOFTVERBS_DISORDER", "acks,", "acks"},
                     Setting{"SOFTVERBS_DISORDER", ":5", "acks"},
                     Setting{"SOFTVERBS_DISORDER", "acks,,qps", "acks"},
+                    Setting{"SOFTVERBS_REGISTRATION_DELAY", "1", "from 0ms to 10000ms"},
+                    Setting{"SOFTVERBS_REGISTRATION_DELAY", "-1ms", "from 0ms to 10000ms"},
+                    Setting{"SOFTVERBS_REGISTRATION_DELAY", "10001ms", "from 0ms to 10000ms"},
+                    Setting{"SOFTVERBS_REGISTRATION_DELAY", "4294967297ms", "from 0ms"},
                     Setting{"SOFTVERBS_ADDRESS", "10.0.0.1", "SOFTVERBS_NETWORK=tcp"},
                     Setting{"SOFTVERBS_PORT", "20000", "SOFTVERBS_NETWORK=tcp"},
                     Setting{"SOFTVERBS_SECRET_FILE", "/tmp/secret", "SOFTVERBS_NETWORK=tcp"},
@@ -75,6 +83,48 @@ TEST(EnvironmentDeathTest, SaysHowManyDevicesOfWhichKindAndWhichCallsFail) {
             ::_Exit(as_asked ? 7 : 1);
         },
         testing::ExitedWithCode(7), "");
+}
+
+/// Registers and deregisters memory @p count times in each of the protection domains
+/// @p pds, with one thread for each of them. Returns the duration in milliseconds.
+long registration_time(const std::vector<ibv_pd*>& pds, int count) {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<std::thread> threads;
+    for (ibv_pd* const pd : pds) {
+        threads.emplace_back([pd, count] {
+            std::array<std::byte, 64> bytes{};
+            for (int i = 0; i < count; ++i) {
+                ibv_mr* const mr = ibv_reg_mr(pd, bytes.data(), bytes.size(), 0);
+                if (mr == nullptr || ibv_dereg_mr(mr) != 0) {
+                    ::_Exit(2);
+                }
+            }
+        });
+    }
+    for (std::thread& thread : threads) {
+        thread.join();
+    }
+    const auto end = std::chrono::steady_clock::now();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(end - begin).count();
+}
+
+/// Ends the process with status 7 if registrations take 20 ms each, if those of one device do not
+/// overlap, and if those of two devices do. Otherwise, ends it with status 1.
+[[noreturn]] void exit_after_delayed_registrations() {
+    ::setenv("SOFTVERBS_REGISTRATION_DELAY", "20ms", 1);
+    ::setenv("SOFTVERBS_DEVICES", "2", 1);
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    ibv_pd* const first = ibv_alloc_pd(ibv_open_device(list[0]));
+    ibv_pd* const second = ibv_alloc_pd(ibv_open_device(list[1]));
+    const bool each = registration_time({first}, 3) >= 60;
+    const bool in_turn = registration_time({first, first}, 5) >= 200;
+    const bool at_once = registration_time({first, second}, 10) < 400;
+    ::_Exit(each && in_turn && at_once ? 7 : 1);
+}
+
+TEST(EnvironmentDeathTest, RegistrationsOfOneDeviceAreDelayedInTurnAndThoseOfTwoAtTheSameTime) {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    EXPECT_EXIT(exit_after_delayed_registrations(), testing::ExitedWithCode(7), "");
 }
 
 /// Returns the type of the next asynchronous event; -1 if there is none within @p timeout_ms.

@@ -2,16 +2,43 @@
 #include "objects/memory.hpp"
 
 #include <errno.h>
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
 
 #include "abi/entry.hpp"
 #include "abi/open_device.hpp"
 #include "abi/operations.hpp"
+#include "fabric/clock.hpp"
 
 namespace softverbs {
 
 namespace {
 
+/// Waits until the registration that the caller is about to do would have ended on a NIC
+/// (SOFTVERBS_REGISTRATION_DELAY). A device executes delayed registrations one after the other; the
+/// devices are independent of each other. The caller must not hold Process::lock.
+void wait_for_registration(ibv_context& context) {
+    const std::uint64_t delay = process().registration_delay_ns;
+    if (delay == 0) {
+        return;
+    }
+    const fabric::NoCancellation not_cancelled;
+    const std::atomic_ref device_end(context_of(&context).device->registrations_end_ns);
+    std::uint64_t before = device_end.load();
+    std::uint64_t end = 0;
+    do {
+        end = std::max(before, fabric::now_ns()) + delay;
+    } while (!device_end.compare_exchange_weak(before, end));
+    const timespec until{static_cast<time_t>(end / fabric::second_ns),
+                         static_cast<long>(end % fabric::second_ns)};
+    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+    }
+}
+
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
+    wait_for_registration(*pd->context);
     return call("ibv_reg_mr", context_of(*pd), [&]() -> ibv_mr* {
         return reg_host_mr(*static_cast<Pd*>(pd), address, length, iova, access);
     });
@@ -43,6 +70,7 @@ int free_dm_op(ibv_dm* dm) {
 
 ibv_mr* reg_dm_mr_op(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length,
                      unsigned access) {
+    wait_for_registration(*pd->context);
     return call("ibv_reg_dm_mr", context_of(*pd), [&]() -> ibv_mr* {
         return reg_dm_mr(*static_cast<Pd*>(pd), *static_cast<Dm*>(dm), offset, length, access);
     });
@@ -88,6 +116,7 @@ SOFTVERBS_ENTRY ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std:
         return forward<ibv_reg_dmabuf_mr>("ibv_reg_dmabuf_mr", pd, offset, length, iova, fd,
                                           access);
     }
+    wait_for_registration(*pd->context);
     return call("ibv_reg_dmabuf_mr", context_of(*pd), [&]() -> ibv_mr* {
         return reg_dmabuf_mr(*static_cast<Pd*>(pd), offset, length, iova, fd,
                              static_cast<unsigned>(access));

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "control/profile.hpp"
+#include "control/text.hpp"
 #include "fabric/environment.hpp"
 
 namespace softverbs {
@@ -123,6 +124,15 @@ Settings settings_from_environment() {
     }
     settings.faults = environment_variable("SOFTVERBS_FAULTS");
     settings.disorder = environment_variable("SOFTVERBS_DISORDER");
+    if (const auto text = environment_variable("SOFTVERBS_REGISTRATION_DELAY"); !text.empty()) {
+        const auto delay = parse_milliseconds(text);
+        if (!delay || *delay > max_registration_delay_ms) {
+            refuse_setting("SOFTVERBS_REGISTRATION_DELAY", text,
+                           "a number of milliseconds from 0ms to " +
+                               std::to_string(max_registration_delay_ms) + "ms");
+        }
+        settings.registration_delay_ms = *delay;
+    }
     if (const auto network = environment_variable("SOFTVERBS_NETWORK"); !network.empty()) {
         if (network != "tcp") {
             refuse_setting("SOFTVERBS_NETWORK", network, "tcp, or not set");

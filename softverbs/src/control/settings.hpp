@@ -12,6 +12,7 @@
 namespace softverbs {
 
 inline constexpr unsigned max_devices = 8;
+inline constexpr unsigned max_registration_delay_ms = 10'000;
 
 /// The settings from the SOFTVERBS_* environment variables.
 struct Settings {
@@ -20,6 +21,8 @@ struct Settings {
     bool ethernet = false;
     std::string faults;
     std::string disorder;
+    /// Duration of each registration in milliseconds; 0: registrations are not delayed.
+    unsigned registration_delay_ms = 0;
     /// Whether real RDMA devices are hidden from the program.
     bool only = false;
     /// Settings of the network between hosts. If network.addresses is empty, this network is
@@ -27,8 +30,8 @@ struct Settings {
     fabric::NetworkSettings network;
 };
 
-/// Reads the environment variables that README.md lists for devices, faults, disorder and the
-/// network between hosts. If the value of a variable is invalid, ends the process with a message on
+/// Reads the environment variables that README.md lists for devices, faults, disorder,
+/// the delay of registrations and the network between hosts. If the value of a variable is invalid, ends the process with a message on
 /// stderr: a test that ran with default values instead would mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 

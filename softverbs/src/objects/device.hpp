@@ -82,6 +82,9 @@ struct Device : ibv_device {
     std::size_t dm_used = 0;
     /// Number of device lists and contexts that use this device.
     unsigned holders = 0;
+    /// When the delayed registrations of this device end (SOFTVERBS_REGISTRATION_DELAY), in
+    /// nanoseconds of CLOCK_MONOTONIC. Accessed with std::atomic_ref, without Process::lock.
+    std::uint64_t registrations_end_ns = 0;
 
     [[nodiscard]] bool has(softverbs_feature feature) const { return (features & feature) != 0; }
     [[nodiscard]] Port* port(unsigned number) {

@@ -66,6 +66,7 @@ Process* new_process() {
     made->network = settings.network;
     made->devices = describe_devices(settings);
     made->real_devices_hidden = settings.only;
+    made->registration_delay_ns = settings.registration_delay_ms * std::uint64_t{1'000'000};
     if (made->faults.set(settings.faults, made->devices) != 0) {
         refuse_setting(
             "SOFTVERBS_FAULTS", settings.faults,

@@ -38,6 +38,9 @@ struct Process {
     QpTable qps;
     Faults faults;
     Disorder disorder;
+    /// Duration of each registration in nanoseconds; 0: registrations are not delayed. Constant
+    /// after the Process object has been created.
+    std::uint64_t registration_delay_ns = 0;
     /// Whether ibv_get_device_list() omits real devices.
     bool real_devices_hidden = false;
     softverbs_counters counters{};
