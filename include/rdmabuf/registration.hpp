@@ -7,6 +7,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/dma_handle.hpp>
@@ -63,8 +64,23 @@ struct RegistrationOptions {
     std::optional<MappingKind> mapping = std::nullopt;
     /// For TLP processing hints; not with dmabuf_data_direct. Read during the call only.
     const DmaHandle* dma_handle = nullptr;
+    /// The maximum number of threads that register at the same time, the calling thread included.
+    /// 1 creates no thread. With 0, a call that registers 1 MiB or more on a NIC uses one thread
+    /// for each NIC, at most 16, and any other call none. More threads than NICs register several
+    /// chunks or ranges on one NIC at the same time. Exporters are called by the calling thread
+    /// only, and no thread outlives the call. The result, the trail and errors do not depend on the
+    /// number of threads.
+    unsigned threads = 0;
     /// Is given all attempts, whether the registration works or not. Not owned.
     Trail* trail = nullptr;
+};
+
+/// A range of memory, as register_ranges() takes it.
+struct AddressRange {
+    /// The address of the first byte, a CPU or a device pointer.
+    std::uintptr_t address = 0;
+    /// In bytes.
+    std::size_t length = 0;
 };
 
 /// Memory that is registered, on one protection domain or on several: the result of
@@ -110,6 +126,10 @@ class Registration : public RegisteredMemory {
     friend Registration register_memory(std::span<const ProtectionDomain> pds,
                                         const Resolver& resolver, std::uintptr_t address,
                                         std::size_t length, const RegistrationOptions& options);
+    friend std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
+                                                     const Resolver& resolver,
+                                                     std::span<const AddressRange> ranges,
+                                                     const RegistrationOptions& options);
 };
 
 /// Makes the @p length bytes at @p address known to every NIC of @p pds, whatever memory they are:
@@ -143,5 +163,25 @@ class Registration : public RegisteredMemory {
     return register_memory(pd, resolver, reinterpret_cast<std::uintptr_t>(address), length,
                            options);
 }
+
+/// Registers several ranges on every NIC of @p pds, as register_memory() registers one: several
+/// NICs at the same time and, with more threads than NICs, several ranges on a NIC.
+///
+///     std::vector<AddressRange> ranges;
+///     for (const Tensor& tensor : tensors) {
+///         ranges.push_back({.address = tensor.address, .length = tensor.bytes});
+///     }
+///     const std::vector<Registration> regions =
+///         register_ranges(pds, resolver, ranges, {.access = Access::local_write, .threads = 8});
+///
+/// Short ranges are registered first, because a registration of device memory on EFA takes the
+/// longer the more bytes are registered already. At most 64 ranges are exported at the same time.
+/// @return a registration for each range, in the order of @p ranges
+/// @throws Error as register_memory(), with the address and length of the range that failed: then
+///         none of the ranges stays registered, and RegistrationOptions::trail has the attempts of
+///         that range. EINVAL for RegistrationOptions::iova with more than one range.
+[[nodiscard]] RDMABUF_EXPORT std::vector<Registration> register_ranges(
+    std::span<const ProtectionDomain> pds, const Resolver& resolver,
+    std::span<const AddressRange> ranges, const RegistrationOptions& options = {});
 
 } // namespace rdmabuf

@@ -20,21 +20,42 @@ namespace {
 
 constexpr const char* function = "ChunkedRegion";
 
-/// In whole pages.
-std::size_t choose_chunk_size(const ProtectionDomain& pd, const ChunkedRegionOptions& options) {
-    static_cast<void>(detail::native_of(pd, function, "ProtectionDomain"));
+/// The device that registers the fewest bytes at once.
+struct SmallestLimit {
+    std::string device;
+    std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
+};
+
+SmallestLimit smallest_limit(std::span<const ProtectionDomain> pds) {
+    SmallestLimit smallest;
+    for (const ProtectionDomain& pd : pds) {
+        static_cast<void>(detail::native_of(pd, function, "ProtectionDomain"));
+        const std::uint64_t limit = pd.context().attributes().max_mr_size();
+        if (smallest.device.empty() || limit < smallest.bytes) {
+            smallest = {.device = pd.context().device_name(), .bytes = limit};
+        }
+    }
+    return smallest;
+}
+
+/// Returns the maximum size of a chunk in bytes, a multiple of the page size.
+std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
+                              const ChunkedRegionOptions& options) {
+    if (pds.empty()) {
+        throw Error(EINVAL, function, "no protection domain to register on");
+    }
+    const SmallestLimit limit = smallest_limit(pds);
     if (has(options.registration.access, Access::zero_based)) {
         throw Error(EINVAL, function,
                     "options contradict each other: chunks, and zero_based, by which each would "
                     "begin at address 0; give an iova instead");
     }
     const auto page = std::uint64_t{detail::page_size()};
-    const std::uint64_t limit = pd.context().attributes().max_mr_size();
     const std::uint64_t most =
-        std::min<std::uint64_t>(limit, std::numeric_limits<std::size_t>::max()) / page * page;
+        std::min<std::uint64_t>(limit.bytes, std::numeric_limits<std::size_t>::max()) / page * page;
     if (most == 0) {
         throw Error(EINVAL, function,
-                    pd.context().device_name() + " registers at most " + std::to_string(limit) +
+                    limit.device + " registers at most " + std::to_string(limit.bytes) +
                         " bytes at once, and a page has " + std::to_string(page));
     }
     if (options.chunk_size % page != 0) {
@@ -44,9 +65,8 @@ std::size_t choose_chunk_size(const ProtectionDomain& pd, const ChunkedRegionOpt
     }
     if (options.chunk_size > most) {
         throw Error(EINVAL, function,
-                    "a chunk of " + std::to_string(options.chunk_size) +
-                        " bytes: " + pd.context().device_name() + " registers at most " +
-                        std::to_string(limit) + " at once");
+                    "a chunk of " + std::to_string(options.chunk_size) + " bytes: " + limit.device +
+                        " registers at most " + std::to_string(limit.bytes) + " at once");
     }
     return static_cast<std::size_t>(options.chunk_size != 0 ? options.chunk_size : most);
 }
@@ -76,25 +96,30 @@ constexpr std::size_t least_chunk = std::size_t{64} << 20U;
 
 /// The next chunk size to try after chunks of up to @p tried bytes were refused; 0 when smaller
 /// chunks do not help.
-std::size_t smaller_chunk(const ProtectionDomain& pd, const Trail& trail, std::size_t tried) {
+std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& trail,
+                          std::size_t tried) {
     const std::size_t page = detail::page_size();
     const std::size_t half = (tried / 2 + page - 1) / page * page;
     for (const Attempt& attempt : trail) {
         const bool is_dmabuf = attempt.path == RegistrationPath::dmabuf ||
                                attempt.path == RegistrationPath::dmabuf_data_direct;
         // Without a device, the exporter failed and not the registration.
-        if (!is_dmabuf || attempt.device.empty()) {
+        const auto failed = std::ranges::find_if(pds, [&attempt](const ProtectionDomain& pd) {
+            return pd.context().device_name() == attempt.device;
+        });
+        if (!is_dmabuf || failed == pds.end()) {
             continue;
         }
+        const Context& nic = failed->context();
         if (attempt.error == EINVAL && tried >= mlx5_umr_pages * page &&
-            pd.context().attributes().native.orig_attr.vendor_id == mellanox) {
+            nic.attributes().native.orig_attr.vendor_id == mellanox) {
             return (mlx5_umr_pages - 1) * page;
         }
         // A device without a data-direct function refuses dmabuf_data_direct with EOPNOTSUPP.
         const bool may_be_length =
             attempt.error == ENOMEM ||
             (attempt.error == EOPNOTSUPP && attempt.path == RegistrationPath::dmabuf &&
-             pd.context().dmabuf_import().available);
+             nic.dmabuf_import().available);
         if (may_be_length && half >= least_chunk) {
             return half;
         }
@@ -104,17 +129,21 @@ std::size_t smaller_chunk(const ProtectionDomain& pd, const Trail& trail, std::s
 
 } // namespace
 
-ChunkedRegion::ChunkedRegion(const ProtectionDomain& pd, const Resolver& resolver,
+ChunkedRegion::ChunkedRegion(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                              std::uintptr_t address, std::size_t length,
                              const ChunkedRegionOptions& options)
-    : ChunkedRegion(with_memory([&] { return make(pd, resolver, address, length, options); })) {}
+    : ChunkedRegion(with_memory([&] { return make(pds, resolver, address, length, options); })) {}
 
-ChunkedRegion::Made ChunkedRegion::make(const ProtectionDomain& pd, const Resolver& resolver,
-                                        std::uintptr_t address, std::size_t length,
-                                        const ChunkedRegionOptions& options) {
+ChunkedRegion::Made ChunkedRegion::make(std::span<const ProtectionDomain> pds,
+                                        const Resolver& resolver, std::uintptr_t address,
+                                        std::size_t length, const ChunkedRegionOptions& options) {
     const auto page = detail::page_size();
-    std::size_t chunk_size = choose_chunk_size(pd, options);
-    const std::uint32_t max_message_size = pd.context().max_message_size();
+    std::size_t chunk_size = choose_chunk_size(pds, options);
+    std::vector<std::uint32_t> max_message_sizes;
+    max_message_sizes.reserve(pds.size());
+    for (const ProtectionDomain& pd : pds) {
+        max_message_sizes.push_back(pd.context().max_message_size());
+    }
     Trail* const callers_trail = options.registration.trail;
     while (true) {
         Trail trail;
@@ -122,14 +151,15 @@ ChunkedRegion::Made ChunkedRegion::make(const ProtectionDomain& pd, const Resolv
         registration.trail = &trail;
         std::optional<Error> refusal;
         try {
-            detail::RegistrationWalk walk({.pds = std::span(&pd, 1),
+            detail::RegistrationWalk walk({.pds = pds,
                                            .resolver = resolver,
                                            .address = address,
                                            .length = length,
                                            .options = registration,
                                            .chunk = chunk_size,
                                            .function = function});
-            Made made{walk.run(), chunk_size, max_message_size};
+            detail::run_walks({&walk, 1}, registration.threads);
+            Made made{walk.take(), chunk_size, std::move(max_message_sizes)};
             if (callers_trail != nullptr) {
                 *callers_trail = std::move(trail);
             }
@@ -139,7 +169,7 @@ ChunkedRegion::Made ChunkedRegion::make(const ProtectionDomain& pd, const Resolv
         }
         // No chunk is longer than the range with the pages that it begins and ends in.
         const std::size_t longest = std::min(chunk_size, (length / page + 2) * page);
-        chunk_size = options.chunk_size == 0 ? smaller_chunk(pd, trail, longest) : 0;
+        chunk_size = options.chunk_size == 0 ? smaller_chunk(pds, trail, longest) : 0;
         if (chunk_size == 0) {
             if (callers_trail != nullptr) {
                 *callers_trail = std::move(trail);
@@ -152,7 +182,7 @@ ChunkedRegion::Made ChunkedRegion::make(const ProtectionDomain& pd, const Resolv
 ChunkedRegion::ChunkedRegion(Made made)
     : RegisteredMemory(std::move(made.set)),
       chunk_size_(made.chunk_size),
-      max_message_size_(made.max_message_size),
+      max_message_sizes_(std::move(made.max_message_sizes)),
       chunks_(with_memory([this] {
           std::vector<LocalChunk> chunks;
           chunks.reserve(set().regions.size());
@@ -162,12 +192,12 @@ ChunkedRegion::ChunkedRegion(Made made)
           return chunks;
       })) {}
 
-RemoteChunks ChunkedRegion::remote() const {
-    return with_memory([this] {
+RemoteChunks ChunkedRegion::remote(std::size_t i) const {
+    return with_memory([this, i] {
         std::vector<RemoteRegion> all;
-        all.reserve(chunks_.size());
-        for (std::size_t i = 0; i < set().regions.size(); ++i) {
-            all.push_back(usable(i, "ChunkedRegion::remote").remote());
+        all.reserve(chunk_count());
+        for (std::size_t chunk = 0; chunk < chunk_count(); ++chunk) {
+            all.push_back(usable(i * chunk_count() + chunk, "ChunkedRegion::remote").remote());
         }
         return RemoteChunks(std::move(all));
     });

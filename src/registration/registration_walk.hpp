@@ -14,33 +14,31 @@
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/registration.hpp>
 
-#include "device/verbs_extensions.hpp"
 #include "registration/mapping_choice.hpp"
+#include "registration/registration_jobs.hpp"
+#include "registration/registration_request.hpp"
 
 namespace rdmabuf::detail {
 
-/// What is to be registered.
-struct WalkRequest {
-    std::span<const ProtectionDomain> pds;
-    const Resolver& resolver;
-    std::uintptr_t address;
-    std::size_t length;
-    const RegistrationOptions& options;
-    /// In how many bytes at most a piece may have: a multiple of the page; 0 for one piece.
-    std::size_t chunk;
-    /// For errors.
-    const char* function;
-};
-
-/// Tries one path after the other. A set has the pieces of the first protection domain, in order of
-/// their addresses, then those of the second, and so on.
+/// Tries one path after the other for one range, in steps: prepare() decides what to register and
+/// calls the exporter, run_jobs() registers it on any threads, and complete() evaluates the result.
+/// Does not move between prepare() and complete().
 class RegistrationWalk {
   public:
-    /// @throws Error EINVAL for what can be told wrong without trying.
-    explicit RegistrationWalk(const WalkRequest& request);
+    /// @throws Error as check_request()
+    explicit RegistrationWalk(const RegistrationRequest& request);
 
-    /// @throws Error with the trail when nothing worked.
-    [[nodiscard]] std::unique_ptr<RegisteredSet> run();
+    /// Whether the range is registered on all protection domains.
+    [[nodiscard]] bool done() const noexcept { return done_; }
+    /// Adds the registrations of the next step to @p jobs. Calls exporters.
+    /// @param range  the number of this range among the ranges of the jobs
+    /// @throws Error with the trail when nothing worked
+    void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
+    /// Evaluates the jobs of this step, which have run.
+    void complete();
+    /// The result, with the pieces of the first protection domain in the order of their addresses,
+    /// then those of the second, and so on. Once, when done().
+    [[nodiscard]] std::unique_ptr<RegisteredSet> take();
 
   private:
     /// Why the next choice of a NIC is tried.
@@ -50,78 +48,86 @@ class RegistrationWalk {
         /// The exporter did not export the mapping.
         not_exported,
     };
-    /// One protection domain, and what is registered on it so far.
+    /// One protection domain, and its registrations.
     struct Nic {
         explicit Nic(const ProtectionDomain* p) noexcept : pd(p) {}
 
         const ProtectionDomain* pd;
         NicPath path{};
-        std::vector<AnyRegion> regions = {};
+        /// The registrations of the current step, and the regions if `registered`.
+        RegistrationJob job = {};
+        bool registered = false;
         /// For the dma-buf path that is tried, and the position of the current choice.
         std::vector<MappingChoice> choices = {};
         std::size_t next = 0;
-        /// In bytes: the piece that could not be registered.
-        std::size_t failed_length = 0;
     };
 
     [[nodiscard]] std::string kind() const { return to_string(set_->allocation->kind); }
     [[nodiscard]] bool listed(RegistrationPath path) const noexcept;
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
-    void ask_exporters();
-    [[nodiscard]] bool take(RegistrationPath path);
-    [[nodiscard]] bool take_dmabuf(RegistrationPath path);
-    /// Registers on the NICs of @p group, whose current choice is @p choice. NICs that fail go on
-    /// to their next choice. @return false if one of them has none
-    [[nodiscard]] bool try_choice(const MappingChoice& choice, const std::vector<Nic*>& group);
+    [[nodiscard]] bool is_device() const noexcept;
+    [[nodiscard]] bool may_be_host();
+    /// Finds the exporter of the range. @throws Error if the caller's promise of device memory is
+    /// broken
+    void find_exporter();
+
+    /// Checks whether @p path can be tried. @return false, with the reason in the trail, if not
+    [[nodiscard]] bool open_path(RegistrationPath path);
+    /// Gives back all registrations of the path that was tried.
+    void close_path() noexcept;
+    // Each chooses the NICs of the next step and sets their jobs, and returns false if the path
+    // cannot work on one of them.
+    [[nodiscard]] bool choose_dmabuf_group();
+    [[nodiscard]] bool choose_all();
+    // Each evaluates a step, and returns false if the path cannot work on one of the NICs.
+    [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
+    [[nodiscard]] bool complete_address();
+
     /// The range with a mapping: exported at the first call. @throws Error what the exporter says
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
+    /// The position of the next choice that fits; the number of choices if there is none.
+    [[nodiscard]] static std::size_t next_choice(const Nic& nic, Outcome outcome) noexcept;
     /// Goes on to the next choice that fits. @return false if there is none
     [[nodiscard]] static bool advance(Nic& nic, Outcome outcome);
     [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, Outcome outcome);
-    [[nodiscard]] bool take_address(RegistrationPath path);
-    [[nodiscard]] bool may_be_host();
-    [[nodiscard]] bool is_device() const noexcept;
-
-    /// Calls @p make with the offset and the length of each piece, until one fails.
-    /// @return the failure; the regions of the NIC are dropped then
-    template <class Make>
-    [[nodiscard]] std::optional<Error> register_pieces(Nic& nic, Make make);
-    void explain_failure(const Nic& nic, const Error& error, Attempt& attempt);
-    void drop_regions() noexcept;
-    /// What a piece is of what was exported.
-    [[nodiscard]] DmaBufRange part_of(const ExportedRange& range, std::size_t offset,
-                                      std::size_t length) const noexcept;
-    // Each adds one region to the NIC.
-    void make_data_direct(Nic& nic, const ExportedRange& range, std::size_t offset,
-                          std::size_t length);
-    void make_dmabuf(Nic& nic, const ExportedRange& range, std::size_t offset, std::size_t length);
-    void make_address(Nic& nic, std::size_t offset, std::size_t length);
-    /// With the DMA handle. @param attributes  describe where the memory is
-    template <class Explain>
-    void make_with_handle(Nic& nic, MrInitAttr attributes, std::uint64_t iova, std::size_t length,
-                          Explain explain);
+    void set_job(Nic& nic, const NicPath& path, const ExportedRange* exported);
 
     /// The attempt as the trail has it from now on; until the next one begins.
     [[nodiscard]] Attempt& begin(RegistrationPath path, const char* call);
+    [[nodiscard]] Attempt& begin(const MappingChoice& choice, MappingKind mapping);
+    [[nodiscard]] const char* function_of(RegistrationPath path) const noexcept;
     void fail_attempt(Attempt& attempt, const Error& error);
+    void explain_failure(const Nic& nic, Attempt& attempt);
     /// For what is not tried.
     void refuse(RegistrationPath path, const char* call, int error, std::string meaning,
                 std::string remedy = {});
     [[noreturn]] void fail() const;
 
-    WalkRequest request_;
-    Access access_;
-    std::uint64_t iova_;
+    RegistrationRequest request_;
     /// The one that knows the memory, if any: what it says is in the set.
     const Exporter* exporter_ = nullptr;
+    /// Whether the exporters were asked.
+    bool asked_ = false;
     /// An exporter that could not say whether the memory is its own.
     std::string unanswered_;
     /// The first errno of a driver or of verbs.
     int answer_ = 0;
     std::vector<Nic> nics_ = {};
+    /// The path that is tried, and the position of the path after it.
+    std::optional<RegistrationPath> path_ = std::nullopt;
+    std::size_t next_path_ = 0;
+    /// The NICs of the current step and, on the dma-buf paths, their choice.
+    std::vector<Nic*> group_ = {};
+    MappingChoice choice_ = {};
+    bool done_ = false;
     /// What is exported for the dma-buf path that is tried, by MappingKind.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };
+
+/// Runs all walks to their end, with the registrations of a step of all walks on several threads.
+/// @param threads  as RegistrationOptions::threads
+/// @throws Error when nothing worked for one of the ranges
+void run_walks(std::span<RegistrationWalk> walks, unsigned threads);
 
 } // namespace rdmabuf::detail

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "registration/region_maker.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/memory_region.hpp>
+
+#include "base/address_space.hpp"
+#include "memory/checks.hpp"
+#include "memory/dmabuf_diagnosis.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+/// EINVAL has many causes: that the NIC has no data-direct function is one only if the NIC says so.
+std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
+    if (error == EINVAL || error == EOPNOTSUPP) {
+        const Availability direct = data_direct_of(context.native());
+        if (!direct) {
+            return direct.reason + "; " + direct.remedy;
+        }
+    }
+    return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), error);
+}
+
+} // namespace
+
+RangePieces::RangePieces(std::uintptr_t address, std::size_t length, std::size_t chunk)
+    : whole_(length),
+      first_(chunk != 0 ? std::min(chunk - address % page_size(), length) : length),
+      chunk_(chunk) {
+    const std::size_t rest = whole_ - first_;
+    count_ = 1 + (chunk_ != 0 ? rest / chunk_ + (rest % chunk_ != 0 ? 1 : 0) : 0);
+}
+
+RangePiece RangePieces::operator[](std::size_t i) const noexcept {
+    if (i == 0) {
+        return {.offset = 0, .length = first_};
+    }
+    const std::size_t offset = first_ + (i - 1) * chunk_;
+    return {.offset = offset, .length = std::min(chunk_, whole_ - offset)};
+}
+
+AnyRegion RegionMaker::make(const RangePiece& piece) const {
+    const std::uint64_t piece_iova = iova + piece.offset;
+    const std::uintptr_t start = address + piece.offset;
+    if (!is_dmabuf(path)) {
+        return make_address(reinterpret_cast<void*>(start), piece.length, piece_iova);
+    }
+    const DmaBufRange range{.fd = exported->fd(),
+                            .offset = exported->offset() + piece.offset,
+                            .length = piece.length,
+                            .address = start};
+    return path == RegistrationPath::dmabuf_data_direct ? make_data_direct(range, piece_iova)
+                                                        : make_dmabuf(range, piece_iova);
+}
+
+AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece_iova) const {
+    if (dma_handle == nullptr) {
+        return DmaBufMR(*pd, range, {.access = access, .iova = piece_iova});
+    }
+    check_dmabuf(range, piece_iova, access, reg_mr_ex_function);
+    MrInitAttr attributes{};
+    attributes.comp_mask = mr_fd | mr_fd_offset;
+    attributes.fd = range.fd;
+    attributes.fd_offset = range.offset;
+    return make_with_handle(attributes, piece_iova, range.length, [&](int error) {
+        return diagnose_dmabuf(pd->context(), range, inspect_descriptor(range.fd), error);
+    });
+}
+
+AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t piece_iova) const {
+    check_dmabuf(range, piece_iova, access, reg_data_direct_function);
+    // The driver takes whole pages only: what is before the first byte is registered with it.
+    const std::size_t before = piece_iova % page_size();
+    auto deleter = RegionHandle::deleter_type::holding(*pd, nullptr);
+    errno = 0;
+    RegionHandle handle(
+        check_pointer(
+            verbs_extensions().mlx5_reg_dmabuf_mr(
+                pd->native(), range.offset - before, range.length + before, piece_iova - before,
+                range.fd, static_cast<int>(access), mlx5_data_direct),
+            reg_data_direct_function,
+            [&](int error) { return diagnose_data_direct(pd->context(), range, error); }),
+        std::move(deleter));
+    return {std::move(handle), piece_iova, range.length, access};
+}
+
+AnyRegion RegionMaker::make_address(void* start, std::size_t length,
+                                    std::uint64_t piece_iova) const {
+    if (dma_handle == nullptr) {
+        return MemoryRegion(*pd, start, length, {.access = access, .iova = piece_iova});
+    }
+    check_host_region(start, length, piece_iova, access, reg_mr_ex_function);
+    MrInitAttr attributes{};
+    attributes.comp_mask = mr_addr;
+    attributes.addr = start;
+    return make_with_handle(attributes, piece_iova, length, [](int error) -> std::string {
+        return error == EFAULT ? "these pages cannot be pinned" : std::string();
+    });
+}
+
+template <class Explain>
+AnyRegion RegionMaker::make_with_handle(MrInitAttr attributes, std::uint64_t piece_iova,
+                                        std::size_t length, Explain explain) const {
+    attributes.length = length;
+    attributes.access = static_cast<int>(access);
+    attributes.comp_mask |= mr_iova | mr_dmah;
+    attributes.iova = piece_iova;
+    attributes.dmah = dma_handle->native();
+    auto deleter =
+        RegionHandle::deleter_type::holding(*pd, std::make_shared<const DmaHandle>(*dma_handle));
+    errno = 0;
+    RegionHandle handle(check_pointer(verbs_extensions().reg_mr_ex(pd->native(), &attributes),
+                                      reg_mr_ex_function, explain),
+                        std::move(deleter));
+    return {std::move(handle), piece_iova, length, access};
+}
+
+} // namespace rdmabuf::detail

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "registration/registration_jobs.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cassert>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "registration/registration_hints.hpp"
+
+namespace rdmabuf::detail {
+namespace {
+
+/// Without RegistrationOptions::threads: from this number of bytes on a NIC, registrations take
+/// longer than it takes to create a thread.
+constexpr std::size_t least_parallel_bytes = std::size_t{1} << 20U;
+/// Without RegistrationOptions::threads: the maximum number of threads.
+constexpr std::size_t most_default_threads = 16;
+
+void register_piece(RegistrationJob& job, std::size_t piece) {
+    job.regions[piece].emplace(job.maker.make(job.pieces[piece]));
+}
+
+/// The jobs of one NIC.
+struct Lane {
+    const ibv_device* nic = nullptr;
+    std::vector<RegistrationJob*> jobs = {};
+    /// The next piece to register.
+    std::size_t job = 0;
+    std::size_t piece = 0;
+    /// The number of threads that register on this NIC.
+    unsigned active = 0;
+};
+
+/// A piece that a thread registers.
+struct Task {
+    Lane* lane = nullptr;
+    RegistrationJob* job = nullptr;
+    std::size_t piece = 0;
+};
+
+/// Assigns the pieces of all jobs to threads. Thread safe.
+class Scheduler {
+  public:
+    explicit Scheduler(std::span<RegistrationJob* const> jobs) : jobs_(jobs) {
+        for (RegistrationJob* const job : jobs) {
+            const ibv_device* const nic = job->maker.pd->native()->context->device;
+            auto lane = std::ranges::find(lanes_, nic, &Lane::nic);
+            if (lane == lanes_.end()) {
+                lane = lanes_.insert(lane, {.nic = nic});
+            }
+            lane->jobs.push_back(job);
+        }
+    }
+
+    [[nodiscard]] std::size_t lanes() const noexcept { return lanes_.size(); }
+    /// The number of bytes of the NIC that registers the most.
+    [[nodiscard]] std::size_t most_bytes() const;
+
+    /// Registers pieces until none is left or one failed with another exception than Error.
+    void work() noexcept {
+        for (Task task = next({}); task.job != nullptr; task = next(task)) {
+            try {
+                // Each region is written by one thread: no lock is needed.
+                register_piece(*task.job, task.piece);
+            } catch (Error& error) {
+                const std::lock_guard lock(mutex_);
+                failed_ = true;
+                task.job->fail(task.piece, std::move(error));
+            } catch (...) {
+                const std::lock_guard lock(mutex_);
+                exception_ = std::current_exception();
+            }
+        }
+    }
+    void rethrow() const {
+        if (exception_ != nullptr) {
+            std::rethrow_exception(exception_);
+        }
+    }
+
+  private:
+    /// @param done  the previous task of this thread
+    [[nodiscard]] Task next(const Task& done) noexcept;
+    /// Whether this job has failed, or a job before it that ends the path of its range.
+    [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
+    /// Skips jobs that are complete or cancelled. @return whether there is a piece to register
+    [[nodiscard]] bool has_piece(Lane& lane) const noexcept;
+
+    std::span<RegistrationJob* const> jobs_;
+    std::mutex mutex_;
+    std::vector<Lane> lanes_ = {};
+    bool failed_ = false;
+    std::exception_ptr exception_ = nullptr;
+};
+
+std::size_t Scheduler::most_bytes() const {
+    std::size_t most = 0;
+    for (const Lane& lane : lanes_) {
+        std::size_t bytes = 0;
+        for (const RegistrationJob* const job : lane.jobs) {
+            const RangePiece last = job->pieces[job->pieces.count() - 1];
+            const std::size_t length = last.offset + last.length;
+            bytes += std::min(length, std::numeric_limits<std::size_t>::max() - bytes);
+        }
+        most = std::max(most, bytes);
+    }
+    return most;
+}
+
+bool Scheduler::is_cancelled(const RegistrationJob& job) const noexcept {
+    if (!failed_) {
+        return false;
+    }
+    for (const RegistrationJob* const other : jobs_) {
+        if (other == &job) {
+            break;
+        }
+        if (other->range == job.range && other->error && other->ends_path()) {
+            return true;
+        }
+    }
+    return job.error.has_value();
+}
+
+bool Scheduler::has_piece(Lane& lane) const noexcept {
+    while (lane.job < lane.jobs.size()) {
+        const RegistrationJob& job = *lane.jobs[lane.job];
+        if (lane.piece < job.pieces.count() && !is_cancelled(job)) {
+            return true;
+        }
+        ++lane.job;
+        lane.piece = 0;
+    }
+    return false;
+}
+
+Task Scheduler::next(const Task& done) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (done.lane != nullptr) {
+        --done.lane->active;
+    }
+    if (exception_ != nullptr) {
+        return {};
+    }
+    // The NIC with the fewest threads: one thread for each NIC before two for one of them.
+    Lane* best = nullptr;
+    for (Lane& lane : lanes_) {
+        if ((best == nullptr || lane.active < best->active) && has_piece(lane)) {
+            best = &lane;
+        }
+    }
+    if (best == nullptr) {
+        return {};
+    }
+    ++best->active;
+    return {.lane = best, .job = best->jobs[best->job], .piece = best->piece++};
+}
+
+/// Blocks all signals in this thread while the object exists, so that threads created meanwhile
+/// handle none of the program's signals.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() noexcept {
+        sigset_t all{};
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+  private:
+    sigset_t before_{};
+};
+
+/// Threads that run until the scheduler has no work left. The destructor waits for them.
+class Workers {
+  public:
+    Workers(Scheduler& scheduler, std::size_t count) {
+        threads_.reserve(count);
+        const SignalsBlocked blocked;
+        try {
+            for (std::size_t i = 0; i < count; ++i) {
+                threads_.emplace_back([&scheduler] { scheduler.work(); });
+            }
+        } catch (const std::system_error&) {
+            // The limit of threads is reached. The existing threads do the work.
+        }
+    }
+    ~Workers() {
+        for (std::thread& thread : threads_) {
+            thread.join();
+        }
+    }
+    Workers(const Workers&) = delete;
+    Workers& operator=(const Workers&) = delete;
+
+  private:
+    std::vector<std::thread> threads_;
+};
+
+} // namespace
+
+void RegistrationJob::fail(std::size_t piece, Error&& reason) noexcept {
+    // Of several pieces that failed at the same time, the first one counts. The pieces before it
+    // have begun before it.
+    if (!error || piece < failed_piece) {
+        error.emplace(std::move(reason));
+        failed_piece = piece;
+    }
+}
+
+bool RegistrationJob::ends_path() const noexcept {
+    assert(error);
+    return last_mapping || !refuses_mapping(error->error());
+}
+
+void run_jobs(std::span<RegistrationJob* const> jobs, unsigned threads) {
+    std::size_t pieces = 0;
+    for (RegistrationJob* const job : jobs) {
+        job->regions.resize(job->pieces.count());
+        pieces += job->pieces.count();
+    }
+    if (pieces == 1) {
+        try {
+            register_piece(*jobs.front(), 0);
+        } catch (Error& error) {
+            jobs.front()->fail(0, std::move(error));
+        }
+        return;
+    }
+    Scheduler scheduler(jobs);
+    std::size_t wanted = threads;
+    if (threads == 0) {
+        wanted = scheduler.most_bytes() >= least_parallel_bytes
+                     ? std::min(scheduler.lanes(), most_default_threads)
+                     : 1;
+    }
+    {
+        const Workers workers(scheduler, std::min(wanted, pieces) - 1);
+        scheduler.work();
+    }
+    scheduler.rethrow();
+}
+
+} // namespace rdmabuf::detail

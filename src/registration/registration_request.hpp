@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include <rdmabuf/registration.hpp>
+
+namespace rdmabuf::detail {
+
+/// What is to be registered. Refers to the arguments of the caller.
+struct RegistrationRequest {
+    std::span<const ProtectionDomain> pds;
+    const Resolver& resolver;
+    std::uintptr_t address;
+    std::size_t length;
+    const RegistrationOptions& options;
+    /// The maximum size of a piece in bytes, a multiple of the page size; 0: one piece.
+    std::size_t chunk;
+    /// The public function, for errors.
+    const char* function;
+
+    /// With relaxed ordering, if the options add it.
+    [[nodiscard]] Access access() const noexcept;
+    /// The iova of the first byte.
+    [[nodiscard]] std::uint64_t iova() const noexcept;
+    /// "4096 bytes at 0x1000".
+    [[nodiscard]] std::string describe() const;
+};
+
+/// @throws Error EINVAL, with the reason, for an empty list of protection domains, a length of 0, a
+///         range that overflows, and options that contradict each other
+void check_request(const RegistrationRequest& request);
+
+} // namespace rdmabuf::detail
