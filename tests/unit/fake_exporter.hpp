@@ -3,13 +3,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -35,6 +38,7 @@ class FakeExporter final : public Exporter {
         if (on_find) {
             on_find();
         }
+        callers.insert(std::this_thread::get_id());
         if (find_error != 0 && finds >= find_error_from) {
             throw Error(find_error, "fakePointerGetAttribute", "the driver is in a bad way");
         }
@@ -49,6 +53,7 @@ class FakeExporter final : public Exporter {
         if (on_export) {
             on_export();
         }
+        callers.insert(std::this_thread::get_id());
         const int error = mapping == MappingKind::pcie ? pcie_error : standard_error;
         if (error != 0) {
             throw Error(error, "fakeExport", "it does not map that way");
@@ -58,10 +63,13 @@ class FakeExporter final : public Exporter {
             throw Error(ERANGE, "fakeExport", "the range leaves the allocation");
         }
         const int fd = dmabuf_.duplicate().release();
+        most_exported = std::max(most_exported, ++exported);
         return {std::string(exporter_name),
                 fd,
                 [this](int given_back) {
                     ++releases;
+                    --exported;
+                    callers.insert(std::this_thread::get_id());
                     ::close(given_back);
                 },
                 offset,
@@ -95,6 +103,11 @@ class FakeExporter final : public Exporter {
     mutable unsigned finds = 0;
     mutable unsigned releases = 0;
     mutable std::vector<MappingKind> exports;
+    /// The number of descriptors that are exported now, and its maximum.
+    mutable unsigned exported = 0;
+    mutable unsigned most_exported = 0;
+    /// The threads that called any of the functions.
+    mutable std::set<std::thread::id> callers;
 };
 
 } // namespace rdmabuf::testing
