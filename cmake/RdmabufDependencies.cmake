@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# rdma-core is the only dependency.
+# rdma-core is the only dependency besides threads, which are part of the C library since glibc 2.34.
 include(CheckCXXSymbolExists)
+find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(libibverbs REQUIRED IMPORTED_TARGET libibverbs)
 pkg_check_modules(librdmacm REQUIRED IMPORTED_TARGET librdmacm)

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The time that register_ranges() needs to register many ranges on one NIC, two, four and so on,
+// beside a loop that calls register_memory() for each range and NIC. Runs on all verbs devices that
+// can be opened.
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+
+#include "timing.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace {
+
+using rdmabuf::AddressRange;
+using rdmabuf::ProtectionDomain;
+using rdmabuf::Registration;
+
+constexpr rdmabuf::RegistrationOptions options{.access = rdmabuf::Access::local_write |
+                                                         rdmabuf::Access::remote_write};
+
+struct Parameters {
+    std::string exporter = "memfd";
+    std::size_t ranges = 64;
+    std::size_t size = std::size_t{64} << 10U;
+    std::size_t nics = 0;
+    unsigned threads_per_nic = 1;
+    int rounds = 5;
+    double target = 1.3;
+};
+
+/// In seconds.
+struct Figures {
+    double serial, parallel;
+};
+
+class Benchmark {
+  public:
+    explicit Benchmark(const Parameters& parameters)
+        : parameters_(parameters),
+          allocator_(parameters.exporter == "memfd"
+                         ? rdmabuf::make_memfd_exporter()
+                         : rdmabuf::Resolver::system().allocator(parameters.exporter)),
+          buffer_(allocator_->allocate(parameters.ranges * parameters.size)) {
+        for (const rdmabuf::Device& device : rdmabuf::DeviceList()) {
+            if (parameters.nics == 0 || pds_.size() < parameters.nics) {
+                pds_.emplace_back(rdmabuf::Context(device));
+            }
+        }
+        if (pds_.size() < parameters.nics) {
+            throw std::runtime_error("there are only " + std::to_string(pds_.size()) + " devices");
+        }
+        for (std::size_t i = 0; i < parameters.ranges; ++i) {
+            ranges_.push_back(
+                {.address = buffer_.address() + i * parameters.size, .length = parameters.size});
+        }
+    }
+
+    /// @return whether all NICs needed at most `target` times the time of one NIC
+    bool run() const {
+        std::printf("%zu ranges of %zu KiB on each NIC, medians of %d rounds\n", ranges_.size(),
+                    parameters_.size / 1024, parameters_.rounds);
+        std::printf("%5s %8s %12s %16s %9s %11s\n", "NICs", "threads", "loop, ms",
+                    "register_ranges", "speedup", "to one NIC");
+        double one = 0;
+        double ratio = 1;
+        for (std::size_t nics = 1; nics <= pds_.size(); nics = next(nics)) {
+            const Figures figures = measure(nics);
+            one = nics == 1 ? figures.parallel : one;
+            ratio = figures.parallel / one;
+            std::printf("%5zu %8zu %12.2f %16.2f %9.2f %11.2f\n", nics,
+                        nics * parameters_.threads_per_nic, figures.serial * 1e3,
+                        figures.parallel * 1e3, figures.serial / figures.parallel, ratio);
+            std::fflush(stdout);
+        }
+        const bool met = ratio <= parameters_.target;
+        std::printf("%zu NICs in %.2f times the time of one: the target %.2f is %s\n", pds_.size(),
+                    ratio, parameters_.target, met ? "met" : "missed");
+        return met;
+    }
+
+  private:
+    /// Doubles, and ends with all NICs.
+    [[nodiscard]] std::size_t next(std::size_t nics) const {
+        return nics < pds_.size() ? std::min(2 * nics, pds_.size()) : nics + 1;
+    }
+
+    [[nodiscard]] Figures measure(std::size_t nics) const {
+        const std::span pds = std::span(pds_).first(nics);
+        std::vector<double> serial;
+        std::vector<double> parallel;
+        for (int round = 0; round < parameters_.rounds; ++round) {
+            std::vector<Registration> made;
+            made.reserve(nics * ranges_.size());
+            serial.push_back(timing::measure(1, [&] {
+                for (const ProtectionDomain& pd : pds) {
+                    for (const AddressRange& range : ranges_) {
+                        made.push_back(rdmabuf::register_memory(pd, resolver_, range.address,
+                                                                range.length, options));
+                    }
+                }
+            }));
+            made.clear();
+            rdmabuf::RegistrationOptions several = options;
+            several.threads = static_cast<unsigned>(nics) * parameters_.threads_per_nic;
+            parallel.push_back(timing::measure(
+                1, [&] { made = rdmabuf::register_ranges(pds, resolver_, ranges_, several); }));
+        }
+        return {.serial = timing::median(std::move(serial)),
+                .parallel = timing::median(std::move(parallel))};
+    }
+
+    Parameters parameters_;
+    std::shared_ptr<rdmabuf::Allocator> allocator_;
+    rdmabuf::Buffer buffer_;
+    rdmabuf::Resolver resolver_{{allocator_}};
+    std::vector<ProtectionDomain> pds_;
+    std::vector<AddressRange> ranges_;
+};
+
+} // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app(
+        "The time of register_ranges() on several NICs, beside a loop of register_memory().\n"
+        "Exits with 1 when all NICs need more than the target times the time of one. Memfds stand\n"
+        "in for dma-bufs, which only softverbs takes: preload it, with SOFTVERBS_DEVICES=4 and\n"
+        "SOFTVERBS_REGISTRATION_DELAY=1ms, or name an exporter of real ones.");
+    Parameters parameters;
+    app.add_option("--exporter", parameters.exporter, "whose dma-bufs: memfd, dma_heap, udmabuf")
+        ->capture_default_str();
+    app.add_option("--ranges", parameters.ranges, "the number of ranges")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--size", parameters.size, "the size of a range, in whole pages")
+        ->transform(CLI::AsSizeValue(false))
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--nics", parameters.nics, "the number of devices; all when left out");
+    app.add_option("--threads-per-nic", parameters.threads_per_nic)
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--rounds", parameters.rounds, "for each median")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    app.add_option("--target", parameters.target, "the ratio to stay below")->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return Benchmark(parameters).run() ? 0 : 1;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "several_nics: %s\n", error.what());
+        return 1;
+    }
+}
