@@ -16,6 +16,7 @@
 #include <rdmabuf/registration_trail.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
+#include <rdmabuf/topology.hpp>
 
 namespace rdmabuf {
 
@@ -56,6 +57,10 @@ struct RegistrationOptions {
     /// The iova of the first byte; by default its address. Has to have the same page offset as the
     /// address (on the dma-buf paths, as the offset in the dma-buf).
     std::optional<std::uint64_t> iova = std::nullopt;
+    /// Where the NICs and the memory of devices are. With it, the mapping of each NIC is chosen by
+    /// its path to the memory; without it, by the kind of the NIC. Topology::query_data_direct()
+    /// first, for NICs that may have a data-direct function. Read during the call only.
+    const Topology* topology = nullptr;
     /// The mapping that is exported on the dma-buf paths. By default it is chosen for each NIC, as
     /// docs/registration.md describes, and the next choice is tried when the NIC refuses one with
     /// EOPNOTSUPP, EINVAL or 524. A value here is used for all NICs and has no alternative. pcie
@@ -163,6 +168,27 @@ class Registration : public RegisteredMemory {
     return register_memory(pd, resolver, reinterpret_cast<std::uintptr_t>(address), length,
                            options);
 }
+
+/// The protection domains of @p pds whose NICs are nearest to the memory, the nearest first, to
+/// register on these NICs only:
+///
+///     Topology topology = Topology::read(); // once
+///     for (const ProtectionDomain& pd : pds) {
+///         topology.query_data_direct(pd.context());
+///     }
+///     const MemoryLocation location = locate_memory(resolver.find(address).allocation, address);
+///     const Registration region = register_memory(nearest_domains(pds, topology, location),
+///                                                 resolver, address, length,
+///                                                 {.topology = &topology});
+///
+/// NICs that are not in the topology are the last ones.
+/// @param most  the maximum number of protection domains; 0: those whose NICs have the lowest rank
+///              (RankedNic::rank), which are equally near and equally fast
+/// @return at least one, unless @p pds is empty
+/// @throws Error EBADF for a protection domain that was closed
+[[nodiscard]] RDMABUF_EXPORT std::vector<ProtectionDomain> nearest_domains(
+    std::span<const ProtectionDomain> pds, const Topology& topology, const MemoryLocation& memory,
+    std::size_t most = 0);
 
 /// Registers several ranges on every NIC of @p pds, as register_memory() registers one: several
 /// NICs at the same time and, with more threads than NICs, several ranges on a NIC.

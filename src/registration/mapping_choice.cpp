@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "registration/mapping_choice.hpp"
 
+#include <optional>
+#include <utility>
+
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/memory_location.hpp>
 
 #include "device/verbs_extensions.hpp"
 
@@ -14,6 +18,9 @@ using enum MappingKind;
 constexpr const char* by_caller = "the caller chose the mapping";
 constexpr const char* for_efa = "EFA reaches device memory over PCIe";
 constexpr const char* for_data_direct = "the NIC has a data-direct function";
+constexpr const char* for_near_data_direct =
+    "the data-direct function of the NIC is nearer to the memory than the NIC";
+constexpr const char* for_switch = "the NIC and the memory are below the same PCIe switch";
 constexpr const char* after_refusal = "the NIC refused the standard mapping";
 
 /// EFA has no node type of the InfiniBand specification, and the PCI identifiers of Amazon, devices
@@ -28,6 +35,28 @@ bool is_efa(const Context& nic) {
     } catch (const Error&) {
         return false; // A device that does not answer fails the registration itself.
     }
+}
+
+/// What the topology says of a NIC and memory of a device; empty if it does not know one of them.
+std::optional<Path> path_of(const Allocation& memory, const Context& nic,
+                            const Topology* topology) {
+    if (topology == nullptr) {
+        return std::nullopt;
+    }
+    const MemoryLocation location = locate_memory(memory);
+    const Nic* const function = topology->find_nic(nic.device_name());
+    if (!location.device || function == nullptr) {
+        return std::nullopt;
+    }
+    Path path = topology->path(location, *function);
+    return path.type != PathType::unknown ? std::optional(std::move(path)) : std::nullopt;
+}
+
+/// Whether the topology knows the data-direct function of a NIC.
+bool knows_data_direct(const Context& nic, const Topology* topology) {
+    const Nic* const function =
+        topology != nullptr ? topology->find_nic(nic.device_name()) : nullptr;
+    return function != nullptr && function->data_direct.has_value();
 }
 
 std::vector<MappingChoice> chosen_by_caller(const Context& nic, const MappingRequest& request) {
@@ -50,11 +79,19 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     }
     const bool device = memory.kind == MemoryKind::device;
     const bool efa = device && is_efa(nic);
+    const std::optional<Path> path =
+        device ? path_of(memory, nic, request.options.topology) : std::nullopt;
+    // With a chip-to-chip link, the standard mapping leads through the CPU.
+    const bool below_switch = path && memory.c2c && !path->data_direct &&
+                              (path->type == PathType::pix || path->type == PathType::pxb);
     std::vector<MappingChoice> choices;
     const auto add_plain = [&] {
         if (efa) {
             choices.push_back(
                 {.path = dmabuf, .mapping = pcie, .use = MappingUse::exact, .reason = for_efa});
+        } else if (below_switch) {
+            choices.push_back(
+                {.path = dmabuf, .mapping = pcie, .use = MappingUse::exact, .reason = for_switch});
         }
         choices.push_back({.path = dmabuf});
     };
@@ -69,19 +106,34 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     // A caller that lists no paths leaves the way to register to the NIC.
     const bool may_be_direct =
         device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
-    const bool direct_first =
-        may_be_direct && request.options.paths.empty() && data_direct_of(nic.native()).available;
+    const bool by_path = path && knows_data_direct(nic, request.options.topology);
+    const bool direct_first = may_be_direct && request.options.paths.empty() &&
+                              (!by_path || path->data_direct) &&
+                              data_direct_of(nic.native()).available;
     if (direct_first) {
         choices.push_back({.path = dmabuf_data_direct,
                            .mapping = pcie,
                            .use = MappingUse::exact,
-                           .reason = for_data_direct});
+                           .reason = by_path ? for_near_data_direct : for_data_direct});
     }
     add_plain();
     if (may_be_direct && !direct_first) {
         choices.push_back({.path = dmabuf_data_direct, .mapping = pcie, .reason = after_refusal});
     }
     return choices;
+}
+
+std::size_t MappingChoices::next(MappingOutcome outcome) const noexcept {
+    const MappingKind before = choices_[current_].mapping;
+    std::size_t next = current_ + 1;
+    for (; next < choices_.size(); ++next) {
+        const MappingChoice& choice = choices_[next];
+        if (outcome == MappingOutcome::not_exported ? before == pcie && choice.mapping != before
+                                                    : choice.use != MappingUse::unexported) {
+            break;
+        }
+    }
+    return next;
 }
 
 } // namespace rdmabuf::detail

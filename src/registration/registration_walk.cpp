@@ -149,10 +149,9 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
         }
         const RegistrationPath other = path == dmabuf ? dmabuf_data_direct : dmabuf;
         for (Nic& nic : nics_) {
-            nic.choices = choose_mappings(
+            nic.choices = MappingChoices(choose_mappings(
                 *set_->allocation, nic.pd->context(),
-                {.options = request_.options, .path = path, .other_is_listed = listed(other)});
-            nic.next = 0;
+                {.options = request_.options, .path = path, .other_is_listed = listed(other)}));
         }
         return true;
     }
@@ -176,10 +175,10 @@ void RegistrationWalk::close_path() noexcept {
 
 bool RegistrationWalk::choose_dmabuf_group() {
     const auto open = std::ranges::find(nics_, false, &Nic::registered);
-    choice_ = open->choices[open->next];
+    choice_ = open->choices.current();
     std::vector<Nic*> group;
     for (Nic& nic : nics_) {
-        if (!nic.registered && nic.choices[nic.next] == choice_) {
+        if (!nic.registered && nic.choices.current() == choice_) {
             group.push_back(&nic);
         }
     }
@@ -195,14 +194,14 @@ bool RegistrationWalk::choose_dmabuf_group() {
         range = &export_for(choice_.mapping);
     } catch (const Error& error) {
         fail_attempt(begin(choice_, choice_.mapping), error);
-        return advance_all(group, Outcome::not_exported);
+        return advance_all(group, MappingOutcome::not_exported);
     }
     if (choice_.use == MappingUse::exact && range->mapping() != choice_.mapping) {
-        return advance_all(group, Outcome::not_exported);
+        return advance_all(group, MappingOutcome::not_exported);
     }
     for (Nic* const nic : group) {
         set_job(*nic, {.path = choice_.path, .mapping = range->mapping()}, range);
-        nic->job.last_mapping = next_choice(*nic, Outcome::refused) == nic->choices.size();
+        nic->job.last_mapping = !nic->choices.has_next(MappingOutcome::refused);
     }
     group_ = std::move(group);
     return true;
@@ -243,7 +242,7 @@ bool RegistrationWalk::complete_dmabuf(const std::vector<Nic*>& group) {
         nic->job.regions.clear();
         Attempt& attempt = begin(choice_, mapping);
         explain_failure(*nic, attempt);
-        if (!refuses_mapping(attempt.error) || !advance(*nic, Outcome::refused)) {
+        if (!refuses_mapping(attempt.error) || !nic->choices.advance(MappingOutcome::refused)) {
             return false;
         }
     }
@@ -293,27 +292,8 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     return *wanted;
 }
 
-std::size_t RegistrationWalk::next_choice(const Nic& nic, Outcome outcome) noexcept {
-    const MappingKind before = nic.choices[nic.next].mapping;
-    std::size_t next = nic.next + 1;
-    for (; next < nic.choices.size(); ++next) {
-        const MappingChoice& choice = nic.choices[next];
-        if (outcome == Outcome::not_exported
-                ? before == MappingKind::pcie && choice.mapping != before
-                : choice.use != MappingUse::unexported) {
-            break;
-        }
-    }
-    return next;
-}
-
-bool RegistrationWalk::advance(Nic& nic, Outcome outcome) {
-    nic.next = next_choice(nic, outcome);
-    return nic.next < nic.choices.size();
-}
-
-bool RegistrationWalk::advance_all(const std::vector<Nic*>& group, Outcome outcome) {
-    return std::ranges::all_of(group, [&](Nic* nic) { return advance(*nic, outcome); });
+bool RegistrationWalk::advance_all(const std::vector<Nic*>& group, MappingOutcome outcome) {
+    return std::ranges::all_of(group, [&](Nic* nic) { return nic->choices.advance(outcome); });
 }
 
 bool RegistrationWalk::may_be_host() {

@@ -41,13 +41,6 @@ class RegistrationWalk {
     [[nodiscard]] std::unique_ptr<RegisteredSet> take();
 
   private:
-    /// Why the next choice of a NIC is tried.
-    enum class Outcome : std::uint8_t {
-        /// The NIC refused the dma-buf in a way that another mapping may change.
-        refused,
-        /// The exporter did not export the mapping.
-        not_exported,
-    };
     /// One protection domain, and its registrations.
     struct Nic {
         explicit Nic(const ProtectionDomain* p) noexcept : pd(p) {}
@@ -57,9 +50,8 @@ class RegistrationWalk {
         /// The registrations of the current step, and the regions if `registered`.
         RegistrationJob job = {};
         bool registered = false;
-        /// For the dma-buf path that is tried, and the position of the current choice.
-        std::vector<MappingChoice> choices = {};
-        std::size_t next = 0;
+        /// For the dma-buf path that is tried.
+        MappingChoices choices = {};
     };
 
     [[nodiscard]] std::string kind() const { return to_string(set_->allocation->kind); }
@@ -85,11 +77,8 @@ class RegistrationWalk {
 
     /// The range with a mapping: exported at the first call. @throws Error what the exporter says
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
-    /// The position of the next choice that fits; the number of choices if there is none.
-    [[nodiscard]] static std::size_t next_choice(const Nic& nic, Outcome outcome) noexcept;
-    /// Goes on to the next choice that fits. @return false if there is none
-    [[nodiscard]] static bool advance(Nic& nic, Outcome outcome);
-    [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, Outcome outcome);
+    /// Goes on to the next choice of each NIC. @return false if one of them has none
+    [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, MappingOutcome outcome);
     void set_job(Nic& nic, const NicPath& path, const ExportedRange* exported);
 
     /// The attempt as the trail has it from now on; until the next one begins.

@@ -11,6 +11,7 @@
 
 #include "device/verbs_extensions.hpp"
 #include "registration_fixture.hpp"
+#include "sysfs_tree.hpp"
 
 namespace {
 
@@ -388,6 +389,96 @@ TEST_F(RegistrationOnThreeNics, NicThatRefusesItsMappingDoesNotChangeThatOfTheOt
                             Tried{dmabuf_data_direct, MappingKind::pcie, EINVAL},
                             Tried{dmabuf, MappingKind::standard, 0}));
     EXPECT_EQ(exporter_->releases, 2U);
+}
+
+// The mapping of each NIC by its path to the memory
+
+/// A GPU with a chip-to-chip link to its CPU, and three NICs: soft0 below the PCIe switch of the
+/// GPU, soft1 and soft2 at another host bridge of the CPU. soft2 has a data-direct function at the
+/// switch.
+class RegistrationByTopology : public RegistrationOnThreeNics {
+  protected:
+    RegistrationByTopology() {
+        exporter_->allocation.pci_address = "0008:06:00.0";
+        exporter_->allocation.c2c = true;
+        extensions.data_direct_device = "soft2";
+        EXPECT_TRUE(topology_.set_data_direct("soft2", "/0008:08:00.0"));
+    }
+    [[nodiscard]] Registration make(const RegistrationOptions& options) const {
+        return register_memory(pds_, resolver_, exporter_->allocation.base, size, options);
+    }
+    [[nodiscard]] std::vector<std::string> nearest(std::size_t most = 0) const {
+        std::vector<std::string> names;
+        const MemoryLocation location = locate_memory(exporter_->allocation);
+        for (const ProtectionDomain& pd : nearest_domains(pds_, topology_, location, most)) {
+            names.push_back(pd.context().device_name());
+        }
+        return names;
+    }
+
+    testing::SysfsTree tree_{R"(
+        pci0008:00/0008:00:00.0/0008:01:00.0/0008:02:00.0/0008:06:00.0 gpu numa=0
+        pci0008:00/0008:00:00.0/0008:01:00.0/0008:02:01.0/0008:07:00.0 nic=soft0 numa=0
+        pci0008:00/0008:00:00.0/0008:01:00.0/0008:02:02.0/0008:08:00.0 dma numa=0
+        pci0000:00/0000:00:00.0/0000:03:00.0 nic=soft1 numa=0
+        pci0000:00/0000:00:01.0/0000:04:00.0 nic=soft2 numa=0
+    )"};
+    Topology topology_ = Topology::read(tree_.root());
+    std::vector<ProtectionDomain> pds_{ProtectionDomain(Context::open("soft1")),
+                                       ProtectionDomain(Context::open("soft2")),
+                                       ProtectionDomain(Context::open("soft0"))};
+};
+
+TEST_F(RegistrationByTopology, NicBelowTheSwitchOfAGpuWithAChipToChipLinkGetsThePcieMapping) {
+    const Registration region = make({.topology = &topology_});
+    EXPECT_EQ(region.path(0), dmabuf);
+    EXPECT_EQ(region.mapping(0), MappingKind::standard);
+    EXPECT_EQ(region.path(1), dmabuf_data_direct);
+    EXPECT_EQ(region.mapping(1), MappingKind::pcie);
+    EXPECT_EQ(region.path(2), dmabuf);
+    EXPECT_EQ(region.mapping(2), MappingKind::pcie);
+    EXPECT_THAT(to_string(region.trail()),
+                ::testing::HasSubstr("on soft0, memory of fake mapped for PCIe (the NIC and the "
+                                     "memory are below the same PCIe switch): registered"));
+    EXPECT_THAT(to_string(region.trail()),
+                ::testing::HasSubstr("(the data-direct function of the NIC is nearer to the "
+                                     "memory than the NIC): registered"));
+    EXPECT_THAT(exporter_->exports, ElementsAre(MappingKind::standard, MappingKind::pcie));
+    EXPECT_EQ(make({}).mapping(2), MappingKind::standard) << "without a topology";
+}
+
+TEST_F(RegistrationByTopology, WithoutAChipToChipLinkTheStandardMappingIsEnough) {
+    exporter_->allocation.c2c = false;
+    EXPECT_EQ(make({.topology = &topology_}).mapping(2), MappingKind::standard);
+}
+
+TEST_F(RegistrationByTopology, DataDirectIsNotUsedWhereItIsNotNearerThanTheNic) {
+    const testing::SysfsTree far(R"(
+        pci0008:00/0008:00:00.0/0008:01:00.0/0008:02:00.0/0008:06:00.0 gpu numa=0
+        pci0000:00/0000:00:01.0/0000:04:00.0 nic=soft2 numa=0
+        pci0009:00/0009:00:00.0/0009:01:00.0 dma numa=0
+    )");
+    Topology topology = Topology::read(far.root());
+    ASSERT_TRUE(topology.set_data_direct("soft2", "/0009:01:00.0"));
+    const Registration region = make({.topology = &topology});
+    EXPECT_EQ(region.path(1), dmabuf);
+    EXPECT_EQ(region.mapping(1), MappingKind::standard);
+}
+
+TEST_F(RegistrationByTopology, UnknownPathsChangeNothing) {
+    exporter_->allocation.pci_address = "0042:00:00.0";
+    const Registration region = make({.topology = &topology_});
+    EXPECT_EQ(region.path(1), dmabuf_data_direct);
+    EXPECT_EQ(region.mapping(2), MappingKind::standard);
+}
+
+TEST_F(RegistrationByTopology, NearestDomainsAreThoseOfTheNicsOfTheLowestRank) {
+    EXPECT_THAT(nearest(), ElementsAre("soft2", "soft0")) << "by PCI address";
+    EXPECT_THAT(nearest(1), ElementsAre("soft2"));
+    EXPECT_THAT(nearest(9), ElementsAre("soft2", "soft0", "soft1"));
+    topology_ = Topology::read(testing::SysfsTree().root());
+    EXPECT_THAT(nearest(), ElementsAre("soft1", "soft2", "soft0")) << "no NIC is known";
+    EXPECT_THAT(nearest_domains({}, topology_, {}), ::testing::IsEmpty());
 }
 
 // DMA handles
