@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ struct MemoryState {
 
     // One of them keeps it registered.
     RegistrationCache::Lease lease = {};
-    std::vector<ChunkedRegion> regions = {};
+    std::optional<ChunkedRegion> region = std::nullopt;
     std::vector<DmaBufMR> dmabufs = {};
 
     [[nodiscard]] std::span<const LocalChunk> rail(std::size_t i) const noexcept {

@@ -31,13 +31,13 @@ inline void fill_chunked(const EndpointState& endpoint, MemoryState& state) {
     ChunkedRegionOptions options = {.registration = endpoint.options.cache.registration,
                                     .chunk_size = static_cast<std::size_t>(chunk_limit(endpoint))};
     options.registration.access = state.access;
+    const ChunkedRegion& region =
+        state.region.emplace(endpoint.pds, endpoint.resolver, state.address,
+                             static_cast<std::size_t>(state.length), options);
+    state.iova = region.iova();
+    state.host = region.path() == RegistrationPath::host;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
-        const ChunkedRegion& region =
-            state.regions.emplace_back(endpoint.pds[rail], endpoint.resolver, state.address,
-                                       static_cast<std::size_t>(state.length), options);
-        state.iova = region.iova();
-        state.host = region.path() == RegistrationPath::host;
-        state.chunks[rail].assign(region.chunks().begin(), region.chunks().end());
+        state.chunks[rail].assign(region.chunks(rail).begin(), region.chunks(rail).end());
     }
 }
 
