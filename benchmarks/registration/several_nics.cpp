@@ -2,9 +2,11 @@
 // The time that register_ranges() needs to register many ranges on one NIC, two, four and so on,
 // beside a loop that calls register_memory() for each range and NIC. Runs on all verbs devices that
 // can be opened.
-#include <array>
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -33,11 +35,7 @@ struct Parameters {
     unsigned threads_per_nic = 1;
     int rounds = 5;
     double target = 1.3;
-};
-
-/// In seconds.
-struct Figures {
-    double serial, parallel;
+    double least_speedup = 0;
 };
 
 class Benchmark {
@@ -62,58 +60,73 @@ class Benchmark {
         }
     }
 
-    /// @return whether all NICs needed at most `target` times the time of one NIC
-    bool run() const {
+    /// @return whether both targets are met
+    bool run() {
+        std::vector<Series> all;
+        for (std::size_t nics = 1; nics <= pds_.size(); nics = next(nics)) {
+            all.push_back({.nics = nics});
+        }
+        // In turn, so that other load of the machine meets all of them.
+        for (int round = 0; round < parameters_.rounds; ++round) {
+            for (Series& series : all) {
+                measure(series);
+            }
+        }
         std::printf("%zu ranges of %zu KiB on each NIC, medians of %d rounds\n", ranges_.size(),
                     parameters_.size / 1024, parameters_.rounds);
-        std::printf("%5s %8s %12s %16s %9s %11s\n", "NICs", "threads", "loop, ms",
-                    "register_ranges", "speedup", "to one NIC");
-        double one = 0;
+        std::printf("%5s %8s %12s %20s %9s %11s\n", "NICs", "threads", "loop, ms",
+                    "register_ranges, ms", "speedup", "to one NIC");
+        const double one = timing::median(all.front().parallel);
         double ratio = 1;
-        for (std::size_t nics = 1; nics <= pds_.size(); nics = next(nics)) {
-            const Figures figures = measure(nics);
-            one = nics == 1 ? figures.parallel : one;
-            ratio = figures.parallel / one;
-            std::printf("%5zu %8zu %12.2f %16.2f %9.2f %11.2f\n", nics,
-                        nics * parameters_.threads_per_nic, figures.serial * 1e3,
-                        figures.parallel * 1e3, figures.serial / figures.parallel, ratio);
-            std::fflush(stdout);
+        double speedup = 1;
+        for (const Series& series : all) {
+            const double serial = timing::median(series.serial);
+            const double parallel = timing::median(series.parallel);
+            ratio = parallel / one;
+            speedup = serial / parallel;
+            std::printf("%5zu %8u %12.2f %20.2f %9.2f %11.2f\n", series.nics,
+                        threads_of(series.nics), serial * 1e3, parallel * 1e3, speedup, ratio);
         }
-        const bool met = ratio <= parameters_.target;
-        std::printf("%zu NICs in %.2f times the time of one: the target %.2f is %s\n", pds_.size(),
-                    ratio, parameters_.target, met ? "met" : "missed");
+        const bool met = ratio <= parameters_.target && speedup >= parameters_.least_speedup;
+        std::printf(
+            "%zu NICs: %.2f times the time of one NIC, %.2f times as fast as the loop: %s\n",
+            pds_.size(), ratio, speedup, met ? "met" : "missed");
         return met;
     }
 
   private:
+    /// The times for one number of NICs, in seconds.
+    struct Series {
+        std::size_t nics = 0;
+        std::vector<double> serial = {};
+        std::vector<double> parallel = {};
+    };
+
     /// Doubles, and ends with all NICs.
     [[nodiscard]] std::size_t next(std::size_t nics) const {
         return nics < pds_.size() ? std::min(2 * nics, pds_.size()) : nics + 1;
     }
+    [[nodiscard]] unsigned threads_of(std::size_t nics) const {
+        return static_cast<unsigned>(nics) * parameters_.threads_per_nic;
+    }
 
-    [[nodiscard]] Figures measure(std::size_t nics) const {
-        const std::span pds = std::span(pds_).first(nics);
-        std::vector<double> serial;
-        std::vector<double> parallel;
-        for (int round = 0; round < parameters_.rounds; ++round) {
-            std::vector<Registration> made;
-            made.reserve(nics * ranges_.size());
-            serial.push_back(timing::measure(1, [&] {
-                for (const ProtectionDomain& pd : pds) {
-                    for (const AddressRange& range : ranges_) {
-                        made.push_back(rdmabuf::register_memory(pd, resolver_, range.address,
-                                                                range.length, options));
-                    }
+    void measure(Series& series) const {
+        const std::span pds = std::span(pds_).first(series.nics);
+        std::vector<Registration> made;
+        made.reserve(series.nics * ranges_.size());
+        series.serial.push_back(timing::measure(1, [&] {
+            for (const ProtectionDomain& pd : pds) {
+                for (const AddressRange& range : ranges_) {
+                    made.push_back(rdmabuf::register_memory(pd, resolver_, range.address,
+                                                            range.length, options));
                 }
-            }));
-            made.clear();
-            rdmabuf::RegistrationOptions several = options;
-            several.threads = static_cast<unsigned>(nics) * parameters_.threads_per_nic;
-            parallel.push_back(timing::measure(
-                1, [&] { made = rdmabuf::register_ranges(pds, resolver_, ranges_, several); }));
-        }
-        return {.serial = timing::median(std::move(serial)),
-                .parallel = timing::median(std::move(parallel))};
+            }
+        }));
+        made.clear();
+        rdmabuf::RegistrationOptions several = options;
+        several.threads = threads_of(series.nics);
+        series.parallel.push_back(timing::measure(
+            1, [&] { made = rdmabuf::register_ranges(pds, resolver_, ranges_, several); }));
     }
 
     Parameters parameters_;
@@ -129,8 +142,8 @@ class Benchmark {
 int main(int argc, char** argv) {
     CLI::App app(
         "The time of register_ranges() on several NICs, beside a loop of register_memory().\n"
-        "Exits with 1 when all NICs need more than the target times the time of one. Memfds stand\n"
-        "in for dma-bufs, which only softverbs takes: preload it, with SOFTVERBS_DEVICES=4 and\n"
+        "Exits with 1 when a target is missed with all NICs. Memfds stand in for dma-bufs, which\n"
+        "only softverbs takes: preload it, with SOFTVERBS_DEVICES=4 and\n"
         "SOFTVERBS_REGISTRATION_DELAY=1ms, or name an exporter of real ones.");
     Parameters parameters;
     app.add_option("--exporter", parameters.exporter, "whose dma-bufs: memfd, dma_heap, udmabuf")
@@ -149,7 +162,10 @@ int main(int argc, char** argv) {
     app.add_option("--rounds", parameters.rounds, "for each median")
         ->check(CLI::PositiveNumber)
         ->capture_default_str();
-    app.add_option("--target", parameters.target, "the ratio to stay below")->capture_default_str();
+    app.add_option("--target", parameters.target, "the maximum of the time to that of one NIC")
+        ->capture_default_str();
+    app.add_option("--speedup", parameters.least_speedup, "the minimum speedup over the loop")
+        ->capture_default_str();
     CLI11_PARSE(app, argc, argv);
     try {
         return Benchmark(parameters).run() ? 0 : 1;
