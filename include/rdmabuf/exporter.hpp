@@ -23,7 +23,8 @@ enum class MemoryKind : std::uint8_t {
     system,
     /// Memory of a GPU, an accelerator or another PCIe device.
     device,
-    /// Memory that moves between host and device as it is used. Cannot be registered.
+    /// Memory that moves between host and device as it is used. It has no dma-buf; it can be
+    /// registered with RegistrationPath::on_demand where NIC and kernel can page it.
     managed,
     /// Host memory pinned by a device's driver.
     pinned_host,

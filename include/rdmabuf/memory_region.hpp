@@ -30,7 +30,21 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,
                  const MemoryRegionOptions& options = {});
 
-    /// The first byte of the memory.
+    /// The whole address space of the process, also what is mapped later: implicit on-demand
+    /// paging. No page is pinned; the NIC faults the pages that it accesses. The iova of a byte is
+    /// its address, so that sge() takes an address as the offset, and rkey() reaches all memory of
+    /// the process. ibv_reg_mr(3).
+    ///
+    ///     const MemoryRegion all = MemoryRegion::implicit_on_demand(pd);
+    ///     qp.post_send(all.sge(reinterpret_cast<std::uintptr_t>(buffer), length));
+    ///
+    /// @param access  Access::on_demand is added
+    /// @throws Error EOPNOTSUPP or EINVAL for a device without it (IBV_ODP_SUPPORT_IMPLICIT in
+    ///         DeviceAttributes::odp_capabilities(); ConnectX has it), with this reason
+    [[nodiscard]] static MemoryRegion implicit_on_demand(const ProtectionDomain& pd,
+                                                         Access access = Access::local_write);
+
+    /// The first byte of the memory; nullptr for implicit_on_demand().
     [[nodiscard]] void* address() const noexcept { return address_; }
 
   private:

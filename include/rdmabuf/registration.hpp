@@ -21,10 +21,10 @@
 namespace rdmabuf {
 
 /// Which paths may be taken, in the order they are tried. Without any: dmabuf, then host for memory
-/// that no exporter knows.
+/// that no exporter knows, and on_demand for managed memory.
 class RDMABUF_EXPORT PathOrder {
   public:
-    static constexpr std::size_t most = 4;
+    static constexpr std::size_t most = 5;
 
     constexpr PathOrder() noexcept = default;
     /// @throws Error EINVAL for a path that stands there twice.

@@ -24,8 +24,11 @@ enum class RegistrationPath : std::uint8_t {
     peermem,
     /// Ordinary memory, with ibv_reg_mr(3).
     host,
+    /// Managed memory or ordinary memory, with ibv_reg_mr(3) and IBV_ACCESS_ON_DEMAND: no page is
+    /// pinned, and the NIC faults the pages that it accesses.
+    on_demand,
 };
-/// "dmabuf", "dmabuf_data_direct", "peermem", "host".
+/// "dmabuf", "dmabuf_data_direct", "peermem", "host", "on_demand".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationPath path) noexcept;
 
 /// One thing that register_memory() tried, or refused to try.

@@ -15,6 +15,9 @@
 namespace rdmabuf {
 namespace {
 
+/// The length that stands for all memory, with the address 0 and Access::on_demand.
+constexpr std::size_t whole_address_space = std::numeric_limits<std::size_t>::max();
+
 std::string explain(int error, std::size_t length) {
     rlimit limit{};
     if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
@@ -36,6 +39,19 @@ std::uint64_t choose_iova(const void* address, const MemoryRegionOptions& option
     return options.iova.value_or(zero_based ? 0 : reinterpret_cast<std::uintptr_t>(address));
 }
 
+std::string explain_implicit(const Context& context) {
+    constexpr auto implicit = std::uint64_t{IBV_ODP_SUPPORT_IMPLICIT};
+    try {
+        if ((context.attributes().odp_capabilities() & implicit) == 0) {
+            return context.device_name() +
+                   " has no implicit on-demand paging (IBV_ODP_SUPPORT_IMPLICIT): register the "
+                   "ranges that are used";
+        }
+    } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not hide what it explains
+    }
+    return {};
+}
+
 ibv_mr* register_host(const ProtectionDomain& pd, void* address, std::size_t length,
                       const MemoryRegionOptions& options) {
     constexpr const char* function = "ibv_reg_mr";
@@ -48,7 +64,11 @@ ibv_mr* register_host(const ProtectionDomain& pd, void* address, std::size_t len
     // the kernel does not know.
     return detail::check_pointer(
         ibv_reg_mr_iova2(native, address, length, choose_iova(address, options), access), function,
-        [length](int error) { return explain(error, length); });
+        [&](int error) {
+            return address == nullptr && length == whole_address_space
+                       ? explain_implicit(pd.context())
+                       : explain(error, length);
+        });
 }
 
 std::uint64_t choose_iova(const DmaBufRange& range, const DmaBufOptions& options) noexcept {
@@ -99,6 +119,10 @@ MemoryRegion::MemoryRegion(const ProtectionDomain& pd, void* address, std::size_
                                   detail::RegionHandle::deleter_type::holding(pd, nullptr)),
              choose_iova(address, options), length, options.access),
       address_(address) {}
+
+MemoryRegion MemoryRegion::implicit_on_demand(const ProtectionDomain& pd, Access access) {
+    return {pd, nullptr, whole_address_space, {.access = access | Access::on_demand}};
+}
 
 DmaBufMR::DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,
                    const DmaBufOptions& options)

@@ -29,6 +29,25 @@ std::string diagnose_data_direct(const Context& context, const DmaBufRange& rang
     return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), error);
 }
 
+/// Faults the first page of an on-demand region, so that memory that the kernel cannot page for the
+/// NIC is refused now and not when data moves. Providers that cannot prefetch do not report it.
+AnyRegion prefetched(const ProtectionDomain& pd, AnyRegion region) {
+    constexpr const char* function = "ibv_advise_mr";
+    ibv_sge entry{.addr = region.iova(), .length = 1, .lkey = region.lkey()};
+    const int error = ibv_advise_mr(pd.native(),
+                                    has(region.access(), Access::local_write)
+                                        ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
+                                        : IBV_ADVISE_MR_ADVICE_PREFETCH,
+                                    IBV_ADVISE_MR_FLAG_FLUSH, &entry, 1);
+    if (error != 0 && error != EOPNOTSUPP) {
+        throw Error(error, function,
+                    "the first page cannot be faulted for the NIC: it is not mapped, or the kernel "
+                    "does not page this memory for devices (CONFIG_HMM_MIRROR and the memory's "
+                    "driver)");
+    }
+    return region;
+}
+
 } // namespace
 
 RangePieces::RangePieces(std::uintptr_t address, std::size_t length, std::size_t chunk)
@@ -94,6 +113,10 @@ AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t 
 
 AnyRegion RegionMaker::make_address(void* start, std::size_t length,
                                     std::uint64_t piece_iova) const {
+    if (path == RegistrationPath::on_demand) {
+        return prefetched(*pd,
+                          MemoryRegion(*pd, start, length, {.access = access, .iova = piece_iova}));
+    }
     if (dma_handle == nullptr) {
         return MemoryRegion(*pd, start, length, {.access = access, .iova = piece_iova});
     }

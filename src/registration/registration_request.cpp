@@ -35,6 +35,9 @@ void check_dma_handle(const RegistrationRequest& request) {
     if (request.options.paths.has(RegistrationPath::dmabuf_data_direct)) {
         conflict(request, "mlx5dv_reg_dmabuf_mr takes no DMA handle; leave out one of the two");
     }
+    if (request.options.paths.has(RegistrationPath::on_demand)) {
+        conflict(request, "on-demand paging takes no DMA handle; leave out one of the two");
+    }
     for (const ProtectionDomain& pd : request.pds) {
         if (!(pd.context() == handle->context())) {
             conflict(request, "the DMA handle is of " + handle->context().device_name() +

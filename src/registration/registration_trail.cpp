@@ -14,6 +14,8 @@ const char* to_string(RegistrationPath path) noexcept {
             return "peermem";
         case RegistrationPath::host:
             return "host";
+        case RegistrationPath::on_demand:
+            return "on_demand";
     }
     return "unknown";
 }

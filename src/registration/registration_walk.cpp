@@ -20,6 +20,8 @@ using enum RegistrationPath;
 constexpr std::array default_paths{dmabuf, host};
 /// What a promise of device memory leaves of them.
 constexpr std::array default_device_paths{dmabuf};
+/// Managed memory cannot be pinned: it moves.
+constexpr std::array default_managed_paths{dmabuf, on_demand};
 
 bool can_import(const Context& context) {
     try {
@@ -100,8 +102,11 @@ std::span<const RegistrationPath> RegistrationWalk::paths() const noexcept {
     if (!request_.options.paths.empty()) {
         return request_.options.paths.paths();
     }
-    return request_.options.device_memory ? std::span<const RegistrationPath>(default_device_paths)
-                                          : std::span<const RegistrationPath>(default_paths);
+    if (request_.options.device_memory) {
+        return default_device_paths;
+    }
+    return is_managed() ? std::span<const RegistrationPath>(default_managed_paths)
+                        : std::span<const RegistrationPath>(default_paths);
 }
 
 bool RegistrationWalk::listed(RegistrationPath path) const noexcept {
@@ -139,6 +144,10 @@ bool RegistrationWalk::is_device() const noexcept {
     return exporter_ != nullptr && set_->allocation->kind == MemoryKind::device;
 }
 
+bool RegistrationWalk::is_managed() const noexcept {
+    return exporter_ != nullptr && set_->allocation->kind == MemoryKind::managed;
+}
+
 bool RegistrationWalk::open_path(RegistrationPath path) {
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
@@ -161,7 +170,10 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
                                     : "no exporter knows this as device memory");
         return false;
     }
-    return path != host || may_be_host();
+    if (path == on_demand) {
+        return (is_managed() || may_be_host(path)) && has_on_demand_paging();
+    }
+    return path != host || may_be_host(path);
 }
 
 void RegistrationWalk::close_path() noexcept {
@@ -220,7 +232,8 @@ void RegistrationWalk::set_job(Nic& nic, const NicPath& path, const ExportedRang
     nic.path = path;
     nic.job = {.maker = {.pd = nic.pd,
                          .path = path.path,
-                         .access = set_->access,
+                         .access = path.path == on_demand ? set_->access | Access::on_demand
+                                                          : set_->access,
                          .address = request_.address,
                          .iova = set_->iova,
                          .exported = exported,
@@ -296,25 +309,26 @@ bool RegistrationWalk::advance_all(const std::vector<Nic*>& group, MappingOutcom
     return std::ranges::all_of(group, [&](Nic* nic) { return nic->choices.advance(outcome); });
 }
 
-bool RegistrationWalk::may_be_host() {
+bool RegistrationWalk::may_be_host(RegistrationPath path) {
     if (exporter_ != nullptr) {
         if (set_->allocation->kind == MemoryKind::pinned_host) {
             return true;
         }
         std::string remedy;
         if (!listed(dmabuf) && !listed(dmabuf_data_direct)) {
-            remedy = "allow the dma-buf paths";
+            remedy =
+                is_managed() ? "allow on_demand, which does not pin it" : "allow the dma-buf paths";
         } else if (is_device() && !listed(peermem)) {
             remedy = "allow peermem, where a kernel module finds the pages of its addresses";
         }
-        refuse(host, request_.function, EPERM,
+        refuse(path, request_.function, EPERM,
                "this is " + kind() + " memory of " + set_->exporter +
                    ", which is never registered as host memory",
                std::move(remedy));
         return false;
     }
     if (!unanswered_.empty()) {
-        refuse(host, request_.function, EPERM,
+        refuse(path, request_.function, EPERM,
                "it may be memory of " + unanswered_ +
                    ", which did not answer, and would not be registered as host memory then");
         return false;
@@ -327,17 +341,29 @@ bool RegistrationWalk::may_be_host() {
             return detail::find(*exporter, last).has_value();
         });
     } catch (const Error& error) {
-        Attempt& attempt = begin(host, error.function());
+        Attempt& attempt = begin(path, error.function());
         fail_attempt(attempt, error);
         attempt.meaning = "it cannot be said whose memory the range ends in: " + error.hint();
         return false;
     }
     if (owner != exporters.end()) {
-        refuse(host, request_.function, EPERM,
+        refuse(path, request_.function, EPERM,
                "the range ends in memory of " + std::string((*owner)->name()) +
                    ", and begins elsewhere",
                "register each allocation on its own");
         return false;
+    }
+    return true;
+}
+
+bool RegistrationWalk::has_on_demand_paging() {
+    for (const Nic& nic : nics_) {
+        const Context& context = nic.pd->context();
+        if ((context.attributes().odp_capabilities() & std::uint64_t{IBV_ODP_SUPPORT}) == 0) {
+            refuse(on_demand, request_.function, EOPNOTSUPP,
+                   context.device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)");
+            return false;
+        }
     }
     return true;
 }
@@ -374,7 +400,7 @@ const char* RegistrationWalk::function_of(RegistrationPath path) const noexcept 
     if (path == dmabuf_data_direct) {
         return reg_data_direct_function;
     }
-    if (request_.options.dma_handle != nullptr) {
+    if (request_.options.dma_handle != nullptr && path != on_demand) {
         return reg_mr_ex_function;
     }
     return path == dmabuf ? reg_dmabuf_function : reg_mr_function;

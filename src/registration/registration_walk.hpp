@@ -58,7 +58,10 @@ class RegistrationWalk {
     [[nodiscard]] bool listed(RegistrationPath path) const noexcept;
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
-    [[nodiscard]] bool may_be_host();
+    [[nodiscard]] bool is_managed() const noexcept;
+    // Each returns false, with the reason in the trail, if the path cannot be tried.
+    [[nodiscard]] bool may_be_host(RegistrationPath path);
+    [[nodiscard]] bool has_on_demand_paging();
     /// Finds the exporter of the range. @throws Error if the caller's promise of device memory is
     /// broken
     void find_exporter();

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 
 #include <rdmabuf/memory_region.hpp>
@@ -192,6 +194,40 @@ TEST_F(MemoryRegionTest, AboveWhatAnEntryCanSayIsNeverCutShort) {
     const MemoryRegion largest(basics_.pd, memory.data(), large - 1,
                                {.access = on_demand, .iova = 0});
     EXPECT_EQ(largest.sge().length, 4294967295U);
+}
+
+TEST_F(MemoryRegionTest, OfTheWholeAddressSpaceTakesAddressesAsOffsets) {
+    const MemoryRegion all = MemoryRegion::implicit_on_demand(basics_.pd);
+    EXPECT_EQ(all.iova(), 0U);
+    EXPECT_EQ(all.length(), std::numeric_limits<std::size_t>::max());
+    EXPECT_EQ(all.address(), nullptr);
+    EXPECT_EQ(all.access(), Access::local_write | Access::on_demand);
+    // Mapped after the registration.
+    const Pages from(4096);
+    const Pages to(4096);
+    std::memset(from.data(), 7, from.size());
+    const auto entry = [&all](const Pages& pages) {
+        return all.sge(reinterpret_cast<std::uintptr_t>(pages.data()), 4096);
+    };
+    const QueuePair qp = testing::connect_to_itself(
+        QueuePair::prepare(basics_.pd, {.send_cq = basics_.cq, .recv_cq = basics_.cq}));
+    ASSERT_TRUE(qp.post_recv(entry(to)));
+    ASSERT_TRUE(qp.post_send(entry(from)));
+    for (unsigned completed = 0; completed < 2;) {
+        WorkCompletion done{};
+        if (basics_.cq.poll(done) != 0) {
+            EXPECT_TRUE(succeeded(done)) << describe(done);
+            ++completed;
+        }
+    }
+    EXPECT_EQ(std::memcmp(from.data(), to.data(), to.size()), 0);
+}
+
+TEST_F(MemoryRegionTest, OfTheWholeAddressSpaceNeedsImplicitOnDemandPaging) {
+    testing::change_device(
+        [](ibv_device_attr_ex& attributes) { attributes.odp_caps.general_caps = IBV_ODP_SUPPORT; });
+    EXPECT_THAT(error_of([&] { static_cast<void>(MemoryRegion::implicit_on_demand(basics_.pd)); }),
+                fails_with("ibv_reg_mr", EINVAL, "soft0 has no implicit on-demand paging"));
 }
 
 TEST_F(MemoryRegionTest, TellsPeersWhereItIs) {

@@ -380,6 +380,63 @@ TEST_F(RegistrationTest, SaysThatADeviceHasNoDataDirect) {
     EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf)) << "a mapping that is asked for has no other";
 }
 
+// On-demand paging
+
+/// Managed memory of a fake driver, at addresses that the CPU can use as well.
+class ManagedMemory : public RegistrationTest {
+  protected:
+    ManagedMemory() {
+        managed_->allocation.kind = MemoryKind::managed;
+        managed_->standard_error = EOPNOTSUPP;
+    }
+    [[nodiscard]] Registration make(const RegistrationOptions& options = {}) const {
+        return register_memory(basics_.pd, Resolver({managed_}), host_memory_.data(),
+                               host_memory_.size(), options);
+    }
+
+    std::shared_ptr<FakeExporter> managed_ = std::make_shared<FakeExporter>(
+        host_memory_.size(), reinterpret_cast<std::uintptr_t>(host_memory_.data()));
+};
+
+TEST_F(ManagedMemory, IsRegisteredOnDemandAndTheTrailSaysSo) {
+    const Registration region = make({.access = writable});
+    EXPECT_EQ(region.path(), on_demand);
+    EXPECT_EQ(to_string(region.trail()),
+              "dmabuf: fakeExport, memory of fake: Operation not supported (EOPNOTSUPP): it does "
+              "not map that way. on_demand: ibv_reg_mr, memory of fake: registered.");
+    EXPECT_EQ(registrations().back().access, static_cast<unsigned>(writable | Access::on_demand));
+    EXPECT_EQ(region.access(), writable);
+}
+
+TEST_F(ManagedMemory, IsNeverPinned) {
+    EXPECT_THAT(error_of([&] { static_cast<void>(make({.paths = {host}})); }),
+                fails_with(function, EPERM, "allow on_demand, which does not pin it"));
+    EXPECT_TRUE(registrations().empty());
+}
+
+TEST_F(ManagedMemory, NeedsANicWithOnDemandPaging) {
+    testing::change_device([](ibv_device_attr_ex& attributes) { attributes.odp_caps = {}; });
+    EXPECT_THAT(error_of([&] { static_cast<void>(make()); }),
+                fails_with(function, EOPNOTSUPP, "soft0 has no on-demand paging"));
+    EXPECT_TRUE(registrations().empty());
+}
+
+TEST_F(ManagedMemory, ThatTheKernelCannotPageIsRefusedWhenItIsRegistered) {
+    // No page is mapped at the address of the fake device.
+    exporter_->allocation.kind = MemoryKind::managed;
+    EXPECT_THAT(refusal({.paths = {on_demand}}),
+                fails_with(function, EFAULT, "the first page cannot be faulted for the NIC"));
+    EXPECT_EQ(softverbs_live(SOFTVERBS_MR), 0U);
+}
+
+TEST_F(RegistrationTest, HostMemoryIsRegisteredOnDemandWhereThatIsListed) {
+    const Registration region =
+        register_memory(basics_.pd, resolver_, host_memory_.data(), 4096, {.paths = {on_demand}});
+    EXPECT_EQ(region.path(), on_demand);
+    EXPECT_THAT(refusal({.paths = {on_demand}}),
+                fails_with(function, EPERM, "this is device memory of fake"));
+}
+
 // Bad input
 
 TEST_F(RegistrationTest, RefusesOptionsThatContradictEachOther) {
