@@ -31,8 +31,9 @@ struct Settings {
 };
 
 /// Reads the environment variables that README.md lists for devices, faults, disorder,
-/// the delay of registrations and the network between hosts. If the value of a variable is invalid, ends the process with a message on
-/// stderr: a test that ran with default values instead would mislead the user.
+/// the delay of registrations and the network between hosts. If the value of a variable is invalid,
+/// ends the process with a message on stderr: a test that ran with default values instead would
+/// mislead the user.
 [[nodiscard]] Settings settings_from_environment();
 
 /// Prints the invalid value of the environment variable @p variable and its valid values on stderr.
