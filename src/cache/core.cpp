@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hits, what ends entries, and what limits them; misses are in registration_cache_miss.cpp.
+// Hits, the end of entries, and their limits; misses are in cache/miss.cpp.
 #include "cache/core.hpp"
 
 #include <algorithm>

@@ -151,7 +151,7 @@ class CacheCore {
     [[nodiscard]] static bool is_current(const CacheSlot& slot) noexcept;
     void drop_stale(CacheSlot& slot) noexcept;
 
-    // Misses: registration_cache_miss.cpp
+    // Defined in cache/miss.cpp.
     [[nodiscard]] CacheSlot& acquire_missed(std::uintptr_t address, std::size_t length,
                                             Access access);
     class Cleanup;

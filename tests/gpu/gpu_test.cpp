@@ -30,7 +30,7 @@ namespace {
 
 using cuda_program::Program;
 
-/// What the tier is run for: facts of this machine, for docs/hardware-log.md.
+/// Prints a fact about this machine, for the reader of the output.
 void note(const std::string& text) {
     std::cout << "[   NOTE   ] " << text << std::endl;
 }
