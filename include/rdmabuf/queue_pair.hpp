@@ -52,7 +52,7 @@ struct QueuePairOptions {
     std::uint32_t max_recv_wr = 128;
     std::uint32_t max_send_sge = 1;
     std::uint32_t max_recv_sge = 1;
-    /// Bytes a request may carry inside itself, 0 for none.
+    /// Maximum number of bytes of inline data in a request (SendFlags::inline_data); 0: none.
     std::uint32_t max_inline_data = 0;
     /// Every send-side request leaves a completion, whatever its flags.
     bool signal_all = false;

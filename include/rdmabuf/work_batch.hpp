@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -133,6 +134,8 @@ class RDMABUF_EXPORT WorkBatch {
     }
     [[gnu::always_inline]] void set_data(std::span<const ibv_sge> local,
                                          WorkOptions options) noexcept {
+        assert(detail::may_be_sent(local, options) &&
+               "the CPU cannot read the memory of inline data");
         if ((static_cast<unsigned>(options.flags) & IBV_SEND_INLINE) != 0) {
             set_inline_data(local);
         } else if (local.size() == 1) {

@@ -4,9 +4,11 @@
 #include <endian.h>
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstdint>
 #include <span>
 
+#include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/remote_region.hpp>
 
 namespace rdmabuf {
@@ -22,9 +24,10 @@ enum class SendFlags : unsigned {
     /// Raises a solicited event at the receiver.
     solicited = IBV_SEND_SOLICITED,
     /// The data is copied into the request: the memory may be reused at once, and needs no lkey. Up
-    /// to the queue pair's max_inline_data bytes. The CPU reads the memory at sge.addr while
-    /// posting,
-    /// so the memory must not be that of a GPU or of the NIC, and sge.addr must be its address.
+    /// to the queue pair's max_inline_data bytes. The CPU reads the memory at sge.addr when the
+    /// request is posted, so the memory must not be that of a GPU or of the NIC, and sge.addr must
+    /// be its address. An assertion, where assertions are enabled, checks that the CPU can read
+    /// sge.addr when the request is made; where they are not, posting such a request crashes.
     inline_data = IBV_SEND_INLINE,
 };
 [[nodiscard]] constexpr SendFlags operator|(SendFlags a, SendFlags b) noexcept {
@@ -50,9 +53,20 @@ struct Destination {
 // it completes).
 
 namespace detail {
+/// Returns whether the CPU can read the first and the last byte of each entry. Makes system calls:
+/// for assertions only.
+[[nodiscard]] RDMABUF_EXPORT bool cpu_can_read(std::span<const ibv_sge> entries) noexcept;
+
+/// What the assertion about inline data requires.
+[[nodiscard]] inline bool may_be_sent(std::span<const ibv_sge> local,
+                                      WorkOptions options) noexcept {
+    return (static_cast<unsigned>(options.flags) & IBV_SEND_INLINE) == 0 || cpu_can_read(local);
+}
+
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_request(ibv_wr_opcode opcode,
                                                                   std::span<const ibv_sge> local,
                                                                   WorkOptions options) noexcept {
+    assert(may_be_sent(local, options) && "the CPU cannot read the memory of inline data");
     // The last members, qp_type and the union of bind_mw and tso, are not initialised. Verbs reads
     // them only for XRC, memory windows and TSO. Writing zeros there would be a third of the
     // instructions.
