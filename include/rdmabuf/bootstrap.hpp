@@ -56,6 +56,10 @@ class RDMABUF_EXPORT Channel {
     /// Returns when both sides have called it.
     void barrier();
 
+    /// The socket, for poll(2): it is readable when a message has arrived, and when the peer has
+    /// closed the connection. -1 after a move.
+    [[nodiscard]] int native() const noexcept { return socket_.get(); }
+
     /// The longest message, in bytes.
     static constexpr std::size_t max_message = std::size_t{64} * 1024;
     /// The longest name and value of agree(), in bytes: so short that both sides can send before

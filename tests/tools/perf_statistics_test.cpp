@@ -4,13 +4,15 @@
 
 #include <gtest/gtest.h>
 
-#include "statistics.hpp"
+#include "perf/statistics.hpp"
 
 namespace {
 
-using namespace pingpong;
+using namespace rdmabuf::tools::perf;
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
+
+constexpr microseconds elapsed(7);
 
 // 1, 2, ... count microseconds, the longest first.
 std::vector<nanoseconds> countdown(int count) {
@@ -21,8 +23,8 @@ std::vector<nanoseconds> countdown(int count) {
     return times;
 }
 
-TEST(PingpongStatistics, PercentilesAreTheSmallestThatSoManyDoNotExceed) {
-    const Figures figures = summarise(countdown(1000), 1);
+TEST(PerfStatistics, PercentilesAreTheSmallestThatSoManyDoNotExceed) {
+    const Figures figures = summarise(countdown(1000), 1, elapsed);
     EXPECT_DOUBLE_EQ(figures.min, 1);
     EXPECT_DOUBLE_EQ(figures.p50, 500);
     EXPECT_DOUBLE_EQ(figures.p99, 990);
@@ -31,33 +33,33 @@ TEST(PingpongStatistics, PercentilesAreTheSmallestThatSoManyDoNotExceed) {
     EXPECT_DOUBLE_EQ(figures.mean, 500.5);
 }
 
-TEST(PingpongStatistics, OfFewTimesTheHighPercentilesAreTheMaximum) {
-    const Figures figures = summarise(countdown(20), 1);
+TEST(PerfStatistics, OfFewTimesTheHighPercentilesAreTheMaximum) {
+    const Figures figures = summarise(countdown(20), 1, elapsed);
     EXPECT_DOUBLE_EQ(figures.p50, 10);
     EXPECT_DOUBLE_EQ(figures.p99, 20);
     EXPECT_DOUBLE_EQ(figures.p999, 20);
 }
 
-TEST(PingpongStatistics, OneTimeIsEveryPercentile) {
-    const Figures figures = summarise({nanoseconds(1500)}, 1);
+TEST(PerfStatistics, OneTimeIsEveryPercentile) {
+    const Figures figures = summarise({nanoseconds(1500)}, 1, elapsed);
     EXPECT_DOUBLE_EQ(figures.min, 1.5);
     EXPECT_DOUBLE_EQ(figures.p50, 1.5);
     EXPECT_DOUBLE_EQ(figures.p999, 1.5);
     EXPECT_DOUBLE_EQ(figures.mean, 1.5);
 }
 
-TEST(PingpongStatistics, ARoundTripCountsByHalf) {
-    EXPECT_DOUBLE_EQ(summarise(countdown(1000), 2).p50, 250);
-    EXPECT_DOUBLE_EQ(summarise(countdown(1000), 2).mean, 250.25);
+TEST(PerfStatistics, ARoundTripCountsByHalf) {
+    EXPECT_DOUBLE_EQ(summarise(countdown(1000), 2, elapsed).p50, 250);
+    EXPECT_DOUBLE_EQ(summarise(countdown(1000), 2, elapsed).mean, 250.25);
 }
 
-TEST(PingpongStatistics, NothingMeasuredIsAllZero) {
-    EXPECT_DOUBLE_EQ(summarise({}, 1).max, 0);
-    EXPECT_DOUBLE_EQ(bandwidth_of(4096, 0), 0);
+TEST(PerfStatistics, NothingMeasuredIsAllZero) {
+    EXPECT_DOUBLE_EQ(summarise({}, 1, elapsed).max, 0);
+    EXPECT_DOUBLE_EQ(summarise({}, 1, elapsed).elapsed, 0);
 }
 
-TEST(PingpongStatistics, AMegabyteInAMillisecondIsAGigabytePerSecond) {
-    EXPECT_DOUBLE_EQ(bandwidth_of(1'000'000, 1000), 1000);
+TEST(PerfStatistics, TheElapsedTimeIsNotDivided) {
+    EXPECT_DOUBLE_EQ(summarise(countdown(10), 2, elapsed).elapsed, 7);
 }
 
 } // namespace

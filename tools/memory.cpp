@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "memory.hpp"
+
+#include <algorithm>
+#include <memory>
+
+#include <rdmabuf/detail/config.hpp>
+#include <rdmabuf/resolver.hpp>
+#if RDMABUF_HAVE_PROVIDER_DMA_HEAP
+#include <rdmabuf/providers/dma_heap.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_DRM
+#include <rdmabuf/providers/drm.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_EXTERNAL
+#include <rdmabuf/providers/external.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+#include <rdmabuf/providers/memfd.hpp>
+#endif
+#if RDMABUF_HAVE_PROVIDER_UDMABUF
+#include <rdmabuf/providers/udmabuf.hpp>
+#endif
+
+namespace rdmabuf::tools {
+
+namespace {
+
+Resolver make_resolver(const MemoryOptions& options) {
+#if RDMABUF_HAVE_PROVIDER_DMA_HEAP
+    if (options.type == "dma-heap") {
+        return Resolver({make_dma_heap_exporter(options.heap.value_or("system"))});
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_DRM
+    if (options.type == "drm") {
+        return Resolver({make_drm_exporter(
+            {.path = options.drm_node.value_or(""), .driver = options.drm_driver.value_or("")})});
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+    if (options.type == "memfd") {
+        return Resolver({make_memfd_exporter()});
+    }
+#endif
+    return Resolver::system();
+}
+
+#if RDMABUF_HAVE_PROVIDER_EXTERNAL
+/// The allocator that represents another library: it owns the memory of --memory external.
+std::shared_ptr<Allocator> make_external_owner() {
+#if RDMABUF_HAVE_PROVIDER_UDMABUF
+    if (auto udmabuf = make_udmabuf_exporter(); udmabuf->availability()) {
+        return udmabuf;
+    }
+#endif
+#if RDMABUF_HAVE_PROVIDER_MEMFD
+    return make_memfd_exporter();
+#else
+    throw UsageError("--memory external requires /dev/udmabuf: use another --memory");
+#endif
+}
+#endif
+
+} // namespace
+
+TestMemory::TestMemory(const ProtectionDomain& pd, const MemoryOptions& options,
+                       const BufferLayout& layout, Access access) {
+    if (options.type == "dm") {
+        device_.emplace(pd.context(), layout.size, DeviceMemoryOptions{.log2_alignment = 3});
+        device_region_.emplace(
+            pd, *device_,
+            DeviceMemoryMROptions{
+                .access = access, .offset = layout.region_offset, .length = layout.region_length});
+        lkey_ = device_region_->lkey();
+        remote_ = device_region_->remote();
+        origin_.path = "dm";
+        return;
+    }
+    Resolver resolver;
+    std::uintptr_t address = 0;
+    if (options.type == "host") {
+        host_.resize(layout.size);
+        address = reinterpret_cast<std::uintptr_t>(host_.data());
+    } else {
+        resolver = allocate(options, layout.size);
+        address = buffer_->address();
+    }
+    registration_ = register_memory(pd, resolver, address + layout.region_offset,
+                                    layout.region_length, {.access = access});
+    lkey_ = registration_->lkey();
+    remote_ = registration_->remote();
+    origin_.path = to_string(registration_->path());
+    origin_.exporter = registration_->exporter();
+}
+
+Resolver TestMemory::allocate(const MemoryOptions& options, std::size_t size) {
+    if (options.type == "external") {
+#if RDMABUF_HAVE_PROVIDER_EXTERNAL
+        const auto owner = make_external_owner();
+        buffer_ = owner->allocate(size);
+        const ExportedRange dmabuf = owner->export_range(buffer_->address(), buffer_->size());
+        const auto external = make_external_exporter();
+        added_ = external->add(
+            dmabuf.fd(),
+            {.address = buffer_->address(), .length = buffer_->size(), .kind = MemoryKind::system});
+        origin_.detail = "memory of " + std::string(owner->name());
+        return Resolver({external});
+#else
+        throw UsageError(
+            "this rdmabuf was built without the external exporter: use another "
+            "--memory");
+#endif
+    }
+    std::string exporter = options.type;
+    std::ranges::replace(exporter, '-', '_');
+    Resolver resolver = make_resolver(options);
+    const auto allocator = resolver.allocator(exporter);
+    buffer_ = allocator->allocate(size);
+    origin_.detail = allocator->availability().reason;
+    return resolver;
+}
+
+void TestMemory::access(CpuAccessMode mode, std::size_t offset, std::size_t length,
+                        const Use& use) {
+    if (buffer_ && buffer_->mapped()) {
+        const CpuAccess guard = buffer_->cpu_access(mode);
+        use(guard.bytes().subspan(offset, length));
+        return;
+    }
+    if (!buffer_ && !device_) {
+        use(std::span(host_).subspan(offset, length));
+        return;
+    }
+    std::vector<std::byte> copy(length);
+    device_ ? device_->copy_out(offset, copy) : buffer_->copy_out(offset, copy);
+    use(copy);
+    if (mode != CpuAccessMode::read) {
+        device_ ? device_->copy_in(offset, copy) : buffer_->copy_in(offset, copy);
+    }
+}
+
+} // namespace rdmabuf::tools

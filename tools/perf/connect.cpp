@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// How two ends find each other and connect their queue pairs.
+#include <string>
+
+#include <rdmabuf/version.hpp>
+
+#include "endpoint.hpp"
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::perf {
+
+namespace {
+
+using bootstrap::Channel;
+
+Resources make_resources(const Options& options) {
+    const Context context = open_device(options.device);
+    return {context, options.device.port.value_or(1), choose_gid(context, options.device), options};
+}
+
+Channel meet(const Options& options) {
+    if (!options.listen) {
+        return Channel::connect(options.host, options.tcp_port, options.timeout);
+    }
+    bootstrap::Listener listener(options.tcp_port);
+    if (!options.json) {
+        fmt::print(stderr, "waiting at port {} for rdmabuf perf --connect\n", options.tcp_port);
+    }
+    return listener.accept(options.timeout);
+}
+
+/// Compares the options that both ends must have in common. @throws Error EPROTO
+void agree(Channel& control, const Options& options) {
+    control.agree("the version of rdmabuf", std::string(version()));
+    control.agree("--rdma-cm", options.rdma_cm ? "yes" : "no");
+    control.agree("--verb", to_string(options.verb));
+    control.agree("--size", std::to_string(options.size));
+    control.agree("--depth", std::to_string(options.depth));
+    control.agree("--iterations", std::to_string(options.iterations));
+    control.agree("--warmup", std::to_string(options.warmup));
+    control.agree("--check", options.check ? "yes" : "no");
+}
+
+std::pair<End, Channel> connect_by_tcp(const Options& options) {
+    // Errors of this end appear before the other end waits for it.
+    Resources resources = make_resources(options);
+    PreparedQueuePair prepared = resources.prepare(options);
+    Channel control = meet(options);
+    agree(control, options);
+    const QueuePairAddress address = control.exchange(prepared.address());
+    const RemoteRegion peer = control.exchange(resources.memory.remote());
+    return {End{.connection = std::move(prepared).connect(address),
+                .resources = std::move(resources),
+                .peer = peer},
+            std::move(control)};
+}
+
+/// @param way  a cm::Route or a cm::ConnectionRequest, which know the device
+/// @param connect  turns @p way and a prepared queue pair into a cm::Connection
+template <class Way, class Connect>
+End connect_over(Way way, Channel& control, const Options& options, Connect connect) {
+    const Context context = way.context();
+    if (const std::string name = context.device_name();
+        !options.device.device.empty() && options.device.device != name) {
+        throw UsageError(
+            fmt::format("--device {}: the address belongs to {}; leave the option "
+                        "out, or leave out --rdma-cm",
+                        options.device.device, name));
+    }
+    Resources resources(context, way.port(), std::nullopt, options);
+    PreparedQueuePair prepared = resources.prepare(options);
+    cm::Connection connection = connect(std::move(way), std::move(prepared));
+    const RemoteRegion peer = control.exchange(resources.memory.remote());
+    return {.connection = std::move(connection), .resources = std::move(resources), .peer = peer};
+}
+
+std::pair<End, Channel> connect_by_rdma_cm(const Options& options) {
+    const auto timeout = options.timeout;
+    if (options.listen) {
+        // The other end connects by librdmacm once the TCP connection exists.
+        cm::Listener listener({}, options.tcp_port);
+        Channel control = meet(options);
+        agree(control, options);
+        End end = connect_over(
+            listener.next(timeout), control, options, [timeout](auto request, auto prepared) {
+                return std::move(request).accept(std::move(prepared), {}, timeout);
+            });
+        return {std::move(end), std::move(control)};
+    }
+    Channel control = meet(options);
+    agree(control, options);
+    End end = connect_over(cm::Route(options.host, options.tcp_port, timeout), control, options,
+                           [timeout](auto route, auto prepared) {
+                               return std::move(route).connect(std::move(prepared), {}, timeout);
+                           });
+    return {std::move(end), std::move(control)};
+}
+
+} // namespace
+
+std::pair<End, End> connect_loopback(const Options& options) {
+    Resources here = make_resources(options);
+    Resources there = make_resources(options);
+    PreparedQueuePair prepared_here = here.prepare(options);
+    PreparedQueuePair prepared_there = there.prepare(options);
+    const QueuePairAddress address_here = prepared_here.address();
+    const QueuePairAddress address_there = prepared_there.address();
+    const RemoteRegion region_here = here.memory.remote();
+    const RemoteRegion region_there = there.memory.remote();
+    return {End{.connection = std::move(prepared_here).connect(address_there),
+                .resources = std::move(here),
+                .peer = region_there},
+            End{.connection = std::move(prepared_there).connect(address_here),
+                .resources = std::move(there),
+                .peer = region_here}};
+}
+
+std::pair<End, Channel> connect_processes(const Options& options) {
+    return options.rdma_cm ? connect_by_rdma_cm(options) : connect_by_tcp(options);
+}
+
+} // namespace rdmabuf::tools::perf

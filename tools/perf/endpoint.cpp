@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "endpoint.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <span>
+
+#include <rdmabuf/error.hpp>
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::perf {
+
+namespace {
+
+/// Checks what the device would refuse later with less explanation. @throws UsageError
+const Context& checked(const Context& context, std::uint8_t port, const Options& options,
+                       const Layout& layout) {
+    const std::string device = context.device_name();
+    if (is_atomic(options.verb) && !context.attributes().atomics()) {
+        throw UsageError(device + " has no atomics: use another --verb or another --device");
+    }
+    if (const std::uint64_t longest = context.port(port).max_msg_sz; options.size > longest) {
+        throw UsageError(
+            fmt::format("--size {} is above {}, the longest message of {} (max_msg_sz)",
+                        options.size, longest, device));
+    }
+    if (options.memory.type == "dm") {
+        const std::uint64_t capacity = context.attributes().max_dm_size();
+        const std::uint64_t needed = layout.buffer_size() * (options.loopback ? 2 : 1);
+        if (capacity == 0) {
+            throw UsageError(device +
+                             " has no device memory (max_dm_size is 0): use another "
+                             "--memory or another --device");
+        }
+        if (needed > capacity) {
+            throw UsageError(
+                fmt::format("--size {} with --depth {} and guards needs {} bytes of device "
+                            "memory{}, and {} has {} (max_dm_size): use a smaller one",
+                            options.size, options.depth, needed,
+                            options.loopback ? " for both ends" : "", device, capacity));
+        }
+    }
+    return context;
+}
+
+Layout make_layout(const Options& options) {
+    return {options.size, options.depth, options.verb,
+            static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))};
+}
+
+/// Each transfer in flight has one receive, and two send requests for --verb write, of which only
+/// the second one has a completion.
+constexpr std::uint32_t requests_per_transfer = 2;
+constexpr std::uint32_t completions_per_transfer = 2;
+
+} // namespace
+
+Resources::Resources(const Context& device, std::uint8_t device_port,
+                     std::optional<GidEntry> device_gid, const Options& options)
+    : context(checked(device, device_port, options, make_layout(options))),
+      port(device_port),
+      gid(device_gid),
+      verb(options.verb),
+      layout(make_layout(options)),
+      pd(context),
+      cq(context, {.depth = completions_per_transfer * options.depth}),
+      memory(pd, options.memory,
+             {.size = layout.buffer_size(),
+              .region_offset = layout.region_offset(),
+              .region_length = layout.region_length()},
+             access_for(options.verb)) {}
+
+PreparedQueuePair Resources::prepare(const Options& options) const {
+    QueuePairOptions choice{.send_cq = cq, .recv_cq = cq};
+    choice.type = options.qp_type;
+    choice.max_send_wr = requests_per_transfer * options.depth;
+    choice.max_recv_wr = options.depth;
+    // The device executes no more reads and atomics at a time than its own limit.
+    choice.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(options.depth, 16U, 255U));
+    choice.max_dest_rd_atomic = choice.max_rd_atomic;
+    choice.port = port;
+    if (gid) {
+        choice.gid_index = gid->index;
+    }
+    PreparedQueuePair prepared = QueuePair::prepare(pd, choice);
+    for (std::uint32_t i = 0; i < options.depth; ++i) {
+        const auto sge = receive(i);
+        prepared.post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), i)
+            .throw_if_failed("ibv_post_recv");
+    }
+    return prepared;
+}
+
+std::optional<ibv_sge> Resources::receive(std::uint64_t transfer) const noexcept {
+    if (verb != Verb::send) {
+        return std::nullopt;
+    }
+    return memory.sge(layout.slot(transfer) + layout.incoming(), layout.size());
+}
+
+} // namespace rdmabuf::tools::perf

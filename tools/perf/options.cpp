@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace rdmabuf::tools::perf {
+
+const std::vector<std::pair<std::string, Verb>>& verbs() {
+    static const std::vector<std::pair<std::string, Verb>> names{
+        {"send", Verb::send}, {"write", Verb::write},      {"write-imm", Verb::write_imm},
+        {"read", Verb::read}, {"cas", Verb::compare_swap}, {"fadd", Verb::fetch_add}};
+    return names;
+}
+
+const std::string& to_string(Verb verb) {
+    return std::ranges::find(verbs(), verb, &std::pair<std::string, Verb>::second)->first;
+}
+
+const char* to_string(Role role) noexcept {
+    return role == Role::initiator ? "initiator" : "responder";
+}
+
+Access access_for(Verb verb) noexcept {
+    switch (verb) {
+        case Verb::send:
+            return Access::local_write;
+        case Verb::write:
+        case Verb::write_imm:
+            return Access::local_write | Access::remote_write;
+        case Verb::read:
+            return Access::local_write | Access::remote_read;
+        case Verb::compare_swap:
+        case Verb::fetch_add:
+            return Access::local_write | Access::remote_atomic;
+    }
+    return Access::local_write;
+}
+
+void complete(Options& options, bool size_given, bool warmup_given) {
+    if (!options.loopback && !options.listen && options.host.empty()) {
+        throw UsageError("one of --listen, --connect HOST and --loopback is required");
+    }
+    if (is_atomic(options.verb)) {
+        if (size_given && options.size != 8) {
+            throw UsageError(fmt::format("--verb {} requires --size 8", to_string(options.verb)));
+        }
+        options.size = 8;
+    }
+    if (!warmup_given) {
+        options.warmup = std::max((options.iterations + 9) / 10, options.depth);
+    }
+    if (options.rdma_cm && (options.device.port || options.device.gid_index)) {
+        throw UsageError(
+            "--rdma-cm excludes --port and --gid-index: librdmacm chooses them by the "
+            "address");
+    }
+    tools::check(options.memory);
+}
+
+} // namespace rdmabuf::tools::perf

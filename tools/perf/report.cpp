@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "report.hpp"
+
+#include "../format.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace rdmabuf::tools::perf {
+
+namespace {
+
+const char* latency_meaning(Verb verb) {
+    return is_exchange(verb) ? "half a round trip" : "the whole operation";
+}
+
+std::string describe_ends(const Options& options) {
+    if (options.loopback) {
+        return "both ends in this process";
+    }
+    return fmt::format("{}, connected by {}",
+                       options.listen ? "with a peer" : "with " + options.host,
+                       options.connection());
+}
+
+/// "dmabuf from drm (/dev/dri/card0, vgem)"
+std::string describe_memory(const Origin& origin) {
+    return origin.path + (origin.exporter.empty() ? "" : " from " + origin.exporter) +
+           (origin.detail.empty() ? "" : " (" + origin.detail + ")");
+}
+
+std::string verdict(const Options& options, const Result& result) {
+    if (!options.check) {
+        return fmt::format("not checked: {} transfers", options.iterations);
+    }
+    if (result.checked.data == 0) {
+        return fmt::format("checked {} bytes that the other end had to leave unchanged",
+                           result.checked.guard);
+    }
+    return fmt::format("checked {} bytes", result.checked.data);
+}
+
+struct Rates {
+    double messages;
+    double bytes;
+};
+Rates rates_of(const Options& options, const Figures& figures) {
+    const double messages = figures.elapsed > 0 ? options.iterations * 1e6 / figures.elapsed : 0;
+    return {.messages = messages, .bytes = messages * static_cast<double>(options.size)};
+}
+
+} // namespace
+
+std::string format_table(const Options& options, const Setting& setting, const Result& result) {
+    const Figures& figures = result.figures;
+    const Rates rates = rates_of(options, figures);
+    std::string gid;
+    if (setting.gid) {
+        gid = fmt::format(", GID {} {} ({})", setting.gid->index, to_string(setting.gid->gid),
+                          to_string(setting.gid->type));
+    }
+    const std::string each = is_exchange(options.verb) ? "   in each direction" : "";
+    std::string out;
+    out += fmt::format("  transfer      {} of {}, {} in flight, {}\n", to_string(options.verb),
+                       format_size(options.size), options.depth, describe_ends(options));
+    out +=
+        fmt::format("  iterations    {} after {} to warm up\n", options.iterations, options.warmup);
+    out += fmt::format("  memory        {}, registered as {}\n", options.memory.type,
+                       describe_memory(setting.origin));
+    out += fmt::format("  device        {} port {}{}\n\n", setting.device, setting.port, gid);
+    out += fmt::format("                {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n", "min", "typical",
+                       "99 %", "99.9 %", "max");
+    out += fmt::format("  latency       {:>9}  {:>9}  {:>9}  {:>9}  {:>9}\n",
+                       format_usec(figures.min), format_usec(figures.p50), format_usec(figures.p99),
+                       format_usec(figures.p999), format_usec(figures.max));
+    out += fmt::format("                of {}{}\n", latency_meaning(options.verb),
+                       options.check ? ", with the time of --check" : "");
+    out += fmt::format("  bandwidth     {:>9}{}\n", format_bandwidth(rates.bytes), each);
+    out += fmt::format("  message rate  {:>9}{}\n\n", format_rate(rates.messages), each);
+    out += fmt::format("{} over {} on {}\n", verdict(options, result),
+                       describe_memory(setting.origin), setting.device);
+    return out;
+}
+
+std::string format_json(const Options& options, const Setting& setting, const Result& result) {
+    const Figures& figures = result.figures;
+    const Rates rates = rates_of(options, figures);
+    nlohmann::ordered_json json;
+    const auto or_null = [](const std::string& text) {
+        return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+    };
+    json["memory"] = options.memory.type;
+    json["exporter"] = or_null(setting.origin.exporter);
+    json["exporter_detail"] = or_null(setting.origin.detail);
+    json["path"] = setting.origin.path;
+    json["device"] = setting.device;
+    json["port"] = setting.port;
+    json["gid"] = or_null(setting.gid ? to_string(setting.gid->gid) : "");
+    json["qp_type"] = rdmabuf::to_string(options.qp_type);
+    json["verb"] = to_string(options.verb);
+    json["role"] = options.loopback ? "loopback" : to_string(options.role());
+    json["connection"] = options.connection();
+    json["size"] = options.size;
+    json["depth"] = options.depth;
+    json["iterations"] = options.iterations;
+    json["warmup"] = options.warmup;
+    json["checked_bytes"] = result.checked.data;
+    json["guard_bytes"] = result.checked.guard;
+    json["latency_of"] = latency_meaning(options.verb);
+    json["latency_usec"] = {{"min", figures.min},   {"p50", figures.p50}, {"p99", figures.p99},
+                            {"p999", figures.p999}, {"max", figures.max}, {"mean", figures.mean}};
+    json["elapsed_usec"] = figures.elapsed;
+    json["bandwidth_MBps"] = rates.bytes / 1e6;
+    json["messages_per_second"] = rates.messages;
+    return json.dump(2) + "\n";
+}
+
+} // namespace rdmabuf::tools::perf

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <rdmabuf/error.hpp>
+
+#include "../format.hpp"
+#include "endpoint.hpp"
+#include "options.hpp"
+#include "report.hpp"
+#include "transfers.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace rdmabuf::tools::perf {
+
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Figures, min, mean, p50, p99, p999, max, elapsed)
+
+namespace {
+
+using bootstrap::Channel;
+using Clock = Transfers::Clock;
+
+/// Messages on the TCP connection during and after the transfers. Each is a JSON object: {"failed":
+/// text}, {"alive": true} or {"figures": {…}}.
+void send(Channel& control, const nlohmann::json& message) {
+    const std::string text = message.dump();
+    control.send(std::as_bytes(std::span(text)));
+}
+
+/// @throws Error ECONNABORTED if the other end reports that it failed, and what
+///         Channel::receive() throws
+nlohmann::json receive(Channel& control) {
+    const auto bytes = control.receive();
+    nlohmann::json message = nlohmann::json::parse(
+        std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    if (message.contains("failed")) {
+        throw Error(ECONNABORTED, "rdmabuf perf",
+                    "the other end failed: " + message["failed"].get<std::string>());
+    }
+    return message;
+}
+
+/// Throws if the other end has failed or closed the connection, and returns at once otherwise.
+void check_peer(Channel& control) {
+    pollfd descriptor{.fd = control.native(), .events = POLLIN, .revents = 0};
+    if (::poll(&descriptor, 1, 0) > 0) {
+        static_cast<void>(receive(control));
+        throw Error(EPROTO, "rdmabuf perf", "the other end finished before this end");
+    }
+}
+
+/// Runs the transfers of one end, or of both ends, to their end.
+/// @param control  the connection to the other end; nullptr if both ends are here
+/// @throws Error ETIMEDOUT if nothing completes for the time of --timeout
+void drive(std::span<Transfers> ends, Channel* control, const Options& options) {
+    constexpr unsigned polls_between_clocks = 256;
+    // The responder's program does nothing during reads and atomics, and waits for these messages.
+    const bool sends_heartbeats = control != nullptr && !is_exchange(options.verb);
+    auto last_progress = Clock::now();
+    auto next_heartbeat = last_progress + options.timeout / 4;
+    unsigned idle = 0;
+    const auto finished = [](const Transfers& end) { return end.finished(); };
+    for (unsigned polls = 1; !std::ranges::all_of(ends, finished); ++polls) {
+        bool progressed = false;
+        for (Transfers& end : ends) {
+            progressed |= end.progress();
+        }
+        idle = progressed ? 0 : idle + 1;
+        if (idle > polls_between_clocks) {
+            // A software device may need the processor of this thread.
+            std::this_thread::yield();
+        }
+        if (polls % polls_between_clocks != 0) {
+            continue;
+        }
+        const auto now = Clock::now();
+        if (idle < polls_between_clocks) {
+            last_progress = now;
+        } else if (now - last_progress >= options.timeout) {
+            throw Error(ETIMEDOUT, "ibv_poll_cq",
+                        fmt::format("no completion for {} (--timeout): {}",
+                                    format_usec(static_cast<double>(options.timeout.count()) * 1e3),
+                                    ends[0].describe()));
+        } else if (control != nullptr) {
+            check_peer(*control);
+        }
+        if (sends_heartbeats && now >= next_heartbeat) {
+            send(*control, {{"alive", true}});
+            next_heartbeat = now + options.timeout / 4;
+        }
+    }
+}
+
+Figures figures_of(Transfers& initiator, Verb verb) {
+    return summarise(initiator.take_times(), is_exchange(verb) ? 2 : 1, initiator.elapsed());
+}
+
+Result run_loopback(End& here, End& there, const Options& options) {
+    // std::array would need a default constructor.
+    std::vector<Transfers> ends;
+    ends.emplace_back(here, options, Role::initiator);
+    ends.emplace_back(there, options, Role::responder);
+    drive(ends, nullptr, options);
+    const Checked initiator = ends[0].finish();
+    const Checked responder = ends[1].finish();
+    return {.figures = figures_of(ends[0], options.verb),
+            .checked = {.data = initiator.data + responder.data,
+                        .guard = initiator.guard + responder.guard}};
+}
+
+Result run_end(End& end, Channel& control, const Options& options) {
+    Transfers transfers(end, options, options.role());
+    // Both ends are ready before the first transfer.
+    control.barrier();
+    try {
+        drive({&transfers, 1}, &control, options);
+        Result result;
+        if (options.role() == Role::initiator) {
+            result.figures = figures_of(transfers, options.verb);
+            result.checked = transfers.finish();
+            send(control, {{"figures", result.figures}});
+            // The other end may still wait for the acknowledgement of its last answer.
+            static_cast<void>(receive(control));
+            return result;
+        }
+        for (;;) {
+            const nlohmann::json message = receive(control);
+            if (message.contains("figures")) {
+                result.figures = message["figures"].get<Figures>();
+                break;
+            }
+        }
+        result.checked = transfers.finish();
+        send(control, {{"finished", true}});
+        return result;
+    } catch (const std::exception& error) {
+        try {
+            send(control, {{"failed", error.what()}});
+        } catch (const std::exception&) {
+            // The other end notices that the connection closes.
+        }
+        throw;
+    }
+}
+
+} // namespace
+
+void run(const Options& options) {
+    const auto print = [&](const End& end, const Result& result) {
+        const Resources& own = end.resources;
+        const Setting setting{.device = own.context.device_name(),
+                              .port = own.port,
+                              .gid = own.gid,
+                              .origin = own.memory.origin()};
+        const std::string text = options.json ? format_json(options, setting, result)
+                                              : format_table(options, setting, result);
+        std::fputs(text.c_str(), stdout);
+    };
+    if (options.loopback) {
+        auto [here, there] = connect_loopback(options);
+        print(here, run_loopback(here, there, options));
+        return;
+    }
+    auto [end, control] = connect_processes(options);
+    print(end, run_end(end, control, options));
+}
+
+} // namespace rdmabuf::tools::perf

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+namespace rdmabuf::tools::perf {
+
+/// What the initiator measured; times in microseconds.
+struct Figures {
+    /// Latencies. A percentile is the smallest measured time that so many per cent do not exceed.
+    double min = 0;
+    double mean = 0;
+    double p50 = 0;
+    double p99 = 0;
+    double p999 = 0;
+    double max = 0;
+    /// The time from the first measured transfer to the last completion.
+    double elapsed = 0;
+};
+
+/// @param divisor  2 if the latency is half of each time
+[[nodiscard]] inline Figures summarise(std::vector<std::chrono::nanoseconds> times, int divisor,
+                                       std::chrono::nanoseconds elapsed) {
+    if (times.empty()) {
+        return {};
+    }
+    std::ranges::sort(times);
+    const auto usec = [](std::chrono::nanoseconds time) {
+        return static_cast<double>(time.count()) / 1e3;
+    };
+    // In thousandths, because 0.999 * 1000 is not 999 in binary.
+    const auto percentile = [&](std::size_t thousandths) {
+        const std::size_t rank = (times.size() * thousandths + 999) / 1000;
+        return usec(times[rank - 1]) / divisor;
+    };
+    const auto sum = std::accumulate(times.begin(), times.end(), std::chrono::nanoseconds{0});
+    return {.min = usec(times.front()) / divisor,
+            .mean = usec(sum) / divisor / static_cast<double>(times.size()),
+            .p50 = percentile(500),
+            .p99 = percentile(990),
+            .p999 = percentile(999),
+            .max = usec(times.back()) / divisor,
+            .elapsed = usec(elapsed)};
+}
+
+} // namespace rdmabuf::tools::perf
