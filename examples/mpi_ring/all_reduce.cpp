@@ -1,29 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "all_reduce.hpp"
-
-#include "segments.hpp"
+#include "ring.hpp"
 
 namespace mpi_ring {
 
 namespace {
 
-Segments segments_of(std::size_t ranks, std::size_t count,
-                     const PipelineOptions& options) noexcept {
-    return {ranks, count, size_of(options.type), options.chunk};
+/// The number of the first element of a segment. The first segments are one longer than the last
+/// ones if the ranks do not divide the count.
+std::size_t first_of(std::size_t segment, std::size_t ranks, std::size_t count) {
+    return count / ranks * segment + std::min(segment, count % ranks);
 }
 
 } // namespace
 
-void all_reduce(Ring& ring, RingMemory& memory, std::size_t count, const PipelineOptions& options) {
-    Pipeline(ring, memory, segments_of(ring.size(), count, options), options,
-             {.reducing = ring.size() - 1, .copying = ring.size() - 1})
-        .run();
+std::size_t all_reduce_size(std::size_t ranks, std::size_t count) {
+    return (count + first_of(1, ranks, count)) * sizeof(float);
 }
 
-std::size_t all_reduce_memory(std::size_t ranks, std::size_t count,
-                              const PipelineOptions& options) noexcept {
-    const Segments segments = segments_of(ranks, count, options);
-    return segments.total() + Pipeline::inbox_size(segments, options);
+void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
+    const std::size_t ranks = ring.size();
+    const auto offset = [&](std::size_t segment) {
+        return first_of(segment, ranks, count) * sizeof(float);
+    };
+    const auto length = [&](std::size_t segment) { return offset(segment + 1) - offset(segment); };
+
+    // In each step a rank sends the segment that it received in the step before, and receives the
+    // segment before that one in the order of the ring.
+    for (std::size_t step = 0; step < 2 * (ranks - 1); ++step) {
+        const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
+        const std::size_t received = (sent + ranks - 1) % ranks;
+        const bool reduces = step < ranks - 1;
+        // A segment to add is received behind the numbers, a complete one in its place.
+        const std::size_t place = reduces ? count * sizeof(float) : offset(received);
+        ring.shift(memory, offset(sent), length(sent), place, length(received));
+        if (reduces && length(received) > 0) {
+            const std::size_t numbers = length(received) / sizeof(float);
+            std::vector<float> sums = memory.read(offset(received), numbers);
+            add(memory.read(place, numbers), sums);
+            memory.write(offset(received), sums);
+        }
+    }
 }
 
 } // namespace mpi_ring

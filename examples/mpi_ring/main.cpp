@@ -1,85 +1,159 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reduces or gathers numbers in a ring of ranks, over dma-bufs. MPI starts the ranks and carries
-// the handles of their listeners; all else goes by rdmabuf/transport.hpp.
+// Adds up the numbers of all MPI ranks, in memory of any kind:
+//
+//   mpirun -n 4 mpi_ring udmabuf 1000000
+//
+// MPI starts the ranks and carries the handles of their listeners. The numbers travel over
+// rdmabuf/transport.hpp, from each rank to its right neighbour.
+#include <mpi.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "beginning.hpp"
-#include "launcher.hpp"
-#include "options.hpp"
+#include <rdmabuf/providers/memfd.hpp>
+
 #include "ring.hpp"
-#include "run.hpp"
-#include "station.hpp"
-#include "support/units.hpp"
-
-namespace mpi_ring {
+#include "support/transport.hpp"
 
 namespace {
 
-using rdmabuf::transport::Handle;
+using namespace mpi_ring;
+using namespace rdmabuf::transport;
 
-void report(const Options& options, const Station& station, const Ring& ring,
-            const Result& result) {
-    const std::size_t bytes = options.count * size_of(options.pipeline.type);
-    // What a caller sees: its own numbers, in the time it waited.
-    const double bandwidth = static_cast<double>(bytes) / result.mean_usec;
-    std::printf("rank %zu of %zu: %s of %llu %s (%s) %s, %s, %s, %s, %s\n", ring.rank(),
-                ring.size(), to_string(options.collective),
-                static_cast<unsigned long long>(options.count), to_string(options.pipeline.type),
-                examples::format_size(bytes).c_str(), result.wrong.empty() ? "right" : "WRONG",
-                examples::format_usec(result.mean_usec).c_str(),
-                examples::format_bandwidth(bandwidth).c_str(), station.memory.description().c_str(),
-                station.context.device_name().c_str());
-    std::fflush(stdout);
-}
+struct Arguments {
+    std::string memory; // "host" or the name of an exporter
+    std::size_t count = 262144;
+    std::string address; // where the left neighbour connects; empty for the first interface
+};
 
-int run_ranks(const Launcher& launcher, const Options& options, Station& station,
-              std::span<const Handle> handles) {
-    Ring ring(station.endpoint, station.listener, launcher.rank(), handles, options.timeout);
-    const Result result = run(ring, station.memory, options);
-    report(options, station, ring, result);
-    if (!result.wrong.empty()) {
-        std::fprintf(stderr, "mpi_ring: rank %d: %s\n", launcher.rank(), result.wrong.c_str());
-        return exit_failure;
-    }
-    return 0;
-}
+/// The objects of a rank that exist before it knows its neighbours.
+struct Resources {
+    Resources(const Arguments& arguments, std::size_t ranks)
+        : context(rdmabuf::Context::open_first()),
+          resolver([] {
+              auto all = rdmabuf::Resolver::system();
+              all.add(rdmabuf::make_memfd_exporter());
+              return all;
+          }()),
+          endpoint(examples::value_of(
+              Endpoint::open(context, resolver, {.timeout = std::chrono::seconds(30)}))),
+          memory(endpoint, resolver, arguments.memory, all_reduce_size(ranks, arguments.count)),
+          listener(examples::value_of(endpoint.listen(arguments.address))) {}
 
-int main(const Launcher& launcher, std::span<const char* const> arguments) {
-    Beginning beginning(arguments, launcher.rank(), launcher.size());
-    auto& station = beginning.station;
-    // Also a rank that has nothing to offer says so: the others are waiting.
-    const auto handles = launcher.exchange(station ? station->listener.handle() : Handle());
-    if (!station) {
-        // The ranks have one command line, as a rule: it is enough that one says what is wrong.
-        if (launcher.rank() == 0 || beginning.status == exit_failure || handles[0] != Handle()) {
-            std::fputs(beginning.text.c_str(), beginning.status == 0 ? stdout : stderr);
+    rdmabuf::Context context;
+    rdmabuf::Resolver resolver;
+    Endpoint endpoint;
+    RingMemory memory;
+    Listener listener;
+};
+
+/// Gives the handle of this rank to all ranks. @return the handles by rank
+std::vector<Handle> exchange(const Handle& mine, std::size_t ranks) {
+    constexpr int size = Handle::wire_size;
+    std::vector<std::byte> bytes(ranks * Handle::wire_size);
+    MPI_Allgather(mine.bytes().data(), size, MPI_BYTE, bytes.data(), size, MPI_BYTE,
+                  MPI_COMM_WORLD);
+    std::vector<Handle> handles(ranks);
+    for (std::size_t i = 0; i < ranks; ++i) {
+        if (const auto decoded = Handle::decode(std::span(bytes).subspan(i * Handle::wire_size))) {
+            handles[i] = *decoded;
         }
-        return beginning.status;
     }
-    if (std::ranges::find(handles, Handle()) != handles.end()) {
-        return exit_failure;
+    return handles;
+}
+
+/// A rank's number at an index. The sums are whole numbers that a float holds exactly.
+float number_at(std::size_t rank, std::size_t index) {
+    return static_cast<float>((index * 7 + rank * 31) % 1999) - 999;
+}
+
+/// @throws std::runtime_error if a sum is wrong
+void run(Resources& own, const Arguments& arguments, std::size_t rank,
+         const std::vector<Handle>& handles) {
+    Ring ring(own.endpoint, own.listener, rank, handles);
+    std::vector<float> numbers(arguments.count);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+        numbers[i] = number_at(rank, i);
     }
-    try {
-        return run_ranks(launcher, beginning.options, *station, handles);
-    } catch (const std::exception& error) {
-        std::fprintf(stderr, "mpi_ring: rank %d: %s\n", launcher.rank(), error.what());
-        // MPI itself may wait for a rank that has ended, so this rank aborts the job. That ends the
-        // other ranks as well: the delay lets them report their own errors first.
-        std::this_thread::sleep_for(std::chrono::seconds(1));
-        Launcher::abort(exit_failure);
+    own.memory.write(0, numbers);
+    const auto begin = std::chrono::steady_clock::now();
+    all_reduce(ring, own.memory, arguments.count);
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+
+    const std::vector<float> sums = own.memory.read(0, arguments.count);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        float expected = 0;
+        for (std::size_t other = 0; other < ring.size(); ++other) {
+            expected += number_at(other, i);
+        }
+        if (sums[i] != expected) {
+            throw std::runtime_error("number " + std::to_string(i) + " is " +
+                                     std::to_string(sums[i]) + " instead of " +
+                                     std::to_string(expected));
+        }
     }
+    std::printf("rank %zu of %zu: %zu sums right, %.3f ms, %s, %s\n", rank, ring.size(),
+                sums.size(), time.count(), own.memory.description().c_str(),
+                own.context.device_name().c_str());
+    std::fflush(stdout);
 }
 
 } // namespace
 
-} // namespace mpi_ring
-
 int main(int argc, char** argv) {
-    const mpi_ring::Launcher launcher(argc, argv);
-    return mpi_ring::main(launcher, {argv + 1, static_cast<std::size_t>(argc - 1)});
+    int rank = 0;
+    int size = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    Arguments arguments;
+    arguments.memory = argc > 1 ? argv[1] : "";
+    arguments.count = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : arguments.count;
+    arguments.address = argc > 3 ? argv[3] : "";
+    if (argc < 2 || argc > 4 || arguments.count == 0 || size < 2) {
+        if (rank == 0) {
+            std::fputs(
+                "usage: mpirun -n RANKS mpi_ring host|EXPORTER [COUNT [ADDRESS]], with two "
+                "ranks or more\n",
+                stderr);
+        }
+        MPI_Finalize();
+        return 2;
+    }
+
+    std::optional<Resources> own;
+    try {
+        own.emplace(arguments, static_cast<std::size_t>(size));
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "mpi_ring: rank %d: %s\n", rank, error.what());
+    }
+    // A rank without resources gives an empty handle, so that the others do not wait for it.
+    const auto handles =
+        exchange(own ? own->listener.handle() : Handle(), static_cast<std::size_t>(size));
+    int status = 1;
+    if (std::ranges::find(handles, Handle()) == handles.end()) {
+        try {
+            run(*own, arguments, static_cast<std::size_t>(rank), handles);
+            status = 0;
+        } catch (const std::exception& error) {
+            std::fprintf(stderr, "mpi_ring: rank %d: %s\n", rank, error.what());
+            // MPI may wait for a rank that has ended, so this rank ends the job. The delay lets the
+            // other ranks report their own errors first.
+            std::this_thread::sleep_for(std::chrono::seconds(1));
+            MPI_Abort(MPI_COMM_WORLD, status);
+            std::_Exit(status);
+        }
+    }
+    // The neighbours may still receive.
+    MPI_Barrier(MPI_COMM_WORLD);
+    own.reset();
+    MPI_Finalize();
+    return status;
 }

@@ -2,95 +2,121 @@
 #include "ring.hpp"
 
 #include <cerrno>
-#include <optional>
+#include <chrono>
 #include <stdexcept>
-#include <string>
 #include <thread>
-#include <utility>
 
 #include "support/transport.hpp"
 
 namespace mpi_ring {
 
 using namespace rdmabuf::transport;
-using rdmabuf::wait_forever;
+using examples::value_of;
 using std::chrono::steady_clock;
 
-namespace {
+RingMemory::RingMemory(const Endpoint& endpoint, const rdmabuf::Resolver& resolver,
+                       const std::string& kind, std::size_t size) {
+    if (kind == "host") {
+        host_.resize(size);
+    } else {
+        buffer_ = resolver.allocator(kind)->allocate(size);
+    }
+    const void* const address =
+        buffer_ ? reinterpret_cast<const void*>(buffer_->address()) : host_.data();
+    registered_ = value_of(endpoint.register_memory(address, size));
+    // The cache knows the path, except for memory that needs several regions.
+    const auto lease = endpoint.cache().find(registered_->address(), size, registered_->access());
+    description_ = kind + " memory, path " +
+                   (lease ? to_string(lease.registration().path()) : "of several regions");
+}
 
-constexpr Tag barrier_tag = ~Tag{0};
+void RingMemory::write(std::size_t offset, std::span<const float> numbers) {
+    const auto bytes = std::as_bytes(numbers);
+    if (buffer_) {
+        buffer_->copy_in(offset, bytes);
+    } else {
+        std::ranges::copy(bytes, host_.begin() + static_cast<std::ptrdiff_t>(offset));
+    }
+}
 
-// Both at once: if each rank first waited for one neighbour, all would wait for each other.
-std::pair<Channel, Channel> connect(const Endpoint& endpoint, Listener& listener,
-                                    const Handle& right, std::chrono::milliseconds timeout) {
-    const auto end = steady_clock::now() + timeout;
-    Connector connector = examples::value_of(endpoint.start_connect(right));
-    std::optional<Channel> to_right;
-    std::optional<Channel> from_left;
-    while (!to_right || !from_left) {
+std::vector<float> RingMemory::read(std::size_t offset, std::size_t count) const {
+    std::vector<float> numbers(count);
+    const auto bytes = std::as_writable_bytes(std::span(numbers));
+    if (buffer_) {
+        buffer_->copy_out(offset, bytes);
+    } else {
+        std::ranges::copy(std::span(host_).subspan(offset, bytes.size()), bytes.begin());
+    }
+    return numbers;
+}
+
+Ring::Ring(const Endpoint& endpoint, Listener& listener, std::size_t rank,
+           std::span<const Handle> handles)
+    : rank_(rank), size_(handles.size()) {
+    const auto deadline = steady_clock::now() + std::chrono::seconds(30);
+    Connector connector = value_of(endpoint.start_connect(handles[(rank + 1) % size_]));
+    // Neither connection waits for the other one: if each rank first waited for its left neighbour,
+    // all would wait for each other.
+    while (!to_right_ || !from_left_) {
         std::error_code error;
+<<<<<<< HEAD
         if (!to_right && (error = connector.try_connect(to_right)) && error.value() != EAGAIN) {
             throw std::runtime_error("to the right neighbour: " + connector.error_info().message());
         }
         if (!from_left && (error = listener.try_accept(from_left)) && error.value() != EAGAIN) {
             throw std::runtime_error("from the left neighbour: " + listener.error_info().message());
+=======
+        if (!to_right_ && (error = connector.try_connect(to_right_)) && error.value() != EAGAIN) {
+            throw std::runtime_error("to the right neighbour: " + connector.failure().message);
         }
-        if (steady_clock::now() >= end) {
-            throw std::runtime_error(std::string("the ") + (to_right ? "left" : "right") +
-                                     " neighbour has not connected within " +
-                                     std::to_string(timeout.count()) + " ms");
+        if (!from_left_ && (error = listener.try_accept(from_left_)) && error.value() != EAGAIN) {
+            throw std::runtime_error("from the left neighbour: " + listener.failure().message);
+>>>>>>> 845a4db (examples: replace pingpong by one file, and mpi_ring by a plain ring)
+        }
+        if (steady_clock::now() >= deadline) {
+            throw std::runtime_error(std::string("the ") + (to_right_ ? "left" : "right") +
+                                     " neighbour has not connected within 30 seconds");
         }
         std::this_thread::yield();
     }
-    return {*std::move(to_right), *std::move(from_left)};
 }
 
-} // namespace
-
-Ring::Ring(const Endpoint& endpoint, Listener& listener, int rank, std::span<const Handle> handles,
-           std::chrono::milliseconds timeout)
-    : Ring(static_cast<std::size_t>(rank), handles.size(),
-           connect(endpoint, listener,
-                   handles[(static_cast<std::size_t>(rank) + 1) % handles.size()], timeout)) {}
-
-Ring::Ring(std::size_t rank, std::size_t size, std::pair<Channel, Channel> channels)
-    : rank_(rank),
-      size_(size),
-      to_right_(std::move(channels.first)),
-      from_left_(std::move(channels.second)) {}
-
-void Ring::check_left(std::error_code error) const {
+void Ring::check(std::error_code error, const char* what, std::size_t neighbour) const {
     if (error) {
-        throw std::system_error(
-            error, "receiving from rank " + std::to_string((rank_ + size_ - 1) % size_));
+        throw std::system_error(error, what + std::to_string(neighbour % size_));
     }
 }
 
-void Ring::check_right(std::error_code error) const {
-    if (error) {
-        throw std::system_error(error, "sending to rank " + std::to_string((rank_ + 1) % size_));
-    }
-}
-
-void Ring::barrier() {
-    // After the first round rank 0 knows that all are there; after the second they know.
-    for (int round = 0; round < 2; ++round) {
-        if (rank_ == 0) {
-            pass_on();
+void Ring::shift(const RingMemory& memory, std::size_t send_offset, std::size_t send_length,
+                 std::size_t receive_offset, std::size_t receive_length) {
+    constexpr Tag tag = 0; // messages of one channel arrive in order
+    const auto left = [&](std::error_code e) {
+        check(e, "receiving from rank ", rank_ + size_ - 1);
+    };
+    const auto right = [&](std::error_code e) { check(e, "sending to rank ", rank_ + 1); };
+    Request sending;
+    Request receiving;
+    Request flushing;
+    left(from_left_->irecv(memory.registered(), memory.at(receive_offset), receive_length, tag,
+                           receiving));
+    right(to_right_->isend(memory.registered(), memory.at(send_offset), send_length, tag, sending));
+    // A channel moves data only while the program calls it, so both are tested in turn.
+    for (bool received = false, sent = false; !received || !sent; std::this_thread::yield()) {
+        if (!received) {
+            const auto outcome = from_left_->test(receiving);
+            left(outcome.error);
+            received = outcome.done;
         }
-        Request request;
-        check_left(from_left_.irecv({}, nullptr, 0, barrier_tag, request));
-        check_left(from_left_.wait(request, wait_forever).error);
-        if (rank_ != 0) {
-            pass_on();
+        if (!sent) {
+            const auto outcome = to_right_->test(sending);
+            right(outcome.error);
+            sent = outcome.done;
         }
     }
-}
-
-void Ring::pass_on() {
-    Request request;
-    check_right(to_right_.isend({}, nullptr, 0, barrier_tag, request));
-    check_right(to_right_.wait(request, wait_forever).error);
+    // Only after this do the copies that the driver of a GPU makes see the received bytes.
+    left(from_left_->iflush(memory.registered(), memory.at(receive_offset), receive_length,
+                            flushing));
+    left(from_left_->wait(flushing, rdmabuf::wait_forever).error);
 }
 
 } // namespace mpi_ring

@@ -1,48 +1,81 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-#include <chrono>
 #include <cstddef>
+#include <optional>
 #include <span>
+#include <string>
 #include <system_error>
-#include <utility>
+#include <vector>
 
+#include <rdmabuf/rdmabuf.hpp>
 #include <rdmabuf/transport.hpp>
 
 namespace mpi_ring {
 
-/// This rank's place among all, with a channel from its left neighbour and one to its right one.
-/// With two ranks both are the same neighbour, and the channels two.
-class Ring {
+/// Registered memory of a rank: "host", or the name of an exporter.
+class RingMemory {
   public:
-    /// Connects with both neighbours, who do the same meanwhile.
-    /// @param listener  of the handle at position @p rank of @p handles
-    /// @throws std::runtime_error when a neighbour cannot be reached within @p timeout
-    Ring(const rdmabuf::transport::Endpoint& endpoint, rdmabuf::transport::Listener& listener,
-         int rank, std::span<const rdmabuf::transport::Handle> handles,
-         std::chrono::milliseconds timeout);
+    /// @throws rdmabuf::Error or std::runtime_error if this machine has no such memory
+    RingMemory(const rdmabuf::transport::Endpoint& endpoint, const rdmabuf::Resolver& resolver,
+               const std::string& kind, std::size_t size);
 
-    [[nodiscard]] std::size_t rank() const noexcept { return rank_; }
-    [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    [[nodiscard]] rdmabuf::transport::Channel& from_left() noexcept { return from_left_; }
-    [[nodiscard]] rdmabuf::transport::Channel& to_right() noexcept { return to_right_; }
+    [[nodiscard]] const rdmabuf::transport::Memory& registered() const { return *registered_; }
+    [[nodiscard]] void* at(std::size_t offset) const {
+        return reinterpret_cast<void*>(registered_->address() + offset);
+    }
+    /// Copies between this memory and the program's. @param offset  in bytes
+    void write(std::size_t offset, std::span<const float> numbers);
+    [[nodiscard]] std::vector<float> read(std::size_t offset, std::size_t count) const;
 
-    /// Throws std::system_error, which names the neighbour, when there is an @p error.
-    void check_left(std::error_code error) const;
-    void check_right(std::error_code error) const;
-
-    /// Returns once all ranks have called it: a message of no bytes goes round twice.
-    void barrier();
+    /// "udmabuf memory, path dmabuf"
+    [[nodiscard]] const std::string& description() const { return description_; }
 
   private:
-    Ring(std::size_t rank, std::size_t size,
-         std::pair<rdmabuf::transport::Channel, rdmabuf::transport::Channel> channels);
-    void pass_on();
+    std::vector<std::byte> host_;
+    std::optional<rdmabuf::Buffer> buffer_;
+    std::optional<rdmabuf::transport::Memory> registered_;
+    std::string description_;
+};
+
+/// The channels of a rank to its right neighbour and from its left neighbour. Two ranks are each
+/// other's left and right neighbour, with two channels.
+class Ring {
+  public:
+    /// Connects to both neighbours at the same time; they do the same.
+    /// @param handles  the handles of the listeners of all ranks
+    /// @throws std::runtime_error if a neighbour does not connect within 30 seconds
+    Ring(const rdmabuf::transport::Endpoint& endpoint, rdmabuf::transport::Listener& listener,
+         std::size_t rank, std::span<const rdmabuf::transport::Handle> handles);
+
+    [[nodiscard]] std::size_t rank() const { return rank_; }
+    [[nodiscard]] std::size_t size() const { return size_; }
+
+    /// Sends bytes of @p memory to the right neighbour while receiving others from the left one.
+    /// Both may have any length, also 0.
+    /// @throws std::system_error if a neighbour fails; the text has its rank
+    void shift(const RingMemory& memory, std::size_t send_offset, std::size_t send_length,
+               std::size_t receive_offset, std::size_t receive_length);
+
+  private:
+    void check(std::error_code error, const char* what, std::size_t neighbour) const;
 
     std::size_t rank_;
     std::size_t size_;
-    rdmabuf::transport::Channel to_right_;
-    rdmabuf::transport::Channel from_left_;
+    std::optional<rdmabuf::transport::Channel> to_right_;
+    std::optional<rdmabuf::transport::Channel> from_left_;
 };
+
+/// Replaces the @p count numbers at the start of @p memory by the sums over all ranks: a ring
+/// reduce-scatter, after which each rank has the sums of one segment, then an all-gather. Each rank
+/// sends 2 (ranks - 1) / ranks times the numbers.
+/// @param memory  has all_reduce_size() bytes
+/// @throws std::system_error if a neighbour fails
+void all_reduce(Ring& ring, RingMemory& memory, std::size_t count);
+/// The numbers and space for one received segment, in bytes.
+[[nodiscard]] std::size_t all_reduce_size(std::size_t ranks, std::size_t count);
+
+/// Adds @p numbers to @p sums. A program that computes on a GPU starts a kernel here.
+void add(std::span<const float> numbers, std::span<float> sums);
 
 } // namespace mpi_ring

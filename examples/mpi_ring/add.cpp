@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The reduction on the CPU. A file of its own, because the tests replace it by a faulty one.
+#include <algorithm>
+#include <functional>
+
+#include "ring.hpp"
+
+namespace mpi_ring {
+
+void add(std::span<const float> numbers, std::span<float> sums) {
+    std::ranges::transform(numbers, sums, sums.begin(), std::plus<>());
+}
+
+} // namespace mpi_ring

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Sends a message to another process and back, many times, in memory of any kind. In two terminals:
+//
+//   ping_pong memfd                 waits for the other process
+//   ping_pong memfd 127.0.0.1       connects to it, and prints the time of half a round trip
+//
+// The first argument is "host" or the name of an exporter, such as udmabuf or cuda; both processes
+// choose for themselves. The second is the address of the waiting process, on this machine or on
+// another one. memfd needs softverbs: begin both commands with
+//
+//   LD_PRELOAD=build/release/softverbs/libsoftverbs.so build/release/examples/ping_pong
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/providers/memfd.hpp>
+#include <rdmabuf/rdmabuf.hpp>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint16_t tcp_port = 18521;
+constexpr std::size_t message_size = 65536;
+constexpr int rounds = 1000;
+
+// Memory for two messages: the one to send at offset 0, and the received one behind it.
+class Memory {
+  public:
+    Memory(const rdmabuf::ProtectionDomain& pd, const std::string& kind) {
+        rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
+        resolver.add(rdmabuf::make_memfd_exporter());
+        if (kind == "host") {
+            host_.resize(2 * message_size);
+        } else {
+            buffer_ = resolver.allocator(kind)->allocate(2 * message_size);
+        }
+        const auto address =
+            buffer_ ? buffer_->address() : reinterpret_cast<std::uintptr_t>(host_.data());
+        // The address is enough from here on: the resolver finds the exporter of the memory, and
+        // the registration chooses the way to the NIC. Sends and receives need local access only.
+        region_ = rdmabuf::register_memory(pd, resolver, address, 2 * message_size);
+    }
+
+    [[nodiscard]] ibv_sge outgoing() const { return region_->sge(0, message_size); }
+    [[nodiscard]] ibv_sge incoming() const { return region_->sge(message_size, message_size); }
+    [[nodiscard]] const char* path() const { return to_string(region_->path()); }
+
+    // copy_in() and copy_out() also reach memory that the CPU cannot map, as that of a GPU.
+    void write_outgoing(std::span<const std::byte> message) {
+        buffer_ ? buffer_->copy_in(0, message)
+                : static_cast<void>(std::ranges::copy(message, host_.begin()));
+    }
+    [[nodiscard]] std::vector<std::byte> read_incoming() const {
+        std::vector<std::byte> message(message_size);
+        buffer_ ? buffer_->copy_out(message_size, message)
+                : static_cast<void>(
+                      std::ranges::copy(std::span(host_).last(message_size), message.begin()));
+        return message;
+    }
+
+  private:
+    std::vector<std::byte> host_;
+    std::optional<rdmabuf::Buffer> buffer_;
+    std::optional<rdmabuf::Registration> region_; // deregistered before the memory is freed
+};
+
+// Waits until @p count requests are complete.
+void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
+    rdmabuf::WorkCompletion completion{};
+    for (; count > 0; --count) {
+        if (cq.wait(std::span(&completion, 1), 30s) == 0) {
+            throw std::runtime_error("the other process does not answer");
+        }
+        if (!rdmabuf::succeeded(completion)) {
+            throw std::runtime_error(rdmabuf::describe(completion));
+        }
+    }
+}
+
+// Each message is sent when the one before it has come back.
+void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memory& memory) {
+    std::vector<std::byte> message(message_size);
+    for (std::size_t i = 0; i < message.size(); ++i) {
+        message[i] = static_cast<std::byte>(i % 251);
+    }
+    memory.write_outgoing(message);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int round = 0; round < rounds; ++round) {
+        qp.post_send(memory.outgoing()).throw_if_failed("ibv_post_send");
+        wait_for(cq, 2); // the send, and the receive of the answer
+        // For the answer to the next message; the last receive stays unused.
+        qp.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
+    }
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+    if (memory.read_incoming() != message) {
+        throw std::runtime_error("the message that came back differs from the one sent");
+    }
+    std::printf("%d messages of %zu bytes, half a round trip in %.2f us\n", rounds, message_size,
+                time.count() / rounds / 2);
+}
+
+// Returns each message from where it was received.
+void pong(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, const Memory& memory) {
+    for (int round = 0; round < rounds; ++round) {
+        wait_for(cq, round == 0 ? 1 : 2); // a receive, and the send of the answer before it
+        // The peer sends the next message after it has received this answer, so the receive can
+        // use the same memory.
+        qp.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
+        qp.post_send(memory.incoming()).throw_if_failed("ibv_post_send");
+    }
+}
+
+} // namespace
+
+int main(int argc, char** argv) try {
+    if (argc < 2 || argc > 3) {
+        std::fprintf(stderr, "usage: ping_pong host|EXPORTER [ADDRESS]\n");
+        return 2;
+    }
+    const bool connects = argc == 3;
+    const rdmabuf::Context context = rdmabuf::Context::open_first();
+    const rdmabuf::ProtectionDomain pd(context);
+    const rdmabuf::CompletionQueue cq(context);
+    Memory memory(pd, argv[1]);
+
+    // The receive is posted before the peer can send.
+    auto prepared = rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
+    prepared.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
+
+    // The addresses of the queue pairs travel over TCP.
+    rdmabuf::bootstrap::Channel channel =
+        connects ? rdmabuf::bootstrap::Channel::connect(argv[2], tcp_port, 30s)
+                 : rdmabuf::bootstrap::Listener(tcp_port).accept(rdmabuf::wait_forever);
+    const rdmabuf::QueuePair qp = std::move(prepared).connect(channel.exchange(prepared.address()));
+    channel.barrier();
+
+    std::printf("%s, registered as %s on %s\n", argv[1], memory.path(),
+                context.device_name().c_str());
+    connects ? ping(qp, cq, memory) : pong(qp, cq, memory);
+    // No process ends while the other one still waits for an acknowledgement.
+    channel.barrier();
+    return 0;
+} catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+}
