@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <poll.h>
+
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -74,6 +77,27 @@ void expect_messages_both_ways(Pair pair) {
 
 bool machine_has_ipv6_loopback() {
     return !error_of([] { const Listener listener(0, "::1"); }).has_value();
+}
+
+/// Whether poll(2) reports the socket as readable. @param timeout  in milliseconds
+bool readable(const Channel& channel, int timeout) {
+    pollfd descriptor{.fd = channel.native(), .events = POLLIN, .revents = 0};
+    return ::poll(&descriptor, 1, timeout) == 1;
+}
+
+TEST_F(Bootstrap, the_socket_is_readable_after_a_message_and_after_the_peer_closed) {
+    std::optional<Pair> pair = make_pair();
+    EXPECT_FALSE(readable(pair->accepted, 0));
+    pair->connected.send(bytes_of("message"));
+    EXPECT_TRUE(readable(pair->accepted, 5000));
+    EXPECT_EQ(pair->accepted.receive(), bytes_of("message"));
+    EXPECT_FALSE(readable(pair->accepted, 0));
+
+    Channel remaining = std::move(pair->accepted);
+    EXPECT_EQ(pair->accepted.native(), -1) << "it was moved from";
+    pair.reset();
+    EXPECT_TRUE(readable(remaining, 5000));
+    EXPECT_TRUE(error_of([&] { (void)remaining.receive(); }).has_value());
 }
 
 TEST_F(Bootstrap, talks_over_ipv4) {
