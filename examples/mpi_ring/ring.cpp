@@ -67,10 +67,10 @@ Ring::Ring(const Endpoint& endpoint, Listener& listener, std::size_t rank,
             throw std::runtime_error("from the left neighbour: " + listener.error_info().message());
 =======
         if (!to_right_ && (error = connector.try_connect(to_right_)) && error.value() != EAGAIN) {
-            throw std::runtime_error("to the right neighbour: " + connector.failure().message);
+            throw std::runtime_error("to the right neighbour: " + connector.error_info().message());
         }
         if (!from_left_ && (error = listener.try_accept(from_left_)) && error.value() != EAGAIN) {
-            throw std::runtime_error("from the left neighbour: " + listener.failure().message);
+            throw std::runtime_error("from the left neighbour: " + listener.error_info().message());
 >>>>>>> 845a4db (examples: replace pingpong by one file, and mpi_ring by a plain ring)
         }
         if (steady_clock::now() >= deadline) {
