@@ -37,13 +37,13 @@ const RegistrationCacheOptions& checked_options(std::span<const ProtectionDomain
 
 } // namespace
 
-void CacheCore::Retired::push(CacheSlot& slot) noexcept {
-    slot.rest->next = first_;
-    first_ = &slot;
+void CacheCore::Retired::push(CacheEntry& entry) noexcept {
+    entry.details->next = first_;
+    first_ = &entry;
 }
 
-CacheSlot* CacheCore::Retired::pop() noexcept {
-    return first_ == nullptr ? nullptr : std::exchange(first_, first_->rest->next);
+CacheEntry* CacheCore::Retired::pop() noexcept {
+    return first_ == nullptr ? nullptr : std::exchange(first_, first_->details->next);
 }
 
 CacheCore::CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
@@ -74,206 +74,208 @@ bool CacheCore::hold() noexcept {
 void CacheCore::let_go() noexcept {
     if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
         // Those who have just given their leases back still look at the slots.
-        reader_sections.wait();
+        read_side_sections.wait();
         delete this; // NOLINT(cppcoreguidelines-owning-memory)
     }
 }
 
 // Hits
 
-CacheSlot* CacheCore::take(CacheRange range, Access access, std::size_t row) noexcept {
-    CacheSlot* slot = hints_.look(range.begin, access, [&](const CacheSlot& hinted) {
+CacheEntry* CacheCore::take(CacheRange range, Access access, std::size_t thread_slot) noexcept {
+    CacheEntry* entry = hints_.look(range.begin, access, [&](const CacheEntry& hinted) {
         return serves(hinted, range, access);
     });
-    if (slot == nullptr) {
-        slot = search(range, access);
+    if (entry == nullptr) {
+        entry = search(range, access);
     }
-    if (slot != nullptr) {
-        slot->take(row);
+    if (entry != nullptr) {
+        entry->take(thread_slot);
     }
-    return slot;
+    return entry;
 }
 
-CacheSlot* CacheCore::search(CacheRange range, Access access) noexcept {
+CacheEntry* CacheCore::search(CacheRange range, Access access) noexcept {
     for (AccessClass* entries = classes_.load(std::memory_order_seq_cst); entries != nullptr;
          entries = entries->next.load(std::memory_order_seq_cst)) {
         if (!serves(entries->access, access)) {
             continue;
         }
-        CacheSlot* const slot = entries->index.find(range.begin, range.end);
-        if (slot != nullptr && slot->is_found()) {
-            hints_.learn(range.begin, access, *slot);
-            return slot;
+        CacheEntry* const entry = entries->index.find(range.begin, range.end);
+        if (entry != nullptr && entry->is_found()) {
+            hints_.learn(range.begin, access, *entry);
+            return entry;
         }
     }
     return nullptr;
 }
 
-CacheSlot* CacheCore::take_locked(CacheRange range, Access access) noexcept {
+CacheEntry* CacheCore::take_locked(CacheRange range, Access access) noexcept {
     const Lock lock(mutex_);
-    return take(range, access, Platform::shared_row);
+    return take(range, access, Platform::shared_thread_slot);
 }
 
-CacheSlot* CacheCore::take_current(CacheRange range, Access access, std::size_t row) noexcept {
-    CacheSlot* slot = nullptr;
-    if (row != Platform::shared_row) [[likely]] {
-        const ReaderSection section(row);
-        slot = take(range, access, row);
+CacheEntry* CacheCore::take_current(CacheRange range, Access access,
+                                    std::size_t thread_slot) noexcept {
+    CacheEntry* entry = nullptr;
+    if (thread_slot != Platform::shared_thread_slot) [[likely]] {
+        const ReadSideSection section(thread_slot);
+        entry = take(range, access, thread_slot);
     } else {
-        slot = take_locked(range, access);
+        entry = take_locked(range, access);
     }
-    if (slot == nullptr) [[unlikely]] {
+    if (entry == nullptr) [[unlikely]] {
         return nullptr;
     }
-    if (options_.policy == CachePolicy::checked && slot->rest->exporter != nullptr &&
-        !is_current(*slot)) [[unlikely]] {
-        drop_stale(*slot);
-        give_back_slowly(*slot);
+    if (options_.policy == CachePolicy::checked && entry->details->exporter != nullptr &&
+        !is_current(*entry)) [[unlikely]] {
+        drop_stale(*entry);
+        give_back_slowly(*entry);
         return nullptr;
     }
-    note_use(*slot);
-    return slot;
+    note_use(*entry);
+    return entry;
 }
 
-inline void CacheCore::note_use(CacheSlot& slot) const noexcept {
+inline void CacheCore::note_use(CacheEntry& entry) const noexcept {
     // Written when it changes only: others read it, too.
     const std::uint64_t now = clock_.load(std::memory_order_relaxed);
-    if (slot.used.load(std::memory_order_relaxed) != now) [[unlikely]] {
-        slot.used.store(now, std::memory_order_relaxed);
+    if (entry.used.load(std::memory_order_relaxed) != now) [[unlikely]] {
+        entry.used.store(now, std::memory_order_relaxed);
     }
 }
 
-inline std::atomic<std::uint64_t>& CacheCore::hits_of(std::size_t row) noexcept {
-    static_assert(sizeof(Hits) == Platform::row_step);
+inline std::atomic<std::uint64_t>& CacheCore::hits_of(std::size_t thread_slot) noexcept {
+    static_assert(sizeof(Hits) == Platform::thread_slot_step);
     auto* const first = reinterpret_cast<std::byte*>(hits_.data());
-    return reinterpret_cast<Hits*>(first + row)->count;
+    return reinterpret_cast<Hits*>(first + thread_slot)->count;
 }
 
-inline void CacheCore::count_hit(std::size_t row) noexcept {
-    auto& hits = hits_of(row);
+inline void CacheCore::count_hit(std::size_t thread_slot) noexcept {
+    auto& hits = hits_of(thread_slot);
     hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-[[gnu::always_inline]] inline CacheSlot* CacheCore::find_fast(std::uintptr_t address,
-                                                              std::size_t length,
-                                                              Access access) noexcept {
-    const std::size_t row = Platform::fast_row();
-    if (row == Platform::shared_row || options_.policy == CachePolicy::checked) [[unlikely]] {
+[[gnu::always_inline]] inline CacheEntry* CacheCore::find_fast(std::uintptr_t address,
+                                                               std::size_t length,
+                                                               Access access) noexcept {
+    const std::size_t thread_slot = Platform::fast_thread_slot();
+    if (thread_slot == Platform::shared_thread_slot || options_.policy == CachePolicy::checked)
+        [[unlikely]] {
         return nullptr;
     }
     const CacheRange range{.begin = address, .end = address + length};
-    CacheSlot* slot = nullptr;
+    CacheEntry* entry = nullptr;
     {
-        const ReaderSection<FastPlatform> section(row);
-        slot = hints_.guess(address, access);
-        if (slot == nullptr || range.end <= range.begin || !serves(*slot, range, access))
+        const ReadSideSection<FastPlatform> section(thread_slot);
+        entry = hints_.guess(address, access);
+        if (entry == nullptr || range.end <= range.begin || !serves(*entry, range, access))
             [[unlikely]] {
             return nullptr;
         }
-        slot->take(row);
+        entry->take(thread_slot);
     }
-    note_use(*slot);
-    count_hit(row);
-    return slot;
+    note_use(*entry);
+    count_hit(thread_slot);
+    return entry;
 }
 
-CacheSlot* CacheCore::find(std::uintptr_t address, std::size_t length, Access access) noexcept {
+CacheEntry* CacheCore::find(std::uintptr_t address, std::size_t length, Access access) noexcept {
     const CacheRange range{.begin = address, .end = address + length};
     if (range.end <= range.begin) [[unlikely]] {
         return nullptr;
     }
-    const std::size_t row = Platform::row();
-    CacheSlot* const slot = take_current(range, access | added_, row);
-    if (slot != nullptr) {
-        if (row != Platform::shared_row) {
-            count_hit(row);
+    const std::size_t thread_slot = Platform::thread_slot();
+    CacheEntry* const entry = take_current(range, access | added_, thread_slot);
+    if (entry != nullptr) {
+        if (thread_slot != Platform::shared_thread_slot) {
+            count_hit(thread_slot);
         } else {
-            hits_of(row).fetch_add(1, std::memory_order_relaxed);
+            hits_of(thread_slot).fetch_add(1, std::memory_order_relaxed);
         }
     }
-    return slot;
+    return entry;
 }
 
-CacheSlot* CacheCore::find_again(const CacheRange& range, Access access) noexcept {
-    return take_current(range, access, Platform::row());
+CacheEntry* CacheCore::find_again(const CacheRange& range, Access access) noexcept {
+    return take_current(range, access, Platform::thread_slot());
 }
 
-bool CacheCore::is_current(const CacheSlot& slot) noexcept {
+bool CacheCore::is_current(const CacheEntry& entry) noexcept {
     try {
         const std::optional<Allocation> now =
-            slot.rest->exporter->find_range(slot.address, slot.end - slot.address);
-        return now && now->generation == slot.rest->generation;
+            entry.details->exporter->find_range(entry.address, entry.end - entry.address);
+        return now && now->generation == entry.details->generation;
     } catch (...) {
         return false; // registering it anew says why it cannot be said
     }
 }
 
-void CacheCore::drop_stale(CacheSlot& slot) noexcept {
+void CacheCore::drop_stale(CacheEntry& entry) noexcept {
     const Lock lock(mutex_);
-    if (slot.is_found()) {
+    if (entry.is_found()) {
         ++statistics_.stale;
-        take_out(slot);
+        take_out(entry);
         wait(); // the caller's own lease keeps it
     }
 }
 
 template <class P>
-[[gnu::always_inline]] inline void CacheCore::give_back_in(std::size_t row,
-                                                           CacheSlot& slot) noexcept {
-    reader_sections.enter<P>(row);
-    if (slot.give_back<P>(row)) [[unlikely]] {
-        attend(row, slot);
+[[gnu::always_inline]] inline void CacheCore::give_back_in(std::size_t thread_slot,
+                                                           CacheEntry& entry) noexcept {
+    read_side_sections.enter<P>(thread_slot);
+    if (entry.give_back<P>(thread_slot)) [[unlikely]] {
+        attend(thread_slot, entry);
         return;
     }
-    reader_sections.exit(row);
+    read_side_sections.exit(thread_slot);
 }
 
-[[gnu::always_inline]] inline void CacheCore::give_back(CacheSlot& slot) noexcept {
-    const std::size_t row = Platform::fast_row();
-    if (row == Platform::shared_row) [[unlikely]] {
-        give_back_slowly(slot);
+[[gnu::always_inline]] inline void CacheCore::give_back(CacheEntry& entry) noexcept {
+    const std::size_t thread_slot = Platform::fast_thread_slot();
+    if (thread_slot == Platform::shared_thread_slot) [[unlikely]] {
+        give_back_slowly(entry);
         return;
     }
-    give_back_in<FastPlatform>(row, slot);
+    give_back_in<FastPlatform>(thread_slot, entry);
 }
 
-[[gnu::noinline]] void CacheCore::give_back_slowly(CacheSlot& slot) noexcept {
-    const std::size_t row = Platform::row();
-    if (row == Platform::shared_row) {
-        slot.rest->core.give_back_locked(slot);
+[[gnu::noinline]] void CacheCore::give_back_slowly(CacheEntry& entry) noexcept {
+    const std::size_t thread_slot = Platform::thread_slot();
+    if (thread_slot == Platform::shared_thread_slot) {
+        entry.details->core.give_back_locked(entry);
         return;
     }
-    give_back_in<Platform>(row, slot);
+    give_back_in<Platform>(thread_slot, entry);
 }
 
-[[gnu::noinline]] void CacheCore::attend(std::size_t row, CacheSlot& slot) noexcept {
-    CacheCore& core = slot.rest->core;
+[[gnu::noinline]] void CacheCore::attend(std::size_t thread_slot, CacheEntry& entry) noexcept {
+    CacheCore& core = entry.details->core;
     const bool held = core.hold();
-    reader_sections.exit(row);
+    read_side_sections.exit(thread_slot);
     if (held) { // else it ends: others have settled everything
-        core.settle_after_lease(slot);
+        core.settle_after_lease(entry);
     }
 }
 
-void CacheCore::give_back_locked(CacheSlot& slot) noexcept {
+void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
     {
         const Lock lock(mutex_);
         const bool held = hold(); // as the entry that the lease is on does
         static_cast<void>(held);
-        static_cast<void>(slot.give_back(Platform::shared_row));
+        static_cast<void>(entry.give_back(Platform::shared_thread_slot));
     }
-    settle_after_lease(slot);
+    settle_after_lease(entry);
 }
 
-void CacheCore::settle_after_lease(CacheSlot& slot) noexcept {
+void CacheCore::settle_after_lease(CacheEntry& entry) noexcept {
     Retired retired;
     {
         const Lock lock(mutex_);
-        if (slot.rest->watched && slot.is_idle()) {
-            take_out(slot);
+        if (entry.details->watched && entry.is_idle()) {
+            take_out(entry);
             wait();
         }
-        settle(slot, retired);
+        settle(entry, retired);
     }
     destroy(retired);
     let_go();
@@ -281,21 +283,21 @@ void CacheCore::settle_after_lease(CacheSlot& slot) noexcept {
 
 // The end of entries
 
-void CacheCore::take_out(CacheSlot& slot) noexcept {
-    slot.rest->access_class->index.remove(slot);
-    slot.state.retire();
+void CacheCore::take_out(CacheEntry& entry) noexcept {
+    entry.details->access_class->index.remove(entry);
+    entry.state.retire();
 }
 
 void CacheCore::wait() noexcept {
-    reader_sections.wait();
-    limbo_.free();
+    read_side_sections.wait();
+    retire_list_.free();
 }
 
-void CacheCore::settle(CacheSlot& slot, Retired& retired) noexcept {
-    if (slot.settle()) {
+void CacheCore::settle(CacheEntry& entry, Retired& retired) noexcept {
+    if (entry.settle()) {
         --statistics_.entries;
-        statistics_.bytes -= slot.length();
-        retired.push(slot);
+        statistics_.bytes -= entry.length();
+        retired.push(entry);
     }
 }
 
@@ -305,8 +307,8 @@ std::size_t CacheCore::settle_all(Retired& taken_out, Retired& retired) noexcept
     }
     wait();
     const std::size_t before = statistics_.entries;
-    while (CacheSlot* const slot = taken_out.pop()) {
-        settle(*slot, retired);
+    while (CacheEntry* const entry = taken_out.pop()) {
+        settle(*entry, retired);
     }
     return before - statistics_.entries;
 }
@@ -314,9 +316,9 @@ std::size_t CacheCore::settle_all(Retired& taken_out, Retired& retired) noexcept
 void CacheCore::destroy(Retired& retired) noexcept {
     Retired empty;
     std::size_t count = 0;
-    while (CacheSlot* const slot = retired.pop()) {
-        slot->rest->registration.reset();
-        empty.push(*slot);
+    while (CacheEntry* const entry = retired.pop()) {
+        entry->details->registration.reset();
+        empty.push(*entry);
         ++count;
     }
     if (count == 0) {
@@ -324,8 +326,8 @@ void CacheCore::destroy(Retired& retired) noexcept {
     }
     {
         const Lock lock(mutex_);
-        while (CacheSlot* const slot = empty.pop()) {
-            slots_.put(*slot);
+        while (CacheEntry* const entry = empty.pop()) {
+            entries_.put(*entry);
         }
     }
     for (; count > 0; --count) {
@@ -335,11 +337,11 @@ void CacheCore::destroy(Retired& retired) noexcept {
 
 void CacheCore::take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept {
     for (const auto& entries : all_classes_) {
-        entries->index.for_each_touching(range.begin, range.end, [&](CacheSlot& slot) {
-            if (range_of(slot).overlaps(range)) {
+        entries->index.for_each_touching(range.begin, range.end, [&](CacheEntry& entry) {
+            if (range_of(entry).overlaps(range)) {
                 ++statistics_.invalidations;
-                take_out(slot);
-                taken_out.push(slot);
+                take_out(entry);
+                taken_out.push(entry);
             }
         });
     }
@@ -383,7 +385,7 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
         std::size_t entries = statistics_.entries;
         std::uint64_t bytes = statistics_.bytes;
         while (entries >= options_.max_entries || bytes > options_.max_bytes - length) {
-            CacheSlot* const victim = next_victim();
+            CacheEntry* const victim = next_victim();
             if (victim == nullptr) {
                 break;
             }
@@ -400,15 +402,15 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
     return true;
 }
 
-CacheSlot* CacheCore::next_victim() noexcept {
+CacheEntry* CacheCore::next_victim() noexcept {
     for (int round = 0; round < 2; ++round) {
         while (!victims_.empty()) {
             const Candidate candidate = victims_.back();
             victims_.pop_back();
-            const CacheSlot& slot = *candidate.slot;
+            const CacheEntry& entry = *candidate.entry;
             // All others were used later than this one, if it was not used since.
-            if (slot.is_idle() && slot.used.load(std::memory_order_relaxed) == candidate.used) {
-                return candidate.slot;
+            if (entry.is_idle() && entry.used.load(std::memory_order_relaxed) == candidate.used) {
+                return candidate.entry;
             }
         }
         if (round == 0) {
@@ -419,9 +421,9 @@ CacheSlot* CacheCore::next_victim() noexcept {
 }
 
 void CacheCore::look_for_victims() noexcept {
-    slots_.for_each([this](CacheSlot& slot) {
-        if (slot.is_idle()) {
-            victims_.push_back({&slot, slot.used.load(std::memory_order_relaxed)});
+    entries_.for_each([this](CacheEntry& entry) {
+        if (entry.is_idle()) {
+            victims_.push_back({&entry, entry.used.load(std::memory_order_relaxed)});
         }
     });
     // A part of them, so that looking at all is rare, and sorting cheap.
@@ -442,10 +444,10 @@ bool CacheCore::evict_idle() noexcept {
     {
         const Lock lock(mutex_);
         Retired taken_out;
-        slots_.for_each([&](CacheSlot& slot) {
-            if (slot.is_idle()) {
-                take_out(slot);
-                taken_out.push(slot);
+        entries_.for_each([&](CacheEntry& entry) {
+            if (entry.is_idle()) {
+                take_out(entry);
+                taken_out.push(entry);
             }
         });
         count = settle_all(taken_out, retired);
@@ -467,25 +469,25 @@ RegistrationCache::Statistics CacheCore::statistics() const noexcept {
 CachedRegistration& acquire(CacheCore& core, std::uintptr_t address, std::size_t length,
                             Access access) {
     access |= core.added_access();
-    CacheSlot* const slot = core.find_fast(address, length, access);
-    if (slot == nullptr) [[unlikely]] {
+    CacheEntry* const entry = core.find_fast(address, length, access);
+    if (entry == nullptr) [[unlikely]] {
         return core.acquire_slowly(address, length, access);
     }
-    return *slot;
+    return *entry;
 }
 
 CachedRegistration* find(CacheCore& core, std::uintptr_t address, std::size_t length,
                          Access access) noexcept {
     access |= core.added_access();
-    CacheSlot* const slot = core.find_fast(address, length, access);
-    if (slot == nullptr) [[unlikely]] {
+    CacheEntry* const entry = core.find_fast(address, length, access);
+    if (entry == nullptr) [[unlikely]] {
         return core.find(address, length, access);
     }
-    return slot;
+    return entry;
 }
 
 void give_back(CachedRegistration& entry) noexcept {
-    CacheCore::give_back(static_cast<CacheSlot&>(entry));
+    CacheCore::give_back(static_cast<CacheEntry&>(entry));
 }
 
 } // namespace rdmabuf::detail

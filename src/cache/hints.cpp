@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "cache/hints.hpp"
 
-#include "cache/slots.hpp"
+#include "cache/entries.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -14,16 +14,18 @@ constexpr unsigned reluctance = 64;
 
 } // namespace
 
-EntryHints::EntryHints(Limbo& limbo)
-    : limbo_(limbo), bits_(least_bits), table_(std::make_unique<Table>(least_bits).release()) {}
+EntryHints::EntryHints(RetireList& retire_list)
+    : retire_list_(retire_list),
+      bits_(least_bits),
+      table_(std::make_unique<Table>(least_bits).release()) {}
 
 EntryHints::~EntryHints() {
     delete table_.load(std::memory_order_relaxed); // NOLINT(cppcoreguidelines-owning-memory)
 }
 
-void EntryHints::learn(std::uintptr_t address, Access access, CacheSlot& slot) noexcept {
+void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept {
     static constinit thread_local unsigned refused = 0;
-    const auto pointer = reinterpret_cast<std::uintptr_t>(&slot);
+    const auto pointer = reinterpret_cast<std::uintptr_t>(&entry);
     if (pointer << tag_bits >> tag_bits != pointer) {
         return;
     }
@@ -31,8 +33,8 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheSlot& slot) n
     const Table& table = *table_.load(std::memory_order_seq_cst);
     std::size_t way = 0;
     for (; way < ways; ++way) {
-        const CacheSlot* const other =
-            slot_of(table.at(place, way).load(std::memory_order_acquire));
+        const CacheEntry* const other =
+            entry_of(table.at(place, way).load(std::memory_order_acquire));
         if (other == nullptr || !other->is_found()) {
             break;
         }
@@ -59,7 +61,7 @@ bool EntryHints::fit(std::size_t entries) {
     }
     auto next = std::make_unique<Table>(bits);
     bits_ = bits;
-    limbo_.put(std::unique_ptr<Table>(table_.exchange(next.release())));
+    retire_list_.put(std::unique_ptr<Table>(table_.exchange(next.release())));
     return true;
 }
 

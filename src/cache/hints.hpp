@@ -7,12 +7,12 @@
 
 #include <rdmabuf/access.hpp>
 
-#include "cache/limbo.hpp"
 #include "cache/pages.hpp"
+#include "cache/retire_list.hpp"
 
 namespace rdmabuf::detail {
 
-struct CacheSlot;
+struct CacheEntry;
 
 /// Where an entry for an address probably is: spares most hits the search in the index. A hint may
 /// be wrong in any way, so whoever follows one looks whether the slot is found and serves; slots
@@ -22,7 +22,7 @@ struct CacheSlot;
 class EntryHints {
   public:
     /// @param limbo  outlives this
-    explicit EntryHints(Limbo& limbo);
+    explicit EntryHints(RetireList& retire_list);
     EntryHints(const EntryHints&) = delete;
     EntryHints& operator=(const EntryHints&) = delete;
     ~EntryHints();
@@ -30,7 +30,7 @@ class EntryHints {
     // By those who are in a section, or hold the cache's lock.
 
     /// What may serve; nullptr when there is no hint in the two places where most are.
-    [[nodiscard]] CacheSlot* guess(std::uintptr_t address, Access access) const noexcept {
+    [[nodiscard]] CacheEntry* guess(std::uintptr_t address, Access access) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
         std::byte* const hints = table.hints;
@@ -39,24 +39,24 @@ class EntryHints {
         const std::uint64_t second =
             hint_at(hints, at ^ sizeof(Hint)).load(std::memory_order_acquire);
         // Which of them it is cannot be predicted: no branch on it.
-        return slot_of(place.is_tag_of(first) ? first : second);
+        return entry_of(place.is_tag_of(first) ? first : second);
     }
     /// The first of all hints that @p serves; nullptr when there is none.
     template <class Serves>
-    [[nodiscard]] CacheSlot* look(std::uintptr_t address, Access access,
-                                  const Serves& serves) const noexcept {
+    [[nodiscard]] CacheEntry* look(std::uintptr_t address, Access access,
+                                   const Serves& serves) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
         for (std::size_t way = 0; way < ways; ++way) {
             const std::uint64_t hint = table.at(place, way).load(std::memory_order_acquire);
-            CacheSlot* const slot = slot_of(hint);
-            if (place.is_tag_of(hint) && slot != nullptr && serves(*slot)) {
-                return slot;
+            CacheEntry* const entry = entry_of(hint);
+            if (place.is_tag_of(hint) && entry != nullptr && serves(*entry)) {
+                return entry;
             }
         }
         return nullptr;
     }
-    void learn(std::uintptr_t address, Access access, CacheSlot& slot) noexcept;
+    void learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept;
 
     /// With the lock held: makes room for @p entries. @return whether everything was forgotten for
     /// it. @throws Error ENOMEM, std::bad_alloc
@@ -90,7 +90,7 @@ class EntryHints {
     [[nodiscard]] static Hint& hint_at(std::byte* hints, std::size_t offset) noexcept {
         return *reinterpret_cast<Hint*>(hints + offset);
     }
-    struct Table final : Limbo::Node {
+    struct Table final : RetireList::Node {
         explicit Table(unsigned bits)
             : mask(((std::size_t{1} << bits) - 1) * sizeof(Hint)),
               pages(mask + sizeof(Hint)),
@@ -110,11 +110,11 @@ class EntryHints {
         std::byte* hints;
     };
 
-    [[nodiscard]] static CacheSlot* slot_of(std::uint64_t hint) noexcept {
-        return reinterpret_cast<CacheSlot*>(hint >> tag_bits);
+    [[nodiscard]] static CacheEntry* entry_of(std::uint64_t hint) noexcept {
+        return reinterpret_cast<CacheEntry*>(hint >> tag_bits);
     }
 
-    Limbo& limbo_;
+    RetireList& retire_list_;
     unsigned bits_;
     std::atomic<Table*> table_;
 };

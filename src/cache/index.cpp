@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "cache/slots.hpp"
+#include "cache/entries.hpp"
 
 namespace rdmabuf::detail {
 namespace {
@@ -28,14 +28,14 @@ std::size_t count_up_to(const std::uintptr_t* values, std::size_t size,
 
 } // namespace
 
-void RangeIndex::Leaf::add(std::uintptr_t begin, std::uintptr_t end, CacheSlot* slot) noexcept {
+void RangeIndex::Leaf::add(std::uintptr_t begin, std::uintptr_t end, CacheEntry* entry) noexcept {
     begins[size] = begin;
     ends[size].store(end, std::memory_order_relaxed);
-    slots[size] = slot;
+    entries[size] = entry;
     ++size;
 }
 
-RangeIndex::RangeIndex(Limbo& limbo) : limbo_(limbo), root_(nullptr) {
+RangeIndex::RangeIndex(RetireList& retire_list) : retire_list_(retire_list), root_(nullptr) {
     auto root = std::make_unique<Root>(1);
     root->leaves[0].store(std::make_unique<Leaf>().release(), std::memory_order_relaxed);
     root_.store(root.release(), std::memory_order_relaxed);
@@ -48,14 +48,14 @@ RangeIndex::~RangeIndex() {
     }
 }
 
-CacheSlot* RangeIndex::find(std::uintptr_t begin, std::uintptr_t end) const noexcept {
+CacheEntry* RangeIndex::find(std::uintptr_t begin, std::uintptr_t end) const noexcept {
     const Root& root = *root_.load(std::memory_order_seq_cst);
     for (std::size_t i = count_up_to(root.keys.data(), root.size(), begin); i > 0; --i) {
         const Leaf& leaf = *root.leaves[i - 1].load(std::memory_order_seq_cst);
         for (std::size_t k = count_up_to(leaf.begins.data(), leaf.size, begin); k > 0; --k) {
             const std::uintptr_t last = leaf.ends[k - 1].load(std::memory_order_seq_cst);
             if (last != gone) {
-                return last >= end ? leaf.slots[k - 1] : nullptr;
+                return last >= end ? leaf.entries[k - 1] : nullptr;
             }
         }
     }
@@ -80,17 +80,17 @@ std::size_t RangeIndex::first_touching(const Root& root, std::uintptr_t begin) n
     return first;
 }
 
-void RangeIndex::insert(CacheSlot& slot) {
+void RangeIndex::insert(CacheEntry& entry) {
     const Root& root = *root_.load(std::memory_order_relaxed);
-    const std::size_t i = count_up_to(root.keys.data(), root.size(), slot.address) - 1;
+    const std::size_t i = count_up_to(root.keys.data(), root.size(), entry.address) - 1;
     const Leaf& old = *root.leaves[i].load(std::memory_order_relaxed);
     const std::size_t total = old.size - old.removed + 1;
     const std::size_t in_first = total > leaf_capacity ? total / 2 : total;
 
     auto first = std::make_unique<Leaf>();
     auto second = in_first < total ? std::make_unique<Leaf>() : nullptr;
-    const auto add = [&](std::uintptr_t begin, std::uintptr_t end, CacheSlot* entry) {
-        (first->size < in_first ? *first : *second).add(begin, end, entry);
+    const auto add = [&](std::uintptr_t begin, std::uintptr_t end, CacheEntry* added_entry) {
+        (first->size < in_first ? *first : *second).add(begin, end, added_entry);
     };
     bool added = false;
     for (std::size_t k = 0; k < old.size; ++k) {
@@ -98,14 +98,14 @@ void RangeIndex::insert(CacheSlot& slot) {
         if (last == gone) {
             continue;
         }
-        if (!added && old.begins[k] > slot.address) {
-            add(slot.address, slot.end, &slot);
+        if (!added && old.begins[k] > entry.address) {
+            add(entry.address, entry.end, &entry);
             added = true;
         }
-        add(old.begins[k], last, old.slots[k]);
+        add(old.begins[k], last, old.entries[k]);
     }
     if (!added) {
-        add(slot.address, slot.end, &slot);
+        add(entry.address, entry.end, &entry);
     }
     replace(i, std::move(first), std::move(second));
 }
@@ -116,7 +116,7 @@ void RangeIndex::replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique
     const bool drop = first->size == 0 && root->size() > 1;
     if (second == nullptr && !drop) {
         root->leaves[i].store(first.release(), std::memory_order_seq_cst);
-        limbo_.put(std::unique_ptr<Leaf>(old));
+        retire_list_.put(std::unique_ptr<Leaf>(old));
         return;
     }
     auto next = std::make_unique<Root>(drop ? root->size() - 1 : root->size() + 1);
@@ -135,15 +135,15 @@ void RangeIndex::replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique
         }
     }
     root_.store(next.release(), std::memory_order_seq_cst);
-    limbo_.put(std::unique_ptr<Leaf>(old));
-    limbo_.put(std::unique_ptr<Root>(root));
+    retire_list_.put(std::unique_ptr<Leaf>(old));
+    retire_list_.put(std::unique_ptr<Root>(root));
 }
 
-void RangeIndex::remove(const CacheSlot& slot) noexcept {
+void RangeIndex::remove(const CacheEntry& entry) noexcept {
     const Root& root = *root_.load(std::memory_order_relaxed);
-    const std::size_t i = count_up_to(root.keys.data(), root.size(), slot.address) - 1;
+    const std::size_t i = count_up_to(root.keys.data(), root.size(), entry.address) - 1;
     Leaf& leaf = *root.leaves[i].load(std::memory_order_relaxed);
-    const std::size_t k = count_up_to(leaf.begins.data(), leaf.size, slot.address) - 1;
+    const std::size_t k = count_up_to(leaf.begins.data(), leaf.size, entry.address) - 1;
     leaf.ends[k].store(gone, std::memory_order_seq_cst);
     ++leaf.removed;
     if (leaf.removed == leaf.size || leaf.removed > leaf_capacity / 2) {
@@ -159,7 +159,7 @@ void RangeIndex::compact(std::size_t i) noexcept {
         for (std::size_t k = 0; k < old.size; ++k) {
             const std::uintptr_t last = old.ends[k].load(std::memory_order_relaxed);
             if (last != gone) {
-                left->add(old.begins[k], last, old.slots[k]);
+                left->add(old.begins[k], last, old.entries[k]);
             }
         }
         replace(i, std::move(left), nullptr);

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "cache/limbo.hpp"
+#include "cache/retire_list.hpp"
 
 namespace rdmabuf::detail {
 
-struct CacheSlot;
+struct CacheEntry;
 
 /// Entries by their addresses. None of them lies inside of another, so they are in the order of
 /// their ends, too, and the last that begins where a range does, or before, is the only one that
@@ -22,18 +22,18 @@ struct CacheSlot;
 /// added, which costs a leaf, and now and then the list of leaves; an entry is taken out in place.
 class RangeIndex {
   public:
-    explicit RangeIndex(Limbo& limbo);
+    explicit RangeIndex(RetireList& retire_list);
     RangeIndex(const RangeIndex&) = delete;
     RangeIndex& operator=(const RangeIndex&) = delete;
     ~RangeIndex();
 
     /// The entry that holds [begin, end).
-    [[nodiscard]] CacheSlot* find(std::uintptr_t begin, std::uintptr_t end) const noexcept;
+    [[nodiscard]] CacheEntry* find(std::uintptr_t begin, std::uintptr_t end) const noexcept;
 
     /// @p slot is not inside of another, and no other is inside of it. @throws std::bad_alloc, and
     /// nothing has changed.
-    void insert(CacheSlot& slot);
-    void remove(const CacheSlot& slot) noexcept;
+    void insert(CacheEntry& entry);
+    void remove(const CacheEntry& entry) noexcept;
 
     /// Calls @p visit with each entry that overlaps or touches [begin, end); it may remove it.
     template <class Visit>
@@ -49,7 +49,7 @@ class RangeIndex {
                     return;
                 }
                 if (last != gone && last >= begin) {
-                    visit(*leaf.slots[k]);
+                    visit(*leaf.entries[k]);
                 }
             }
         }
@@ -60,16 +60,16 @@ class RangeIndex {
     static constexpr std::uintptr_t gone = 0;
     static constexpr std::size_t leaf_capacity = 64;
 
-    struct Leaf final : Limbo::Node {
+    struct Leaf final : RetireList::Node {
         std::size_t size = 0;
         std::size_t removed = 0;
         std::array<std::uintptr_t, leaf_capacity> begins;
         std::array<std::atomic<std::uintptr_t>, leaf_capacity> ends;
-        std::array<CacheSlot*, leaf_capacity> slots;
+        std::array<CacheEntry*, leaf_capacity> entries;
 
-        void add(std::uintptr_t begin, std::uintptr_t end, CacheSlot* slot) noexcept;
+        void add(std::uintptr_t begin, std::uintptr_t end, CacheEntry* entry) noexcept;
     };
-    struct Root final : Limbo::Node {
+    struct Root final : RetireList::Node {
         explicit Root(std::size_t size) : keys(size), leaves(size) {}
         [[nodiscard]] std::size_t size() const noexcept { return keys.size(); }
 
@@ -85,7 +85,7 @@ class RangeIndex {
     /// Copies what is left of a leaf, if there is memory.
     void compact(std::size_t i) noexcept;
 
-    Limbo& limbo_;
+    RetireList& retire_list_;
     std::atomic<Root*> root_;
 };
 

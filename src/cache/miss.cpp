@@ -72,12 +72,12 @@ class CacheCore::Finish {
     Pending& pending_;
 };
 
-CacheSlot& CacheCore::acquire_slowly(std::uintptr_t address, std::size_t length, Access access) {
-    CacheSlot* const slot = find(address, length, access);
-    return slot != nullptr ? *slot : acquire_missed(address, length, access);
+CacheEntry& CacheCore::acquire_slowly(std::uintptr_t address, std::size_t length, Access access) {
+    CacheEntry* const entry = find(address, length, access);
+    return entry != nullptr ? *entry : acquire_missed(address, length, access);
 }
 
-CacheSlot& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length, Access access) {
+CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length, Access access) {
     check_request(address, length, access);
     const CacheRange range{.begin = address, .end = address + length};
     {
@@ -87,15 +87,16 @@ CacheSlot& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length,
     // Found out once it matters.
     std::optional<Owner> owner;
     for (;;) {
-        if (CacheSlot* const slot = try_acquire(range, access | added_, owner); slot != nullptr) {
-            return *slot;
+        if (CacheEntry* const entry = try_acquire(range, access | added_, owner);
+            entry != nullptr) {
+            return *entry;
         }
     }
 }
 
 /// @return nullptr when something has changed meanwhile, and it has to be tried again
-CacheSlot* CacheCore::try_acquire(const CacheRange& range, Access access,
-                                  std::optional<Owner>& owner) {
+CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
+                                   std::optional<Owner>& owner) {
     Cleanup cleanup(*this);
     std::shared_ptr<Pending> mine;
     {
@@ -138,9 +139,9 @@ CacheSlot* CacheCore::try_acquire(const CacheRange& range, Access access,
     if (is_found(range, access)) {
         return nullptr;
     }
-    CacheSlot& slot = publish(std::move(made), *mine, cleanup.retired);
+    CacheEntry& entry = publish(std::move(made), *mine, cleanup.retired);
     mine->published = true;
-    return &slot;
+    return &entry;
 }
 
 std::shared_ptr<CacheCore::Pending> CacheCore::pending_for(const CacheRange& range,
@@ -176,7 +177,7 @@ CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {
 bool CacheCore::touches_others(const CacheRange& range, Access access) const noexcept {
     bool any = false;
     if (const AccessClass* const entries = class_of(access); entries != nullptr) {
-        entries->index.for_each_touching(range.begin, range.end, [&](CacheSlot&) { any = true; });
+        entries->index.for_each_touching(range.begin, range.end, [&](CacheEntry&) { any = true; });
     }
     return any;
 }
@@ -187,13 +188,13 @@ CacheRange CacheCore::merged(const CacheRange& range, Access access,
     CacheRange wide = range;
     for (bool grown = entries != nullptr; grown;) {
         grown = false;
-        entries->index.for_each_touching(wide.begin, wide.end, [&](const CacheSlot& slot) {
-            const CacheRange both{.begin = std::min(wide.begin, slot.address),
-                                  .end = std::max(wide.end, slot.end)};
-            const bool same = !slot.rest->mixed && slot.rest->exporter == owner.exporter &&
-                              slot.rest->generation == owner.allocation.generation;
-            if (both != wide && same && !slot.rest->watched && slot.is_idle() &&
-                both.length() - slot.length() >= slot.length() / 2) {
+        entries->index.for_each_touching(wide.begin, wide.end, [&](const CacheEntry& entry) {
+            const CacheRange both{.begin = std::min(wide.begin, entry.address),
+                                  .end = std::max(wide.end, entry.end)};
+            const bool same = !entry.details->mixed && entry.details->exporter == owner.exporter &&
+                              entry.details->generation == owner.allocation.generation;
+            if (both != wide && same && !entry.details->watched && entry.is_idle() &&
+                both.length() - entry.length() >= entry.length() / 2) {
                 wide = both;
                 grown = true;
             }
@@ -236,29 +237,30 @@ Registration CacheCore::register_pending(Pending& pending, const CacheRange& ask
     }
 }
 
-CacheSlot& CacheCore::publish(Registration registration, const Pending& pending, Retired& retired) {
+CacheEntry& CacheCore::publish(Registration registration, const Pending& pending,
+                               Retired& retired) {
     AccessClass& entries = make_class(pending.access);
-    CacheSlot& slot = slots_.take();
+    CacheEntry& entry = entries_.take();
     try {
-        if (victims_.capacity() < slots_.size()) {
-            victims_.reserve(2 * slots_.size());
+        if (victims_.capacity() < entries_.size()) {
+            victims_.reserve(2 * entries_.size());
         }
-        if (hints_.fit(slots_.size())) {
-            slots_.for_each([this](CacheSlot& other) {
+        if (hints_.fit(entries_.size())) {
+            entries_.for_each([this](CacheEntry& other) {
                 if (other.is_found()) {
                     hints_.learn(other.address, other.access, other);
                 }
             });
         }
-        fill(slot, std::move(registration), pending);
-        slot.rest->access_class = &entries;
+        fill(entry, std::move(registration), pending);
+        entry.details->access_class = &entries;
         const std::uint64_t now = clock_.load(std::memory_order_relaxed) + 1;
-        slot.used.store(now, std::memory_order_relaxed);
+        entry.used.store(now, std::memory_order_relaxed);
         clock_.store(now + 1, std::memory_order_relaxed);
 
         Retired taken_out;
         entries.index.for_each_touching(pending.range.begin, pending.range.end,
-                                        [&](CacheSlot& other) {
+                                        [&](CacheEntry& other) {
                                             if (pending.range.holds(range_of(other))) {
                                                 ++statistics_.merges;
                                                 take_out(other);
@@ -266,50 +268,51 @@ CacheSlot& CacheCore::publish(Registration registration, const Pending& pending,
                                             }
                                         });
         settle_all(taken_out, retired);
-        entries.index.insert(slot);
+        entries.index.insert(entry);
     } catch (...) {
-        slot.rest->registration.reset();
-        slots_.put(slot);
+        entry.details->registration.reset();
+        entries_.put(entry);
         throw;
     }
-    slot.state.begin(slot.rest->watched); // who finds it from now on may take it
-    slot.take(Platform::row());           // nobody takes it out before the lock is free
-    hints_.learn(slot.address, slot.access, slot);
+    entry.state.begin(entry.details->watched); // who finds it from now on may take it
+    entry.take(Platform::thread_slot());       // nobody takes it out before the lock is free
+    hints_.learn(entry.address, entry.access, entry);
     ++holds_;
-    if (limbo_.size() >= limbo_capacity) {
+    if (retire_list_.size() >= limbo_capacity) {
         wait();
     }
-    return slot;
+    return entry;
 }
 
-void CacheCore::fill(CacheSlot& slot, Registration registration, const Pending& pending) const {
-    slot.rest->several.clear();
+void CacheCore::fill(CacheEntry& entry, Registration registration, const Pending& pending) const {
+    entry.details->several.clear();
     if (pds_.size() > 1) {
-        slot.rest->several.reserve(pds_.size());
+        entry.details->several.reserve(pds_.size());
     }
-    slot.first = {.lkey = registration.lkey(), .rkey = registration.rkey()};
+    entry.first = {.lkey = registration.lkey(), .rkey = registration.rkey()};
     for (std::size_t i = 0; pds_.size() > 1 && i < pds_.size(); ++i) {
-        slot.rest->several.push_back({.lkey = registration.lkey(i), .rkey = registration.rkey(i)});
+        entry.details->several.push_back(
+            {.lkey = registration.lkey(i), .rkey = registration.rkey(i)});
     }
-    slot.keys = pds_.size() > 1 ? slot.rest->several.data() : &slot.first;
-    slot.address = pending.range.begin;
-    slot.end = pending.range.end;
-    slot.access = registration.access();
-    slot.rest->exporter = nullptr;
-    slot.rest->generation = 0;
-    slot.rest->mixed = false;
+    entry.keys = pds_.size() > 1 ? entry.details->several.data() : &entry.first;
+    entry.address = pending.range.begin;
+    entry.end = pending.range.end;
+    entry.access = registration.access();
+    entry.details->exporter = nullptr;
+    entry.details->generation = 0;
+    entry.details->mixed = false;
     if (const auto& allocation = registration.allocation(); allocation) {
         const CacheRange all{.begin = allocation->base,
                              .end = allocation->base + allocation->length};
-        slot.rest->mixed = !all.holds(pending.range) || allocation->generation == 0;
-        if (!slot.rest->mixed) {
-            slot.rest->exporter = resolver_.exporter(registration.exporter()).get();
-            slot.rest->generation = allocation->generation;
+        entry.details->mixed = !all.holds(pending.range) || allocation->generation == 0;
+        if (!entry.details->mixed) {
+            entry.details->exporter = resolver_.exporter(registration.exporter()).get();
+            entry.details->generation = allocation->generation;
         }
     }
-    slot.rest->watched = !pending.kept || (options_.policy == CachePolicy::checked &&
-                                           slot.rest->exporter == nullptr);
-    slot.rest->registration.emplace(std::move(registration));
+    entry.details->watched = !pending.kept || (options_.policy == CachePolicy::checked &&
+                                               entry.details->exporter == nullptr);
+    entry.details->registration.emplace(std::move(registration));
 }
 
 AccessClass* CacheCore::class_of(Access access) const noexcept {
@@ -323,7 +326,8 @@ AccessClass& CacheCore::make_class(Access access) {
         return *there;
     }
     AccessClass* const last = all_classes_.empty() ? nullptr : all_classes_.back().get();
-    AccessClass& made = *all_classes_.emplace_back(std::make_unique<AccessClass>(access, limbo_));
+    AccessClass& made =
+        *all_classes_.emplace_back(std::make_unique<AccessClass>(access, retire_list_));
     (last == nullptr ? classes_ : last->next).store(&made, std::memory_order_seq_cst);
     return made;
 }

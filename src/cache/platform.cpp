@@ -17,7 +17,7 @@ long membarrier(int command) noexcept {
     return ::syscall(SYS_membarrier, command, 0, 0);
 }
 
-std::array<std::atomic<bool>, Platform::rows / Platform::row_step> taken{};
+std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_step> taken{};
 
 /// Gives a thread's row to the next thread. What is counted in it stays: only sums matter.
 class Claim {
@@ -26,26 +26,27 @@ class Claim {
     Claim(const Claim&) = delete;
     Claim& operator=(const Claim&) = delete;
     ~Claim() {
-        if (row_ != nullptr) {
-            taken[*row_ / Platform::row_step].store(false, std::memory_order_release);
-            *row_ = Platform::shared_row;
-            *fast_row_ = Platform::shared_row;
+        if (thread_slot_ != nullptr) {
+            taken[*thread_slot_ / Platform::thread_slot_step].store(false,
+                                                                    std::memory_order_release);
+            *thread_slot_ = Platform::shared_thread_slot;
+            *fast_thread_slot_ = Platform::shared_thread_slot;
         }
         over_ = true;
     }
 
     /// @return whether the thread has a row from now on
-    bool take(std::size_t& row, std::size_t& fast_row) noexcept {
+    bool take(std::size_t& thread_slot, std::size_t& fast_thread_slot) noexcept {
         if (over_) {
             return false; // destructors of thread locals still use caches, and nobody would give
                           // back
         }
-        for (std::size_t i = 0; i < Platform::rows; i += Platform::row_step) {
-            if (i != Platform::shared_row &&
-                !taken[i / Platform::row_step].exchange(true, std::memory_order_acq_rel)) {
-                row = i;
-                row_ = &row;
-                fast_row_ = &fast_row;
+        for (std::size_t i = 0; i < Platform::thread_slots; i += Platform::thread_slot_step) {
+            if (i != Platform::shared_thread_slot &&
+                !taken[i / Platform::thread_slot_step].exchange(true, std::memory_order_acq_rel)) {
+                thread_slot = i;
+                thread_slot_ = &thread_slot;
+                fast_thread_slot_ = &fast_thread_slot;
                 return true;
             }
         }
@@ -53,8 +54,8 @@ class Claim {
     }
 
   private:
-    std::size_t* row_ = nullptr;
-    std::size_t* fast_row_ = nullptr;
+    std::size_t* thread_slot_ = nullptr;
+    std::size_t* fast_thread_slot_ = nullptr;
     bool over_ = false;
 };
 
@@ -63,10 +64,11 @@ thread_local Claim claim; // NOLINT(misc-use-internal-linkage)
 } // namespace
 
 std::atomic<bool> Platform::membarrier_{false};
-std::atomic<std::size_t> Platform::rows_in_use_{Platform::shared_row + Platform::row_step};
-constinit thread_local std::size_t Platform::row_ = Platform::shared_row;
-constinit thread_local std::size_t Platform::fast_row_ = Platform::shared_row;
-constinit ReaderSections<Platform> reader_sections;
+std::atomic<std::size_t> Platform::thread_slots_in_use_{Platform::shared_thread_slot +
+                                                        Platform::thread_slot_step};
+constinit thread_local std::size_t Platform::thread_slot_ = Platform::shared_thread_slot;
+constinit thread_local std::size_t Platform::fast_thread_slot_ = Platform::shared_thread_slot;
+constinit ReadSideSections<Platform> read_side_sections;
 
 void Platform::prepare() noexcept {
     if (!membarrier_.load(std::memory_order_relaxed) &&
@@ -88,14 +90,15 @@ void Platform::pause() noexcept {
     ::sched_yield();
 }
 
-std::size_t Platform::claim_row() noexcept {
-    if (claim.take(row_, fast_row_)) {
-        std::size_t known = rows_in_use_.load(std::memory_order_seq_cst);
-        while (known <= row_ && !rows_in_use_.compare_exchange_weak(known, row_ + row_step)) {
+std::size_t Platform::claim_thread_slot() noexcept {
+    if (claim.take(thread_slot_, fast_thread_slot_)) {
+        std::size_t known = thread_slots_in_use_.load(std::memory_order_seq_cst);
+        while (known <= thread_slot_ && !thread_slots_in_use_.compare_exchange_weak(
+                                            known, thread_slot_ + thread_slot_step)) {
         }
-        fast_row_ = barrier_is_enough() ? row_ : shared_row;
+        fast_thread_slot_ = barrier_is_enough() ? thread_slot_ : shared_thread_slot;
     }
-    return row_;
+    return thread_slot_;
 }
 
 } // namespace rdmabuf::detail

@@ -30,27 +30,30 @@ void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept 
 /// neither wait nor call anybody. Rows are threads, numbered in steps of P::row_step, so that their
 /// words are in cache lines of their own.
 template <class P>
-class ReaderSections {
+class ReadSideSections {
   public:
     template <class Q = P>
-    void enter(std::size_t row) noexcept {
-        store_before_loads<Q>(words_[row], true);
+    void enter(std::size_t thread_slot) noexcept {
+        store_before_loads<Q>(words_[thread_slot], true);
     }
-    void exit(std::size_t row) noexcept { words_[row].store(false, std::memory_order_release); }
+    void exit(std::size_t thread_slot) noexcept {
+        words_[thread_slot].store(false, std::memory_order_release);
+    }
 
     /// Returns when every section that may have seen what this thread has changed before is over.
     void wait() noexcept {
         P::barrier();
-        const std::size_t rows = P::rows_in_use();
-        for (std::size_t row = 0; row < rows; row += P::row_step) {
-            while (words_[row].load(std::memory_order_seq_cst)) {
+        const std::size_t thread_slots = P::thread_slots_in_use();
+        for (std::size_t thread_slot = 0; thread_slot < thread_slots;
+             thread_slot += P::thread_slot_step) {
+            while (words_[thread_slot].load(std::memory_order_seq_cst)) {
                 P::pause();
             }
         }
     }
 
   private:
-    alignas(64) std::array<typename P::template Atomic<bool>, P::rows> words_;
+    alignas(64) std::array<typename P::template Atomic<bool>, P::thread_slots> words_;
 };
 
 /// The leases of one entry, and who may destroy it: the one to whom settle() says so. Outlives the
@@ -70,14 +73,14 @@ class LeaseState {
         return state_.load(std::memory_order_seq_cst) == State::found;
     }
     /// Of an entry that was found() in the section the thread is in.
-    void take(Count* counts, std::size_t row) noexcept {
-        Count& count = counts[row * P::stride];
+    void take(Count* counts, std::size_t thread_slot) noexcept {
+        Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
     /// Inside of a section. @return whether settle() has to be called after it
     template <class Q = P>
-    [[nodiscard]] bool give_back(Count* counts, std::size_t row) noexcept {
-        Count& count = counts[row * P::stride];
+    [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {
+        Count& count = counts[thread_slot * P::stride];
         store_before_loads<Q>(count, count.load(std::memory_order_relaxed) - 1);
         return attention_.load(std::memory_order_seq_cst);
     }
@@ -107,9 +110,10 @@ class LeaseState {
     /// Exact of an entry that is draining, and a good guess of another.
     [[nodiscard]] static std::uint32_t leases(const Count* counts) noexcept {
         std::uint32_t sum = 0;
-        const std::size_t rows = P::rows_in_use();
-        for (std::size_t row = 0; row < rows; row += P::row_step) {
-            sum += counts[row * P::stride].load(std::memory_order_acquire);
+        const std::size_t thread_slots = P::thread_slots_in_use();
+        for (std::size_t thread_slot = 0; thread_slot < thread_slots;
+             thread_slot += P::thread_slot_step) {
+            sum += counts[thread_slot * P::stride].load(std::memory_order_acquire);
         }
         return sum;
     }

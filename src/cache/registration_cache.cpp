@@ -32,7 +32,7 @@ RegistrationCache::Statistics RegistrationCache::statistics() const noexcept {
 }
 
 const Registration& RegistrationCache::Lease::registration() const noexcept {
-    return *static_cast<const detail::CacheSlot&>(*entry_).rest->registration;
+    return *static_cast<const detail::CacheEntry&>(*entry_).details->registration;
 }
 
 } // namespace rdmabuf

@@ -136,8 +136,8 @@ struct ModelPlatform {
         std::size_t word_;
     };
 
-    static constexpr unsigned rows = 2;
-    static constexpr unsigned row_step = 1;
+    static constexpr unsigned thread_slots = 2;
+    static constexpr unsigned thread_slot_step = 1;
     static constexpr std::size_t stride = 1;
 
     static bool barrier_is_enough() { return !Fences; }
@@ -148,7 +148,7 @@ struct ModelPlatform {
         }
     }
     static void pause() { Machine::current().wait_for_change(); }
-    static unsigned rows_in_use() { return rows; }
+    static unsigned thread_slots_in_use() { return thread_slots; }
 };
 
 } // namespace rdmabuf::testing

@@ -28,23 +28,23 @@ class Entry {
     // Programs
 
     /// A hit, and the lease given back.
-    void hit(unsigned row) {
-        if (const std::uint32_t id = take(row); id != 0) {
-            give_back(row, id);
+    void hit(unsigned thread_slot) {
+        if (const std::uint32_t id = take(thread_slot); id != 0) {
+            give_back(thread_slot, id);
         }
     }
     /// A hit, whose lease another thread gives back.
-    void hit_for_another(unsigned row) {
-        const std::uint32_t id = take(row);
+    void hit_for_another(unsigned thread_slot) {
+        const std::uint32_t id = take(thread_slot);
         handed_over_.exchange(id != 0 ? id : nothing, seq_cst);
     }
-    void give_back_of_another(unsigned row) {
+    void give_back_of_another(unsigned thread_slot) {
         std::uint32_t id = 0;
         while ((id = handed_over_.load(seq_cst)) == 0) {
             P::pause();
         }
         if (id != nothing) {
-            give_back(row, id);
+            give_back(thread_slot, id);
         }
     }
     void invalidate() {
@@ -87,22 +87,22 @@ class Entry {
         leases_.begin(watched_);
     }
     /// @return the entry that it got a lease on; 0 for none
-    std::uint32_t take(unsigned row) {
+    std::uint32_t take(unsigned thread_slot) {
         std::uint32_t id = 0;
-        sections_.enter(row);
+        sections_.enter(thread_slot);
         if (leases_.found()) {
-            leases_.take(counts_.data(), row);
+            leases_.take(counts_.data(), thread_slot);
             id = id_.load(relaxed);
             Machine::require(id != 0, "found when it was destroyed");
         }
-        sections_.exit(row);
+        sections_.exit(thread_slot);
         return id;
     }
-    void give_back(unsigned row, std::uint32_t id) {
+    void give_back(unsigned thread_slot, std::uint32_t id) {
         Machine::require(id_.load(seq_cst) == id, "destroyed while there is a lease");
-        sections_.enter(row);
-        const bool attention = leases_.give_back(counts_.data(), row);
-        sections_.exit(row);
+        sections_.enter(thread_slot);
+        const bool attention = leases_.give_back(counts_.data(), thread_slot);
+        sections_.exit(thread_slot);
         if (attention) {
             Machine::current().lock();
             if (watched_ && leases_.found() && detail::LeaseState<P>::leases(counts_.data()) == 0) {
@@ -124,8 +124,8 @@ class Entry {
     }
 
     const bool watched_;
-    detail::ReaderSections<P> sections_;
-    std::array<Word, P::rows> counts_;
+    detail::ReadSideSections<P> sections_;
+    std::array<Word, P::thread_slots> counts_;
     detail::LeaseState<P> leases_;
     /// Which entry it is; 0 once it is destroyed.
     Word id_;

@@ -8,7 +8,7 @@
 namespace rdmabuf::detail {
 
 /// Memory that readers may still be looking at; freed once no section is left in which they do.
-class Limbo {
+class RetireList {
   public:
     class Node {
       public:
@@ -20,14 +20,14 @@ class Limbo {
         Node() = default;
 
       private:
-        friend class Limbo;
+        friend class RetireList;
         std::unique_ptr<Node> next_;
     };
 
-    Limbo() = default;
-    Limbo(const Limbo&) = delete;
-    Limbo& operator=(const Limbo&) = delete;
-    ~Limbo() { free(); }
+    RetireList() = default;
+    RetireList(const RetireList&) = delete;
+    RetireList& operator=(const RetireList&) = delete;
+    ~RetireList() { free(); }
 
     void put(std::unique_ptr<Node> node) noexcept {
         node->next_ = std::move(first_);

@@ -18,11 +18,11 @@ namespace rdmabuf::detail {
 
 class CacheCore;
 struct AccessClass;
-struct CacheSlot;
+struct CacheEntry;
 
 /// What hits do not read of an entry.
-struct SlotRest {
-    explicit SlotRest(CacheCore& c) noexcept : core(c) {}
+struct EntryDetails {
+    explicit EntryDetails(CacheCore& c) noexcept : core(c) {}
 
     CacheCore& core;
     AccessClass* access_class = nullptr;
@@ -37,30 +37,30 @@ struct SlotRest {
     /// Is deregistered with the last lease.
     bool watched = false;
     /// In the list of free slots, or of entries to be destroyed.
-    CacheSlot* next = nullptr;
+    CacheEntry* next = nullptr;
 };
 
 /// Where an entry is kept, and after it the next: what hits read of it, which is one cache line. A
 /// thread that gives a lease back looks at it when the entry may be gone already, so it lives as
 /// long as the cache's core.
-struct alignas(64) CacheSlot : CachedRegistration {
+struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
     /// How many there are in one block of memory, and its size and alignment. The counts of their
     /// leases follow, so that where those are is known before the slot itself has been read.
-    static constexpr std::size_t block_slots = Platform::counts_per_row;
-    static constexpr std::size_t block_size = block_slots * 64;
+    static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
+    static constexpr std::size_t block_size = block_entries * 64;
 
-    explicit CacheSlot(SlotRest* r) noexcept : rest(r) {}
+    explicit CacheEntry(EntryDetails* r) noexcept : details(r) {}
 
     [[nodiscard]] Count* counts() const noexcept {
         const auto here = reinterpret_cast<std::uintptr_t>(this);
         return reinterpret_cast<Count*>(here - here % block_size + block_size +
                                         here % block_size / 64 * sizeof(Count));
     }
-    void take(std::size_t row) noexcept { state.take(counts(), row); }
+    void take(std::size_t thread_slot) noexcept { state.take(counts(), thread_slot); }
     template <class P = Platform>
-    [[nodiscard]] bool give_back(std::size_t row) noexcept {
-        return state.give_back<P>(counts(), row);
+    [[nodiscard]] bool give_back(std::size_t thread_slot) noexcept {
+        return state.give_back<P>(counts(), thread_slot);
     }
     [[nodiscard]] bool settle() noexcept { return state.settle(counts()); }
     [[nodiscard]] bool is_found() const noexcept { return state.found(); }
@@ -72,20 +72,20 @@ struct alignas(64) CacheSlot : CachedRegistration {
     LeaseState<Platform> state;
     /// CacheCore::clock when it was last found.
     std::atomic<std::uint64_t> used{0};
-    SlotRest* const rest;
+    EntryDetails* const details;
 };
-static_assert(sizeof(CacheSlot) == 64);
+static_assert(sizeof(CacheEntry) == 64);
 
 /// The slots of a cache. All but the constructor with the cache's lock held.
-class SlotPool {
+class EntryPool {
   public:
-    explicit SlotPool(CacheCore& core) noexcept : core_(core) {}
+    explicit EntryPool(CacheCore& core) noexcept : core_(core) {}
 
     /// One that is free. @throws Error ENOMEM, std::bad_alloc
-    [[nodiscard]] CacheSlot& take();
-    void put(CacheSlot& slot) noexcept;
+    [[nodiscard]] CacheEntry& take();
+    void put(CacheEntry& entry) noexcept;
 
-    [[nodiscard]] std::size_t size() const noexcept { return rests_.size(); }
+    [[nodiscard]] std::size_t size() const noexcept { return details_.size(); }
     /// All there have ever been.
     template <class Visit>
     void for_each(Visit visit) const {
@@ -98,15 +98,15 @@ class SlotPool {
     /// Up to this many lie in small pages.
     static constexpr std::size_t few = 1024;
 
-    [[nodiscard]] CacheSlot& at(std::size_t i) const noexcept {
-        return static_cast<CacheSlot*>(
-            blocks_[i / CacheSlot::block_slots]->get())[i % CacheSlot::block_slots];
+    [[nodiscard]] CacheEntry& at(std::size_t i) const noexcept {
+        return static_cast<CacheEntry*>(
+            blocks_[i / CacheEntry::block_entries]->get())[i % CacheEntry::block_entries];
     }
 
     CacheCore& core_;
     std::vector<std::unique_ptr<Pages>> blocks_;
-    std::vector<std::unique_ptr<SlotRest>> rests_;
-    CacheSlot* free_ = nullptr;
+    std::vector<std::unique_ptr<EntryDetails>> details_;
+    CacheEntry* free_ = nullptr;
 };
 
 } // namespace rdmabuf::detail
