@@ -104,6 +104,37 @@ TEST_F(ProfilesTest, BnxtRefusesWhatItsProviderDoesNotHave) {
     EXPECT_EQ(ibv_attach_mcast(datagrams.get(), &group, 0), EOPNOTSUPP);
 }
 
+TEST_F(ProfilesTest, Mlx5AppliesEceOptionsAtTheNextChangeOfTheQueuePair) {
+    use("mlx5");
+    const UniqueCq cq = make_cq(16);
+    const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
+    ibv_ece ece{};
+    ASSERT_EQ(ibv_query_ece(qp.get(), &ece), 0);
+    EXPECT_EQ(ece.vendor_id, 0x15b3U);
+    EXPECT_EQ(ece.options, 7U);
+    ece.options = 0x102;
+    ASSERT_EQ(ibv_set_ece(qp.get(), &ece), 0);
+    ASSERT_EQ(ibv_query_ece(qp.get(), &ece), 0);
+    EXPECT_EQ(ece.options, 0U);
+    connect(qp.get());
+    ASSERT_EQ(ibv_query_ece(qp.get(), &ece), 0);
+    EXPECT_EQ(ece.options, 2U);
+}
+
+TEST_F(ProfilesTest, Mlx5RefusesEceOptionsOfOtherVendorsAndUnknownMembers) {
+    use("mlx5");
+    const UniqueCq cq = make_cq(16);
+    const UniqueQp qp = make_qp(IBV_QPT_RC, cq.get());
+    ibv_ece ece{};
+    EXPECT_EQ(ibv_set_ece(qp.get(), &ece), EOPNOTSUPP);
+    ece.vendor_id = 1;
+    EXPECT_EQ(ibv_set_ece(qp.get(), &ece), EINVAL);
+    ece = {0x15b3, 1, 1};
+    EXPECT_EQ(ibv_set_ece(qp.get(), &ece), EINVAL);
+    ASSERT_EQ(ibv_query_ece(qp.get(), &ece), 0);
+    EXPECT_EQ(ece.options, 7U);
+}
+
 TEST_F(ProfilesTest, EfaHasNoConnectedQueuePairs) {
     use("efa");
     const UniqueCq cq = make_cq(16);

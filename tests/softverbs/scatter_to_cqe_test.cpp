@@ -18,6 +18,8 @@ using namespace softverbs_test;
 
 constexpr std::byte old{0x11};
 constexpr std::byte sent{0x77};
+/// MLX5DV_QP_CREATE_OOO_DP, which older headers do not define.
+constexpr std::uint32_t out_of_order = 1U << 7U;
 
 class ScatterToCqe : public PairTest {
   protected:
@@ -122,6 +124,32 @@ TEST_F(ScatterToCqe, CreateFlagSwitchesItOff) {
     join();
     send_shifted(8);
     expect_written_to_the_region();
+}
+
+TEST_F(ScatterToCqe, CreateFlagForOutOfOrderPlacementDoesNotChangeIt) {
+    make();
+    make_mlx5(b, out_of_order);
+    join();
+    send_shifted(8);
+    expect_copied_to_the_address();
+}
+
+TEST_F(ScatterToCqe, OutOfOrderPlacementHalvesTheNumberOfReceives) {
+    make();
+    mlx5dv_qp_init_attr extra{};
+    extra.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+    ibv_qp_init_attr_ex init = qp_attributes(IBV_QPT_RC, b.cq.get());
+    const auto half = static_cast<std::uint32_t>(attributes().max_qp_wr / 2);
+    for (const std::uint32_t flags : {0U, out_of_order}) {
+        extra.create_flags = flags;
+        init.cap.max_recv_wr = half;
+        EXPECT_NE(UniqueQp(mlx5dv_create_qp(context.get(), &init, &extra)), nullptr);
+        init.cap.max_recv_wr = half + 1;
+        errno = 0;
+        const UniqueQp larger(mlx5dv_create_qp(context.get(), &init, &extra));
+        EXPECT_EQ(larger == nullptr, flags == out_of_order);
+        EXPECT_EQ(errno, flags == out_of_order ? EINVAL : 0);
+    }
 }
 
 TEST_F(ScatterToCqe, OtherProfilesDoNotHaveIt) {

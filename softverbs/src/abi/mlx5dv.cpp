@@ -22,7 +22,8 @@ namespace {
 
 constexpr ProviderLibrary libmlx5{"libmlx5.so.1", "libmlx5-real.so.1"};
 
-/// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers do not define.
+/// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers do not define. softverbs accepts the
+/// flag. It places data in order, which the flag permits.
 constexpr std::uint32_t out_of_order = 1U << 7U;
 constexpr std::uint32_t scatter_flags =
     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE;
@@ -31,14 +32,15 @@ constexpr std::uint32_t scatter_flags =
 constexpr std::uint32_t feature_flags =
     MLX5DV_QP_CREATE_TUNNEL_OFFLOADS | MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_UC |
     MLX5DV_QP_CREATE_TIR_ALLOW_SELF_LOOPBACK_MC | MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE |
-    MLX5DV_QP_CREATE_SIG_PIPELINING | out_of_order;
+    MLX5DV_QP_CREATE_SIG_PIPELINING;
 constexpr std::uint64_t known_attributes =
     MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
     MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
 
 /// Checks the attributes of a new queue pair in the same order as libmlx5. Returns 0 or an errno.
+/// @param max_requests  ibv_device_attr::max_qp_wr
 int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extra,
-          ScatterRequest& scatter) {
+          std::uint32_t max_requests, ScatterRequest& scatter) {
     const auto has = [&extra](std::uint64_t bit) { return (extra.comp_mask & bit) != 0; };
     const bool is_driver = attributes.qp_type == IBV_QPT_DRIVER;
     if ((extra.comp_mask & ~known_attributes) != 0 ||
@@ -47,7 +49,7 @@ int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extr
     }
     const std::uint32_t flags =
         has(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS) ? extra.create_flags : 0;
-    if ((flags & ~(scatter_flags | feature_flags)) != 0 ||
+    if ((flags & ~(scatter_flags | feature_flags | out_of_order)) != 0 ||
         (flags & scatter_flags) == scatter_flags) {
         return EINVAL;
     }
@@ -59,6 +61,11 @@ int check(const ibv_qp_init_attr_ex& attributes, const mlx5dv_qp_init_attr& extr
     }
     if (has(MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && extra.send_ops_flags != 0) {
         return EOPNOTSUPP;
+    }
+    // With out-of-order placement, the receive queue uses two entries for each request.
+    if ((flags & out_of_order) != 0 && attributes.srq == nullptr &&
+        attributes.cap.max_recv_wr > max_requests / 2) {
+        return EINVAL;
     }
     scatter = (flags & MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE) != 0 ? ScatterRequest::disabled
               : (flags & MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE) != 0 ? ScatterRequest::allowed
@@ -180,7 +187,9 @@ SOFTVERBS_ENTRY ibv_qp* mlx5dv_create_qp(ibv_context* native, ibv_qp_init_attr_e
     }
     ScatterRequest scatter = ScatterRequest::none;
     if (extra != nullptr) {
-        if (const int error = check(*attributes, *extra, scatter); error != 0) {
+        const auto max_requests =
+            static_cast<std::uint32_t>(context->device->attributes.orig_attr.max_qp_wr);
+        if (const int error = check(*attributes, *extra, max_requests, scatter); error != 0) {
             return fail(error);
         }
     }

@@ -123,12 +123,15 @@ SOFTVERBS_ENTRY int ibv_destroy_qp(ibv_qp* qp) {
 }
 
 SOFTVERBS_ENTRY int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
-    return ours(qp->context) != nullptr ? EOPNOTSUPP
-                                        : forward<ibv_query_ece>("ibv_query_ece", qp, ece);
+    return ours(qp->context) != nullptr
+               ? call("ibv_query_ece", context_of(*qp), [&] { return query_ece(Qp::of(qp), *ece); })
+               : forward<ibv_query_ece>("ibv_query_ece", qp, ece);
 }
 
 SOFTVERBS_ENTRY int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
-    return ours(qp->context) != nullptr ? EOPNOTSUPP : forward<ibv_set_ece>("ibv_set_ece", qp, ece);
+    return ours(qp->context) != nullptr
+               ? call("ibv_set_ece", context_of(*qp), [&] { return set_ece(Qp::of(qp), *ece); })
+               : forward<ibv_set_ece>("ibv_set_ece", qp, ece);
 }
 
 SOFTVERBS_ENTRY int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {

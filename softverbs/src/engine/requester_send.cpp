@@ -72,7 +72,8 @@ Step OutboundRequest::local() {
         return fail_in_turn(IBV_WC_SUCCESS);
     }
     const bool bind = request_.opcode == IBV_WR_BIND_MW;
-    const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey)
+    const bool done = bind ? bind_mw(qp_, *request_.window, request_.bind, request_.rkey,
+                                     request_.invalidate_rkey)
                            : invalidate(qp_, request_.invalidate_rkey);
     if (!done) {
         // The InfiniBand specification has one error for a failed bind and a failed invalidation:

@@ -78,8 +78,9 @@ struct Mw : ibv_mw {
     Mw() : ibv_mw{} {}
 
     Grant grant; // its key is 0 while the window is not bound
-    /// The current key of the window. ibv_mw::rkey cannot be used instead, because the program may
-    /// overwrite it.
+    /// The key of the window. Type 1: the key of the bind request that was posted last. Type 2: the
+    /// key of the bind request that was executed last. ibv_mw::rkey cannot be used instead, because
+    /// the program may overwrite it.
     std::uint32_t last_key = 0;
 };
 
@@ -120,7 +121,11 @@ void revoke(Mr& mr);
 /// Executes a bind request: binds @p mw to a region and gives it the key @p rkey. Returns false if
 /// the bind is not permitted (IBV_WC_MW_BIND_ERR). Checks that the window and the region still
 /// exist.
-[[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey);
+/// @param old_rkey  for type 2: ibv_mw::rkey when the request was posted. It must be the current
+///                  key of the window, as with Soft-RoCE (rxe_bind_mw() in the kernel). Providers
+///                  do not change ibv_mw::rkey of a type 2 window: the program must.
+[[nodiscard]] bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey,
+                           std::uint32_t old_rkey);
 /// Makes the checks of ibv_bind_mw() that a provider makes, in addition to those in verbs.h.
 /// Returns 0, EINVAL (the window or the region is zero-based), or ENOTSUP (regions of this kind,
 /// such as regions of device memory, do not permit windows).
@@ -134,8 +139,8 @@ void revoke(Mr& mr);
 /// Returns the key that a type 2 window gets if the program requests @p rkey. The low 8 bits of
 /// this key come from @p rkey, and the other bits from the current key of the window.
 [[nodiscard]] std::uint32_t chosen_window_key(const Mw& mw, std::uint32_t rkey);
-/// Stores the new key in ibv_mw::rkey when a bind request is posted. The previous binding and its
-/// key stay valid until the request is executed.
+/// Stores the new key in ibv_mw::rkey when a bind request for a type 1 window is posted. The
+/// previous binding and its key stay valid until the request is executed.
 void set_window_key(Mw& mw, std::uint32_t rkey);
 /// Unbinds a type 2 window, for a local invalidate or a received send with invalidate. Returns
 /// false if no window with this key is bound on this queue pair.

@@ -85,7 +85,8 @@ int dealloc_mw(Mw& mw) {
     return 0;
 }
 
-bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey) {
+bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t rkey,
+             std::uint32_t old_rkey) {
     // The program may have deallocated the window since it posted the bind request. Then @p mw is a
     // dangling reference. Detect this with the key: it belongs to no window, or to another window.
     if (process().keys.owner(rkey) != &mw.grant) {
@@ -96,6 +97,9 @@ bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t r
         return false;
     }
     const bool type_2 = mw.type == IBV_MW_TYPE_2;
+    if (type_2 && old_rkey != mw.last_key) {
+        return false;
+    }
     if (info.mr == nullptr || info.length == 0) {
         if (!type_2) {
             unbind(mw.grant);
@@ -124,6 +128,9 @@ bool bind_mw(const Qp& qp, Mw& mw, const ibv_mw_bind_info& info, std::uint32_t r
         .is_window = true,
     };
     ++mr.users;
+    if (type_2) {
+        mw.last_key = rkey;
+    }
     if (Qp* const owner = queue_pair_of(mw.grant)) {
         ++owner->windows;
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include <utility>
+
 #include "objects/process.hpp"
 #include "objects/queue_pair.hpp"
 #include "objects/srd.hpp"
@@ -27,6 +29,9 @@ bool is_rate(const Device& device, std::uint32_t rate) {
     const ibv_packet_pacing_caps& caps = device.attributes.packet_pacing_caps;
     return rate == 0 || (rate >= caps.qp_rate_limit_min && rate <= caps.qp_rate_limit_max);
 }
+
+/// The vendor of the ECE options of the profile mlx5, as in libmlx5: a PCI vendor ID.
+constexpr std::uint32_t ece_vendor = 0x15b3;
 
 /// Checks the values of the attributes that are in the attribute mask of ibv_modify_qp().
 class Checker {
@@ -182,6 +187,26 @@ int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit) {
     return modify_qp(qp, attributes, IBV_QP_RATE_LIMIT);
 }
 
+int query_ece(const Qp& qp, ibv_ece& ece) {
+    if (!device_of(qp.qp_base).rules.is_mlx5) {
+        return EOPNOTSUPP;
+    }
+    ece = {.vendor_id = ece_vendor, .options = qp.ece_options, .comp_mask = 0};
+    return 0;
+}
+
+int set_ece(Qp& qp, const ibv_ece& ece) {
+    if (ece.vendor_id == 0 || !device_of(qp.qp_base).rules.is_mlx5) {
+        return EOPNOTSUPP;
+    }
+    if (ece.vendor_id != ece_vendor || ece.comp_mask != 0) {
+        return EINVAL;
+    }
+    qp.requested_ece_options = ece.options;
+    qp.ece_options = 0;
+    return 0;
+}
+
 int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
     if (qp.target != nullptr) {
         const int error = modify_qp(*qp.target, attributes, mask);
@@ -214,6 +239,9 @@ int modify_qp(Qp& qp, const ibv_qp_attr& attributes, int mask) {
         qp.attributes.rnr_retry = max_retries; // if the program does not set it: no limit
     }
     store(qp.attributes, attributes, mask);
+    if (qp.requested_ece_options != 0) {
+        qp.ece_options = std::exchange(qp.requested_ece_options, 0) & supported_ece_options;
+    }
     if (to == IBV_QPS_RESET) {
         reset(qp);
     } else if (to == IBV_QPS_ERR) {

@@ -71,7 +71,7 @@ int set_operation(const Qp& qp, SendRequest& request, const ibv_send_wr& wanted)
             }
             request.window = static_cast<Mw*>(wanted.bind_mw.mw);
             request.rkey = chosen_window_key(*request.window, wanted.bind_mw.rkey);
-            set_window_key(*request.window, request.rkey);
+            request.invalidate_rkey = request.window->rkey;
             request.bind = wanted.bind_mw.bind_info;
             break;
         default:

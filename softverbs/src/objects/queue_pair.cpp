@@ -267,6 +267,7 @@ Qp* create(Context& context, ibv_qp_init_attr_ex& attributes, QueueMemory& memor
     qp->attributes.path_mig_state = IBV_MIG_MIGRATED;
     qp->signal_all = attributes.sq_sig_all != 0;
     qp->memory = std::move(memory);
+    qp->ece_options = context.device->rules.is_mlx5 ? supported_ece_options : 0;
     qp->extended = (attributes.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
     if (is_target) {
         auto& xrcd = *static_cast<Xrcd*>(attributes.xrcd);

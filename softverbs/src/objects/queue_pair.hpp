@@ -62,7 +62,9 @@ struct SendRequest {
     ibv_wr_opcode opcode = IBV_WR_SEND;
     unsigned flags = 0; // IBV_SEND_*
     __be32 imm_data = 0;
-    std::uint32_t invalidate_rkey = 0; // IBV_WR_SEND_WITH_INV, IBV_WR_LOCAL_INV
+    /// IBV_WR_SEND_WITH_INV and IBV_WR_LOCAL_INV: the rkey to invalidate. IBV_WR_BIND_MW:
+    /// ibv_mw::rkey when the request was posted.
+    std::uint32_t invalidate_rkey = 0;
     std::uint64_t remote_address = 0;
     std::uint32_t rkey = 0;
     std::uint64_t compare_add = 0;
@@ -234,6 +236,10 @@ struct Srq : ibv_srq {
     /// The completion queue for the receive completions; only for IBV_SRQT_XRC and IBV_SRQT_TM.
     Cq* queue = nullptr;
 };
+
+/// The ECE options of new queue pairs with the profile mlx5. The bits have no meaning. NICs have
+/// others, which are not documented.
+inline constexpr std::uint32_t supported_ece_options = 0x7;
 
 /// The state of the requester of a queue pair. The engine updates it.
 struct Requester {
@@ -412,6 +418,12 @@ struct Qp : ibv_qp_ex {
     XrcDomain* domain = nullptr;
     Xrcd* xrcd = nullptr;
 
+    /// For a device with ECE: the options that ibv_query_ece() returns.
+    std::uint32_t ece_options = 0;
+    /// The options that ibv_set_ece() has set, until the next ibv_modify_qp() applies them. 0:
+    /// none.
+    std::uint32_t requested_ece_options = 0;
+
     [[nodiscard]] ibv_qp* native() noexcept { return &qp_base; }
     [[nodiscard]] static Qp& of(ibv_qp* qp) noexcept { return *reinterpret_cast<Qp*>(qp); }
     [[nodiscard]] static Qp& of(ibv_qp_ex* qp) noexcept { return static_cast<Qp&>(*qp); }
@@ -459,6 +471,10 @@ struct Qp : ibv_qp_ex {
 /// on the send rate.
 [[nodiscard]] int modify_rate_limit(Qp& qp, const ibv_qp_rate_limit_attr& limit);
 void query_qp(const Qp& qp, ibv_qp_attr& attributes, ibv_qp_init_attr& init);
+/// The ECE options (enhanced connection establishment) of the profile mlx5 have no effect on the
+/// queue pair. Returns EOPNOTSUPP for other profiles.
+[[nodiscard]] int query_ece(const Qp& qp, ibv_ece& ece);
+[[nodiscard]] int set_ece(Qp& qp, const ibv_ece& ece);
 /// Implements ibv_destroy_qp(). The caller must not hold Process::lock: the function takes it, and
 /// releases it while it waits for acknowledgements of events.
 [[nodiscard]] int destroy_qp(Qp& qp);

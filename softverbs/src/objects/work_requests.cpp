@@ -169,6 +169,7 @@ void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind
     }
     request->window = static_cast<Mw*>(mw);
     request->rkey = chosen_window_key(*request->window, rkey);
+    request->invalidate_rkey = mw->rkey;
     request->bind = *info;
 }
 
@@ -279,19 +280,6 @@ bool all_addressed(Qp& qp) {
     return true;
 }
 
-/// For each bind request in the current batch of ibv_wr_*() calls, stores the new key in the memory
-/// window.
-void set_window_keys(Qp& qp) {
-    if ((qp.init.send_ops_flags & IBV_QP_EX_WITH_BIND_MW) == 0) {
-        return;
-    }
-    for (std::uint64_t position = qp.sends.end(); position != qp.batch_end; ++position) {
-        if (const SendRequest& request = qp.sends[position]; request.opcode == IBV_WR_BIND_MW) {
-            set_window_key(*request.window, request.rkey);
-        }
-    }
-}
-
 int wr_complete(ibv_qp_ex* native) {
     Qp& qp = Qp::of(native);
     const std::unique_lock batch(qp.batch_lock, std::adopt_lock);
@@ -306,7 +294,6 @@ int wr_complete(ibv_qp_ex* native) {
         return EINVAL;
     }
     if (qp.batch_end != qp.sends.end()) {
-        set_window_keys(qp);
         qp.sends.publish(qp.batch_end);
         added(qp);
     }
