@@ -24,6 +24,11 @@ enum class Access : unsigned {
     on_demand = IBV_ACCESS_ON_DEMAND,
     /// The whole region lies in huge pages, so the NIC may use large translations.
     hugetlb = IBV_ACCESS_HUGETLB,
+    /// IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT (rdma-core 45): peers may flush
+    /// their writes to global visibility, or to persistence. See WorkBatch::native(). Host memory
+    /// only.
+    flush_global = 1U << 8U,
+    flush_persistent = 1U << 9U,
     /// PCIe relaxed ordering: faster on some systems, and the order in which bytes of one write
     /// become visible is no longer promised. An optional flag: kernels that do not know it ignore
     /// it for host memory.

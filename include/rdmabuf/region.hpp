@@ -25,6 +25,23 @@ struct RDMABUF_EXPORT DeregMr {
 using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
+/// What Region::prefetch() does with the pages. ibv_advise_mr(3).
+enum class Prefetch : std::uint8_t {
+    /// Makes the pages present for the device, with permission to read.
+    read = IBV_ADVISE_MR_ADVICE_PREFETCH,
+    /// Makes the pages present for the device, with permission to read and write.
+    write = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
+    /// Makes the pages present for the device that are already present for the CPU.
+    present_pages = IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
+};
+
+struct PrefetchOptions {
+    Prefetch pages = Prefetch::read;
+    /// Return only when the pages are present. Otherwise the kernel may prefetch them later, and
+    /// reports no failure.
+    bool wait = false;
+};
+
 /// What all registered memory has in common: keys, and addresses as the NIC counts them. Base of
 /// MemoryRegion, DmaBufMR and DeviceMemoryMR; holds its protection domain; moves only.
 class RDMABUF_EXPORT Region {
@@ -61,6 +78,18 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] RemoteRegion remote() const noexcept {
         return {.address = iova_, .length = length_, .rkey = rkey()};
     }
+
+    /// Maps pages for the device before it uses them, so that the first transfers do not wait for
+    /// page faults. Only for regions whose pages are not pinned: with Access::on_demand, or of a
+    /// dma-buf on a device that follows its moves (mlx5). ibv_advise_mr(3).
+    /// @param offset  the first byte to prefetch
+    /// @param length  in bytes
+    /// @throws Error ERANGE when the range is not inside the region; EBADF when the region was
+    ///         closed; EOPNOTSUPP where the provider or the device has no on-demand paging; ENOENT
+    ///         for a region with pinned pages; EPERM for Prefetch::write without
+    ///         Access::local_write; EFAULT when the pages cannot be made present
+    void prefetch(std::size_t offset, std::size_t length,
+                  const PrefetchOptions& options = {}) const;
 
     /// @throws Error EBADF when this was closed.
     [[nodiscard]] const ProtectionDomain& protection_domain() const {

@@ -8,7 +8,7 @@
 namespace rdmabuf {
 namespace {
 
-constexpr std::array<std::pair<Access, const char*>, 9> names{{
+constexpr std::array<std::pair<Access, const char*>, 11> names{{
     {Access::local_write, "local_write"},
     {Access::remote_write, "remote_write"},
     {Access::remote_read, "remote_read"},
@@ -17,6 +17,8 @@ constexpr std::array<std::pair<Access, const char*>, 9> names{{
     {Access::zero_based, "zero_based"},
     {Access::on_demand, "on_demand"},
     {Access::hugetlb, "hugetlb"},
+    {Access::flush_global, "flush_global"},
+    {Access::flush_persistent, "flush_persistent"},
     {Access::relaxed_ordering, "relaxed_ordering"},
 }};
 

@@ -37,12 +37,11 @@ void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size
 
 void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
                        const char* function) {
-    // The flags of IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT, which newer headers
-    // have, and the range of optional flags, which kernels ignore if they do not know them.
-    constexpr auto flush = static_cast<Access>(0x300U);
+    // The range of optional flags, which kernels ignore if they do not know them.
     constexpr auto optional = static_cast<Access>(0x3ff00000U);
     constexpr Access known = full_access | Access::memory_window_bind | Access::zero_based |
-                             Access::on_demand | Access::hugetlb | flush | optional;
+                             Access::on_demand | Access::hugetlb | Access::flush_global |
+                             Access::flush_persistent | optional;
     check_access(access, known, function, "host memory");
     if (length == 0) {
         throw Error(EINVAL, function, "a length of 0: there is nothing to register");

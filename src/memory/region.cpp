@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
@@ -111,6 +114,42 @@ ibv_sge Region::sge() const {
                         "length");
     }
     return sge(0, static_cast<std::uint32_t>(length_));
+}
+
+void Region::prefetch(std::size_t offset, std::size_t length,
+                      const PrefetchOptions& options) const {
+    constexpr const char* function = "ibv_advise_mr";
+    // The maximum length of an entry is 4 GiB - 1. Pieces of 1 GiB begin at page boundaries if the
+    // range does.
+    constexpr std::size_t max_piece = std::size_t{1} << 30U;
+    ibv_mr* const mr = detail::native_of(*this, function, "region");
+    detail::check_inside(offset, length, length_, function, "the region");
+    std::vector<ibv_sge> pieces;
+    for (std::size_t done = 0; done < length; done += max_piece) {
+        pieces.push_back({.addr = iova_ + offset + done,
+                          .length = static_cast<std::uint32_t>(std::min(length - done, max_piece)),
+                          .lkey = mr->lkey});
+    }
+    if (pieces.empty()) {
+        return;
+    }
+    detail::check_zero(
+        ibv_advise_mr(mr->pd, static_cast<ibv_advise_mr_advice>(options.pages),
+                      options.wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0, pieces.data(),
+                      static_cast<std::uint32_t>(pieces.size())),
+        function, [&](int error) -> std::string {
+            switch (error) {
+                case EOPNOTSUPP:
+                    return "the device or its provider has no on-demand paging, or not this advice";
+                case ENOENT:
+                    return "the pages of this region are pinned: register it with "
+                           "Access::on_demand";
+                case EPERM:
+                    return "the region has no Access::local_write";
+                default:
+                    return std::to_string(length) + " bytes at offset " + std::to_string(offset);
+            }
+        });
 }
 
 MemoryRegion::MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,

@@ -12,6 +12,8 @@ TEST(Access, NamesItsFlagsInOneOrder) {
     EXPECT_EQ(to_string(Access::memory_window_bind | Access::zero_based | Access::on_demand |
                         Access::hugetlb | Access::relaxed_ordering),
               "memory_window_bind|zero_based|on_demand|hugetlb|relaxed_ordering");
+    EXPECT_EQ(to_string(Access::flush_global | Access::flush_persistent),
+              "flush_global|flush_persistent");
 }
 
 TEST(Access, OfNothingIsLocalRead) {

@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -235,6 +237,68 @@ TEST_F(MemoryRegionTest, TellsPeersWhereItIs) {
     EXPECT_EQ(region.remote(),
               (RemoteRegion{.address = address(), .length = 64, .rkey = region.rkey()}));
     EXPECT_EQ(region.protection_domain(), basics_.pd);
+}
+
+TEST_F(MemoryRegionTest, PrefetchesPagesOnDemand) {
+    constexpr std::size_t count = 4;
+    const std::size_t page = testing::page_size();
+    const Pages memory(count * page);
+    const MemoryRegion region(basics_.pd, memory.data(), memory.size(),
+                              {.access = Access::local_write | Access::on_demand});
+    const auto present = [&] {
+        std::array<unsigned char, count> found{};
+        EXPECT_EQ(::mincore(memory.data(), memory.size(), found.data()), 0);
+        return std::count_if(found.begin(), found.end(),
+                             [](unsigned char bits) { return (bits & 1U) != 0; });
+    };
+    EXPECT_EQ(present(), 0);
+    region.prefetch(0, memory.size(), {.pages = Prefetch::present_pages});
+    region.prefetch(page, 0, {.pages = Prefetch::write});
+    EXPECT_EQ(present(), 0);
+    region.prefetch(page, 1, {.pages = Prefetch::write, .wait = true});
+    EXPECT_EQ(present(), 1);
+    region.prefetch(0, memory.size());
+    EXPECT_EQ(present(), 4);
+
+    const auto& advice = testing::record().advice;
+    ASSERT_EQ(advice.size(), 3U);
+    EXPECT_EQ(advice[0].advice, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT);
+    EXPECT_EQ(advice[1].advice, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE);
+    EXPECT_EQ(advice[1].flags, unsigned{IBV_ADVISE_MR_FLAG_FLUSH});
+    EXPECT_EQ(advice[2].advice, IBV_ADVISE_MR_ADVICE_PREFETCH);
+    EXPECT_EQ(advice[2].flags, 0U);
+}
+
+TEST_F(MemoryRegionTest, PrefetchesMoreThanAnEntryCanSay) {
+    const std::size_t large = (std::size_t{1} << 32U) + testing::page_size();
+    const Pages memory(large);
+    const MemoryRegion region(basics_.pd, memory.data(), large,
+                              {.access = Access::on_demand, .iova = 0});
+    region.prefetch(1, large - 1, {.pages = Prefetch::present_pages});
+    const auto& entries = testing::record().advice.at(0).entries;
+    std::uint64_t next = 1;
+    for (const ibv_sge& entry : entries) {
+        EXPECT_EQ(entry.addr, next);
+        EXPECT_EQ(entry.lkey, region.lkey());
+        next += entry.length;
+    }
+    EXPECT_EQ(next, large);
+}
+
+TEST_F(MemoryRegionTest, RefusesToPrefetchWithTheReason) {
+    const auto refused = [](const Region& region, std::size_t offset, std::size_t length,
+                            Prefetch pages = Prefetch::read) {
+        return error_of([&] { region.prefetch(offset, length, {.pages = pages}); });
+    };
+    constexpr const char* function = "ibv_advise_mr";
+    const MemoryRegion pinned(basics_.pd, memory_.data(), memory_.size());
+    EXPECT_THAT(refused(pinned, 0, 1), fails_with(function, ENOENT, "are pinned"));
+    MemoryRegion region(basics_.pd, memory_.data(), memory_.size(), {.access = Access::on_demand});
+    EXPECT_THAT(refused(region, 1, memory_.size()), fails_with(function, ERANGE, ""));
+    EXPECT_THAT(refused(region, 0, 1, Prefetch::write),
+                fails_with(function, EPERM, "no Access::local_write"));
+    region.close();
+    EXPECT_THAT(refused(region, 0, 1), fails_with(function, EBADF, "region was closed"));
 }
 
 } // namespace

@@ -15,6 +15,7 @@ struct Operations {
     decltype(verbs_context::alloc_dm) alloc_dm = nullptr;
     decltype(verbs_context::free_dm) free_dm = nullptr;
     decltype(verbs_context::reg_dm_mr) reg_dm_mr = nullptr;
+    decltype(verbs_context::advise_mr) advise_mr = nullptr;
 };
 struct Copying {
     decltype(ibv_dm::memcpy_to_dm) to = nullptr;
@@ -142,6 +143,13 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t leng
     return original(pd->context).reg_dm_mr(pd, dm, offset, length, access);
 }
 
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* entries,
+              std::uint32_t count) {
+    announce("ibv_advise_mr");
+    Writing()->advice.push_back({advice, flags, {entries, entries + count}});
+    return original(pd->context).advise_mr(pd, advice, flags, entries, count);
+}
+
 template <class Function>
 void replace(Function*& here, Function* by) {
     here = here != nullptr ? by : nullptr;
@@ -152,8 +160,8 @@ void replace(Function*& here, Function* by) {
 void enter_context(ibv_context* context) {
     const Writing lock;
     verbs_context& whole = *verbs_get_ctx(context);
-    contexts()[context] = {context->ops, whole.create_qp_ex, whole.alloc_dm, whole.free_dm,
-                           whole.reg_dm_mr};
+    contexts()[context] = {context->ops,  whole.create_qp_ex, whole.alloc_dm,
+                           whole.free_dm, whole.reg_dm_mr,    whole.advise_mr};
     replace(context->ops.post_send, post_send);
     replace(context->ops.post_recv, post_recv);
     replace(context->ops.post_srq_recv, post_srq_recv);
@@ -162,6 +170,7 @@ void enter_context(ibv_context* context) {
     replace(whole.alloc_dm, alloc_dm);
     replace(whole.free_dm, free_dm);
     replace(whole.reg_dm_mr, reg_dm_mr);
+    replace(whole.advise_mr, advise_mr);
 }
 
 void leave_context(ibv_context* context) {

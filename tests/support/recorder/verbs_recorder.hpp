@@ -23,6 +23,12 @@ struct Registration {
     int fd;
     unsigned access;
 };
+/// A call of ibv_advise_mr(3).
+struct Advice {
+    ibv_advise_mr_advice advice;
+    std::uint32_t flags;
+    std::vector<ibv_sge> entries;
+};
 struct CqCreation {
     int depth;
     ibv_comp_channel* channel;
@@ -57,6 +63,7 @@ struct Record {
     std::vector<Registration> registrations;
     std::vector<QpModification> modifications;
     std::vector<std::uint32_t> srq_limits;
+    std::vector<Advice> advice;
     std::vector<bool> notifications; // solicited only?
     /// The number of events in each call of ibv_ack_cq_events().
     std::vector<unsigned> acknowledgements;
