@@ -27,8 +27,8 @@ using SharedReceiveQueueHandle = shared_handle<ibv_srq, DestroySrq, ProtectionDo
 struct SharedReceiveQueueOptions {
     std::uint32_t max_wr = 256;
     std::uint32_t max_sge = 1;
-    /// Below this many posted receives the device raises IBV_EVENT_SRQ_LIMIT_REACHED, once; 0 for
-    /// never.
+    /// When fewer receives than this are posted, the device raises IBV_EVENT_SRQ_LIMIT_REACHED,
+    /// once. SharedReceiveQueue::arm_limit() sets it again. 0 for no event.
     std::uint32_t limit = 0;
 };
 
@@ -73,6 +73,17 @@ class RDMABUF_EXPORT SharedReceiveQueue {
             },
             failed);
     }
+
+    /// Sets the limit again. The device clears it when it raises IBV_EVENT_SRQ_LIMIT_REACHED, which
+    /// Context::wait_async_event() returns with native() as `object`. If fewer receives than @p
+    /// limit are posted already, the event comes at once or with the next receive, depending on the
+    /// device. ibv_modify_srq(3).
+    /// @param limit  0 for no event
+    /// @throws Error EINVAL above the size of the queue; EBADF when this was closed.
+    void arm_limit(std::uint32_t limit);
+    /// The size of the queue, and the limit, which is 0 after its event. ibv_query_srq(3).
+    /// @throws Error EBADF when this was closed.
+    [[nodiscard]] ibv_srq_attr attributes() const;
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }
     /// The caller destroys it from now on.

@@ -34,10 +34,26 @@ SharedReceiveQueue::SharedReceiveQueue(const ProtectionDomain& pd,
           create(pd, options),
           detail::SharedReceiveQueueHandle::unique::deleter_type::holding(pd))) {
     if (options.limit != 0) {
-        ibv_srq_attr attributes{};
-        attributes.srq_limit = options.limit;
-        detail::check_zero(ibv_modify_srq(native(), &attributes, IBV_SRQ_LIMIT), "ibv_modify_srq");
+        arm_limit(options.limit);
     }
+}
+
+void SharedReceiveQueue::arm_limit(std::uint32_t limit) {
+    constexpr const char* function = "ibv_modify_srq";
+    ibv_srq* const srq = detail::native_of(*this, function, "SharedReceiveQueue");
+    ibv_srq_attr attributes{};
+    attributes.srq_limit = limit;
+    detail::check_zero(ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT), function,
+                       [&](int) { return "limit " + std::to_string(limit); });
+}
+
+ibv_srq_attr SharedReceiveQueue::attributes() const {
+    constexpr const char* function = "ibv_query_srq";
+    ibv_srq_attr attributes{};
+    detail::check_zero(
+        ibv_query_srq(detail::native_of(*this, function, "SharedReceiveQueue"), &attributes),
+        function);
+    return attributes;
 }
 
 } // namespace rdmabuf

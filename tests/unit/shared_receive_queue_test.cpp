@@ -75,5 +75,60 @@ TEST_F(SharedReceiveQueueTest, TakesReceivesOneByOneAndInLists) {
     }
 }
 
+TEST_F(SharedReceiveQueueTest, RaisesTheEventOfItsLimitOnceForEachTimeItIsArmed) {
+    SharedReceiveQueue srq(basics_.pd, {.max_wr = 8, .max_sge = 2, .limit = 2});
+    QueuePairOptions wanted = options();
+    wanted.srq = &srq;
+    const QueuePair taker = connect(wanted);
+    const auto take = [&] {
+        ASSERT_TRUE(taker.post_send(region_.sge(0, 1)));
+        received(1);
+    };
+    const auto expect_event = [&] {
+        const auto event = basics_.context.wait_async_event(std::chrono::seconds(20));
+        ASSERT_TRUE(event);
+        EXPECT_EQ(event->type, IBV_EVENT_SRQ_LIMIT_REACHED);
+        EXPECT_EQ(event->object, srq.native());
+    };
+    const auto expect_no_event = [&] {
+        EXPECT_FALSE(basics_.context.wait_async_event(std::chrono::milliseconds(0)));
+    };
+    for (int i = 0; i < 6; ++i) {
+        ASSERT_TRUE(srq.post_recv(local_, 1));
+    }
+    for (int left = 5; left >= 2; --left) {
+        take();
+    }
+    // The connection is established with the first message.
+    const auto established = basics_.context.wait_async_event(std::chrono::milliseconds(0));
+    if (established) {
+        EXPECT_EQ(established->type, IBV_EVENT_COMM_EST);
+    }
+    expect_no_event();
+    EXPECT_EQ(srq.attributes().srq_limit, 2U);
+    take();
+    expect_event();
+    EXPECT_EQ(srq.attributes().srq_limit, 0U);
+    take();
+    expect_no_event();
+
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(srq.post_recv(local_, 1));
+    }
+    srq.arm_limit(3);
+    EXPECT_THAT(testing::record().srq_limits, ElementsAre(2U, 3U));
+    EXPECT_EQ(srq.attributes().srq_limit, 3U);
+    take();
+    expect_event();
+}
+
+TEST_F(SharedReceiveQueueTest, RefusesALimitAboveItsSize) {
+    SharedReceiveQueue srq(basics_.pd, {.max_wr = 8});
+    EXPECT_EQ(srq.attributes().max_wr, 8U);
+    EXPECT_THAT(testing::error_of([&] { srq.arm_limit(9); }),
+                testing::fails_with("ibv_modify_srq", EINVAL, "limit 9"));
+    EXPECT_EQ(srq.attributes().srq_limit, 0U);
+}
+
 } // namespace
 } // namespace rdmabuf
