@@ -28,6 +28,13 @@ struct AddressHandleOptions {
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;
+    /// The flow label of the GRH, 20 bits. For RoCE v2, drivers compute the UDP source port from
+    /// the flow label, and switches choose among equal paths by that port.
+    std::uint32_t flow_label = 0;
+    /// The maximum rate of the packets; IBV_RATE_MAX for no limit. Most drivers ignore it for RoCE.
+    ibv_rate static_rate = IBV_RATE_MAX;
+    /// InfiniBand: the low bits of the source LID, for a port with several LIDs (LMC is not 0).
+    std::uint8_t src_path_bits = 0;
 };
 
 /// The way to a peer's port, for UD and SRD queue pairs. Moves only; holds its protection domain.

@@ -13,6 +13,7 @@
 #include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
+#include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/queue_pair_address.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
@@ -66,6 +67,17 @@ struct QueuePairOptions {
     /// memory, such as that of a GPU or of the NIC, would crash the program or corrupt memory.
     /// Devices of other drivers ignore it. See mlx5dv_create_qp(3).
     bool scatter_to_cqe = false;
+    /// Lets the device place data and consume receives out of order, which uses several network
+    /// paths at once (MLX5DV_QP_CREATE_OOO_DP). Completions stay in order, and each has the wr_id
+    /// of the receive that it consumed. A write must not rely on being visible after an earlier
+    /// one. Both sides of a connection must set it. Creating fails with EOPNOTSUPP on devices other
+    /// than mlx5, and where the device or the kernel does not have it. See mlx5dv_create_qp(3).
+    bool out_of_order_placement = false;
+    /// IBV_QP_EX_WITH_* bits of the operations that batch() needs in addition to sends, writes,
+    /// reads and atomics: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. A provider without one
+    /// of them gives the queue pair no ibv_wr_* interface; with ExtendedInterface::required,
+    /// creating fails.
+    std::uint64_t batch_operations = 0;
 
     /// What peers may do through this queue pair, where the memory region allows it too. By default
     /// all that the device can. SRD queue pairs cannot restrict peers: leave it empty.
@@ -79,6 +91,10 @@ struct QueuePairOptions {
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;
+    /// The next three members have the same meaning as in AddressHandleOptions.
+    std::uint32_t flow_label = 0;
+    ibv_rate static_rate = IBV_RATE_MAX;
+    std::uint8_t src_path_bits = 0;
     /// Reads and atomics under way at once as initiator and as target, held to the device's limits.
     std::uint8_t max_rd_atomic = 16;
     std::uint8_t max_dest_rd_atomic = 16;
@@ -95,6 +111,17 @@ struct QueuePairOptions {
     std::uint8_t min_rnr_timer = 12;
     /// UD and SRD only: the Q_Key that requests of peers must carry.
     std::uint32_t qkey = 0x11111111;
+};
+
+/// The maximum rate at which a queue pair sends. ibv_modify_qp_rate_limit(3).
+struct RateLimit {
+    /// 0 for no limit.
+    std::uint32_t kilobits_per_second = 0;
+    /// Maximum number of bytes that the device sends at once at full speed; 0 for the device's
+    /// default.
+    std::uint32_t max_burst_size = 0;
+    /// Typical size of a packet in bytes, which makes the limit more exact; 0 if it is not known.
+    std::uint16_t typical_packet_size = 0;
 };
 
 /// A queue pair that can send. Posting is noexcept, allocates nothing and only makes the C call.
@@ -143,6 +170,38 @@ class RDMABUF_EXPORT QueuePair {
                                                WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
+    /// Sends a datagram with immediate data (UD). @param immediate  in host byte order
+    [[gnu::always_inline]] Status post_send_imm_to(std::span<const ibv_sge> local, Destination to,
+                                                   std::uint32_t immediate,
+                                                   WorkOptions options = {}) const noexcept {
+        return post_one(make_send_imm_to(local, to, immediate, options));
+    }
+    [[gnu::always_inline]] Status post_send_imm_to(const ibv_sge& local, Destination to,
+                                                   std::uint32_t immediate,
+                                                   WorkOptions options = {}) const noexcept {
+        return post_send_imm_to(std::span(&local, 1), to, immediate, options);
+    }
+    /// Sends a message that invalidates @p rkey at the peer. See make_send_inv.
+    [[gnu::always_inline]] Status post_send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
+                                                WorkOptions options = {}) const noexcept {
+        return post_one(make_send_inv(local, rkey, options));
+    }
+    [[gnu::always_inline]] Status post_send_inv(const ibv_sge& local, std::uint32_t rkey,
+                                                WorkOptions options = {}) const noexcept {
+        return post_send_inv(std::span(&local, 1), rkey, options);
+    }
+    /// Invalidates @p rkey of a local memory window. See make_local_inv.
+    [[gnu::always_inline]] Status post_local_inv(std::uint32_t rkey,
+                                                 WorkOptions options = {}) const noexcept {
+        return post_one(make_local_inv(rkey, options));
+    }
+    /// Binds a memory window of either type to a part of a region. On success, window.rkey() is the
+    /// new rkey, which is valid once the request has completed. The completion has the opcode
+    /// IBV_WC_BIND_MW. RC and UC.
+    /// @return as post_send(); EINVAL for a region without Access::memory_window_bind, which other
+    ///         providers report in the completion as IBV_WC_MW_BIND_ERR
+    Status post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
+                     WorkOptions options = {}) const noexcept;
     /// Writes to memory of the peer @p to (SRD). The request is posted by the ibv_wr_* interface.
     /// @return as the other functions, and EOPNOTSUPP if the queue pair is not extended() or, with
     ///         libefa, if the device has no RDMA writes (SrdAttributes::rdma_write)
@@ -287,6 +346,31 @@ class RDMABUF_EXPORT QueuePair {
     }
     /// Asks the device. ibv_query_qp(3).
     [[nodiscard]] ibv_qp_state state() const;
+    /// Queries attributes of the queue pair from the device. ibv_query_qp(3).
+    /// @param mask  IBV_QP_* bits of the members to query. Other members are undefined. By default
+    ///              all that RC, UC and UD queue pairs have.
+    /// @throws Error what ibv_query_qp(3) says. EFA returns EOPNOTSUPP for a mask with attributes
+    ///         that its queue pairs do not have, such as IBV_QP_AV.
+    [[nodiscard]] ibv_qp_attr attributes(int mask = all_attributes) const;
+    static constexpr int all_attributes =
+        IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+        IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+        IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+        IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CAP | IBV_QP_DEST_QPN;
+    /// Modifies attributes of a connected queue pair. For example, IBV_QP_MIN_RNR_TIMER changes
+    /// min_rnr_timer. ibv_modify_qp(3) lists the attributes that may change in each state.
+    /// @param mask  IBV_QP_* bits of the members of @p attributes to apply
+    /// @throws Error what ibv_modify_qp(3) says: EINVAL for an attribute that must not change in
+    ///         this state, or for an invalid value. The attributes are unchanged then.
+    void modify(ibv_qp_attr attributes, int mask);
+    /// Limits the rate at which the queue pair sends. ibv_modify_qp_rate_limit(3);
+    /// DeviceAttributes::native.packet_pacing_caps has the limits and the queue pair types.
+    /// @throws Error EOPNOTSUPP where the provider has no rate limits; EINVAL for a rate outside
+    /// the
+    ///         device's limits (the hint has them), or a queue pair type without rate limits
+    void set_rate_limit(const RateLimit& limit);
+    /// The ECE options that the device uses for this connection. See PreparedQueuePair::set_ece().
+    [[nodiscard]] ibv_ece ece() const;
     /// Moves to the error state: everything outstanding completes with IBV_WC_WR_FLUSH_ERR.
     void abort();
 
@@ -341,6 +425,20 @@ class RDMABUF_EXPORT PreparedQueuePair {
                                             std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
+
+    /// The ECE options (enhanced connection establishment) that the device supports for this queue
+    /// pair. They belong to one vendor: `options` of different vendor_ids cannot be compared.
+    /// ibv_query_ece(3).
+    /// @throws Error EOPNOTSUPP where the provider has no ECE.
+    [[nodiscard]] ibv_ece ece() const;
+    /// Sets the ECE options to use, before connect(). ibv_set_ece(3). One side begins: it sends its
+    /// ece() with its address(). The other side, if the vendor_ids are equal, sets these options,
+    /// connects, and sends back QueuePair::ece(), which are the accepted options, with its
+    /// address(). The first side then sets the accepted options and connects. Without set_ece(), a
+    /// connection uses no options.
+    /// @throws Error EOPNOTSUPP where the provider has no ECE, or if vendor_id is 0; EINVAL if
+    ///         vendor_id is that of another vendor
+    void set_ece(const ibv_ece& ece);
 
     /// Connects to @p peer (RC, UC): INIT to RTR to RTS.
     /// @throws Error EPROTO when the peer's type differs, EINVAL for UD and SRD queue pairs, and

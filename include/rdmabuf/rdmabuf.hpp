@@ -6,6 +6,7 @@
 //   Context ── ProtectionDomain ─┬─ MemoryRegion, DmaBufMR, DeviceMemoryMR ── DeviceMemory
 //      │                         ├─ SharedReceiveQueue ──┐
 //      │                         ├─ AddressHandle        │
+//      │                         ├─ MemoryWindow         │
 //      ├─ CompletionChannel ─┐   └─ QueuePair ───────────┘
 //      └─ CompletionQueue ───┴────────┘
 //
@@ -42,6 +43,7 @@
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/memory_location.hpp>
 #include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/parent_domain.hpp>
 #include <rdmabuf/pci_function.hpp>
 #include <rdmabuf/protection_domain.hpp>
@@ -57,6 +59,7 @@
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
+#include <rdmabuf/send_queue_size.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/srd_completion_queue.hpp>

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/remote_region.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
@@ -55,6 +56,14 @@ class RDMABUF_EXPORT WorkBatch {
                                         WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_send(qp_);
+        ibv_wr_set_ud_addr(qp_, to.ah, to.queue_pair, to.qkey);
+        set_data(local, options);
+    }
+    [[gnu::always_inline]] void send_imm_to(std::span<const ibv_sge> local, Destination to,
+                                            std::uint32_t immediate,
+                                            WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_send_imm(qp_, htobe32(immediate));
         ibv_wr_set_ud_addr(qp_, to.ah, to.queue_pair, to.qkey);
         set_data(local, options);
     }
@@ -115,6 +124,51 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_atomic_fetch_add(qp_, remote.rkey, remote.address, addend);
         ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
     }
+
+    // The provider has the next four only if QueuePairOptions::batch_operations requests them.
+
+    /// A message that also invalidates @p rkey at the receiver. See make_send_inv.
+    [[gnu::always_inline]] void send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
+                                         WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_send_inv(qp_, rkey);
+        set_data(local, options);
+    }
+    /// Invalidates @p rkey of a local memory window. See make_local_inv.
+    [[gnu::always_inline]] void local_inv(std::uint32_t rkey, WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_local_inv(qp_, rkey);
+    }
+    /// Binds a window of type 2. When the batch was posted, pass @p rkey to window.set_rkey().
+    /// @param rkey  window.next_rkey()
+    [[gnu::always_inline]] void bind(const MemoryWindow& window, std::uint32_t rkey,
+                                     const MemoryWindowBinding& binding,
+                                     WorkOptions options = {}) noexcept {
+        begin(options);
+        const ibv_mw_bind_info part = binding.native();
+        ibv_wr_bind_mw(qp_, window.native(), rkey, &part);
+    }
+    /// Writes the eight bytes of @p value, in host byte order, to an address that is a multiple of
+    /// 8. The target's memory has the old bytes or the new ones, never a part of both. Earlier
+    /// writes of this queue pair are visible before. RC. libibverbs has this operation only in the
+    /// ibv_wr_* interface.
+    [[gnu::always_inline]] void atomic_write(std::uint64_t value, RemoteAddress remote,
+                                             WorkOptions options = {}) noexcept {
+        begin(options);
+        ibv_wr_atomic_write(qp_, remote.rkey, remote.address, &value);
+    }
+
+    /// The extended queue pair, for calling ibv_wr_* functions of the provider, such as
+    /// mlx5dv_wr_mr_interleaved(3), between the requests of this batch. The caller sets wr_id and
+    /// wr_flags before each request, and does not start, complete or abort the batch. Functions of
+    /// a provider need a queue pair that was created for them, with mlx5dv_create_qp(3), and used
+    /// here with QueuePair::borrow().
+    ///
+    /// RDMA FLUSH is also used in this way, because libibverbs has it only since rdma-core 45 and,
+    /// of its providers, only librxe has it (as of rdma-core 65): request IBV_QP_EX_WITH_FLUSH in
+    /// QueuePairOptions::batch_operations, register the target with Access::flush_global or
+    /// flush_persistent, and call ibv_wr_flush(3) in a program built with such a version.
+    [[nodiscard]] ibv_qp_ex* native() const noexcept { return qp_; }
 
     /// Posts the requests and closes the batch. On failure none was posted: ENOMEM when the queue
     /// is full, EINVAL for a bad request.

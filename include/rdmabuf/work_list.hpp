@@ -10,7 +10,9 @@
 #include <new>
 #include <span>
 
+#include <rdmabuf/memory_window.hpp>
 #include <rdmabuf/remote_region.hpp>
+#include <rdmabuf/send_queue_size.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_request.hpp>
 
@@ -60,6 +62,10 @@ class RequestChain {
     }
 
   protected:
+    [[nodiscard]] std::span<const Request> requests() const noexcept {
+        return {storage_.requests, size()};
+    }
+
     // The storage is not initialised: a request is written once, when it is added.
     RequestChain() noexcept : end_(storage_.requests) {}
     ~RequestChain() = default;
@@ -121,6 +127,27 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
                                         WorkOptions options = {}) noexcept {
         this->append([&] { return make_send_to(local, to, options); });
     }
+    [[gnu::always_inline]] void send_imm_to(std::span<const ibv_sge> local, Destination to,
+                                            std::uint32_t immediate,
+                                            WorkOptions options = {}) noexcept {
+        this->append([&] { return make_send_imm_to(local, to, immediate, options); });
+    }
+    [[gnu::always_inline]] void send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
+                                         WorkOptions options = {}) noexcept {
+        this->append([&] { return make_send_inv(local, rkey, options); });
+    }
+    [[gnu::always_inline]] void local_inv(std::uint32_t rkey, WorkOptions options = {}) noexcept {
+        this->append([&] { return make_local_inv(rkey, options); });
+    }
+    /// Binds a window of type 2. When the list was posted, pass @p rkey to window.set_rkey(). A
+    /// list must not bind the same window twice, because some providers read the current rkey from
+    /// the window when the list is posted.
+    /// @param rkey  window.next_rkey()
+    [[gnu::always_inline]] void bind(const MemoryWindow& window, std::uint32_t rkey,
+                                     const MemoryWindowBinding& binding,
+                                     WorkOptions options = {}) noexcept {
+        this->append([&] { return make_bind(window.native(), rkey, binding.native(), options); });
+    }
     [[gnu::always_inline]] void write(std::span<const ibv_sge> local, RemoteAddress remote,
                                       WorkOptions options = {}) noexcept {
         this->append([&] { return make_write(local, remote, options); });
@@ -143,6 +170,11 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
     [[gnu::always_inline]] void fetch_add(const ibv_sge& local, RemoteAddress remote,
                                           std::uint64_t addend, WorkOptions options = {}) noexcept {
         this->append([&] { return make_fetch_add(copy(local), remote, addend, options); });
+    }
+
+    /// The size of a send queue for the requests of this list, as they are now.
+    [[nodiscard]] SendQueueSize size_needed() const noexcept {
+        return SendQueueSize::of(this->requests());
     }
 
   private:

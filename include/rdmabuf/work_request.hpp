@@ -116,6 +116,51 @@ namespace detail {
     return request;
 }
 
+/// A datagram with immediate data. @param immediate  in host byte order
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm_to(
+    std::span<const ibv_sge> local, Destination to, std::uint32_t immediate,
+    WorkOptions options = {}) noexcept {
+    ibv_send_wr request = make_send_to(local, to, options);
+    request.opcode = IBV_WR_SEND_WITH_IMM;
+    request.imm_data = htobe32(immediate);
+    return request;
+}
+
+/// A message that also invalidates an rkey at the receiver. It must be the rkey of a memory window
+/// of type 2 that is bound on the receiving queue pair. The receive completion has the flag
+/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC, on devices with
+/// IBV_DEVICE_MEM_MGT_EXTENSIONS.
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_inv(
+    std::span<const ibv_sge> local, std::uint32_t rkey, WorkOptions options = {}) noexcept {
+    ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_INV, local, options);
+    request.invalidate_rkey = rkey;
+    return request;
+}
+
+/// Invalidates the rkey of a local memory window of type 2 that is bound on the queue pair to which
+/// this request is posted. The window is then not bound. The request has no data. Devices as for
+/// make_send_inv.
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_local_inv(
+    std::uint32_t rkey, WorkOptions options = {}) noexcept {
+    ibv_send_wr request = detail::make_request(IBV_WR_LOCAL_INV, {}, options);
+    request.invalidate_rkey = rkey;
+    return request;
+}
+
+/// Binds a memory window of type 2 to a part of a region. The request has no data. RC and UC.
+/// @param window  the window, with its current rkey
+/// @param rkey    the rkey that the window gets: the current one with another lowest byte, such as
+///                ibv_inc_rkey(3) returns
+[[nodiscard, gnu::always_inline]] inline ibv_send_wr make_bind(ibv_mw* window, std::uint32_t rkey,
+                                                               const ibv_mw_bind_info& part,
+                                                               WorkOptions options = {}) noexcept {
+    ibv_send_wr request = detail::make_request(IBV_WR_BIND_MW, {}, options);
+    request.bind_mw.mw = window;
+    request.bind_mw.rkey = rkey;
+    request.bind_mw.bind_info = part;
+    return request;
+}
+
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_write(std::span<const ibv_sge> local,
                                                                 RemoteAddress remote,
                                                                 WorkOptions options = {}) noexcept {

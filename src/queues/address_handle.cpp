@@ -32,6 +32,9 @@ ibv_ah_attr detail::make_ah_attr(const QueuePairAddress& peer,
     attributes.grh.sgid_index = options.gid_index;
     attributes.grh.hop_limit = options.hop_limit;
     attributes.grh.traffic_class = options.traffic_class;
+    attributes.grh.flow_label = options.flow_label;
+    attributes.static_rate = static_cast<std::uint8_t>(options.static_rate);
+    attributes.src_path_bits = options.src_path_bits;
     return attributes;
 }
 

@@ -25,6 +25,9 @@ struct InitAttr {
 };
 constexpr std::uint64_t has_create_flags = 1;
 constexpr std::uint32_t disable_scatter_to_cqe = 1U << 3U;
+/// MLX5DV_QP_CREATE_OOO_DP, which headers before rdma-core 55 do not have. A libmlx5 that does not
+/// know it returns EINVAL or EOPNOTSUPP.
+constexpr std::uint32_t out_of_order_placement = 1U << 7U;
 
 #if RDMABUF_HAVE_MLX5DV_H
 static_assert(sizeof(InitAttr) >= sizeof(::mlx5dv_qp_init_attr));
@@ -45,14 +48,14 @@ CreateQp find_create_qp() noexcept {
 
 } // namespace
 
-bool has_scatter_to_cqe(ibv_device* device) noexcept {
+bool has_mlx5_create_qp(ibv_device* device) noexcept {
     const auto is_supported =
         reinterpret_cast<IsSupported>(find_mlx5_function("mlx5dv_is_supported"));
     return is_supported != nullptr && find_create_qp() != nullptr && is_supported(device);
 }
 
-ibv_qp* create_without_scatter_to_cqe(ibv_context* context,
-                                      ibv_qp_init_attr_ex* attributes) noexcept {
+ibv_qp* mlx5_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attributes,
+                       Mlx5QueuePairFlags flags) noexcept {
     const CreateQp create_qp = find_create_qp();
     if (create_qp == nullptr) {
         errno = EOPNOTSUPP;
@@ -60,7 +63,8 @@ ibv_qp* create_without_scatter_to_cqe(ibv_context* context,
     }
     InitAttr extra{};
     extra.comp_mask = has_create_flags;
-    extra.create_flags = disable_scatter_to_cqe;
+    extra.create_flags = (flags.disable_scatter_to_cqe ? disable_scatter_to_cqe : 0) |
+                         (flags.out_of_order_placement ? out_of_order_placement : 0);
     return create_qp(context, attributes, &extra);
 }
 

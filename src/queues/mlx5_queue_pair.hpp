@@ -5,14 +5,20 @@
 
 namespace rdmabuf::detail {
 
-/// Whether create_without_scatter_to_cqe() can be called: the device is driven by libmlx5, and that
-/// library has the functions for it (rdma-core 17).
-[[nodiscard]] bool has_scatter_to_cqe(ibv_device* device) noexcept;
+/// Whether mlx5_create_qp() can be called: the device is driven by libmlx5, and that library has
+/// the functions for it (rdma-core 17).
+[[nodiscard]] bool has_mlx5_create_qp(ibv_device* device) noexcept;
 
-/// Creates a queue pair with mlx5dv_create_qp(3) and MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE, on a
-/// device for which has_scatter_to_cqe() is true. Otherwise as ibv_create_qp_ex(3): null and errno
-/// on failure.
-[[nodiscard]] ibv_qp* create_without_scatter_to_cqe(ibv_context* context,
-                                                    ibv_qp_init_attr_ex* attributes) noexcept;
+struct Mlx5QueuePairFlags {
+    /// MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE.
+    bool disable_scatter_to_cqe = false;
+    /// MLX5DV_QP_CREATE_OOO_DP.
+    bool out_of_order_placement = false;
+};
+
+/// Creates a queue pair with mlx5dv_create_qp(3) and these flags, on a device for which
+/// has_mlx5_create_qp() is true. Otherwise as ibv_create_qp_ex(3): null and errno on failure.
+[[nodiscard]] ibv_qp* mlx5_create_qp(ibv_context* context, ibv_qp_init_attr_ex* attributes,
+                                     Mlx5QueuePairFlags flags) noexcept;
 
 } // namespace rdmabuf::detail

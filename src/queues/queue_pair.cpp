@@ -125,6 +125,11 @@ std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limit
         // No device attribute tells this limit.
         hint.append(", max_inline_data ").append(std::to_string(options.max_inline_data));
     }
+    if (options.out_of_order_placement) {
+        hint.append(
+            ", with out-of-order placement, which needs an mlx5 device that has it and "
+            "rdma-core 55");
+    }
     return hint;
 }
 
@@ -154,21 +159,31 @@ struct Created {
 };
 
 /// Creates a queue pair with ibv_create_qp_ex(3), or with mlx5dv_create_qp(3) where a libmlx5 would
-/// otherwise copy small payloads by the CPU, or with efadv_create_qp_ex(3) for SRD. Returns null
-/// and errno on failure.
+/// otherwise copy small payloads by the CPU, and for out-of-order placement, or with
+/// efadv_create_qp_ex(3) for SRD. Returns null and errno on failure.
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();
-    if (options.type == QueuePairType::scalable_reliable_datagram) {
+    if (options.type == QueuePairType::scalable_reliable_datagram &&
+        !options.out_of_order_placement) {
         errno = 0;
         return detail::create_srd_queue_pair(context, &attributes);
     }
     // libmlx5 does not have scatter-to-CQE for datagrams.
     const bool is_connected = options.type != QueuePairType::unreliable_datagram;
+    const detail::Mlx5QueuePairFlags flags{
+        .disable_scatter_to_cqe = is_connected && !options.scatter_to_cqe,
+        .out_of_order_placement = options.out_of_order_placement};
     errno = 0;
-    return is_connected && !options.scatter_to_cqe && detail::has_scatter_to_cqe(context->device)
-               ? detail::create_without_scatter_to_cqe(context, &attributes)
-               : ibv_create_qp_ex(context, &attributes);
+    if ((flags.disable_scatter_to_cqe || flags.out_of_order_placement) &&
+        detail::has_mlx5_create_qp(context->device)) {
+        return detail::mlx5_create_qp(context, &attributes, flags);
+    }
+    if (flags.out_of_order_placement) {
+        errno = EOPNOTSUPP;
+        return nullptr;
+    }
+    return ibv_create_qp_ex(context, &attributes);
 }
 
 Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
@@ -176,7 +191,8 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
     ibv_qp_init_attr_ex attributes = init_attributes(pd, options);
     if (options.extended != ExtendedInterface::off) {
         attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        attributes.send_ops_flags = extended_operations(options.type, limits);
+        attributes.send_ops_flags =
+            extended_operations(options.type, limits) | options.batch_operations;
         ibv_qp* const qp = create_native(pd, options, attributes);
         if (qp != nullptr) {
             return {qp, true};
@@ -206,20 +222,20 @@ void modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask, const Hint& hint) {
     detail::check_zero(ibv_modify_qp(qp, &attributes, mask), modify_qp, hint);
 }
 
-ibv_qp_state query_state(ibv_qp* qp) {
+ibv_qp_attr query(ibv_qp* qp, int mask) {
     if (qp == nullptr) {
         detail::raise_closed("ibv_query_qp", "queue pair");
     }
     ibv_qp_attr attributes{};
     ibv_qp_init_attr init{};
-    detail::check_zero(ibv_query_qp(qp, &attributes, IBV_QP_STATE, &init), "ibv_query_qp");
-    return attributes.qp_state;
+    detail::check_zero(ibv_query_qp(qp, &attributes, mask, &init), "ibv_query_qp");
+    return attributes;
 }
 
 } // namespace
 
 ibv_qp_state QueuePair::state() const {
-    return query_state(native());
+    return query(native(), IBV_QP_STATE).qp_state;
 }
 
 QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
@@ -230,10 +246,18 @@ QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
     return {Handle(qp, std::move(deleter)), extended};
 }
 
+ibv_qp_attr QueuePair::attributes(int mask) const {
+    return query(native(), mask);
+}
+
+void QueuePair::modify(ibv_qp_attr attributes, int mask) {
+    rdmabuf::modify(native(), attributes, mask, std::string_view());
+}
+
 void QueuePair::abort() {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_ERR;
-    modify(native(), attributes, IBV_QP_STATE, std::string_view("to ERR"));
+    rdmabuf::modify(native(), attributes, IBV_QP_STATE, std::string_view("to ERR"));
 }
 
 PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options) {
@@ -255,7 +279,10 @@ PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePair
                             .gid_index = 0,
                             .service_level = options.service_level,
                             .traffic_class = options.traffic_class,
-                            .hop_limit = options.hop_limit},
+                            .hop_limit = options.hop_limit,
+                            .flow_label = options.flow_label,
+                            .static_rate = options.static_rate,
+                            .src_path_bits = options.src_path_bits},
                    .timeout = options.timeout,
                    .retry_count = options.retry_count,
                    .rnr_retry = options.rnr_retry,
@@ -396,7 +423,7 @@ QueuePair PreparedQueuePair::activate() && {
 }
 
 QueuePair PreparedQueuePair::assume_connected() && {
-    if (const ibv_qp_state state = query_state(native()); state != IBV_QPS_RTS) {
+    if (const ibv_qp_state state = query(native(), IBV_QP_STATE).qp_state; state != IBV_QPS_RTS) {
         throw Error(EINVAL, "ibv_query_qp",
                     "the queue pair is in state " + std::to_string(state) +
                         ", not ready to send (3): finish connecting it first");

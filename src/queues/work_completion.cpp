@@ -20,6 +20,10 @@ const char* completion_hint(ibv_wc_status status) noexcept {
             return "the peer answered with something unexpected";
         case IBV_WC_LOC_ACCESS_ERR:
             return "the local region does not allow this access (needs local_write)";
+        case IBV_WC_MW_BIND_ERR:
+            return "the region has no memory_window_bind, the range is not inside the region, the "
+                   "window is still bound, or MemoryWindow::set_rkey() was not called after its "
+                   "last bind request";
         case IBV_WC_REM_INV_REQ_ERR:
             return "the peer refused the request: its receive is too small, or the queue pair does "
                    "not "

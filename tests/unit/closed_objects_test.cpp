@@ -223,6 +223,28 @@ TEST_F(ClosedObject, RegionMakesNoEntry) {
                 fails_with("Region::protection_domain", EBADF, reason));
 }
 
+TEST_F(ClosedObject, SharedReceiveQueueHasNoLimit) {
+    SharedReceiveQueue closed(pd_);
+    closed.close();
+    constexpr const char* reason = "the SharedReceiveQueue was closed";
+    EXPECT_THAT(error_of([&] { closed.arm_limit(1); }),
+                fails_with("ibv_modify_srq", EBADF, reason));
+    EXPECT_THAT(refusal([&] { return closed.attributes(); }),
+                fails_with("ibv_query_srq", EBADF, reason));
+}
+
+TEST_F(ClosedObject, MemoryWindowIsNotAllocatedAndHasNoProtectionDomain) {
+    ProtectionDomain pd(context_);
+    pd.close();
+    EXPECT_THAT(refusal([&] { return MemoryWindow(pd, MemoryWindowType::type_1); }),
+                fails_with("ibv_alloc_mw", EBADF, closed_pd));
+    MemoryWindow closed(pd_, MemoryWindowType::type_2);
+    closed.close();
+    EXPECT_THAT(
+        refusal([&] { return closed.protection_domain().native(); }),
+        fails_with("MemoryWindow::protection_domain", EBADF, "the MemoryWindow was closed"));
+}
+
 TEST_F(ClosedObject, RegistrationHasNoProtectionDomain) {
     Registration closed = register_memory(pd_, Resolver(), memory_.data(), memory_.size());
     EXPECT_EQ(closed.protection_domain(), pd_);
@@ -267,6 +289,16 @@ TEST_F(ClosedObjectDeathTest, QueuePairDoesNotPost) {
     EXPECT_DEATH(static_cast<void>(closed.post_recv(region.sge())), "queue pair was closed");
     EXPECT_DEATH(static_cast<void>(closed.batch()), "queue pair was closed");
     EXPECT_DEATH(static_cast<void>(closed.number()), "queue pair was closed");
+}
+
+TEST_F(ClosedObjectDeathTest, MemoryWindowIsNotBound) {
+    const MemoryRegion region(pd_, memory_.data(), memory_.size());
+    const QueuePair qp = connected();
+    MemoryWindow closed(pd_, MemoryWindowType::type_2);
+    closed.close();
+    EXPECT_DEATH(static_cast<void>(qp.post_bind(closed, {.region = region})),
+                 "MemoryWindow was closed");
+    EXPECT_DEATH(static_cast<void>(closed.rkey()), "MemoryWindow was closed");
 }
 
 TEST_F(ClosedObjectDeathTest, ListThatIsFullIsNotExtended) {

@@ -157,6 +157,32 @@ TEST_F(Post, DatagramsGoWhereTheyAreSent) {
     EXPECT_EQ(bytes(arrivals + 40, total), gathered());
 }
 
+TEST_F(Post, DatagramsWithImmediateInNetworkByteOrder) {
+    const QueuePair sender = connect(datagrams());
+    const QueuePair receiver = connect(datagrams());
+    const AddressHandle ah(basics_.pd, testing::own_address(basics_.context),
+                           AddressHandleOptions{});
+    const Destination to{.ah = ah.native(), .queue_pair = receiver.number(), .qkey = 0x456};
+    ASSERT_TRUE(receiver.post_recv(arrival_, 1));
+    ASSERT_TRUE(receiver.post_recv(arrival_, 2));
+    EXPECT_TRUE(sender.post_send_imm_to(local_, to, immediate, {.wr_id = 42}));
+    const auto& send = only(IBV_WR_SEND_WITH_IMM, signaled);
+    EXPECT_EQ(send.request.imm_data, htobe32(immediate));
+    EXPECT_EQ(send.request.wr.ud.ah, ah.native());
+    EXPECT_EQ(send.request.wr.ud.remote_qpn, receiver.number());
+    EXPECT_EQ(send.request.wr.ud.remote_qkey, 0x456U);
+    const WorkCompletion first = received(1);
+    EXPECT_EQ(first.imm_data, htobe32(immediate));
+    EXPECT_NE(first.wc_flags & IBV_WC_WITH_IMM, 0U);
+    EXPECT_EQ(bytes(arrivals + 40, total), gathered());
+
+    SendList<1> list;
+    list.send_imm_to(local_, to, immediate + 1, {.wr_id = 43});
+    ibv_send_wr* failed = nullptr;
+    ASSERT_TRUE(sender.post(list, failed));
+    EXPECT_EQ(received(2).imm_data, htobe32(immediate + 1));
+}
+
 TEST_F(Post, ReceivesBeforeAndAfterConnecting) {
     PreparedQueuePair prepared = QueuePair::prepare(basics_.pd, options());
     const std::array entries{region_.sge(arrivals, 100), region_.sge(arrivals + 200, 100)};

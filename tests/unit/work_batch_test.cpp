@@ -100,6 +100,76 @@ TEST_F(WorkBatchTest, CarriesDatagrams) {
     EXPECT_EQ(bytes(arrivals + 40, total), gathered());
 }
 
+TEST_F(WorkBatchTest, CarriesDatagramsWithImmediateInNetworkByteOrder) {
+    const QueuePair sender = connect(datagrams());
+    const QueuePair receiver = connect(datagrams());
+    const AddressHandle ah(basics_.pd, testing::own_address(basics_.context),
+                           AddressHandleOptions{});
+    ASSERT_TRUE(receiver.post_recv(arrival_, 1));
+    WorkBatch batch = sender.batch();
+    batch.send_imm_to(local_, {.ah = ah.native(), .queue_pair = receiver.number(), .qkey = 0x456},
+                      immediate, {.wr_id = 42});
+    ASSERT_TRUE(batch.complete());
+    const auto& send = only(IBV_WR_SEND_WITH_IMM, signaled);
+    EXPECT_EQ(send.request.imm_data, htobe32(immediate));
+    EXPECT_EQ(send.request.wr.ud.remote_qpn, receiver.number());
+    EXPECT_EQ(send.request.wr.ud.remote_qkey, 0x456U);
+    EXPECT_EQ(received(1).imm_data, htobe32(immediate));
+    EXPECT_EQ(bytes(arrivals + 40, total), gathered());
+}
+
+TEST_F(WorkBatchTest, WritesEightBytesAtomically) {
+    QueuePairOptions wanted = options();
+    wanted.batch_operations = IBV_QP_EX_WITH_ATOMIC_WRITE;
+    const QueuePair atomic = connect(wanted);
+    ASSERT_TRUE(atomic.extended());
+    put_number(target - 8, 7);
+    put_number(target + 8, 9);
+    WorkBatch batch = atomic.batch();
+    batch.atomic_write(0x1122334455667788, remote_, {.wr_id = 42});
+    ASSERT_TRUE(batch.complete());
+    expect_rdma(only(IBV_WR_ATOMIC_WRITE, signaled));
+    sent(42, IBV_WC_ATOMIC_WRITE);
+    EXPECT_EQ(number_at(target - 8), 7U);
+    EXPECT_EQ(number_at(target), 0x1122334455667788U);
+    EXPECT_EQ(number_at(target + 8), 9U);
+}
+
+TEST_F(WorkBatchTest, OperationThatWasNotRequestedFailsTheBatch) {
+    WorkBatch batch = qp().batch();
+    batch.write(local_, remote_);
+    batch.atomic_write(1, remote_);
+    EXPECT_EQ(batch.complete(), Status(EINVAL));
+    EXPECT_TRUE(record().sends.empty());
+}
+
+TEST_F(WorkBatchTest, QueuePairHasNoBatchesWhereTheProviderLacksARequestedOperation) {
+    QueuePairOptions wanted = options();
+    wanted.batch_operations = IBV_QP_EX_WITH_TSO;
+    EXPECT_FALSE(connect(wanted).extended());
+    wanted.extended = ExtendedInterface::required;
+    EXPECT_THAT(testing::error_of([&] { static_cast<void>(connect(wanted)); }),
+                testing::fails_with("ibv_create_qp_ex", EOPNOTSUPP, "ibv_wr_* interface required"));
+}
+
+TEST_F(WorkBatchTest, TakesRequestsOfTheProviderBetweenItsOwn) {
+    WorkBatch batch = qp().batch();
+    batch.write({&local_[0], 1}, remote_, {.wr_id = 1, .flags = SendFlags::none});
+    ibv_qp_ex* const native = batch.native();
+    native->wr_id = 2;
+    native->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(native, remote_.rkey, remote_.address + 100);
+    ibv_wr_set_sge(native, local_[1].lkey, local_[1].addr, local_[1].length);
+    batch.read({&word_, 1}, region_.remote().at(target), {.wr_id = 3});
+    ASSERT_TRUE(batch.complete());
+    ASSERT_EQ(record().sends.size(), 3U);
+    EXPECT_EQ(record().sends[1].request.wr_id, 2U);
+    sent(2, IBV_WC_RDMA_WRITE);
+    sent(3, IBV_WC_RDMA_READ);
+    EXPECT_EQ(bytes(target, total), gathered());
+    EXPECT_EQ(bytes(512, 8), bytes(0, 8));
+}
+
 TEST_F(WorkBatchTest, ThatIsDroppedIsAborted) {
     {
         WorkBatch batch = qp().batch();

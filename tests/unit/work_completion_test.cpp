@@ -49,6 +49,7 @@ TEST(WorkCompletion, HintsSayWhatToLookAt) {
     EXPECT_THAT(completion_hint(IBV_WC_WR_FLUSH_ERR), HasSubstr("first failure"));
     EXPECT_THAT(completion_hint(IBV_WC_BAD_RESP_ERR), HasSubstr("unexpected"));
     EXPECT_THAT(completion_hint(IBV_WC_LOC_ACCESS_ERR), HasSubstr("local_write"));
+    EXPECT_THAT(completion_hint(IBV_WC_MW_BIND_ERR), HasSubstr("memory_window_bind"));
     EXPECT_THAT(completion_hint(IBV_WC_REM_INV_REQ_ERR), HasSubstr("receive is too small"));
     EXPECT_THAT(completion_hint(IBV_WC_REM_ACCESS_ERR), HasSubstr("rkey"));
     EXPECT_THAT(completion_hint(IBV_WC_REM_OP_ERR), HasSubstr("peer"));

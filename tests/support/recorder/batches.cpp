@@ -98,6 +98,28 @@ void set_requests(ibv_qp_ex& qp) {
         add(ex, IBV_WR_SEND_WITH_IMM).imm_data = immediate;
         batch_of(ex).original.wr_send_imm(ex, immediate);
     };
+    qp.wr_send_inv = [](ibv_qp_ex* ex, std::uint32_t rkey) {
+        add(ex, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
+        batch_of(ex).original.wr_send_inv(ex, rkey);
+    };
+    qp.wr_local_inv = [](ibv_qp_ex* ex, std::uint32_t rkey) {
+        add(ex, IBV_WR_LOCAL_INV).invalidate_rkey = rkey;
+        batch_of(ex).original.wr_local_inv(ex, rkey);
+    };
+    qp.wr_bind_mw = [](ibv_qp_ex* ex, ibv_mw* window, std::uint32_t rkey,
+                       const ibv_mw_bind_info* part) {
+        ibv_send_wr& request = add(ex, IBV_WR_BIND_MW);
+        request.bind_mw.mw = window;
+        request.bind_mw.rkey = rkey;
+        request.bind_mw.bind_info = *part;
+        batch_of(ex).original.wr_bind_mw(ex, window, rkey, part);
+    };
+    qp.wr_atomic_write = [](ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address,
+                            const void* value) {
+        add_rdma(ex, IBV_WR_ATOMIC_WRITE, rkey, address);
+        keep_inline(ex, value, sizeof(std::uint64_t));
+        batch_of(ex).original.wr_atomic_write(ex, rkey, address, value);
+    };
     qp.wr_rdma_write = [](ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t address) {
         add_rdma(ex, IBV_WR_RDMA_WRITE, rkey, address);
         batch_of(ex).original.wr_rdma_write(ex, rkey, address);

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cassert>
+#include <cerrno>
+#include <cstdint>
+#include <string>
+
+#include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/memory_window.hpp>
+#include <rdmabuf/queue_pair.hpp>
+
+namespace rdmabuf {
+
+int detail::DeallocMw::call(ibv_mw* mw) noexcept {
+    return ibv_dealloc_mw(mw);
+}
+
+namespace {
+
+constexpr const char* alloc_mw = "ibv_alloc_mw";
+
+std::string explain(const ProtectionDomain& pd, MemoryWindowType type) {
+    const ibv_device_attr device = pd.context().attributes().native.orig_attr;
+    const bool has_type =
+        (device.device_cap_flags &
+         (type == MemoryWindowType::type_1
+              ? unsigned{IBV_DEVICE_MEM_WINDOW}
+              : unsigned{IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B})) != 0;
+    const std::string name = pd.context().device_name();
+    return "type " + std::to_string(static_cast<int>(type)) + ": " + name +
+           (has_type ? " has windows of this type, at most " + std::to_string(device.max_mw)
+                     : " has no windows of this type");
+}
+
+ibv_mw* allocate(const ProtectionDomain& pd, MemoryWindowType type) {
+    ibv_pd* const native = detail::native_of(pd, alloc_mw, "ProtectionDomain");
+    errno = 0;
+    return detail::check_pointer(ibv_alloc_mw(native, static_cast<ibv_mw_type>(type)), alloc_mw,
+                                 [&](int) { return explain(pd, type); });
+}
+
+} // namespace
+
+MemoryWindow::MemoryWindow(const ProtectionDomain& pd, MemoryWindowType type)
+    : handle_(allocate(pd, type), decltype(handle_)::deleter_type::holding(pd)) {}
+
+Status QueuePair::post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
+                            WorkOptions options) const noexcept {
+    assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
+    if (window.type() == MemoryWindowType::type_1) {
+        ibv_mw_bind request{.wr_id = options.wr_id,
+                            .send_flags = static_cast<unsigned>(options.flags),
+                            .bind_info = binding.native()};
+        return Status(ibv_bind_mw(handle_.get(), window.native(), &request));
+    }
+    const std::uint32_t rkey = window.next_rkey();
+    const Status status = post_one(make_bind(window.native(), rkey, binding.native(), options));
+    if (status) {
+        window.set_rkey(rkey);
+    }
+    return status;
+}
+
+} // namespace rdmabuf
