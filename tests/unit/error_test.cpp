@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
+#include <stdexcept>
 #include <string>
 #include <system_error>
 
@@ -10,6 +11,7 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
+#include <rdmabuf/result.hpp>
 #include <rdmabuf/status.hpp>
 
 #include "support.hpp"
@@ -25,6 +27,37 @@ TEST(Error, ReadsFunctionMeaningNameHint) {
     EXPECT_EQ(error.error(), EINVAL);
     EXPECT_STREQ(error.function(), "ibv_reg_mr");
     EXPECT_EQ(error.hint(), "a length of 0");
+}
+
+TEST(Result, HasTheContentsOfTheErrorThatAttemptCaught) {
+    const auto result =
+        attempt([]() -> int { throw Error(EINVAL, "ibv_reg_mr", "a length of 0"); });
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error(), EINVAL);
+    EXPECT_STREQ(result.error_info().function(), "ibv_reg_mr");
+    EXPECT_EQ(result.reason(), "a length of 0");
+    EXPECT_EQ(result.message(), "ibv_reg_mr: Invalid argument (EINVAL): a length of 0");
+}
+
+TEST(Result, ValueThrowsTheReasonAndTheRemedy) {
+    const Result<int> result(ErrorInfo(ENOENT, "dlopen", "no driver", "install it"));
+    const auto error = error_of([&] { static_cast<void>(result.value()); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->error(), ENOENT);
+    EXPECT_STREQ(error->function(), "dlopen");
+    EXPECT_EQ(error->hint(), "no driver; install it");
+    EXPECT_EQ(error->what(), result.message());
+    const Availability found = result.error_info().availability();
+    EXPECT_FALSE(found);
+    EXPECT_EQ(found.reason, "no driver");
+    EXPECT_EQ(found.remedy, "install it");
+}
+
+TEST(Result, OfAnExceptionWithoutAFunctionHasOnlyItsText) {
+    const auto result = attempt([]() -> int { throw std::length_error("too long"); });
+    EXPECT_EQ(result.error(), EIO);
+    EXPECT_EQ(result.message(), "too long");
+    EXPECT_TRUE(attempt([] {}).ok());
 }
 
 TEST(Error, WithoutAHintEndsAfterTheName) {
