@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "ring.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <stdexcept>

@@ -28,7 +28,7 @@ class Transfers {
     /// @throws Error for a failed completion, CheckError
     bool progress();
     [[nodiscard]] bool finished() const noexcept;
-    /// Number of unfinished transfers, for error texts.
+    /// "the initiator had 3 of 1100 transfers": the finished transfers, for error texts.
     [[nodiscard]] std::string describe() const;
     /// Compares the memory of this end for the last time, if --check was given. @throws CheckError
     Checked finish();
