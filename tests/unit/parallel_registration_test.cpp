@@ -11,7 +11,10 @@
 #include <iterator>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "four_nics_fixture.hpp"
