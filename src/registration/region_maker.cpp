@@ -9,6 +9,7 @@
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/dmabuf_mr.hpp>
+#include <rdmabuf/error.hpp>
 #include <rdmabuf/memory_region.hpp>
 
 #include "base/address_space.hpp"
@@ -31,19 +32,17 @@ std::string diagnose_data_direct(const Context& context, const DmaBufRange& rang
 
 /// Faults the first page of an on-demand region, so that memory that the kernel cannot page for the
 /// NIC is refused now and not when data moves. Providers that cannot prefetch do not report it.
-AnyRegion prefetched(const ProtectionDomain& pd, AnyRegion region) {
-    constexpr const char* function = "ibv_advise_mr";
-    ibv_sge entry{.addr = region.iova(), .length = 1, .lkey = region.lkey()};
-    const int error = ibv_advise_mr(pd.native(),
-                                    has(region.access(), Access::local_write)
-                                        ? IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE
-                                        : IBV_ADVISE_MR_ADVICE_PREFETCH,
-                                    IBV_ADVISE_MR_FLAG_FLUSH, &entry, 1);
-    if (error != 0 && error != EOPNOTSUPP) {
-        throw Error(error, function,
-                    "the first page cannot be faulted for the NIC: it is not mapped, or the kernel "
-                    "does not page this memory for devices (CONFIG_HMM_MIRROR and the memory's "
-                    "driver)");
+AnyRegion prefetched(AnyRegion region) {
+    try {
+        const bool writes = has(region.access(), Access::local_write);
+        region.prefetch(0, 1, {.pages = writes ? Prefetch::write : Prefetch::read, .wait = true});
+    } catch (const Error& error) {
+        if (error.error() != EOPNOTSUPP) {
+            throw Error(error.error(), error.function(),
+                        "the first page cannot be faulted for the NIC: it is not mapped, or the "
+                        "kernel does not page this memory for devices (CONFIG_HMM_MIRROR and the "
+                        "memory's driver)");
+        }
     }
     return region;
 }
@@ -114,8 +113,7 @@ AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t 
 AnyRegion RegionMaker::make_address(void* start, std::size_t length,
                                     std::uint64_t piece_iova) const {
     if (path == RegistrationPath::on_demand) {
-        return prefetched(*pd,
-                          MemoryRegion(*pd, start, length, {.access = access, .iova = piece_iova}));
+        return prefetched(MemoryRegion(*pd, start, length, {.access = access, .iova = piece_iova}));
     }
     if (dma_handle == nullptr) {
         return MemoryRegion(*pd, start, length, {.access = access, .iova = piece_iova});
