@@ -340,6 +340,7 @@ class RDMABUF_EXPORT QueuePair {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return handle_->qp_num;
     }
+    /// A borrowed queue pair of a driver type (IBV_QPT_DRIVER) is taken for SRD.
     [[nodiscard]] QueuePairType type() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return static_cast<QueuePairType>(handle_->qp_type);

@@ -450,6 +450,13 @@ TEST_F(Srd, AddressHandleOfAnotherDeviceHasNoNumber) {
                 fails_with("efadv_query_ah", EOPNOTSUPP, "only EFA"));
 }
 
+TEST_F(Srd, NumberOfAClosedAddressHandleIsRefused) {
+    start();
+    to_b_->close();
+    EXPECT_THAT(error_of([&] { static_cast<void>(to_b_->number()); }),
+                fails_with("efadv_query_ah", EBADF, ""));
+}
+
 /// Polls until there is a completion.
 WorkCompletion next_with_sender(const SrdCompletionQueue& cq, Gid& sender) {
     WorkCompletion completion{};
@@ -560,6 +567,10 @@ TEST_F(Srd, CompletionQueueWithSendersNeedsADeviceThatReportsThem) {
     const auto refused = [&] {
         return error_of([&] { static_cast<void>(SrdCompletionQueue(*context_)); });
     };
+    Context closed = Context::open_first();
+    closed.close();
+    EXPECT_THAT(error_of([&] { static_cast<void>(SrdCompletionQueue(closed)); }),
+                fails_with("efadv_create_cq", EBADF, ""));
     testing::fail_next("ibv_create_cq_ex", EOPNOTSUPP);
     efadv.removed_caps = EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID;
     EXPECT_THAT(refused(), fails_with("efadv_create_cq", EOPNOTSUPP,
