@@ -79,6 +79,10 @@ void add_transfer(CLI::App& app, Parsed& parsed) {
                "send (default), write, write-imm, read, cas or fadd")
         ->transform(CLI::Transformer(perf::verbs()))
         ->transform(CLI::IsMember(perf::verbs()));
+    add_option(app, "--qp-type", "TYPE", options.qp_type,
+               "rc (default), or srd on EFA, for send, write-imm and read")
+        ->transform(CLI::Transformer(perf::qp_types()))
+        ->transform(CLI::IsMember(perf::qp_types()));
     parsed.size = add_option(app, "--size", "SIZE", options.size,
                              "Bytes per transfer: 8, 64K, 1M (default 4K; cas and fadd: 8)")
                       ->transform(CLI::AsSizeValue(false))

@@ -36,11 +36,28 @@ void agree(Channel& control, const Options& options) {
     control.agree("the version of rdmabuf", std::string(version()));
     control.agree("--rdma-cm", options.rdma_cm ? "yes" : "no");
     control.agree("--verb", to_string(options.verb));
+    control.agree("--qp-type", std::string(to_string(options.qp_type)));
     control.agree("--size", std::to_string(options.size));
     control.agree("--depth", std::to_string(options.depth));
     control.agree("--iterations", std::to_string(options.iterations));
     control.agree("--warmup", std::to_string(options.warmup));
     control.agree("--check", options.check ? "yes" : "no");
+}
+
+/// Connects the queue pair to the other end. A queue pair of the type SRD has no peer: this end
+/// creates an address handle for the other end instead.
+End connect(PreparedQueuePair prepared, Resources resources, const QueuePairAddress& address) {
+    if (prepared.address().type != QueuePairType::scalable_reliable_datagram) {
+        return {.connection = std::move(prepared).connect(address),
+                .resources = std::move(resources),
+                .peer = {}};
+    }
+    AddressHandle handle(resources.pd, address, prepared.connection().path);
+    return {.connection = std::move(prepared).activate(),
+            .resources = std::move(resources),
+            .peer = {},
+            .address_handle = std::move(handle),
+            .peer_address = address};
 }
 
 std::pair<End, Channel> connect_by_tcp(const Options& options) {
@@ -50,11 +67,10 @@ std::pair<End, Channel> connect_by_tcp(const Options& options) {
     Channel control = meet(options);
     agree(control, options);
     const QueuePairAddress address = control.exchange(prepared.address());
-    const RemoteRegion peer = control.exchange(resources.memory.remote());
-    return {End{.connection = std::move(prepared).connect(address),
-                .resources = std::move(resources),
-                .peer = peer},
-            std::move(control)};
+    End end = connect(std::move(prepared), std::move(resources), address);
+    // Afterwards the other end also has its address handle, which RDMA on SRD queue pairs needs.
+    end.peer = control.exchange(end.resources.memory.remote());
+    return {std::move(end), std::move(control)};
 }
 
 /// @param way  a cm::Route or a cm::ConnectionRequest, which know the device
@@ -107,14 +123,11 @@ std::pair<End, End> connect_loopback(const Options& options) {
     PreparedQueuePair prepared_there = there.prepare(options);
     const QueuePairAddress address_here = prepared_here.address();
     const QueuePairAddress address_there = prepared_there.address();
-    const RemoteRegion region_here = here.memory.remote();
-    const RemoteRegion region_there = there.memory.remote();
-    return {End{.connection = std::move(prepared_here).connect(address_there),
-                .resources = std::move(here),
-                .peer = region_there},
-            End{.connection = std::move(prepared_there).connect(address_here),
-                .resources = std::move(there),
-                .peer = region_here}};
+    std::pair<End, End> ends{connect(std::move(prepared_here), std::move(here), address_there),
+                             connect(std::move(prepared_there), std::move(there), address_here)};
+    ends.first.peer = ends.second.resources.memory.remote();
+    ends.second.peer = ends.first.resources.memory.remote();
+    return ends;
 }
 
 std::pair<End, Channel> connect_processes(const Options& options) {

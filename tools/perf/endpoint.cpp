@@ -15,6 +15,21 @@ namespace rdmabuf::tools::perf {
 
 namespace {
 
+/// Checks that the device has SRD queue pairs with the operation of the verb.
+/// @return the maximum size of a transfer
+/// @throws UsageError, Error EOPNOTSUPP if it has no SRD queue pairs
+std::uint64_t check_srd(const Context& context, std::uint8_t port, Verb verb) {
+    const SrdAttributes srd = context.srd_attributes();
+    if (verb == Verb::send) {
+        return context.port(port).max_msg_sz;
+    }
+    if (verb == Verb::read ? !srd.rdma_read : !srd.rdma_write) {
+        throw UsageError(fmt::format("{} has no {} on SRD queue pairs: use another --verb",
+                                     context.device_name(), to_string(verb)));
+    }
+    return srd.max_rdma_size;
+}
+
 /// Checks what the device would refuse later with less explanation. @throws UsageError
 const Context& checked(const Context& context, std::uint8_t port, const Options& options,
                        const Layout& layout) {
@@ -22,10 +37,17 @@ const Context& checked(const Context& context, std::uint8_t port, const Options&
     if (is_atomic(options.verb) && !context.attributes().atomics()) {
         throw UsageError(device + " has no atomics: use another --verb or another --device");
     }
-    if (const std::uint64_t longest = context.port(port).max_msg_sz; options.size > longest) {
-        throw UsageError(
-            fmt::format("--size {} is above {}, the longest message of {} (max_msg_sz)",
-                        options.size, longest, device));
+    const bool is_srd = options.qp_type == QueuePairType::scalable_reliable_datagram;
+    if (!is_srd && context.srd()) {
+        throw UsageError(device +
+                         " is an EFA device, which has no RC queue pairs: use --qp-type srd");
+    }
+    const std::uint64_t longest =
+        is_srd ? check_srd(context, port, options.verb) : context.port(port).max_msg_sz;
+    if (options.size > longest) {
+        throw UsageError(fmt::format(
+            "--size {} is above {}, the longest message of {} ({})", options.size, longest, device,
+            is_srd && options.verb != Verb::send ? "max_rdma_size" : "max_msg_sz"));
     }
     if (options.memory.type == "dm") {
         const std::uint64_t capacity = context.attributes().max_dm_size();

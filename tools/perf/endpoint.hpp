@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/cm.hpp>
 #include <rdmabuf/completion_queue.hpp>
@@ -55,6 +56,9 @@ struct End {
     Resources resources;
     /// The region of the other end.
     RemoteRegion peer;
+    /// SRD only: each request names the other end by an address handle and an address.
+    std::optional<AddressHandle> address_handle = std::nullopt;
+    QueuePairAddress peer_address = {};
 };
 
 /// Both ends in this process: the initiator and the responder.

@@ -14,6 +14,13 @@ const std::vector<std::pair<std::string, Verb>>& verbs() {
     return names;
 }
 
+const std::vector<std::pair<std::string, QueuePairType>>& qp_types() {
+    static const std::vector<std::pair<std::string, QueuePairType>> names{
+        {"rc", QueuePairType::reliable_connected},
+        {"srd", QueuePairType::scalable_reliable_datagram}};
+    return names;
+}
+
 const std::string& to_string(Verb verb) {
     return std::ranges::find(verbs(), verb, &std::pair<std::string, Verb>::second)->first;
 }
@@ -38,6 +45,29 @@ Access access_for(Verb verb) noexcept {
     return Access::local_write;
 }
 
+namespace {
+
+/// Checks the options of --qp-type srd, whose requests have no order. @throws UsageError
+void check_srd(const Options& options) {
+    if (options.rdma_cm) {
+        throw UsageError("--qp-type srd excludes --rdma-cm, which connects RC queue pairs only");
+    }
+    if (is_atomic(options.verb)) {
+        throw UsageError("--qp-type srd has no atomics: use another --verb");
+    }
+    if (options.verb == Verb::write) {
+        throw UsageError(
+            "--verb write requires the order of RC queue pairs: with --qp-type srd use write-imm");
+    }
+    if (options.verb != Verb::read && options.depth > 1) {
+        throw UsageError(
+            "--qp-type srd requires --depth 1 or --verb read, because messages arrive out of "
+            "order");
+    }
+}
+
+} // namespace
+
 void complete(Options& options, bool size_given, bool warmup_given) {
     if (!options.loopback && !options.listen && options.host.empty()) {
         throw UsageError("one of --listen, --connect HOST and --loopback is required");
@@ -55,6 +85,9 @@ void complete(Options& options, bool size_given, bool warmup_given) {
         throw UsageError(
             "--rdma-cm excludes --port and --gid-index: librdmacm chooses them by the "
             "address");
+    }
+    if (options.qp_type == QueuePairType::scalable_reliable_datagram) {
+        check_srd(options);
     }
     tools::check(options.memory);
 }

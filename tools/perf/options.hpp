@@ -20,6 +20,9 @@ enum class Verb : std::uint8_t { send, write, write_imm, read, compare_swap, fet
 [[nodiscard]] const std::vector<std::pair<std::string, Verb>>& verbs();
 [[nodiscard]] const std::string& to_string(Verb verb);
 
+/// The types of queue pairs, with their names on the command line.
+[[nodiscard]] const std::vector<std::pair<std::string, QueuePairType>>& qp_types();
+
 /// Whether each transfer goes to the responder and another one of the same size comes back. With
 /// the other verbs the initiator alone posts requests, and the responder's program does nothing.
 [[nodiscard]] constexpr bool is_exchange(Verb verb) noexcept {

@@ -26,6 +26,7 @@ Transfers::Transfers(End& end, const Options& options, Role role)
               memory.access(mode, offset, length, use);
           },
           end.resources.layout, options.verb, role),
+      in_flight_(options.depth),
       begun_(options.depth) {
     if (role == Role::initiator) {
         times_.reserve(options.iterations);
@@ -40,7 +41,7 @@ bool Transfers::may_post() const noexcept {
     if (role_ == Role::responder) {
         return posted_ < arrived_;
     }
-    return !is_exchange(verb_) || posted_ - arrived_ < depth_;
+    return !in_flight_[posted_ % depth_] && (!is_exchange(verb_) || posted_ - arrived_ < depth_);
 }
 
 bool Transfers::finished() const noexcept {
@@ -80,6 +81,7 @@ void Transfers::post(std::uint64_t transfer) {
     if (role_ == Role::initiator) {
         const auto now = Clock::now();
         begun_[transfer % depth_] = now;
+        in_flight_[transfer % depth_] = true;
         if (transfer == warmup_) {
             first_ = now;
         }
@@ -101,6 +103,9 @@ Status Transfers::post_requests(std::uint64_t transfer) {
     const auto value = [&](std::uint64_t number) {
         return atomic_value(verb_, number, layout.depth());
     };
+    if (end_->address_handle) {
+        return post_srd_request(transfer, outgoing, incoming, to, from);
+    }
     switch (verb_) {
         case Verb::send:
             return qp.post_send(outgoing, signaled);
@@ -123,6 +128,25 @@ Status Transfers::post_requests(std::uint64_t transfer) {
     list.send({}, signaled);
     ibv_send_wr* failed = nullptr;
     return qp.post(list, failed);
+}
+
+Status Transfers::post_srd_request(std::uint64_t transfer, const ibv_sge& outgoing,
+                                   const ibv_sge& incoming, RemoteAddress to,
+                                   RemoteAddress from) const {
+    const QueuePair& qp = end_->queue_pair();
+    const Destination peer = end_->address_handle->destination(end_->peer_address);
+    const WorkOptions signaled{.wr_id = transfer, .flags = SendFlags::signaled};
+    switch (verb_) {
+        case Verb::send:
+            return qp.post_send_to(outgoing, peer, signaled);
+        case Verb::write_imm:
+            return qp.post_write_imm_to(outgoing, peer, to, static_cast<std::uint32_t>(transfer),
+                                        signaled);
+        case Verb::read:
+            return qp.post_read_from(incoming, peer, from, signaled);
+        default: // complete() refuses the other verbs
+            return Status(EOPNOTSUPP);
+    }
 }
 
 void Transfers::handle(const WorkCompletion& completion) {
@@ -160,6 +184,7 @@ void Transfers::on_arrival() {
 }
 
 void Transfers::on_finished(std::uint64_t transfer) {
+    in_flight_[transfer % depth_] = false;
     if (transfer >= warmup_) {
         last_ = Clock::now();
         times_.push_back(last_ - begun_[transfer % depth_]);

@@ -43,6 +43,9 @@ class Transfers {
     [[nodiscard]] bool may_post() const noexcept;
     void post(std::uint64_t transfer);
     [[nodiscard]] Status post_requests(std::uint64_t transfer);
+    [[nodiscard]] Status post_srd_request(std::uint64_t transfer, const ibv_sge& outgoing,
+                                          const ibv_sge& incoming, RemoteAddress to,
+                                          RemoteAddress from) const;
     void handle(const WorkCompletion& completion);
     /// A transfer of the other end, or the answer to one of this end.
     void on_arrival();
@@ -63,6 +66,9 @@ class Transfers {
     std::uint64_t completed_ = 0;
     std::uint64_t arrived_ = 0;
 
+    /// Whether the transfer of each slot of the initiator is in flight. On SRD queue pairs
+    /// transfers complete in any order.
+    std::vector<bool> in_flight_;
     /// When each transfer in flight began.
     std::vector<Clock::time_point> begun_;
     std::vector<std::chrono::nanoseconds> times_;
