@@ -48,9 +48,10 @@ struct RDMABUF_EXPORT DestroyId {
     static constexpr const char* name = "rdma_destroy_id";
     static int call(rdma_cm_id* id) noexcept;
 };
-using EventChannel = rdmabuf::detail::shared_handle<rdma_event_channel, DestroyEventChannel>;
-/// Each has an event channel of its own, so that nobody has to sort out whose event came.
-using Id = rdmabuf::detail::unique_handle<rdma_cm_id, DestroyId, EventChannel>;
+using EventChannelHandle = rdmabuf::detail::shared_handle<rdma_event_channel, DestroyEventChannel>;
+/// Holds its event channel. The classes of this header use one event channel for each id, those of
+/// cm_channel.hpp one for many.
+using Id = rdmabuf::detail::unique_handle<rdma_cm_id, DestroyId, EventChannelHandle>;
 } // namespace detail
 
 /// A connected pair. Destroying it disconnects, without waiting for the peer.

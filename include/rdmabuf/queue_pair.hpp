@@ -345,6 +345,10 @@ class RDMABUF_EXPORT QueuePair {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return static_cast<QueuePairType>(handle_->qp_type);
     }
+    /// @throws Error EBADF when this was closed or moved from.
+    [[nodiscard]] const ProtectionDomain& protection_domain() const {
+        return handle_.get_deleter().parent<0>("QueuePair::protection_domain", "QueuePair");
+    }
     /// Asks the device. ibv_query_qp(3).
     [[nodiscard]] ibv_qp_state state() const;
     /// Queries attributes of the queue pair from the device. ibv_query_qp(3).

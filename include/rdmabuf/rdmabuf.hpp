@@ -26,6 +26,8 @@
 #include <rdmabuf/bootstrap.hpp>
 #include <rdmabuf/chunked_region.hpp>
 #include <rdmabuf/cm.hpp>
+#include <rdmabuf/cm_channel.hpp>
+#include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/completion_batch.hpp>
 #include <rdmabuf/completion_channel.hpp>
 #include <rdmabuf/completion_queue.hpp>

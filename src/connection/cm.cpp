@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <utility>
 
 #include <rdmabuf/cm.hpp>
@@ -11,11 +8,11 @@
 
 #include "base/file_descriptor.hpp"
 #include "connection/cm_event.hpp"
+#include "connection/cm_steps.hpp"
 #include "connection/host_address.hpp"
 
 namespace rdmabuf::cm {
 
-using rdmabuf::detail::check_pointer;
 using rdmabuf::detail::check_zero;
 using rdmabuf::detail::Deadline;
 using rdmabuf::detail::resolve_host;
@@ -33,176 +30,32 @@ int detail::DestroyId::call(rdma_cm_id* id) noexcept {
 
 namespace {
 
+using detail::as_int;
 using detail::await_event;
+using detail::check_prepared;
+using detail::check_private_data;
+using detail::conn_param;
+using detail::copy_private_data;
 using detail::Event;
-using detail::EventChannel;
+using detail::EventChannelHandle;
 using detail::failure;
 using detail::Id;
+using detail::make_channel;
+using detail::make_ready;
 using detail::next_event;
+using detail::peer_of;
 using detail::Step;
 
-// rdma_connect(3) and rdma_accept(3), and for rejections IB_CM_REJ_PRIVATE_DATA_SIZE in
-// include/rdma/ib_cm.h.
-constexpr std::size_t connect_data_limit = 56;
-constexpr std::size_t accept_data_limit = 196;
-constexpr std::size_t reject_data_limit = 148;
-
-EventChannel make_channel() {
-    errno = 0;
-    rdma_event_channel* const raw = rdma_create_event_channel();
-    if (raw == nullptr && (errno == ENOENT || errno == EPERM)) {
-        throw Error(ENODEV, "rdma_create_event_channel",
-                    "there is no usable /dev/infiniband/rdma_cm: load the kernel module rdma_ucm "
-                    "(and give a container the device)");
-    }
-    check_pointer(raw, "rdma_create_event_channel", [](int error) {
-        return error == ENODEV ? "this machine has no RDMA device" : "/dev/infiniband/rdma_cm";
-    });
-    EventChannel channel(EventChannel::unique(raw, {}));
-    rdmabuf::detail::make_nonblocking(raw->fd);
-    return channel;
-}
-
 Id make_id() {
-    EventChannel channel = make_channel();
-    rdma_cm_id* raw = nullptr;
-    check_zero(rdma_create_id(channel.get(), &raw, nullptr, RDMA_PS_TCP), "rdma_create_id");
-    return Id(raw, Id::deleter_type::holding(std::move(channel)));
+    return detail::make_id(make_channel());
 }
 
-/// Gives an id of another channel a channel of its own.
+/// Moves an id to an event channel of its own.
 Id migrate(Id id) {
-    EventChannel channel = make_channel();
+    EventChannelHandle channel = make_channel();
     check_zero(rdma_migrate_id(id.get(), channel.get()), "rdma_migrate_id");
-    // From here on the new channel must not go before the id.
+    // From here on the new channel must outlive the id.
     return Id(id.release(), Id::deleter_type::holding(std::move(channel)));
-}
-
-int as_int(std::chrono::milliseconds time) noexcept {
-    constexpr int longest = std::numeric_limits<int>::max();
-    return time.count() < 0 || time.count() > longest ? longest : static_cast<int>(time.count());
-}
-
-std::vector<std::byte> copy_private_data(const rdma_conn_param& param) {
-    const auto* const begin = static_cast<const std::byte*>(param.private_data);
-    return begin == nullptr ? std::vector<std::byte>()
-                            : std::vector<std::byte>(begin, begin + param.private_data_len);
-}
-
-void check_private_data(std::size_t size, std::size_t limit, const char* function) {
-    if (size > limit) {
-        throw Error(EMSGSIZE, function,
-                    "private data have up to " + std::to_string(limit) + " bytes here, not " +
-                        std::to_string(size));
-    }
-}
-
-void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char* function) {
-    const ibv_qp* const qp = rdmabuf::detail::native_of(prepared, function, "PreparedQueuePair");
-    if (qp->context != id->verbs) {
-        throw Error(EINVAL, function,
-                    "the queue pair was prepared on another context: make its protection domain on "
-                    "the context() of this object, even where that is the same device");
-    }
-    if (prepared.address().type != QueuePairType::reliable_connected) {
-        throw Error(EINVAL, function,
-                    std::string("the queue pair is ") +
-                        rdmabuf::to_string(prepared.address().type) +
-                        "; librdmacm's TCP port space connects RC ones");
-    }
-}
-
-struct QpChange {
-    ibv_qp_attr attributes{};
-    int mask = 0;
-};
-
-/// What the connection wants of a queue pair in @p state. rdma_init_qp_attr(3).
-QpChange change_to(const Id& id, ibv_qp_state state) {
-    QpChange change;
-    change.attributes.qp_state = state;
-    check_zero(rdma_init_qp_attr(id.get(), &change.attributes, &change.mask), "rdma_init_qp_attr");
-    return change;
-}
-
-void apply(const PreparedQueuePair& prepared, QpChange change, const char* hint) {
-    check_zero(ibv_modify_qp(prepared.native(), &change.attributes, change.mask), "ibv_modify_qp",
-               std::string_view(hint));
-}
-
-/// Takes a prepared queue pair to RTS on the path of @p id. What concerns only this side is what it
-/// was prepared with; librdmacm would have peers wait 655 ms for a receive (rdma_connect(3)).
-void make_ready(const Id& id, const PreparedQueuePair& prepared) {
-    const PreparedQueuePair::Connection& own = prepared.connection();
-
-    QpChange init = change_to(id, IBV_QPS_INIT);
-    init.mask &= IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-    apply(prepared, init, "to INIT, on the connection's port");
-
-    QpChange receive = change_to(id, IBV_QPS_RTR);
-    receive.attributes.min_rnr_timer = own.min_rnr_timer;
-    receive.attributes.max_dest_rd_atomic =
-        std::min(receive.attributes.max_dest_rd_atomic, prepared.address().max_dest_rd_atomic);
-    apply(prepared, receive, "to RTR, on the connection's path");
-
-    QpChange send = change_to(id, IBV_QPS_RTS);
-    send.attributes.timeout = own.timeout;
-    send.attributes.retry_cnt = own.retry_count;
-    send.attributes.rnr_retry = own.rnr_retry;
-    send.attributes.max_rd_atomic = std::min(send.attributes.max_rd_atomic, own.max_rd_atomic);
-    apply(prepared, send, "to RTS");
-}
-
-rdma_conn_param conn_param(const PreparedQueuePair& prepared,
-                           std::span<const std::byte> private_data) {
-    rdma_conn_param param{};
-    param.private_data = private_data.data();
-    param.private_data_len = static_cast<std::uint8_t>(private_data.size());
-    param.responder_resources = prepared.address().max_dest_rd_atomic;
-    param.initiator_depth = prepared.connection().max_rd_atomic;
-    param.retry_count = prepared.connection().retry_count;
-    param.rnr_retry_count = prepared.connection().rnr_retry;
-    param.srq = prepared.native()->srq != nullptr ? 1 : 0;
-    param.qp_num = prepared.native()->qp_num;
-    return param;
-}
-
-std::string peer_of(const Id& id) {
-    return to_string(*rdma_get_peer_addr(id.get()));
-}
-
-Id listen_at(sockaddr& address, int backlog) {
-    Id id = make_id();
-    const auto check = [&](int result, const char* function) {
-        if (result != 0) {
-            throw failure(Step{function, to_string(address)}, errno);
-        }
-    };
-    int this_family_only = 0;
-    check(rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &this_family_only,
-                          sizeof this_family_only),
-          "rdma_set_option");
-    check(rdma_bind_addr(id.get(), &address), "rdma_bind_addr");
-    check(rdma_listen(id.get(), backlog), "rdma_listen");
-    return id;
-}
-
-Id listen_at_all(std::uint16_t port, int backlog) {
-    try {
-        sockaddr_in6 address{};
-        address.sin6_family = AF_INET6;
-        address.sin6_port = htons(port);
-        return listen_at(reinterpret_cast<sockaddr&>(address), backlog);
-    } catch (const Error& error) {
-        // A kernel without IPv6.
-        if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
-            throw;
-        }
-    }
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    return listen_at(reinterpret_cast<sockaddr&>(address), backlog);
 }
 
 Id resolve(sockaddr& address, const Deadline& deadline) {
@@ -220,31 +73,16 @@ Id resolve(sockaddr& address, const Deadline& deadline) {
     return id;
 }
 
-/// Whether the peer has withdrawn its request. No event says so before it is accepted
-/// (drivers/infiniband/core/ucma.c, ucma_event_handler), but the kernel has no path to it any more.
-bool has_given_up(const Id& id) noexcept {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    int mask = 0;
-    return rdma_init_qp_attr(id.get(), &attributes, &mask) != 0 && errno == EINVAL;
-}
-
 void accept_and_wait(const Id& id, const PreparedQueuePair& prepared, rdma_conn_param& param,
                      const Deadline& deadline) {
     const Step step{"rdma_accept", peer_of(id)};
-    try {
+    detail::explain_withdrawal(id, step.peer, [&] {
         make_ready(id, prepared);
         if (rdma_accept(id.get(), &param) != 0) {
             throw failure(step, errno);
         }
         static_cast<void>(await_event(id->channel, step, {RDMA_CM_EVENT_ESTABLISHED}, deadline));
-    } catch (const Error& error) {
-        // An acceptance is not rejected by somebody who still wants it.
-        if (error.error() == ECONNREFUSED || (error.error() == EINVAL && has_given_up(id))) {
-            throw Error(ECONNRESET, step.function, step.peer + " gave up before it was accepted");
-        }
-        throw;
-    }
+    });
 }
 
 } // namespace
@@ -291,7 +129,7 @@ Connection ConnectionRequest::accept(PreparedQueuePair prepared,
                                      std::span<const std::byte> private_data,
                                      std::chrono::milliseconds timeout) && {
     const Deadline deadline(timeout);
-    check_private_data(private_data.size(), accept_data_limit, "rdma_accept");
+    check_private_data(private_data.size(), detail::accept_data_limit, "rdma_accept");
     check_prepared(prepared, id_, "rdma_accept");
     rdma_conn_param param = conn_param(prepared, private_data);
     param.responder_resources = std::min(param.responder_resources, started_by_peer_);
@@ -303,18 +141,14 @@ Connection ConnectionRequest::accept(PreparedQueuePair prepared,
 }
 
 void ConnectionRequest::reject(std::string_view reason) && {
-    check_private_data(reason.size(), reject_data_limit, "rdma_reject");
+    check_private_data(reason.size(), detail::reject_data_limit, "rdma_reject");
     const Id id = std::move(id_);
     check_zero(rdma_reject(id.get(), reason.data(), static_cast<std::uint8_t>(reason.size())),
                "rdma_reject");
 }
 
 Listener::Listener(const std::string& host, std::uint16_t port, int backlog)
-    : id_(host.empty() ? listen_at_all(port, backlog)
-                       : try_each(resolve_host(host, port), Deadline(std::chrono::milliseconds(0)),
-                                  [&](const addrinfo& each, const Deadline&) {
-                                      return listen_at(*each.ai_addr, backlog);
-                                  })) {}
+    : id_(detail::listen(host, port, backlog, make_id)) {}
 
 std::uint16_t Listener::port() const noexcept {
     return ntohs(rdma_get_src_port(id_.get()));
@@ -351,7 +185,7 @@ Route::Route(const std::string& host, std::uint16_t port, std::chrono::milliseco
 Connection Route::connect(PreparedQueuePair prepared, std::span<const std::byte> private_data,
                           std::chrono::milliseconds timeout) && {
     const Deadline deadline(timeout);
-    check_private_data(private_data.size(), connect_data_limit, "rdma_connect");
+    check_private_data(private_data.size(), detail::connect_data_limit, "rdma_connect");
     check_prepared(prepared, id_, "rdma_connect");
     rdma_conn_param param = conn_param(prepared, private_data);
 

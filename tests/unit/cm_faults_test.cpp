@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <rdmabuf/cm_channel.hpp>
+
 #include "cm_fixture.hpp"
 #include "failing_calls.hpp"
 
@@ -237,6 +239,84 @@ TEST_F(CmFaults, OfDisconnecting) {
         },
         // The first looks for a peer that has disconnected already.
         {"rdma_get_cm_event", "rdma_disconnect", "ibv_modify_qp", "rdma_get_cm_event"}, {"poll"});
+}
+
+/// Takes the events of @p channel up to one of @p type. Throws the error of a failed connection.
+cm::ChannelEvent take(cm::EventChannel& channel, cm::EventType type) {
+    while (std::optional<cm::ChannelEvent> event = channel.next_event()) {
+        if (event->error) {
+            throw Error(*event->error);
+        }
+        if (event->type == type) {
+            return *std::move(event);
+        }
+    }
+    ADD_FAILURE() << "no event of type " << to_string(type);
+    return {};
+}
+
+TEST_F(CmFaults, OfListenerOnAChannel) {
+    fail_each_call(
+        [](const Arm& arm) {
+            arm();
+            const cm::EventChannel channel;
+            const cm::AsyncListener listener(channel, "192.0.2.1", 0);
+        },
+        {"rdma_create_event_channel", "rdma_create_id", "rdma_set_option", "rdma_bind_addr",
+         "rdma_listen"},
+        {"fcntl", "fcntl", "getaddrinfo"});
+}
+
+TEST_F(CmFaults, OfConnectingOnAChannel) {
+    fail_each_call(
+        [this](const Arm& arm) {
+            cm::EventChannel channel;
+            PreparedQueuePair prepared = prepare();
+            arm();
+            cm::AsyncConnection connection(channel, "192.0.2.9", 4711, long_enough);
+            static_cast<void>(take(channel, cm::EventType::resolved));
+            connection.connect(std::move(prepared));
+            static_cast<void>(take(channel, cm::EventType::established));
+        },
+        Calls{"rdma_create_id", "rdma_resolve_addr", "rdma_get_cm_event", "rdma_resolve_route",
+              "rdma_get_cm_event", "rdma_connect", "rdma_get_cm_event"} +
+            make_ready + Calls{"rdma_establish", "ibv_query_qp"},
+        {"getaddrinfo", "poll"});
+}
+
+TEST_F(CmFaults, OfAcceptingOnAChannel) {
+    fail_each_call(
+        [this](const Arm& arm) {
+            cm::EventChannel channel;
+            const cm::AsyncListener listener(channel, "192.0.2.1", 0);
+            fake_rdmacm::request_connection(listener.native(), "hello");
+            PreparedQueuePair prepared = prepare();
+            arm();
+            cm::ChannelEvent event = take(channel, cm::EventType::connect_request);
+            if (event.request) {
+                EXPECT_EQ(event.request->private_data().size(), 5U);
+                event.request->accept(std::move(prepared));
+                static_cast<void>(take(channel, cm::EventType::established));
+            }
+        },
+        Calls{"rdma_get_cm_event"} + make_ready +
+            Calls{"rdma_accept", "rdma_get_cm_event", "ibv_query_qp"},
+        {"poll"});
+}
+
+TEST_F(CmFaults, OfDisconnectingOnAChannel) {
+    fail_each_call(
+        [this](const Arm& arm) {
+            cm::EventChannel channel;
+            cm::AsyncConnection connection(channel, "192.0.2.9", 4711, long_enough);
+            static_cast<void>(take(channel, cm::EventType::resolved));
+            connection.connect(prepare());
+            static_cast<void>(take(channel, cm::EventType::established));
+            arm();
+            connection.disconnect();
+            static_cast<void>(take(channel, cm::EventType::disconnected));
+        },
+        {"rdma_disconnect", "ibv_modify_qp", "rdma_get_cm_event"}, {"poll"});
 }
 
 } // namespace

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "connection/cm_steps.hpp"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include <rdmabuf/detail/check.hpp>
+
+#include "base/file_descriptor.hpp"
+#include "connection/cm_event.hpp"
+#include "connection/host_address.hpp"
+
+namespace rdmabuf::cm::detail {
+
+using rdmabuf::detail::check_pointer;
+using rdmabuf::detail::check_zero;
+using rdmabuf::detail::Deadline;
+using rdmabuf::detail::resolve_host;
+using rdmabuf::detail::to_string;
+using rdmabuf::detail::try_each;
+
+namespace {
+
+struct QpChange {
+    ibv_qp_attr attributes{};
+    int mask = 0;
+};
+
+/// Returns the attributes for the transition to @p state on the path of @p id.
+/// rdma_init_qp_attr(3).
+QpChange change_to(const Id& id, ibv_qp_state state) {
+    QpChange change;
+    change.attributes.qp_state = state;
+    check_zero(rdma_init_qp_attr(id.get(), &change.attributes, &change.mask), "rdma_init_qp_attr");
+    return change;
+}
+
+void apply(const PreparedQueuePair& prepared, QpChange change, const char* hint) {
+    check_zero(ibv_modify_qp(prepared.native(), &change.attributes, change.mask), "ibv_modify_qp",
+               std::string_view(hint));
+}
+
+Id listen_at(sockaddr& address, int backlog, const std::function<Id()>& make) {
+    Id id = make();
+    const auto check = [&](int result, const char* function) {
+        if (result != 0) {
+            throw failure(Step{function, to_string(address)}, errno);
+        }
+    };
+    int this_family_only = 0;
+    check(rdma_set_option(id.get(), RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &this_family_only,
+                          sizeof this_family_only),
+          "rdma_set_option");
+    check(rdma_bind_addr(id.get(), &address), "rdma_bind_addr");
+    check(rdma_listen(id.get(), backlog), "rdma_listen");
+    return id;
+}
+
+Id listen_at_all(std::uint16_t port, int backlog, const std::function<Id()>& make) {
+    try {
+        sockaddr_in6 address{};
+        address.sin6_family = AF_INET6;
+        address.sin6_port = htons(port);
+        return listen_at(reinterpret_cast<sockaddr&>(address), backlog, make);
+    } catch (const Error& error) {
+        // These errors mean that the kernel has no IPv6.
+        if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
+            throw;
+        }
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    return listen_at(reinterpret_cast<sockaddr&>(address), backlog, make);
+}
+
+} // namespace
+
+EventChannelHandle make_channel() {
+    errno = 0;
+    rdma_event_channel* const raw = rdma_create_event_channel();
+    if (raw == nullptr && (errno == ENOENT || errno == EPERM)) {
+        throw Error(ENODEV, "rdma_create_event_channel",
+                    "there is no usable /dev/infiniband/rdma_cm: load the kernel module rdma_ucm "
+                    "(and give a container the device)");
+    }
+    check_pointer(raw, "rdma_create_event_channel", [](int error) {
+        return error == ENODEV ? "this machine has no RDMA device" : "/dev/infiniband/rdma_cm";
+    });
+    EventChannelHandle channel(EventChannelHandle::unique(raw, {}));
+    rdmabuf::detail::make_nonblocking(raw->fd);
+    return channel;
+}
+
+Id make_id(EventChannelHandle channel, rdma_port_space space, void* context) {
+    rdma_cm_id* raw = nullptr;
+    check_zero(rdma_create_id(channel.get(), &raw, context, space), "rdma_create_id");
+    return Id(raw, Id::deleter_type::holding(std::move(channel)));
+}
+
+Id listen(const std::string& host, std::uint16_t port, int backlog,
+          const std::function<Id()>& make) {
+    if (host.empty()) {
+        return listen_at_all(port, backlog, make);
+    }
+    return try_each(resolve_host(host, port), Deadline(std::chrono::milliseconds(0)),
+                    [&](const addrinfo& each, const Deadline&) {
+                        return listen_at(*each.ai_addr, backlog, make);
+                    });
+}
+
+int as_int(std::chrono::milliseconds time) noexcept {
+    constexpr int longest = std::numeric_limits<int>::max();
+    return time.count() < 0 || time.count() > longest ? longest : static_cast<int>(time.count());
+}
+
+std::vector<std::byte> copy_private_data(const rdma_conn_param& param) {
+    const auto* const begin = static_cast<const std::byte*>(param.private_data);
+    return begin == nullptr ? std::vector<std::byte>()
+                            : std::vector<std::byte>(begin, begin + param.private_data_len);
+}
+
+void check_private_data(std::size_t size, std::size_t limit, const char* function) {
+    if (size > limit) {
+        throw Error(EMSGSIZE, function,
+                    "private data have up to " + std::to_string(limit) + " bytes here, not " +
+                        std::to_string(size));
+    }
+}
+
+void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char* function) {
+    const ibv_qp* const qp = rdmabuf::detail::native_of(prepared, function, "PreparedQueuePair");
+    if (qp->context != id->verbs) {
+        throw Error(EINVAL, function,
+                    "the queue pair was prepared on another context: make its protection domain on "
+                    "the context() of this object, even where that is the same device");
+    }
+    if (prepared.address().type != QueuePairType::reliable_connected) {
+        throw Error(EINVAL, function,
+                    std::string("the queue pair is ") +
+                        rdmabuf::to_string(prepared.address().type) +
+                        "; librdmacm's TCP port space connects RC ones");
+    }
+}
+
+void make_ready(const Id& id, const PreparedQueuePair& prepared) {
+    const PreparedQueuePair::Connection& own = prepared.connection();
+
+    QpChange init = change_to(id, IBV_QPS_INIT);
+    init.mask &= IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    apply(prepared, init, "to INIT, on the connection's port");
+
+    QpChange receive = change_to(id, IBV_QPS_RTR);
+    receive.attributes.min_rnr_timer = own.min_rnr_timer;
+    receive.attributes.max_dest_rd_atomic =
+        std::min(receive.attributes.max_dest_rd_atomic, prepared.address().max_dest_rd_atomic);
+    apply(prepared, receive, "to RTR, on the connection's path");
+
+    QpChange send = change_to(id, IBV_QPS_RTS);
+    send.attributes.timeout = own.timeout;
+    send.attributes.retry_cnt = own.retry_count;
+    send.attributes.rnr_retry = own.rnr_retry;
+    send.attributes.max_rd_atomic = std::min(send.attributes.max_rd_atomic, own.max_rd_atomic);
+    apply(prepared, send, "to RTS");
+}
+
+rdma_conn_param conn_param(const PreparedQueuePair& prepared,
+                           std::span<const std::byte> private_data) {
+    rdma_conn_param param{};
+    param.private_data = private_data.data();
+    param.private_data_len = static_cast<std::uint8_t>(private_data.size());
+    param.responder_resources = prepared.address().max_dest_rd_atomic;
+    param.initiator_depth = prepared.connection().max_rd_atomic;
+    param.retry_count = prepared.connection().retry_count;
+    param.rnr_retry_count = prepared.connection().rnr_retry;
+    param.srq = prepared.native()->srq != nullptr ? 1 : 0;
+    param.qp_num = prepared.native()->qp_num;
+    return param;
+}
+
+std::string peer_of(const Id& id) {
+    return to_string(*rdma_get_peer_addr(id.get()));
+}
+
+bool has_given_up(const Id& id) noexcept {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    int mask = 0;
+    return rdma_init_qp_attr(id.get(), &attributes, &mask) != 0 && errno == EINVAL;
+}
+
+} // namespace rdmabuf::cm::detail
