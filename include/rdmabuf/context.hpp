@@ -18,6 +18,7 @@
 #include <rdmabuf/device.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/srd_attributes.hpp>
+#include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {
 
@@ -131,6 +132,15 @@ class RDMABUF_EXPORT Context {
 
     /// Takes over a context opened elsewhere: the last holder calls ibv_close_device on it.
     [[nodiscard]] static Context adopt(ibv_context* context);
+    /// Opens the device file of another process once more: @p command_fd is a duplicate of that
+    /// process's ibv_context::cmd_fd, which receive_objects() delivers. Objects of the other
+    /// process can then be imported by their handles. The context closes the descriptor at its end.
+    /// The kernel destroys the objects of a device file when the last descriptor of the file is
+    /// closed, so this context keeps those of the other process alive.
+    /// @throws Error EOPNOTSUPP where the provider cannot import (only libmlx5 can), ENODEV or
+    ///         ENOENT for a descriptor that is not of an RDMA device, EBADF for none.
+    ///         ibv_import_device(3).
+    [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);
     /// Uses a context that somebody else closes, after everything made from this one is gone.
     [[nodiscard]] static Context borrow(ibv_context* context);
 

@@ -20,6 +20,7 @@ namespace detail {
 struct RDMABUF_EXPORT FreeDm {
     static constexpr const char* name = "ibv_free_dm";
     static int call(ibv_dm* dm) noexcept;
+    static void unimport(ibv_dm* dm) noexcept;
 };
 using DeviceMemoryHandle = shared_handle<ibv_dm, FreeDm, Context>;
 } // namespace detail
@@ -41,6 +42,16 @@ class RDMABUF_EXPORT DeviceMemory {
     ///         EOPNOTSUPP where the device or its provider has none; ENOMEM when it is used up (it
     ///         is handed out in whole pages on mlx5).
     DeviceMemory(const Context& context, std::size_t size, const DeviceMemoryOptions& options = {});
+    /// Imports the device memory with @p handle, which is ibv_dm::handle in the process that
+    /// allocated it. That process frees it; destroying or closing this object only ends the import.
+    /// ibv_import_dm(3).
+    /// @param context  of Context::import_descriptor()
+    /// @param size     in bytes, as in the other process: the import does not return it
+    /// @throws Error EOPNOTSUPP where the provider cannot import; ENOENT when the device file has
+    /// no
+    ///         such device memory; EBADF when @p context was closed
+    [[nodiscard]] static DeviceMemory import_handle(const Context& context, std::uint32_t handle,
+                                                    std::size_t size);
     DeviceMemory(DeviceMemory&&) noexcept = default;
     DeviceMemory& operator=(DeviceMemory&&) noexcept = default;
     DeviceMemory(const DeviceMemory&) = delete;
@@ -76,6 +87,7 @@ class RDMABUF_EXPORT DeviceMemory {
 
   private:
     friend class DeviceMemoryMR;
+    DeviceMemory(detail::DeviceMemoryHandle handle, std::size_t size) noexcept;
     [[nodiscard]] Status check_copy(std::size_t offset, const void* host, std::size_t length,
                                     bool provider_can) const noexcept;
     [[noreturn]] void explain_copy(Status status, const char* function, std::size_t offset,

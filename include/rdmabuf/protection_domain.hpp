@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <memory>
 
 #include <rdmabuf/context.hpp>
@@ -15,6 +16,7 @@ namespace detail {
 struct RDMABUF_EXPORT DeallocPd {
     static constexpr const char* name = "ibv_dealloc_pd";
     static int call(ibv_pd* pd) noexcept;
+    static void unimport(ibv_pd* pd) noexcept;
 };
 } // namespace detail
 
@@ -27,6 +29,15 @@ class RDMABUF_EXPORT ProtectionDomain {
 
     /// Takes over a protection domain made elsewhere on @p context.
     [[nodiscard]] static ProtectionDomain adopt(const Context& context, ibv_pd* pd);
+    /// Imports the protection domain with @p handle, which is ibv_pd::handle in the process that
+    /// allocated it. That process deallocates it, after the objects that this process creates from
+    /// it; destroying or closing this object only ends the import. ibv_import_pd(3).
+    /// @param context  of Context::import_descriptor()
+    /// @throws Error EOPNOTSUPP where the provider cannot import; ENOENT when the device file has
+    /// no
+    ///         such protection domain; EBADF when @p context was closed
+    [[nodiscard]] static ProtectionDomain import_handle(const Context& context,
+                                                        std::uint32_t handle);
     /// Uses one that somebody else deallocates, after everything made from this one is gone. This
     /// is how a transport that has its own verbs objects registers memory with this library.
     [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);

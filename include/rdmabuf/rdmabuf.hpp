@@ -43,6 +43,7 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/gid.hpp>
+#include <rdmabuf/imported_mr.hpp>
 #include <rdmabuf/memory_location.hpp>
 #include <rdmabuf/memory_region.hpp>
 #include <rdmabuf/memory_window.hpp>
@@ -62,6 +63,7 @@
 #include <rdmabuf/resolver.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/send_queue_size.hpp>
+#include <rdmabuf/shared_objects.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
 #include <rdmabuf/srd_attributes.hpp>
 #include <rdmabuf/srd_completion_queue.hpp>

@@ -20,6 +20,7 @@ namespace detail {
 struct RDMABUF_EXPORT DeregMr {
     static constexpr const char* name = "ibv_dereg_mr";
     static int call(ibv_mr* mr) noexcept;
+    static void unimport(ibv_mr* mr) noexcept;
 };
 /// The second parent is what the memory itself hangs on, where verbs cares (device memory).
 using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
@@ -43,7 +44,7 @@ struct PrefetchOptions {
 };
 
 /// What all registered memory has in common: keys, and addresses as the NIC counts them. Base of
-/// MemoryRegion, DmaBufMR and DeviceMemoryMR; holds its protection domain; moves only.
+/// MemoryRegion, DmaBufMR, DeviceMemoryMR and ImportedMR; holds its protection domain; moves only.
 class RDMABUF_EXPORT Region {
   public:
     Region(Region&&) noexcept = default;

@@ -229,7 +229,8 @@ void send_all(int socket, std::span<const std::byte> bytes, const Deadline& dead
               std::string_view what) {
     const std::string doing = "this side sent " + std::string(what);
     while (!bytes.empty()) {
-        const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        const ssize_t sent =
+            ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent >= 0) {
             bytes = bytes.subspan(static_cast<std::size_t>(sent));
         } else if (is_closed(errno)) {
@@ -248,7 +249,7 @@ void send_all(int socket, std::span<const std::byte> bytes, const Deadline& dead
 
 std::size_t Receiver::some(std::span<std::byte> buffer) {
     while (true) {
-        const ssize_t received = ::recv(socket_, buffer.data(), buffer.size(), 0);
+        const ssize_t received = ::recv(socket_, buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (received > 0) {
             received_ += static_cast<std::size_t>(received);
             return static_cast<std::size_t>(received);

@@ -13,7 +13,8 @@
 
 #include "base/file_descriptor.hpp"
 
-/// Non-blocking TCP sockets, and operations on them that end in time. tcp(7).
+/// Non-blocking TCP sockets, and operations that end in time: send_all() and Receiver also on other
+/// stream sockets, blocking or not. tcp(7).
 namespace rdmabuf::detail {
 
 /// @throws Error ETIMEDOUT, ECONNREFUSED, or what connect(2) says of the network

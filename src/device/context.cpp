@@ -155,6 +155,23 @@ Context Context::adopt(ibv_context* context) {
     return Context(Handle(Handle::unique(context)));
 }
 
+Context Context::import_descriptor(UniqueFd command_fd) {
+    constexpr const char* function = "ibv_import_device";
+    if (!command_fd) {
+        throw Error(EBADF, function, "there is no descriptor to import");
+    }
+    errno = 0;
+    Handle::unique handle(
+        detail::check_pointer(ibv_import_device(command_fd.get()), function, [&](int error) {
+            return error == EOPNOTSUPP
+                       ? "the provider of this device cannot import a context"
+                       : "the descriptor must be a duplicate of the cmd_fd of a context";
+        }));
+    // The context closes the descriptor from now on.
+    static_cast<void>(command_fd.release());
+    return Context(Handle(std::move(handle)));
+}
+
 Context Context::borrow(ibv_context* context) {
     return Context(Handle::borrow(context));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/device_memory.hpp>
@@ -12,6 +13,10 @@ namespace rdmabuf {
 
 int detail::FreeDm::call(ibv_dm* dm) noexcept {
     return ibv_free_dm(dm);
+}
+
+void detail::FreeDm::unimport(ibv_dm* dm) noexcept {
+    ibv_unimport_dm(dm);
 }
 
 namespace {
@@ -90,9 +95,26 @@ detail::RegionHandle make_region(const ProtectionDomain& pd, const DeviceMemory&
 
 DeviceMemory::DeviceMemory(const Context& context, std::size_t size,
                            const DeviceMemoryOptions& options)
-    : handle_(detail::DeviceMemoryHandle::unique(
-          allocate(context, size, options),
-          detail::DeviceMemoryHandle::unique::deleter_type::holding(context))),
+    : DeviceMemory(detail::DeviceMemoryHandle::unique(
+                       allocate(context, size, options),
+                       detail::DeviceMemoryHandle::unique::deleter_type::holding(context)),
+                   size) {}
+
+DeviceMemory DeviceMemory::import_handle(const Context& context, std::uint32_t handle,
+                                         std::size_t size) {
+    constexpr const char* function = "ibv_import_dm";
+    ibv_context* const native = detail::native_of(context, function, "Context");
+    auto deleter = detail::DeviceMemoryHandle::unique::deleter_type::holding(context);
+    deleter.set_imported();
+    errno = 0;
+    ibv_dm* const dm = detail::check_pointer(ibv_import_dm(native, handle), function, [&](int) {
+        return "device memory " + std::to_string(handle) + " of " + context.device_name();
+    });
+    return {detail::DeviceMemoryHandle::unique(dm, std::move(deleter)), size};
+}
+
+DeviceMemory::DeviceMemory(detail::DeviceMemoryHandle handle, std::size_t size) noexcept
+    : handle_(std::move(handle)),
       size_(size),
       can_copy_in_(is_code(native()->memcpy_to_dm)),
       can_copy_out_(is_code(native()->memcpy_from_dm)) {}

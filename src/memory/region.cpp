@@ -99,6 +99,10 @@ int detail::DeregMr::call(ibv_mr* mr) noexcept {
     return ibv_dereg_mr(mr);
 }
 
+void detail::DeregMr::unimport(ibv_mr* mr) noexcept {
+    ibv_unimport_mr(mr);
+}
+
 ibv_sge Region::sge(std::size_t offset, std::uint32_t length) const {
     static_cast<void>(detail::native_of(*this, "Region::sge", "region"));
     detail::check_inside(offset, length, length_, "Region::sge", "the region");

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <tuple>
@@ -15,6 +16,16 @@ namespace rdmabuf::detail {
 /// Passes a failed teardown to the handler set with set_teardown_failure_handler().
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
 
+/// How a handle has come by its object, which decides what ends it.
+enum class Ownership : std::uint8_t {
+    /// Created or taken over: Destroy::call() destroys the object.
+    created,
+    /// Imported from another process: Destroy::unimport() ends the import, and the object stays.
+    imported,
+    /// Other code destroys the object.
+    borrowed,
+};
+
 /// Destroys a C object, then lets go of the parents it was made from.
 ///
 /// The parents live in the deleter, not beside the handle, because unique_ptr's move assignment
@@ -23,7 +34,8 @@ RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noe
 ///
 /// @tparam Destroy  a type with `static constexpr const char* name` and
 ///                  `static int call(T*) noexcept`, which returns 0 or an errno value; call() may
-///                  also take the parents, as `const Parents&...`
+///                  also take the parents, as `const Parents&...`. Objects that can be imported
+///                  also need `static void unimport(T*) noexcept`
 template <class Destroy, class... Parents>
 class HandleDeleter {
   public:
@@ -36,29 +48,37 @@ class HandleDeleter {
 
     template <class T>
     void operator()(T* handle) const noexcept {
-        if (!owned_) {
-            return;
-        }
         if (const int error = destroy(handle); error != 0) {
             report_teardown_failure(Destroy::name, error);
         }
     }
 
-    /// Calls Destroy::call(). @return 0 or an errno value
+    /// Destroys the object, or ends its import, as its ownership says. @return 0 or an errno value
     template <class T>
     [[nodiscard]] int destroy(T* handle) const noexcept {
-        if constexpr (requires { Destroy::call(handle); }) {
-            return Destroy::call(handle);
-        } else {
-            return std::apply(
-                [handle](const Parents&... parents) { return Destroy::call(handle, parents...); },
-                *parents_);
+        if (ownership_ == Ownership::created) {
+            if constexpr (requires { Destroy::call(handle); }) {
+                return Destroy::call(handle);
+            } else {
+                return std::apply(
+                    [handle](const Parents&... parents) {
+                        return Destroy::call(handle, parents...);
+                    },
+                    *parents_);
+            }
         }
+        if constexpr (requires { Destroy::unimport(handle); }) {
+            if (ownership_ == Ownership::imported) {
+                Destroy::unimport(handle);
+            }
+        }
+        return 0;
     }
 
-    /// From now on the object is somebody else's to destroy.
-    void disown() noexcept { owned_ = false; }
-    [[nodiscard]] bool owned() const noexcept { return owned_; }
+    /// From now on other code destroys the object.
+    void disown() noexcept { ownership_ = Ownership::borrowed; }
+    /// The object was imported: destroy() ends the import.
+    void set_imported() noexcept { ownership_ = Ownership::imported; }
 
     /// @param accessor  the name of the public function, for the error
     /// @param type      the name of its class
@@ -73,7 +93,7 @@ class HandleDeleter {
 
   private:
     std::optional<std::tuple<Parents...>> parents_;
-    bool owned_ = true;
+    Ownership ownership_ = Ownership::created;
 };
 
 /// Sole owner of a C object and holder of its parents.
@@ -87,10 +107,8 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
     if (handle == nullptr) {
         return;
     }
-    if (handle.get_deleter().owned()) {
-        check_zero(handle.get_deleter().destroy(handle.get()), Destroy::name);
-        handle.get_deleter().disown();
-    }
+    check_zero(handle.get_deleter().destroy(handle.get()), Destroy::name);
+    handle.get_deleter().disown();
     handle.reset();
     handle.get_deleter() = HandleDeleter<Destroy, Parents...>();
 }
@@ -152,10 +170,8 @@ class shared_handle {
             raise(EBUSY, Destroy::name,
                   "other objects made from this one still hold it; destroy them first");
         }
-        if (deleter().owned()) {
-            check_zero(deleter().destroy(handle_.get()), Destroy::name);
-            deleter().disown();
-        }
+        check_zero(deleter().destroy(handle_.get()), Destroy::name);
+        deleter().disown();
         handle_.reset();
     }
 

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Import of a device file and its objects, and the message that carries them.
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <rdmabuf/memory_region.hpp>
+#include <rdmabuf/shared_objects.hpp>
+#include <rdmabuf/work_completion.hpp>
+
+#include "softverbs_fixture.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::error_of;
+using testing::fails_with;
+using namespace std::chrono_literals;
+
+constexpr auto long_enough = 20s;
+
+struct SocketPair {
+    explicit SocketPair(int domain = AF_UNIX, int type = SOCK_STREAM | SOCK_CLOEXEC) {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(::socketpair(domain, type, 0, ends.data()), 0);
+        here = UniqueFd(ends[0]);
+        there = UniqueFd(ends[1]);
+    }
+    UniqueFd here, there;
+};
+
+/// Sends @p bytes with @p descriptors.
+void send_raw(int socket, std::span<const std::byte> bytes, const std::vector<int>& descriptors) {
+    iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    std::vector<char> control(CMSG_SPACE(sizeof(int) * descriptors.size()));
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (!descriptors.empty()) {
+        message.msg_control = control.data();
+        message.msg_controllen = control.size();
+        cmsghdr* const each = CMSG_FIRSTHDR(&message);
+        each->cmsg_level = SOL_SOCKET;
+        each->cmsg_type = SCM_RIGHTS;
+        each->cmsg_len = CMSG_LEN(sizeof(int) * descriptors.size());
+        std::memcpy(CMSG_DATA(each), descriptors.data(), sizeof(int) * descriptors.size());
+    }
+    ASSERT_EQ(::sendmsg(socket, &message, 0), static_cast<ssize_t>(bytes.size()));
+}
+
+std::vector<std::byte> message_bytes(std::initializer_list<unsigned> numbers) {
+    std::vector<std::byte> bytes;
+    for (const unsigned number : numbers) {
+        bytes.push_back(static_cast<std::byte>(number));
+    }
+    return bytes;
+}
+/// A message of protection domain 7 without other objects.
+const std::vector<std::byte> smallest =
+    message_bytes({'R', 'D', 'S', 'O', 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0});
+
+class SharedObjectsTest : public testing::SoftverbsTest {
+  protected:
+    [[nodiscard]] Context import_context() const {
+        return Context::import_descriptor(UniqueFd(::dup(basics_.context.native()->cmd_fd)));
+    }
+
+    testing::Basics basics_;
+    std::vector<std::byte> memory_ = std::vector<std::byte>(8192);
+};
+
+TEST_F(SharedObjectsTest, ImportedObjectsAreUsedByAQueuePairAndOutliveTheImport) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 8192, {.access = full_access});
+    DeviceMemory nic(basics_.context, 256);
+    const SharedObjects shared{.pd = basics_.pd.native()->handle,
+                               .regions = {SharedRegion::of(region)},
+                               .memories = {SharedDeviceMemory::of(nic)}};
+    const SocketPair sockets;
+    send_objects(sockets.here.get(), basics_.context, shared, long_enough);
+    ReceivedObjects received = receive_objects(sockets.there.get(), long_enough);
+    EXPECT_EQ(received.objects, shared);
+    EXPECT_TRUE(testing::closed_on_exec(received.device.get()));
+    EXPECT_NE(received.device.get(), basics_.context.native()->cmd_fd);
+    {
+        const Context context = Context::import_descriptor(std::move(received.device));
+        EXPECT_EQ(context.device_name(), basics_.context.device_name());
+        EXPECT_TRUE(testing::closed_on_exec(context.native()->cmd_fd)) << "it is not open";
+        const auto pd = ProtectionDomain::import_handle(context, received.objects.pd);
+        const ImportedMR imported(pd, received.objects.regions.at(0));
+        EXPECT_EQ(imported.lkey(), region.lkey());
+        EXPECT_EQ(imported.rkey(), region.rkey());
+        EXPECT_EQ(imported.iova(), region.iova());
+        EXPECT_EQ(imported.length(), 8192U);
+        EXPECT_EQ(imported.access(), full_access);
+
+        const CompletionQueue cq(context);
+        const QueuePair qp =
+            testing::connect_to_itself(QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq}));
+        std::memset(memory_.data(), 0x5a, 4096);
+        ASSERT_TRUE(qp.post_write(imported.sge(0, 4096), imported.remote().at(4096)).ok());
+        std::array<WorkCompletion, 1> done{};
+        ASSERT_EQ(cq.wait(done, long_enough), 1);
+        EXPECT_TRUE(succeeded(done[0]));
+        EXPECT_EQ(memory_[8191], std::byte{0x5a});
+
+        const auto& described = received.objects.memories.at(0);
+        auto imported_nic = DeviceMemory::import_handle(context, described.handle, described.size);
+        EXPECT_EQ(imported_nic.size(), 256U);
+        const std::vector<std::byte> written(64, std::byte{0x33});
+        imported_nic.copy_in(64, written);
+        const DeviceMemoryMR nic_region(pd, imported_nic);
+    }
+    std::vector<std::byte> read(64);
+    nic.copy_out(64, read);
+    EXPECT_EQ(read, std::vector<std::byte>(64, std::byte{0x33}));
+    // Nothing was destroyed with the imports: the device memory can be registered, and the region
+    // can be used and deregistered.
+    const DeviceMemoryMR nic_region(basics_.pd, nic);
+    const QueuePair qp = testing::connect_to_itself(
+        QueuePair::prepare(basics_.pd, {.send_cq = basics_.cq, .recv_cq = basics_.cq}));
+    ASSERT_TRUE(qp.post_read(region.sge(0, 64), region.remote().at(4096)).ok());
+    std::array<WorkCompletion, 1> done{};
+    ASSERT_EQ(basics_.cq.wait(done, long_enough), 1);
+    EXPECT_TRUE(succeeded(done[0]));
+}
+
+TEST_F(SharedObjectsTest, CloseAndReleaseOfAnImportLeaveTheOriginal) {
+    MemoryRegion region(basics_.pd, memory_.data(), 4096);
+    const Context context = import_context();
+    auto pd = ProtectionDomain::import_handle(context, basics_.pd.native()->handle);
+    ImportedMR imported(pd, SharedRegion::of(region));
+    imported.close();
+    EXPECT_EQ(imported.native(), nullptr);
+    {
+        ImportedMR again(pd, SharedRegion::of(region));
+        ibv_unimport_mr(again.release());
+    }
+    pd.close();
+    region.close(); // fails if an import had deregistered it
+    basics_.cq.close();
+    basics_.pd.close();
+}
+
+TEST_F(SharedObjectsTest, ImportedDomainSurvivesItsContextObject) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 4096);
+    std::optional<Context> context = import_context();
+    const auto pd = ProtectionDomain::import_handle(*context, basics_.pd.native()->handle);
+    EXPECT_THAT(error_of([&] { context->close(); }), fails_with("ibv_close_device", EBUSY, ""));
+    context.reset();
+    EXPECT_EQ(pd.context().device_name(), basics_.context.device_name());
+}
+
+TEST_F(SharedObjectsTest, ImportedRegionSurvivesItsDomainObject) {
+    const MemoryRegion region(basics_.pd, memory_.data(), 4096);
+    std::optional<ProtectionDomain> pd =
+        ProtectionDomain::import_handle(import_context(), basics_.pd.native()->handle);
+    const ImportedMR imported(*pd, SharedRegion::of(region));
+    EXPECT_THAT(error_of([&] { pd->close(); }), fails_with("ibv_dealloc_pd", EBUSY, ""));
+    pd.reset();
+    EXPECT_EQ(imported.protection_domain().native()->handle, basics_.pd.native()->handle);
+}
+
+TEST_F(SharedObjectsTest, ImportsThatFailNameTheirHandleAndLeaveNothing) {
+    EXPECT_THAT(error_of([] { static_cast<void>(Context::import_descriptor(UniqueFd())); }),
+                fails_with("ibv_import_device", EBADF, ""));
+    const SocketPair sockets;
+    EXPECT_TRUE(
+        error_of([&] { static_cast<void>(Context::import_descriptor(sockets.here.duplicate())); }));
+    const Context context = import_context();
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(ProtectionDomain::import_handle(context, 4711)); }),
+        fails_with("ibv_import_pd", ENOENT, "protection domain 4711 of soft0"));
+    EXPECT_THAT(
+        error_of([&] { static_cast<void>(DeviceMemory::import_handle(context, 4711, 64)); }),
+        fails_with("ibv_import_dm", ENOENT, "device memory 4711 of soft0"));
+    const auto pd = ProtectionDomain::import_handle(context, basics_.pd.native()->handle);
+    EXPECT_THAT(error_of([&] { const ImportedMR none(pd, {.handle = 4711}); }),
+                fails_with("ibv_import_mr", ENOENT, "region 4711 of soft0"));
+    const MemoryRegion region(basics_.pd, memory_.data(), 4096);
+    SharedRegion wrong = SharedRegion::of(region);
+    wrong.length = 8192;
+    EXPECT_THAT(error_of([&] { const ImportedMR none(pd, wrong); }),
+                fails_with("ibv_import_mr", EPROTO, "has 4096 bytes, not 8192"));
+}
+
+TEST_F(SharedObjectsTest, LongMessagesPassAShortSocketBuffer) {
+    SharedObjects shared{.pd = 1, .regions = {}, .memories = {}};
+    for (std::uint32_t i = 0; i < 1024; ++i) {
+        shared.regions.push_back({.handle = i,
+                                  .access = Access::remote_read,
+                                  .iova = 0x1122334455660000U + i,
+                                  .length = 4096U + i});
+        shared.memories.push_back({.handle = i, .size = 64U * i});
+    }
+    const SocketPair sockets;
+    const int small = 4096;
+    ASSERT_EQ(::setsockopt(sockets.here.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::close(sockets.there.get());
+        send_objects(sockets.here.get(), basics_.context, shared, long_enough);
+        ::_exit(0);
+    }
+    EXPECT_EQ(receive_objects(sockets.there.get(), long_enough).objects, shared);
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    shared.regions.emplace_back();
+    EXPECT_THAT(
+        error_of([&] { send_objects(sockets.here.get(), basics_.context, shared, long_enough); }),
+        fails_with("send_objects", E2BIG, "up to 1024"));
+}
+
+TEST_F(SharedObjectsTest, SocketsThatCannotCarryADescriptorAreRefused) {
+    const SocketPair datagrams(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC);
+    EXPECT_THAT(
+        error_of([&] { send_objects(datagrams.here.get(), basics_.context, {}, long_enough); }),
+        fails_with("send_objects", EINVAL, "UNIX domain stream socket"));
+    const UniqueFd tcp(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(tcp.get(), long_enough)); }),
+                fails_with("receive_objects", EINVAL, "UNIX domain stream socket"));
+}
+
+TEST_F(SharedObjectsTest, InvalidMessagesLeaveNoDescriptorOpen) {
+    struct Case {
+        std::vector<std::byte> bytes;
+        int descriptors;
+        const char* function;
+        int error;
+    };
+    std::vector<std::byte> other_kind = smallest;
+    other_kind[0] = std::byte{'X'};
+    std::vector<std::byte> other_version = smallest;
+    other_version[4] = std::byte{2};
+    std::vector<std::byte> reserved = smallest;
+    reserved[6] = std::byte{1};
+    std::vector<std::byte> too_many = smallest;
+    too_many[13] = std::byte{5}; // 1280 regions
+    std::vector<std::byte> overflow = smallest;
+    overflow[12] = std::byte{1};
+    overflow.resize(overflow.size() + 24, std::byte{0xff});
+    for (const Case& each : std::vector<Case>{
+             {other_kind, 1, "receive_objects", EPROTO},
+             {other_version, 1, "receive_objects", EPROTONOSUPPORT},
+             {reserved, 1, "receive_objects", EPROTO},
+             {too_many, 1, "receive_objects", EPROTO},
+             {overflow, 1, "receive_objects", EPROTO},
+             {smallest, 0, "recvmsg", EPROTO},
+             {smallest, 2, "recvmsg", EPROTO},
+             {smallest, 3, "recvmsg", EPROTO},
+         }) {
+        const SocketPair sockets;
+        const auto before = testing::open_descriptors();
+        const std::vector<int> descriptors(static_cast<std::size_t>(each.descriptors),
+                                           basics_.context.native()->cmd_fd);
+        send_raw(sockets.here.get(), each.bytes, descriptors);
+        EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 1s)); }),
+                    fails_with(each.function, each.error, ""));
+        EXPECT_EQ(testing::open_descriptors(), before);
+    }
+}
+
+TEST_F(SharedObjectsTest, MessageThatDoesNotComeOrIsCutShortIsAnError) {
+    SocketPair sockets;
+    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 20ms)); }),
+                fails_with("recvmsg", ETIMEDOUT, "nothing arrived within 20 ms"));
+    std::vector<std::byte> cut = smallest;
+    cut[12] = std::byte{1}; // one region, which does not follow
+    const auto before = testing::open_descriptors();
+    send_raw(sockets.here.get(), cut, {basics_.context.native()->cmd_fd});
+    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 20ms)); }),
+                fails_with("recv", ETIMEDOUT, "shared objects"));
+    EXPECT_EQ(testing::open_descriptors(), before);
+    sockets.here.reset();
+    EXPECT_THAT(error_of([&] { static_cast<void>(receive_objects(sockets.there.get(), 20ms)); }),
+                fails_with("recvmsg", ECONNRESET, "closed the connection"));
+    EXPECT_THAT(error_of([&] { send_objects(-1, basics_.context, {}, 20ms); }),
+                fails_with("getsockopt", EBADF, ""));
+}
+
+TEST_F(SharedObjectsTest, AnotherProcessImportsTheDeviceAndUsesIt) {
+    const SocketPair sockets;
+    const MemoryRegion region(basics_.pd, memory_.data(), 4096);
+    std::array<char, PATH_MAX> self{};
+    ASSERT_GT(::readlink("/proc/self/exe", self.data(), self.size() - 1), 0);
+    const std::string number = std::to_string(sockets.there.get());
+    const pid_t child = ::fork();
+    if (child == 0) {
+        // A new program: a child of fork() shares the memory of softverbs.
+        const UniqueFd kept(::dup(sockets.there.get())); // not close-on-exec
+        ::setenv("IMPORT_SOCKET", std::to_string(kept.get()).c_str(), 1);
+        ::execl(self.data(), self.data(), "--gtest_also_run_disabled_tests",
+                "--gtest_filter=InAnotherProcess.*", nullptr);
+        ::_exit(127);
+    }
+    send_objects(
+        sockets.here.get(), basics_.context,
+        {.pd = basics_.pd.native()->handle, .regions = {SharedRegion::of(region)}, .memories = {}},
+        long_enough);
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "the output above is of the other process";
+}
+
+TEST(InAnotherProcess, DISABLED_ImportsTheDevice) {
+    const char* const number = std::getenv("IMPORT_SOCKET");
+    ASSERT_NE(number, nullptr);
+    const UniqueFd socket(std::stoi(number));
+    ReceivedObjects received = receive_objects(socket.get(), long_enough);
+    ASSERT_EQ(received.objects.regions.size(), 1U);
+    EXPECT_EQ(received.objects.regions[0].length, 4096U);
+    const int descriptor = received.device.get();
+    {
+        const Context context = Context::import_descriptor(std::move(received.device));
+        EXPECT_EQ(context.device_name(), "soft0");
+        EXPECT_EQ(context.native()->cmd_fd, descriptor);
+        // softverbs does not import the objects of another process; a ConnectX does.
+        EXPECT_THAT(
+            error_of([&] {
+                static_cast<void>(ProtectionDomain::import_handle(context, received.objects.pd));
+            }),
+            fails_with("ibv_import_pd", EOPNOTSUPP, ""));
+        const ProtectionDomain pd(context);
+        std::vector<std::byte> memory(4096);
+        const MemoryRegion region(pd, memory.data(), memory.size(), {.access = full_access});
+        const CompletionQueue cq(context);
+        const QueuePair qp =
+            testing::connect_to_itself(QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq}));
+        memory[0] = std::byte{42};
+        ASSERT_TRUE(qp.post_write(region.sge(0, 64), region.remote().at(64)).ok());
+        std::array<WorkCompletion, 1> done{};
+        ASSERT_EQ(cq.wait(done, long_enough), 1);
+        EXPECT_EQ(memory[64], std::byte{42});
+    }
+    EXPECT_EQ(testing::open_descriptors().count(descriptor), 0U);
+}
+
+} // namespace
+} // namespace rdmabuf
