@@ -8,6 +8,7 @@
 #include <string>
 
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/detail/fork.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {
@@ -68,6 +69,7 @@ class RDMABUF_EXPORT ExportedRange {
     struct Held {
         UniqueFd fd;
         Release release;
+        detail::CreatorProcess creator;
         Held() = default;
         Held(const Held&) = delete;
         Held& operator=(const Held&) = delete;

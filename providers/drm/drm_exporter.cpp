@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include <rdmabuf/detail/fork.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/drm.hpp>
@@ -54,6 +55,10 @@ class DumbBuffer {
     DumbBuffer(const DumbBuffer&) = delete;
     DumbBuffer& operator=(const DumbBuffer&) = delete;
     ~DumbBuffer() {
+        // A child by fork(2) shares the DRM file: the handle is that of the parent.
+        if (!creator_.is_current()) {
+            return;
+        }
         drm_mode_destroy_dumb request{.handle = handle_};
         if (detail::ioctl_retrying(node_, DRM_IOCTL_MODE_DESTROY_DUMB, &request) < 0) {
             detail::report_teardown_failure("ioctl(DRM_IOCTL_MODE_DESTROY_DUMB)", errno);
@@ -84,6 +89,7 @@ class DumbBuffer {
 
   private:
     int node_;
+    detail::CreatorProcess creator_;
     std::uint32_t handle_ = 0;
     std::uint64_t size_ = 0;
 };

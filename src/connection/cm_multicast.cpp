@@ -6,6 +6,7 @@
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/detail/check.hpp>
+#include <rdmabuf/detail/fork.hpp>
 
 #include "connection/cm_async.hpp"
 #include "connection/cm_event.hpp"
@@ -26,7 +27,7 @@ class detail::MulticastState final : public AsyncId {
     MulticastState& operator=(MulticastState&&) = delete;
     /// Leaves the group. Destroying the id leaves it for the kernel.
     ~MulticastState() override {
-        if (const int error = detach(); error != 0) {
+        if (const int error = creator_.is_current() ? detach() : 0; error != 0) {
             rdmabuf::detail::report_teardown_failure("ibv_detach_mcast", error);
         }
     }
@@ -54,6 +55,7 @@ class detail::MulticastState final : public AsyncId {
     /// Detaches the queue pair if it is attached. @return 0 or an errno
     [[nodiscard]] int detach() noexcept;
 
+    rdmabuf::detail::CreatorProcess creator_;
     bool is_resolved_ = false;
     const char* function_ = "rdma_resolve_addr";
     /// The queue pair that has joined or is joining. Not owned.

@@ -6,7 +6,8 @@
 namespace rdmabuf {
 
 ExportedRange::Held::~Held() {
-    if (release && fd) {
+    // In a child by fork(2) the descriptor is only closed: drivers work in their own process only.
+    if (release && fd && creator.is_current()) {
         release(fd.release());
     }
 }

@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <softverbs/softverbs.h>
 #include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -337,6 +339,34 @@ TEST_F(CmChannel, DisconnectReachesThePeerAndIsAnswered) {
     EXPECT_EQ(pair.server.queue_pair().state(), IBV_QPS_ERR);
     EXPECT_EQ(pair.server.state(), State::closed);
     EXPECT_FALSE(channel_.next_event());
+}
+
+TEST_F(CmChannel, ChildThatDestroysAConnectionDoesNotDisconnectIt) {
+    std::optional<Pair> pair = connected();
+    MulticastGroup group(channel_, "239.1.2.6", "127.0.0.1", long_enough);
+    static_cast<void>(next(EventType::resolved));
+    const QueuePair member = resources_->prepare(QueuePairType::unreliable_datagram).activate();
+    group.join(member);
+    static_cast<void>(next(EventType::multicast_joined));
+    const testing::TeardownFailures failures;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        pair.reset();
+        { const MulticastGroup destroyed = std::move(group); }
+        { const AsyncListener destroyed = std::move(listener_); }
+        { const EventChannel destroyed = std::move(channel_); }
+        ::_exit(testing::TeardownFailures::seen().empty() ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0) << "a destructor in the child called librdmacm";
+    EXPECT_FALSE(channel_.wait(50ms));
+    resources_->memory[0] = std::byte{42};
+    ASSERT_TRUE(pair->server.queue_pair().post_recv(resources_->region.sge(64, 64), 1).ok());
+    ASSERT_TRUE(pair->client.queue_pair().post_send(resources_->region.sge(0, 64)).ok());
+    EXPECT_TRUE(succeeded(resources_->completion()));
+    EXPECT_TRUE(succeeded(resources_->completion()));
+    EXPECT_EQ(resources_->memory[64], std::byte{42});
 }
 
 TEST_F(CmChannel, FunctionsInAWrongStateSayWhichStateItIs) {

@@ -93,7 +93,7 @@ TEST_F(SharedObjectsTest, ImportedObjectsAreUsedByAQueuePairAndOutliveTheImport)
     {
         const Context context = Context::import_descriptor(std::move(received.device));
         EXPECT_EQ(context.device_name(), basics_.context.device_name());
-        EXPECT_TRUE(testing::closed_on_exec(context.native()->cmd_fd)) << "it is not open";
+        EXPECT_EQ(testing::open_descriptors().count(context.native()->cmd_fd), 1U);
         const auto pd = ProtectionDomain::import_handle(context, received.objects.pd);
         const ImportedMR imported(pd, received.objects.regions.at(0));
         EXPECT_EQ(imported.lkey(), region.lkey());

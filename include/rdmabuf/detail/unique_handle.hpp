@@ -10,6 +10,7 @@
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/detail/fork.hpp>
 
 namespace rdmabuf::detail {
 
@@ -53,9 +54,13 @@ class HandleDeleter {
         }
     }
 
-    /// Destroys the object, or ends its import, as its ownership says. @return 0 or an errno value
+    /// Destroys the object, or ends its import, as its ownership says. Does nothing in a child by
+    /// fork(2), where the object is that of the parent. @return 0 or an errno value
     template <class T>
     [[nodiscard]] int destroy(T* handle) const noexcept {
+        if (!creator_.is_current()) {
+            return 0;
+        }
         if (ownership_ == Ownership::created) {
             if constexpr (requires { Destroy::call(handle); }) {
                 return Destroy::call(handle);
@@ -94,6 +99,7 @@ class HandleDeleter {
   private:
     std::optional<std::tuple<Parents...>> parents_;
     Ownership ownership_ = Ownership::created;
+    CreatorProcess creator_;
 };
 
 /// Sole owner of a C object and holder of its parents.

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include <rdmabuf/detail/fork.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/engine.hpp>
@@ -58,6 +59,7 @@ class Channel {
         static_cast<void>(close());
         endpoint_ = std::move(other.endpoint_);
         engine_ = std::move(other.engine_);
+        creator_ = other.creator_;
         return *this;
     }
     Channel(const Channel&) = delete;
@@ -167,9 +169,13 @@ class Channel {
         if (!engine_) {
             return {};
         }
-        engine_->drain();
-        const std::error_code state = this->state();
-        engine_->fail(EBADF);
+        std::error_code state = this->state();
+        // A child by fork(2) sends nothing: the queue pairs are those of its parent.
+        if (creator_.is_current()) {
+            engine_->drain();
+            state = this->state();
+            engine_->fail(EBADF);
+        }
         engine_.reset();
         endpoint_.reset();
         return state;
@@ -194,6 +200,7 @@ class Channel {
 
     std::shared_ptr<detail::EndpointState> endpoint_;
     std::unique_ptr<detail::Engine> engine_;
+    rdmabuf::detail::CreatorProcess creator_;
 };
 
 /// A request of one of several channels.
