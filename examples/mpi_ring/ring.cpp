@@ -60,19 +60,11 @@ Ring::Ring(const Endpoint& endpoint, Listener& listener, std::size_t rank,
     // all would wait for each other.
     while (!to_right_ || !from_left_) {
         std::error_code error;
-<<<<<<< HEAD
-        if (!to_right && (error = connector.try_connect(to_right)) && error.value() != EAGAIN) {
-            throw std::runtime_error("to the right neighbour: " + connector.error_info().message());
-        }
-        if (!from_left && (error = listener.try_accept(from_left)) && error.value() != EAGAIN) {
-            throw std::runtime_error("from the left neighbour: " + listener.error_info().message());
-=======
         if (!to_right_ && (error = connector.try_connect(to_right_)) && error.value() != EAGAIN) {
             throw std::runtime_error("to the right neighbour: " + connector.error_info().message());
         }
         if (!from_left_ && (error = listener.try_accept(from_left_)) && error.value() != EAGAIN) {
             throw std::runtime_error("from the left neighbour: " + listener.error_info().message());
->>>>>>> 845a4db (examples: replace pingpong by one file, and mpi_ring by a plain ring)
         }
         if (steady_clock::now() >= deadline) {
             throw std::runtime_error(std::string("the ") + (to_right_ ? "left" : "right") +
