@@ -73,7 +73,7 @@ bool CacheCore::hold() noexcept {
 
 void CacheCore::let_go() noexcept {
     if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        // Those who have just given their leases back still look at the slots.
+        // Threads that return their leases may still read the entries.
         read_side_sections.wait();
         delete this; // NOLINT(cppcoreguidelines-owning-memory)
     }
@@ -137,7 +137,7 @@ CacheEntry* CacheCore::take_current(CacheRange range, Access access,
 }
 
 inline void CacheCore::note_use(CacheEntry& entry) const noexcept {
-    // Written when it changes only: others read it, too.
+    // Written only if it changes, because a write takes the cache line from other threads.
     const std::uint64_t now = clock_.load(std::memory_order_relaxed);
     if (entry.used.load(std::memory_order_relaxed) != now) [[unlikely]] {
         entry.used.store(now, std::memory_order_relaxed);
@@ -206,7 +206,7 @@ bool CacheCore::is_current(const CacheEntry& entry) noexcept {
             entry.details->exporter->find_range(entry.address, entry.end - entry.address);
         return now && now->generation == entry.details->generation;
     } catch (...) {
-        return false; // registering it anew says why it cannot be said
+        return false; // The new registration reports the error of the exporter.
     }
 }
 
@@ -215,7 +215,7 @@ void CacheCore::drop_stale(CacheEntry& entry) noexcept {
     if (entry.is_found()) {
         ++statistics_.stale;
         take_out(entry);
-        wait(); // the caller's own lease keeps it
+        wait(); // The lease of the caller keeps the entry.
     }
 }
 
@@ -252,7 +252,7 @@ template <class P>
     CacheCore& core = entry.details->core;
     const bool held = core.hold();
     read_side_sections.exit(thread_slot);
-    if (held) { // else it ends: others have settled everything
+    if (held) { // Otherwise the cache is being deleted and has settled all entries.
         core.settle_after_lease(entry);
     }
 }
@@ -260,7 +260,7 @@ template <class P>
 void CacheCore::give_back_locked(CacheEntry& entry) noexcept {
     {
         const Lock lock(mutex_);
-        const bool held = hold(); // as the entry that the lease is on does
+        const bool held = hold(); // Succeeds, because the entry of the lease has a reference.
         static_cast<void>(held);
         static_cast<void>(entry.give_back(Platform::shared_thread_slot));
     }
@@ -380,7 +380,7 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
         if (length > options_.max_bytes) {
             return false;
         }
-        // As many as it takes, so as to wait for readers once.
+        // All necessary entries are removed first, so that readers are waited for only once.
         Retired taken_out;
         std::size_t entries = statistics_.entries;
         std::uint64_t bytes = statistics_.bytes;
@@ -408,7 +408,7 @@ CacheEntry* CacheCore::next_victim() noexcept {
             const Candidate candidate = victims_.back();
             victims_.pop_back();
             const CacheEntry& entry = *candidate.entry;
-            // All others were used later than this one, if it was not used since.
+            // If it was not used after the search, it is still the least recently used entry.
             if (entry.is_idle() && entry.used.load(std::memory_order_relaxed) == candidate.used) {
                 return candidate.entry;
             }
@@ -426,7 +426,7 @@ void CacheCore::look_for_victims() noexcept {
             victims_.push_back({&entry, entry.used.load(std::memory_order_relaxed)});
         }
     });
-    // A part of them, so that looking at all is rare, and sorting cheap.
+    // One sixteenth of the idle entries: then the search is rare, and sorting is cheap.
     const auto earlier = [](const Candidate& a, const Candidate& b) { return a.used < b.used; };
     const std::size_t part =
         std::min(victims_.size(), std::max<std::size_t>(64, victims_.size() / 16));

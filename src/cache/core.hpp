@@ -39,21 +39,23 @@ struct CacheRange {
     return {.begin = entry.address, .end = entry.end};
 }
 
-/// Whether an entry of @p access is as good as one of @p wanted.
+/// Whether an entry with the flags @p access can be used by a caller that needs @p wanted: it has
+/// at least these permissions, and the same other flags.
 [[nodiscard]] inline bool serves(Access access, Access wanted) noexcept {
     constexpr Access permissions = full_access | Access::memory_window_bind;
     return access == wanted ||
            (has(access, wanted) && (access & ~permissions) == (wanted & ~permissions));
 }
 
-/// Whether an entry may be taken, by who is in a section or holds the lock, and is what is wanted.
+/// Whether @p entry can be found, covers @p range and has the flags @p wanted. The caller is in a
+/// read-side section or holds the lock of the cache.
 [[nodiscard, gnu::always_inline]] inline bool serves(const CacheEntry& entry,
                                                      const CacheRange& range,
                                                      Access wanted) noexcept {
     return entry.is_found() && range_of(entry).holds(range) && serves(entry.access, wanted);
 }
 
-/// The entries of one access. There are few of them, and they stay.
+/// The entries with the same access flags. A cache has few of these lists and never removes one.
 struct AccessClass {
     AccessClass(Access a, RetireList& retire_list) : access(a), index(retire_list) {}
 
@@ -62,8 +64,8 @@ struct AccessClass {
     std::atomic<AccessClass*> next{nullptr};
 };
 
-/// What a RegistrationCache and its leases share. Exists for as long as the cache does, or an entry
-/// has leases.
+/// The state that a RegistrationCache shares with its leases. It is destroyed after the cache and
+/// the last lease.
 class CacheCore {
   public:
     CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
@@ -71,17 +73,18 @@ class CacheCore {
     CacheCore(const CacheCore&) = delete;
     CacheCore& operator=(const CacheCore&) = delete;
 
-    /// What every registration has.
+    /// The access flags that the cache adds to each registration.
     [[nodiscard]] Access added_access() const noexcept { return added_; }
 
-    /// A lease on an entry that serves; nullptr when there is none.
+    /// Returns an entry that covers the range, with a new lease; nullptr if there is no such entry.
     [[nodiscard]] CacheEntry* find(std::uintptr_t address, std::size_t length,
                                    Access access) noexcept;
-    /// find() of most hits; nullptr also where it takes more to find it.
-    /// @param access  with added_access()
+    /// As find(), but looks only at the hints, so it can also return nullptr for an existing entry.
+    /// @param access  includes added_access()
     [[nodiscard]] CacheEntry* find_fast(std::uintptr_t address, std::size_t length,
                                         Access access) noexcept;
-    /// A lease on an entry that serves, or on a new one, after find_fast() has found none.
+    /// Returns an entry that covers the range, with a new lease, and registers the range if
+    /// necessary. Called after find_fast() has returned nullptr.
     [[nodiscard]] CacheEntry& acquire_slowly(std::uintptr_t address, std::size_t length,
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
@@ -90,11 +93,11 @@ class CacheCore {
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
 
-    /// The cache is gone. Ends this, now or with the last lease.
+    /// Called by the destructor of the cache. Deletes this object now, or with the last lease.
     void close() noexcept;
 
   private:
-    /// Entries that nobody uses and nobody can find, chained by CacheSlot::next.
+    /// Entries without leases that can no longer be found, linked by EntryDetails::next.
     class Retired {
       public:
         void push(CacheEntry& entry) noexcept;
@@ -104,23 +107,23 @@ class CacheCore {
       private:
         CacheEntry* first_ = nullptr;
     };
-    /// A registration that is being made. Counted in the statistics like an entry.
+    /// A registration in progress. The statistics count it as an entry.
     struct Pending {
         CacheRange range = {};
         Access access{};
-        /// Whether there is room to keep it.
+        /// The limits of the cache allow the entry to stay after its last lease.
         bool kept = false;
         bool published = false;
-        /// Something of it was invalidated since it began.
+        /// Part of the range was invalidated after the registration began.
         bool invalidated = false;
         bool done = false;
         std::optional<Error> error = std::nullopt;
     };
-    /// Whose memory a range is.
+    /// The exporter and the allocation of a range.
     struct Owner {
-        /// Whether all of it is of one allocation, or of none that an exporter knows.
+        /// The whole range is in one allocation, or no exporter knows any of it.
         bool one = false;
-        /// The one that knows it, if any.
+        /// The exporter of the allocation; nullptr if no exporter knows the range.
         const Exporter* exporter = nullptr;
         Allocation allocation = {};
     };
@@ -139,16 +142,17 @@ class CacheCore {
     [[nodiscard]] CacheEntry* take_locked(CacheRange range, Access access) noexcept;
     [[nodiscard]] CacheEntry* take_current(CacheRange range, Access access,
                                            std::size_t thread_slot) noexcept;
-    /// find() that does not count.
+    /// As find(), without counting a hit in the statistics.
     [[nodiscard]] CacheEntry* find_again(const CacheRange& range, Access access) noexcept;
     void note_use(CacheEntry& entry) const noexcept;
-    /// Written by the threads of the row.
+    /// The number of hits that was counted in a thread slot.
     [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t thread_slot) noexcept;
     void count_hit(std::size_t thread_slot) noexcept;
     template <class P>
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
-    /// Inside of the section in which a lease was given back that somebody waits for; ends it.
+    /// Finishes the return of a lease whose entry was retired or is watched. Called in the
+    /// read-side section of the return, and leaves this section.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;
@@ -180,20 +184,23 @@ class CacheCore {
     [[nodiscard]] bool fits(std::size_t length) const noexcept;
     [[nodiscard]] CacheEntry* next_victim() noexcept;
     void look_for_victims() noexcept;
-    /// Takes an entry out of the index; wait() and settle() have to follow.
+    /// Removes an entry from the index, so that it can no longer be found. The caller calls wait()
+    /// and then settle().
     void take_out(CacheEntry& entry) noexcept;
-    /// Until no reader is left that may find what was taken out.
+    /// Waits until no reader can still see entries that were removed from the index.
     void wait() noexcept;
-    /// Whether nobody uses an entry that was taken out.
+    /// Moves an entry that was removed from the index to @p retired if it has no leases.
     void settle(CacheEntry& entry, Retired& retired) noexcept;
-    /// wait(), and settle() for each. @return how many are retired.
+    /// Calls wait(), and settle() for each entry of @p taken_out. @return the number of entries
+    /// moved to @p retired
     std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
     void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
 
-    /// Without the lock.
+    /// Deregisters the entries. The caller does not hold the lock.
     void destroy(Retired& retired) noexcept;
     void give_back_locked(CacheEntry& entry) noexcept;
-    /// Lets go of a hold() of the caller's.
+    /// Settles an entry after a lease was returned, and releases a reference of the caller
+    /// (hold()).
     void settle_after_lease(CacheEntry& entry) noexcept;
     [[nodiscard]] bool evict_idle() noexcept;
     [[nodiscard]] bool hold() noexcept;
@@ -206,17 +213,18 @@ class CacheCore {
 
     RetireList retire_list_;
 
-    // What hits read.
+    // Members that hits read.
     EntryHints hints_{retire_list_};
     std::atomic<AccessClass*> classes_{nullptr};
-    /// Goes on with every registration.
+    /// Incremented by each registration: the clock of "least recently used".
     std::atomic<std::uint64_t> clock_{0};
     struct alignas(64) Hits {
         std::atomic<std::uint64_t> count{0};
     };
     std::array<Hits, Platform::thread_slots / Platform::thread_slot_step> hits_;
 
-    /// The cache, every entry, and whoever is at work in here for a lease that has ended.
+    /// References: one for the cache, one for each entry, and one for each thread that finishes the
+    /// return of a lease.
     std::atomic<std::size_t> holds_{1};
 
     mutable std::mutex mutex_;
@@ -224,8 +232,8 @@ class CacheCore {
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
     std::vector<std::shared_ptr<Pending>> pending_;
-    /// The least recently used ones when they were last looked for, those to go first at the end.
-    /// Has the capacity for all slots.
+    /// The least recently used entries at the time of the last search; the oldest is the last
+    /// element. Its capacity is the number of entries, so that it never allocates.
     std::vector<Candidate> victims_;
     RegistrationCache::Statistics statistics_;
 };

@@ -7,7 +7,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// 16 MiB, of which takes memory what threads use.
+/// 16 MiB of address space. Only the pages of thread slots in use are allocated.
 constexpr std::size_t counts_size =
     Platform::thread_slots * Platform::stride * sizeof(CacheEntry::Count);
 

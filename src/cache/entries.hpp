@@ -20,7 +20,7 @@ class CacheCore;
 struct AccessClass;
 struct CacheEntry;
 
-/// What hits do not read of an entry.
+/// The members of an entry that hits do not read.
 struct EntryDetails {
     explicit EntryDetails(CacheCore& c) noexcept : core(c) {}
 
@@ -28,25 +28,27 @@ struct EntryDetails {
     AccessClass* access_class = nullptr;
     std::vector<CacheKeys> several = {};
     std::optional<Registration> registration = std::nullopt;
-    /// Whose generation can be compared, if that can be done; of those that the resolver holds.
+    /// The exporter whose generation is compared on each hit; nullptr if no generation can be
+    /// compared. The resolver of the cache owns it.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
     /// No generation can be compared: no exporter knows the memory, its exporter has no
     /// generations, or it belongs to more than one allocation.
     bool mixed = false;
-    /// Is deregistered with the last lease.
+    /// The entry is deregistered with its last lease.
     bool watched = false;
-    /// In the list of free slots, or of entries to be destroyed.
+    /// The next entry in the list of free entries or of entries to be destroyed.
     CacheEntry* next = nullptr;
 };
 
-/// Where an entry is kept, and after it the next: what hits read of it, which is one cache line. A
-/// thread that gives a lease back looks at it when the entry may be gone already, so it lives as
-/// long as the cache's core.
+/// An entry: one cache line with the members that hits read. The memory of a destroyed entry is
+/// used again for another one, and is freed with the CacheCore, because a thread that returns a
+/// lease may still read it.
 struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
-    /// How many there are in one block of memory, and its size and alignment. The counts of their
-    /// leases follow, so that where those are is known before the slot itself has been read.
+    /// The number of entries in one block of memory; block_size is the size and the alignment of
+    /// the block in bytes. The lease counts follow the block, so that their address is known
+    /// without reading the entry.
     static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
     static constexpr std::size_t block_size = block_entries * 64;
 
@@ -70,23 +72,23 @@ struct alignas(64) CacheEntry : CachedRegistration {
     [[nodiscard]] std::size_t length() const noexcept { return end - address; }
 
     LeaseState<Platform> state;
-    /// CacheCore::clock when it was last found.
+    /// The value of CacheCore::clock_ when the entry was last found.
     std::atomic<std::uint64_t> used{0};
     EntryDetails* const details;
 };
 static_assert(sizeof(CacheEntry) == 64);
 
-/// The slots of a cache. All but the constructor with the cache's lock held.
+/// The memory of the entries of a cache. The caller of each function holds the lock of the cache.
 class EntryPool {
   public:
     explicit EntryPool(CacheCore& core) noexcept : core_(core) {}
 
-    /// One that is free. @throws Error ENOMEM, std::bad_alloc
+    /// Returns an unused entry. @throws Error ENOMEM, std::bad_alloc
     [[nodiscard]] CacheEntry& take();
     void put(CacheEntry& entry) noexcept;
 
     [[nodiscard]] std::size_t size() const noexcept { return details_.size(); }
-    /// All there have ever been.
+    /// Calls @p visit with all entries, used and unused.
     template <class Visit>
     void for_each(Visit visit) const {
         for (std::size_t i = 0; i < size(); ++i) {
@@ -95,7 +97,7 @@ class EntryPool {
     }
 
   private:
-    /// Up to this many lie in small pages.
+    /// The first block uses huge pages from this number of entries on.
     static constexpr std::size_t few = 1024;
 
     [[nodiscard]] CacheEntry& at(std::size_t i) const noexcept {

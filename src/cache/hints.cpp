@@ -7,10 +7,10 @@ namespace rdmabuf::detail {
 namespace {
 
 constexpr unsigned least_bits = 8;
-/// 8 MiB.
+/// The largest table has 2^20 hints, which are 8 MiB.
 constexpr unsigned most_bits = 20;
-/// How many times learning without room is in vain, for once that it is not.
-constexpr unsigned reluctance = 64;
+/// If all places of a hint are in use, one in this number of insertions replaces another hint.
+constexpr unsigned replacement_interval = 64;
 
 } // namespace
 
@@ -40,10 +40,10 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry)
         }
     }
     if (way == ways) {
-        if (++refused % reluctance != 0) {
+        if (++refused % replacement_interval != 0) {
             return;
         }
-        way = (refused / reluctance) % ways;
+        way = (refused / replacement_interval) % ways;
     }
     table.at(place, way)
         .store(pointer << tag_bits | static_cast<std::uint16_t>(place.key),
@@ -52,7 +52,7 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry)
 
 bool EntryHints::fit(std::size_t entries) {
     unsigned bits = bits_;
-    // Three quarters of the room are left for chance, and for entries with several hints.
+    // Four places for each entry: hash values collide, and an entry can have several hints.
     while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
         ++bits;
     }

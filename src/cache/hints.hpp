@@ -14,22 +14,24 @@ namespace rdmabuf::detail {
 
 struct CacheEntry;
 
-/// Where an entry for an address probably is: spares most hits the search in the index. A hint may
-/// be wrong in any way, so whoever follows one looks whether the slot is found and serves; slots
-/// live as long as this does.
+/// A hash table from addresses to entries, so that most hits need no search in the index. A hint
+/// may be wrong: the reader checks that the entry can still be found and covers its range. The
+/// memory of entries lives as long as this table.
 ///
-/// Threads write here only when a hint is missing, and rarely when that is for want of room.
+/// A thread writes a hint only if it found none. If there is no free place for it, one in
+/// `replacement_interval` hints replaces another.
 class EntryHints {
   public:
-    /// @param limbo  outlives this
+    /// @param retire_list  must outlive this object
     explicit EntryHints(RetireList& retire_list);
     EntryHints(const EntryHints&) = delete;
     EntryHints& operator=(const EntryHints&) = delete;
     ~EntryHints();
 
-    // By those who are in a section, or hold the cache's lock.
+    // The caller of these functions is in a read-side section or holds the lock of the cache.
 
-    /// What may serve; nullptr when there is no hint in the two places where most are.
+    /// Returns an entry that may cover the address, from the first two places of the hint; nullptr
+    /// if there is none.
     [[nodiscard]] CacheEntry* guess(std::uintptr_t address, Access access) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -38,10 +40,10 @@ class EntryHints {
         const std::uint64_t first = hint_at(hints, at).load(std::memory_order_acquire);
         const std::uint64_t second =
             hint_at(hints, at ^ sizeof(Hint)).load(std::memory_order_acquire);
-        // Which of them it is cannot be predicted: no branch on it.
+        // The compiler makes this a conditional move: a branch would often be mispredicted.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
-    /// The first of all hints that @p serves; nullptr when there is none.
+    /// Returns the first hinted entry for which @p serves returns true; nullptr if there is none.
     template <class Serves>
     [[nodiscard]] CacheEntry* look(std::uintptr_t address, Access access,
                                    const Serves& serves) const noexcept {
@@ -58,19 +60,20 @@ class EntryHints {
     }
     void learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept;
 
-    /// With the lock held: makes room for @p entries. @return whether everything was forgotten for
-    /// it. @throws Error ENOMEM, std::bad_alloc
+    /// Makes the table large enough for @p entries. The caller holds the lock of the cache.
+    /// @return true if the table was replaced by an empty one
+    /// @throws Error ENOMEM, std::bad_alloc
     bool fit(std::size_t entries);
 
   private:
-    /// The address of a slot, above a tag that most likely differs from those of other hints in the
-    /// same places; 0 for none.
+    /// The address of an entry in the upper 48 bits, and 16 bits of the key, which distinguish most
+    /// hints in the same place; 0 for none.
     using Hint = std::atomic<std::uint64_t>;
     static constexpr unsigned tag_bits = 16;
-    /// Hints for one address are within a cache line.
+    /// The places for one address: all in one cache line.
     static constexpr std::size_t ways = 64 / sizeof(Hint);
 
-    /// Where the hint for a range belongs, which depends on the page it begins in.
+    /// The place of the hint for a range, computed from the page in which the range begins.
     struct Place {
         Place(std::uintptr_t address, Access access) noexcept
             : key((address >> 12U) + static_cast<std::uint64_t>(access) * access_mixer),
@@ -82,9 +85,10 @@ class EntryHints {
         std::uint64_t key;
         std::uint64_t hash;
 
-        /// The best of some thousand for pages at equal distances, whatever these are.
+        /// Of some thousand multipliers, the one with the fewest collisions for addresses at equal
+        /// distances.
         static constexpr std::uint64_t mixer = 0x51652ef7;
-        /// Any odd number as large.
+        /// Any large odd number.
         static constexpr std::uint64_t access_mixer = 0x51ed270b;
     };
     [[nodiscard]] static Hint& hint_at(std::byte* hints, std::size_t offset) noexcept {
@@ -99,12 +103,12 @@ class EntryHints {
                 pages.make_huge(mask + sizeof(Hint));
             }
         }
-        /// @param way  counts from the place itself
+        /// @param way  0 for the first place of the hint, up to ways - 1
         [[nodiscard]] Hint& at(const Place& place, std::size_t way) const noexcept {
             return hint_at(hints, (place.hash & mask) ^ way * sizeof(Hint));
         }
 
-        /// Of places, which are in bytes.
+        /// The mask for offsets of hints, in bytes.
         std::size_t mask;
         Pages pages;
         std::byte* hints;

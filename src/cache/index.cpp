@@ -11,8 +11,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// How many of @p values, which are in order, are at most @p limit. Without a branch that depends
-/// on them, which would be predicted wrongly every other time.
+/// Returns the number of the sorted @p values that are not greater than @p limit. The search has no
+/// branch that depends on the values, because half of these branches would be mispredicted.
 std::size_t count_up_to(const std::uintptr_t* values, std::size_t size,
                         std::uintptr_t limit) noexcept {
     std::size_t count = 0;
@@ -164,7 +164,7 @@ void RangeIndex::compact(std::size_t i) noexcept {
         }
         replace(i, std::move(left), nullptr);
     } catch (const std::bad_alloc&) {
-        // It is found as well as before, only not as fast.
+        // The leaf stays as it is: searching in it takes longer, but is correct.
     }
 }
 

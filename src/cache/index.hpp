@@ -14,12 +14,11 @@ namespace rdmabuf::detail {
 
 struct CacheEntry;
 
-/// Entries by their addresses. None of them lies inside of another, so they are in the order of
-/// their ends, too, and the last that begins where a range does, or before, is the only one that
-/// can hold it.
+/// The entries of one AccessClass, sorted by address. No entry contains another one, so their ends
+/// are sorted too, and only the last entry that does not begin after a range can contain the range.
 ///
-/// Readers are in a section; writers have the cache's lock. Leaves are copied when entries are
-/// added, which costs a leaf, and now and then the list of leaves; an entry is taken out in place.
+/// Readers are in a read-side section; writers hold the lock of the cache. Adding an entry copies
+/// one leaf, and sometimes the list of leaves. Removing an entry changes its leaf in place.
 class RangeIndex {
   public:
     explicit RangeIndex(RetireList& retire_list);
@@ -27,18 +26,19 @@ class RangeIndex {
     RangeIndex& operator=(const RangeIndex&) = delete;
     ~RangeIndex();
 
-    /// The entry that holds [begin, end).
+    /// Returns the entry that contains [begin, end), or nullptr.
     [[nodiscard]] CacheEntry* find(std::uintptr_t begin, std::uintptr_t end) const noexcept;
 
-    /// @p slot is not inside of another, and no other is inside of it. @throws std::bad_alloc, and
-    /// nothing has changed.
+    /// Adds an entry that neither contains another entry nor is contained in one.
+    /// @throws std::bad_alloc; the index is unchanged then
     void insert(CacheEntry& entry);
     void remove(const CacheEntry& entry) noexcept;
 
-    /// Calls @p visit with each entry that overlaps or touches [begin, end); it may remove it.
+    /// Calls @p visit with each entry that overlaps or touches [begin, end). @p visit may remove
+    /// this entry from the index.
     template <class Visit>
     void for_each_touching(std::uintptr_t begin, std::uintptr_t end, Visit visit) const {
-        // Every leaf before this one ends with an entry that begins, and ends, earlier still.
+        // The entries of all leaves before this one end before `begin`.
         const Root& root = *root_.load(std::memory_order_relaxed);
         std::size_t i = first_touching(root, begin);
         for (; i < root.size(); ++i) {
@@ -56,7 +56,7 @@ class RangeIndex {
     }
 
   private:
-    /// The end of an entry that was taken out.
+    /// Stands in place of the end of an entry that was removed.
     static constexpr std::uintptr_t gone = 0;
     static constexpr std::size_t leaf_capacity = 64;
 
@@ -73,16 +73,16 @@ class RangeIndex {
         explicit Root(std::size_t size) : keys(size), leaves(size) {}
         [[nodiscard]] std::size_t size() const noexcept { return keys.size(); }
 
-        /// Entries of a leaf do not begin before its key; the first is 0.
+        /// Keys: no entry of a leaf begins before the key of the leaf. The first key is 0.
         std::vector<std::uintptr_t> keys;
         std::vector<std::atomic<Leaf*>> leaves;
     };
 
     [[nodiscard]] static std::size_t first_touching(const Root& root,
                                                     std::uintptr_t begin) noexcept;
-    /// Puts @p replacements, of at most two leaves, in the place of leaf @p i.
+    /// Replaces leaf @p i by one or two leaves; @p second may be null.
     void replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique_ptr<Leaf> second);
-    /// Copies what is left of a leaf, if there is memory.
+    /// Replaces a leaf by a copy without the removed entries, if there is memory for it.
     void compact(std::size_t i) noexcept;
 
     RetireList& retire_list_;

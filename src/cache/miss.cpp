@@ -12,8 +12,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// How many pieces of memory may wait to be freed, before readers are waited for on their account.
-constexpr std::size_t limbo_capacity = 64;
+/// Maximum length of the retire list: when it is reached, the writer waits for readers and frees
+/// the list.
+constexpr std::size_t retire_list_capacity = 64;
 
 void check_request(std::uintptr_t address, std::size_t length, Access access) {
     constexpr const char* function = "RegistrationCache::acquire";
@@ -34,7 +35,7 @@ void check_request(std::uintptr_t address, std::size_t length, Access access) {
 
 } // namespace
 
-/// Destroys what was retired, once the lock is no longer held.
+/// Destroys retired entries in its destructor, after the lock was released.
 class CacheCore::Cleanup {
   public:
     explicit Cleanup(CacheCore& core) noexcept : core_(core) {}
@@ -50,7 +51,7 @@ class CacheCore::Cleanup {
     CacheCore& core_;
 };
 
-/// Ends a registration that is being made, however it ends: lets go those who wait for it.
+/// Wakes the threads that wait for a registration in progress, when it has ended or failed.
 class CacheCore::Finish {
   public:
     Finish(CacheCore& core, Pending& pending) noexcept : core_(core), pending_(pending) {}
@@ -84,7 +85,7 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
         const Lock lock(mutex_);
         ++statistics_.misses;
     }
-    // Found out once it matters.
+    // Looked up only if it is needed.
     std::optional<Owner> owner;
     for (;;) {
         if (CacheEntry* const entry = try_acquire(range, access | added_, owner);
@@ -94,7 +95,7 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
     }
 }
 
-/// @return nullptr when something has changed meanwhile, and it has to be tried again
+/// @return nullptr if the cache has changed meanwhile: the caller tries again
 CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
                                    std::optional<Owner>& owner) {
     Cleanup cleanup(*this);
@@ -133,7 +134,7 @@ CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
     Registration made = register_pending(*mine, range);
     const Lock lock(mutex_);
     if (mine->invalidated) {
-        owner = Owner(); // what was beside it may be what has gone
+        owner = Owner(); // The neighbouring memory may have been freed.
         return nullptr;
     }
     if (is_found(range, access)) {
@@ -169,7 +170,7 @@ CacheCore::Owner CacheCore::owner_of(const CacheRange& range) const {
             }
         }
     } catch (const Error&) {
-        return {}; // registering it says so again
+        return {}; // The registration reports the error.
     }
     return {.one = true};
 }
@@ -274,11 +275,11 @@ CacheEntry& CacheCore::publish(Registration registration, const Pending& pending
         entries_.put(entry);
         throw;
     }
-    entry.state.begin(entry.details->watched); // who finds it from now on may take it
-    entry.take(Platform::thread_slot());       // nobody takes it out before the lock is free
+    entry.state.begin(entry.details->watched); // From here on, readers may take leases.
+    entry.take(Platform::thread_slot());       // The lock keeps the entry until then.
     hints_.learn(entry.address, entry.access, entry);
     ++holds_;
-    if (retire_list_.size() >= limbo_capacity) {
+    if (retire_list_.size() >= retire_list_capacity) {
         wait();
     }
     return entry;

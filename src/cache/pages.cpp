@@ -44,7 +44,7 @@ Pages::~Pages() {
 
 void Pages::make_huge(std::size_t size) noexcept {
     static_cast<void>(::madvise(pages_, size, MADV_HUGEPAGE));
-    static_cast<void>(::madvise(pages_, size, collapse)); // what is there already
+    static_cast<void>(::madvise(pages_, size, collapse)); // for pages that exist already
 }
 
 } // namespace rdmabuf::detail

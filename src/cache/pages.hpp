@@ -5,10 +5,10 @@
 
 namespace rdmabuf::detail {
 
-/// Zeroed pages that take no memory before they are used.
+/// Anonymous zeroed pages. The kernel allocates each page when it is first written.
 class Pages {
   public:
-    /// The size of a huge page. What is as large, or larger, begins where one can.
+    /// The size of a huge page. Mappings of at least this size are aligned to it.
     static constexpr std::size_t huge = std::size_t{1} << 21U;
 
     /// @throws Error ENOMEM
@@ -18,7 +18,8 @@ class Pages {
     Pages& operator=(const Pages&) = delete;
 
     [[nodiscard]] void* get() const noexcept { return pages_; }
-    /// Has the first @p size bytes in huge pages, where there are any: they take memory at once.
+    /// Requests huge pages for the first @p size bytes. If the kernel has any, it allocates them at
+    /// once.
     void make_huge(std::size_t size) noexcept;
 
   private:

@@ -19,7 +19,8 @@ long membarrier(int command) noexcept {
 
 std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_step> taken{};
 
-/// Gives a thread's row to the next thread. What is counted in it stays: only sums matter.
+/// Owns the slot of a thread, and frees it for other threads when the thread ends. The counts in
+/// the slot stay, because only the sums over all slots are used.
 class Claim {
   public:
     Claim() = default;
@@ -35,11 +36,11 @@ class Claim {
         over_ = true;
     }
 
-    /// @return whether the thread has a row from now on
+    /// @return whether the thread now has a slot
     bool take(std::size_t& thread_slot, std::size_t& fast_thread_slot) noexcept {
         if (over_) {
-            return false; // destructors of thread locals still use caches, and nobody would give
-                          // back
+            return false; // A destructor of a thread-local object uses a cache after the slot was
+                          // freed.
         }
         for (std::size_t i = 0; i < Platform::thread_slots; i += Platform::thread_slot_step) {
             if (i != Platform::shared_thread_slot &&
@@ -78,11 +79,11 @@ void Platform::prepare() noexcept {
 }
 
 void Platform::barrier() noexcept {
-    // A process that was forked may have to register again.
+    // After fork(2), the child may have to register for membarrier(2) again.
     if (barrier_is_enough() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {
-        std::terminate(); // forbidden since: memory would be deregistered under its users
+        std::terminate(); // Without the barrier, memory in use would be deregistered.
     }
 }
 

@@ -8,21 +8,23 @@
 
 namespace rdmabuf::detail {
 
-/// The machine that a cache runs on.
+/// The real machine, as the template parameter P of cache/protocol.hpp.
 struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
 
-    /// One row for threads that have none of their own, used with the cache's lock held, and those
-    /// of threads. In steps of a cache line, so that a row also says where in memory its words are.
+    /// The numbers of thread slots are multiples of the size of a cache line, so that a number is
+    /// also the offset of the words of the slot. Slot 0 is shared by the threads without a slot of
+    /// their own, which hold the lock of the cache when they use it.
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;
-    /// The counts of as many entries lie together. Those of another row are in pages of their own.
+    /// Lease counts of one thread slot that are contiguous in memory. The counts of different slots
+    /// are in different pages.
     static constexpr std::size_t counts_per_thread_slot = 32768;
     static constexpr std::size_t stride = counts_per_thread_slot / thread_slot_step;
 
-    /// Before the first section. Finds out whether there is membarrier(2).
+    /// Called before the first read-side section. Checks whether the kernel has membarrier(2).
     static void prepare() noexcept;
     [[nodiscard]] static bool barrier_is_enough() noexcept {
         return membarrier_.load(std::memory_order_relaxed);
@@ -31,14 +33,16 @@ struct Platform {
     static void barrier() noexcept;
     static void pause() noexcept;
 
-    /// Rows from here on have never been used.
+    /// Thread slots from this number on were never used.
     [[nodiscard]] static std::size_t thread_slots_in_use() noexcept {
         return thread_slots_in_use_.load(std::memory_order_seq_cst);
     }
 
-    /// This thread's, if it has one already and barrier_is_enough(); else shared_row.
+    /// Returns the slot of this thread, if it has one and barrier_is_enough(); otherwise
+    /// shared_thread_slot.
     [[nodiscard]] static std::size_t fast_thread_slot() noexcept { return fast_thread_slot_; }
-    /// This thread's; shared_row when there is none left.
+    /// Returns the slot of this thread, and assigns one if necessary; shared_thread_slot if all
+    /// slots are in use.
     [[nodiscard]] static std::size_t thread_slot() noexcept {
         const std::size_t thread_slot = thread_slot_;
         return thread_slot != shared_thread_slot ? thread_slot : claim_thread_slot();
@@ -47,8 +51,9 @@ struct Platform {
   private:
     [[nodiscard]] static std::size_t claim_thread_slot() noexcept;
 
-    // Hidden: a shared library would look for their addresses in a table first. And it would call a
-    // function for those of a thread, in the other model.
+    // Hidden visibility and the initial-exec model save instructions in a shared library: otherwise
+    // the addresses of these members come from the global offset table, and those of thread-local
+    // members from a function call.
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)
@@ -60,16 +65,16 @@ struct Platform {
         fast_thread_slot_; // NOLINT(*-naming)
 };
 
-/// For the threads that have a fast_row().
+/// As Platform, for threads whose fast_thread_slot() is not the shared one.
 struct FastPlatform : Platform {
     [[nodiscard]] static constexpr bool barrier_is_enough() noexcept { return true; }
 };
 
-/// Of all caches of the process: rows are threads, and a thread is in one section at a time.
+/// The read-side sections of all caches of the process. A thread is in at most one of them.
 [[gnu::visibility("hidden")]] extern ReadSideSections<Platform> read_side_sections;
 
-/// A section of this thread.
-/// @tparam P  Platform, or FastPlatform in a fast_row()
+/// Enters a read-side section for the lifetime of the object.
+/// @tparam P  FastPlatform for a fast_thread_slot(), otherwise Platform
 template <class P = Platform>
 class ReadSideSection {
   public:

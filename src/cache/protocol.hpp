@@ -8,14 +8,16 @@
 
 namespace rdmabuf::detail {
 
-// How threads that find entries of a cache agree with one that takes entries out of it: a reader
-// writes to words of its own only, and pays for no ordering; a writer, who holds the cache's lock,
-// pays for both with P::barrier(), which makes every thread's stores seen.
+// Synchronisation between threads that find entries of a cache (readers) and a thread that removes
+// entries (the writer, which holds the lock of the cache). A reader writes only to words of its own
+// thread slot, without memory barriers. The writer calls P::barrier(), after which it sees the
+// earlier stores of all threads.
 //
-// P is the machine: real atomics and membarrier(2), or a model of them in which a test tries
-// all that can happen. Q is what one of its threads already knows of it.
+// P is the platform: real atomics and membarrier(2), or the model of a test that tries all
+// interleavings. Q is a variant of P for threads that know that P::barrier_is_enough().
 
-/// Stores, before whatever this thread loads afterwards, as seen by one who called P::barrier().
+/// Stores @p value. A writer that has called P::barrier() sees the store before the later loads of
+/// this thread.
 template <class P, class T>
 void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept {
     if (P::barrier_is_enough()) {
@@ -26,9 +28,9 @@ void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept 
     }
 }
 
-/// Where each thread says that it is looking at what others may take away. Sections are short: they
-/// neither wait nor call anybody. Rows are threads, numbered in steps of P::row_step, so that their
-/// words are in cache lines of their own.
+/// Read-side critical sections, as in RCU: while a thread is in one, entries that it finds are not
+/// destroyed. Sections are short: they neither wait nor call other code. Each thread has a slot,
+/// whose number is a multiple of P::thread_slot_step, so that its word is in its own cache line.
 template <class P>
 class ReadSideSections {
   public:
@@ -40,7 +42,8 @@ class ReadSideSections {
         words_[thread_slot].store(false, std::memory_order_release);
     }
 
-    /// Returns when every section that may have seen what this thread has changed before is over.
+    /// Waits for the end of all sections that began before the earlier stores of this thread were
+    /// visible.
     void wait() noexcept {
         P::barrier();
         const std::size_t thread_slots = P::thread_slots_in_use();
@@ -56,28 +59,32 @@ class ReadSideSections {
     alignas(64) std::array<typename P::template Atomic<bool>, P::thread_slots> words_;
 };
 
-/// The leases of one entry, and who may destroy it: the one to whom settle() says so. Outlives the
-/// entry: the next one takes its place.
+/// The state of one entry and the number of its leases. The caller of settle() destroys the entry
+/// if the result is true. The object is used again for the next entry at the same place.
 ///
-/// Each thread counts what it took and gave back in a word of its own; their sum is the number of
-/// leases, once nobody takes any more. The words lie elsewhere: @p counts is that of the first row,
-/// that of another is row * P::stride words further.
+/// Each thread slot has a word that counts the leases taken minus the leases returned. The sum of
+/// all words is the number of leases when no more leases are taken. The words are not in this
+/// object:
+/// @p counts is the word of slot 0, and the word of another slot is `slot * P::stride` words
+/// behind.
 template <class P>
 class LeaseState {
   public:
     using Count = typename P::template Atomic<std::uint32_t>;
 
-    /// Whether the entry may be taken, by those who are in a section since before they asked. What
-    /// was written of it before begin() is seen then, and stays as it is until the section ends.
+    /// Whether the entry is valid. Called in a read-side section; if the result is true, the reader
+    /// sees all that was written to the entry before begin(), and the entry does not change until
+    /// the section ends.
     [[nodiscard]] bool found() const noexcept {
         return state_.load(std::memory_order_seq_cst) == State::found;
     }
-    /// Of an entry that was found() in the section the thread is in.
+    /// Takes a lease on an entry for which found() returned true in the same read-side section.
     void take(Count* counts, std::size_t thread_slot) noexcept {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Inside of a section. @return whether settle() has to be called after it
+    /// Returns a lease; called in a read-side section. @return whether the caller must call
+    /// settle() after the section
     template <class Q = P>
     [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {
         Count& count = counts[thread_slot * P::stride];
@@ -85,20 +92,21 @@ class LeaseState {
         return attention_.load(std::memory_order_seq_cst);
     }
 
-    // With the cache's lock held.
+    // The caller of these functions holds the lock of the cache.
 
-    /// Before the entry can be found.
-    /// @param watched  whether settle() is to be called for each lease given back
+    /// Makes the entry valid; called before it is added to the index.
+    /// @param watched  whether give_back() returns true for each lease
     void begin(bool watched) noexcept {
         attention_.store(watched, std::memory_order_seq_cst);
         state_.store(State::found, std::memory_order_seq_cst);
     }
-    /// It can no longer be found. ReaderSections::wait() has to follow, and settle().
+    /// Makes the entry invalid for readers. The caller then calls ReadSideSections::wait() and
+    /// settle().
     void retire() noexcept {
         state_.store(State::draining, std::memory_order_seq_cst);
         attention_.store(true, std::memory_order_seq_cst);
     }
-    /// Whether the caller destroys the entry: it has been retired, and this was the last lease.
+    /// Whether the caller must destroy the entry: retire() was called, and no lease is left.
     [[nodiscard]] bool settle(const Count* counts) noexcept {
         if (state_.load(std::memory_order_relaxed) != State::draining || leases(counts) != 0) {
             return false;
@@ -107,7 +115,7 @@ class LeaseState {
         return true;
     }
 
-    /// Exact of an entry that is draining, and a good guess of another.
+    /// The number of leases. It is exact after retire(), otherwise it may be outdated.
     [[nodiscard]] static std::uint32_t leases(const Count* counts) noexcept {
         std::uint32_t sum = 0;
         const std::size_t thread_slots = P::thread_slots_in_use();

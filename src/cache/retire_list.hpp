@@ -7,7 +7,7 @@
 
 namespace rdmabuf::detail {
 
-/// Memory that readers may still be looking at; freed once no section is left in which they do.
+/// Memory that readers may still read, to be freed when no read-side section can see it any more.
 class RetireList {
   public:
     class Node {
@@ -35,7 +35,7 @@ class RetireList {
         ++size_;
     }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    /// After ReaderSections::wait().
+    /// Called after ReadSideSections::wait().
     void free() noexcept {
         while (first_ != nullptr) {
             first_ = std::move(first_->next_);
