@@ -91,12 +91,12 @@ struct DriverDescription {
     /// File names of the library, in the order in which they are tried.
     std::span<const char* const> library_names;
     /// The name of the driver: "NVIDIA driver".
-    const char* name;
+    const char* name = nullptr;
     /// What to do if the library cannot be loaded.
-    const char* library_remedy;
+    const char* library_remedy = nullptr;
     /// What to do if the library lacks functions.
-    const char* version_remedy;
-    Functions (*look_up)(SymbolLookup&);
+    const char* version_remedy = nullptr;
+    Functions (*look_up)(SymbolLookup&) = nullptr;
 };
 
 /// Base of a vendor's driver: loads its library and looks up its functions. It initialises nothing.

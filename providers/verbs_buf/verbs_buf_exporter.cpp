@@ -167,9 +167,7 @@ class PdExporter final : public VerbsBufExporter {
     }
 
     [[nodiscard]] Buffer allocate(std::size_t size) override {
-        if (size == 0) {
-            throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
-        }
+        detail::check_allocated(size);
         const Functions functions = complete_functions();
         auto buffer =
             std::make_shared<VerbsBuffer>(functions, pd_, detail::round_up_to_pages(size));
