@@ -38,7 +38,7 @@ ProtectionDomain ProtectionDomain::adopt(const Context& context, ibv_pd* pd) {
 ProtectionDomain ProtectionDomain::import_handle(const Context& context, std::uint32_t handle) {
     constexpr const char* function = "ibv_import_pd";
     ibv_context* const native = detail::native_of(context, function, "Context");
-    Deleter deleter = Deleter::holding(context);
+    Deleter deleter = Deleter::holding(context, nullptr);
     deleter.set_imported();
     errno = 0;
     ibv_pd* const pd = detail::check_pointer(ibv_import_pd(native, handle), function, [&](int) {
