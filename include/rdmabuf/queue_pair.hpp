@@ -21,6 +21,7 @@
 #include <rdmabuf/work_batch.hpp>
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
+#include <rdmabuf/xrc_domain.hpp>
 
 namespace rdmabuf {
 
@@ -31,8 +32,9 @@ struct RDMABUF_EXPORT DestroyQp {
     static constexpr const char* name = "ibv_destroy_qp";
     static int call(ibv_qp* qp) noexcept;
 };
-using QueuePairHandle = unique_handle<ibv_qp, DestroyQp, ProtectionDomain, CompletionQueue,
-                                      CompletionQueue, SharedReceiveQueueHandle>;
+using QueuePairHandle =
+    unique_handle<ibv_qp, DestroyQp, ProtectionDomain, CompletionQueue, CompletionQueue,
+                  SharedReceiveQueueHandle, std::optional<XrcDomain>>;
 } // namespace detail
 
 /// Whether a queue pair gets the ibv_wr_* interface (QueuePair::batch()).
@@ -59,6 +61,9 @@ struct QueuePairOptions {
     bool signal_all = false;
     /// Takes receives from here instead of a queue of its own.
     const SharedReceiveQueue* srq = nullptr;
+    /// The domain of a queue pair of the type xrc_receive, which needs one; nullptr for other
+    /// types.
+    const XrcDomain* xrc_domain = nullptr;
     ExtendedInterface extended = ExtendedInterface::automatic;
     /// Lets libmlx5 deliver small received data in the completion entry (scatter-to-CQE), which
     /// saves the NIC a write. The CPU then copies up to 64 bytes to the address in the request
@@ -379,6 +384,16 @@ class RDMABUF_EXPORT QueuePair {
     /// Moves to the error state: everything outstanding completes with IBV_WC_WR_FLUSH_ERR.
     void abort();
 
+    /// Posts a request to a shared receive queue of the peer (xrc_send). Sends, and writes with
+    /// immediate data, take a receive of this queue.
+    /// @param request     of a make_ function, such as make_send()
+    /// @param srq_number  SharedReceiveQueue::number() at the peer
+    [[gnu::always_inline]] Status post_to_srq(ibv_send_wr request,
+                                              std::uint32_t srq_number) const noexcept {
+        request.qp_type.xrc.remote_srqn = srq_number;
+        return post_one(std::move(request));
+    }
+
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
     /// The caller destroys it from now on.
     [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
@@ -445,7 +460,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     ///         vendor_id is that of another vendor
     void set_ece(const ibv_ece& ece);
 
-    /// Connects to @p peer (RC, UC): INIT to RTR to RTS.
+    /// Connects to @p peer (RC, UC, XRC): INIT to RTR to RTS. The peer of xrc_send is xrc_receive.
     /// @throws Error EPROTO when the peer's type differs, EINVAL for UD and SRD queue pairs, and
     /// what
     ///         ibv_modify_qp(3) says (ETIMEDOUT, EHOSTUNREACH: the peer's GID does not resolve).

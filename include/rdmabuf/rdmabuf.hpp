@@ -76,4 +76,5 @@
 #include <rdmabuf/work_completion.hpp>
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
+#include <rdmabuf/xrc_domain.hpp>
 #include <rdmabuf/zero_copy_receive.hpp>

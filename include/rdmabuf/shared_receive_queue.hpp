@@ -5,14 +5,17 @@
 
 #include <cassert>
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/status.hpp>
 #include <rdmabuf/work_list.hpp>
 #include <rdmabuf/work_request.hpp>
+#include <rdmabuf/xrc_domain.hpp>
 
 namespace rdmabuf {
 
@@ -21,7 +24,10 @@ struct RDMABUF_EXPORT DestroySrq {
     static constexpr const char* name = "ibv_destroy_srq";
     static int call(ibv_srq* srq) noexcept;
 };
-using SharedReceiveQueueHandle = shared_handle<ibv_srq, DestroySrq, ProtectionDomain>;
+/// The second parent keeps the XRC domain and the completion queue of an XRC queue alive; otherwise
+/// it is null.
+using SharedReceiveQueueHandle =
+    shared_handle<ibv_srq, DestroySrq, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
 struct SharedReceiveQueueOptions {
@@ -30,6 +36,11 @@ struct SharedReceiveQueueOptions {
     /// When fewer receives than this are posted, the device raises IBV_EVENT_SRQ_LIMIT_REACHED,
     /// once. SharedReceiveQueue::arm_limit() sets it again. 0 for no event.
     std::uint32_t limit = 0;
+    /// Makes the queue one of this XRC domain; nullptr for the queue pairs of this process. Each of
+    /// the two members below needs the other one.
+    const XrcDomain* xrc_domain = nullptr;
+    /// The completion queue of the receives of an XRC queue.
+    const CompletionQueue* xrc_cq = nullptr;
 };
 
 /// Receives that several queue pairs draw from. Queue pairs made with it keep it alive.
@@ -73,6 +84,10 @@ class RDMABUF_EXPORT SharedReceiveQueue {
             },
             failed);
     }
+
+    /// The number of the queue, for QueuePair::post_to_srq() of peers. ibv_get_srq_num(3).
+    /// @throws Error EOPNOTSUPP where only XRC queues have a number; EBADF when this was closed.
+    [[nodiscard]] std::uint32_t number() const;
 
     /// Sets the limit again. The device clears it when it raises IBV_EVENT_SRQ_LIMIT_REACHED, which
     /// Context::wait_async_event() returns with native() as `object`. If fewer receives than @p

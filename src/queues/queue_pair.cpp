@@ -39,6 +39,28 @@ bool is_datagram(QueuePairType type) noexcept {
            type == QueuePairType::scalable_reliable_datagram;
 }
 
+/// The type that the peer of a connected queue pair has.
+QueuePairType peer_type(QueuePairType type) noexcept {
+    switch (type) {
+        case QueuePairType::xrc_send:
+            return QueuePairType::xrc_receive;
+        case QueuePairType::xrc_receive:
+            return QueuePairType::xrc_send;
+        default:
+            return type;
+    }
+}
+
+/// Whether queue pairs of this type are the target of reliable requests.
+bool is_reliable_target(QueuePairType type) noexcept {
+    return type == QueuePairType::reliable_connected || type == QueuePairType::xrc_receive;
+}
+
+/// Whether queue pairs of this type initiate reliable requests.
+bool is_reliable_initiator(QueuePairType type) noexcept {
+    return type == QueuePairType::reliable_connected || type == QueuePairType::xrc_send;
+}
+
 /// What is known of the device before a queue pair is created on it.
 struct DeviceLimits {
     DeviceAttributes device;
@@ -72,6 +94,8 @@ std::uint64_t extended_operations(QueuePairType type, const DeviceLimits& limits
         case QueuePairType::unreliable_connected:
             return send | write;
         case QueuePairType::reliable_connected:
+        case QueuePairType::xrc_send:
+        case QueuePairType::xrc_receive:
         case QueuePairType::scalable_reliable_datagram:
             break;
     }
@@ -82,10 +106,12 @@ Access default_access(QueuePairType type, bool atomics) noexcept {
     switch (type) {
         case QueuePairType::unreliable_datagram:
         case QueuePairType::scalable_reliable_datagram:
+        case QueuePairType::xrc_send:
             return Access::local_read;
         case QueuePairType::unreliable_connected:
             return Access::local_write | Access::remote_write;
         case QueuePairType::reliable_connected:
+        case QueuePairType::xrc_receive:
             break;
     }
     return Access::local_write | Access::remote_write | Access::remote_read |
@@ -136,6 +162,19 @@ std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limit
 ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairOptions& options) {
     constexpr const char* function = "ibv_create_qp";
     ibv_qp_init_attr_ex attributes{};
+    attributes.qp_type = static_cast<ibv_qp_type>(options.type);
+    attributes.sq_sig_all = options.signal_all ? 1 : 0;
+    if ((options.type == QueuePairType::xrc_receive) != (options.xrc_domain != nullptr)) {
+        throw Error(
+            EINVAL, function,
+            "QueuePairOptions::xrc_domain is for queue pairs of the type xrc_receive, which "
+            "need it");
+    }
+    if (options.xrc_domain != nullptr) {
+        attributes.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+        attributes.xrcd = detail::native_of(*options.xrc_domain, function, "XrcDomain");
+        return attributes;
+    }
     attributes.send_cq = detail::native_of(options.send_cq, function, "send CompletionQueue");
     attributes.recv_cq = detail::native_of(options.recv_cq, function, "receive CompletionQueue");
     attributes.srq = options.srq != nullptr
@@ -146,8 +185,11 @@ ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairO
     attributes.cap.max_send_sge = options.max_send_sge;
     attributes.cap.max_recv_sge = options.srq != nullptr ? 0 : options.max_recv_sge;
     attributes.cap.max_inline_data = options.max_inline_data;
-    attributes.qp_type = static_cast<ibv_qp_type>(options.type);
-    attributes.sq_sig_all = options.signal_all ? 1 : 0;
+    if (options.type == QueuePairType::xrc_send) {
+        attributes.recv_cq = nullptr;
+        attributes.cap.max_recv_wr = 0;
+        attributes.cap.max_recv_sge = 0;
+    }
     attributes.pd = detail::native_of(pd, function, "ProtectionDomain");
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     return attributes;
@@ -189,7 +231,7 @@ ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& option
 Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
                const DeviceLimits& limits) {
     ibv_qp_init_attr_ex attributes = init_attributes(pd, options);
-    if (options.extended != ExtendedInterface::off) {
+    if (options.extended != ExtendedInterface::off && options.type != QueuePairType::xrc_receive) {
         attributes.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         attributes.send_ops_flags =
             extended_operations(options.type, limits) | options.batch_operations;
@@ -241,7 +283,7 @@ ibv_qp_state QueuePair::state() const {
 QueuePair QueuePair::borrow(ibv_qp* qp, ibv_qp_ex* extended) {
     Handle::deleter_type deleter = Handle::deleter_type::holding(
         ProtectionDomain::borrow(qp->pd), CompletionQueue::borrow(qp->send_cq),
-        CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle());
+        CompletionQueue::borrow(qp->recv_cq), detail::SharedReceiveQueueHandle(), std::nullopt);
     deleter.disown();
     return {Handle(qp, std::move(deleter)), extended};
 }
@@ -265,10 +307,12 @@ PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePair
     const DeviceLimits limits = query_limits(pd.context(), options);
     const DeviceAttributes& device = limits.device;
     const Created created = create(pd, options, limits);
-    handle_ = Handle(created.qp, Handle::deleter_type::holding(
-                                     pd, options.send_cq, options.recv_cq,
-                                     options.srq != nullptr ? options.srq->handle_
-                                                            : detail::SharedReceiveQueueHandle()));
+    handle_ = Handle(
+        created.qp,
+        Handle::deleter_type::holding(
+            pd, options.send_cq, options.recv_cq,
+            options.srq != nullptr ? options.srq->handle_ : detail::SharedReceiveQueueHandle(),
+            options.xrc_domain != nullptr ? std::optional(*options.xrc_domain) : std::nullopt));
     extended_ = created.extended ? ibv_qp_to_qp_ex(created.qp) : nullptr;
 
     const std::uint8_t max_initiated =
@@ -358,7 +402,7 @@ QueuePair PreparedQueuePair::connect(const QueuePairAddress& peer) && {
                     "datagram queue pairs (UD, SRD) have no peer: activate() it and "
                     "post_send_to()");
     }
-    if (peer.type != address_.type) {
+    if (peer.type != peer_type(address_.type)) {
         throw Error(EPROTO, "ibv_modify_qp",
                     std::string("this queue pair is ") + to_string(address_.type) +
                         " and the peer's is " + to_string(peer.type));
@@ -376,7 +420,7 @@ void PreparedQueuePair::ready_to_receive(const QueuePairAddress& peer) {
     attributes.dest_qp_num = peer.number;
     attributes.rq_psn = peer.psn;
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if (address_.type == QueuePairType::reliable_connected) {
+    if (is_reliable_target(address_.type)) {
         attributes.max_dest_rd_atomic = address_.max_dest_rd_atomic;
         attributes.min_rnr_timer = connection_.min_rnr_timer;
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -393,7 +437,11 @@ void PreparedQueuePair::ready_to_send(const QueuePairAddress& peer) {
     attributes.qp_state = IBV_QPS_RTS;
     attributes.sq_psn = address_.psn;
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    if (address_.type == QueuePairType::reliable_connected) {
+    if (address_.type == QueuePairType::xrc_receive) {
+        attributes.timeout = connection_.timeout;
+        mask |= IBV_QP_TIMEOUT;
+    }
+    if (is_reliable_initiator(address_.type)) {
         attributes.timeout = connection_.timeout;
         attributes.retry_cnt = connection_.retry_count;
         attributes.rnr_retry = connection_.rnr_retry;

@@ -12,7 +12,8 @@ constexpr detail::WireHeader header{{'R', 'D', 'Q', 'P'}, 1};
 constexpr std::uint32_t max_24_bits = 0xffffff;
 
 bool is_type(std::uint8_t type) noexcept {
-    return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD || type == IBV_QPT_DRIVER;
+    return type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD ||
+           type == IBV_QPT_DRIVER || type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
 }
 
 } // namespace
@@ -27,6 +28,10 @@ const char* to_string(QueuePairType type) noexcept {
             return "UD";
         case QueuePairType::scalable_reliable_datagram:
             return "SRD";
+        case QueuePairType::xrc_send:
+            return "XRC_SEND";
+        case QueuePairType::xrc_receive:
+            return "XRC_RECV";
     }
     return "unknown";
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <cerrno>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/shared_receive_queue.hpp>
@@ -12,13 +15,36 @@ int detail::DestroySrq::call(ibv_srq* srq) noexcept {
 
 namespace {
 
-ibv_srq* create(const ProtectionDomain& pd, const SharedReceiveQueueOptions& options) {
-    ibv_pd* const native = detail::native_of(pd, "ibv_create_srq", "ProtectionDomain");
-    ibv_srq_init_attr attributes{};
+ibv_srq* create_native(ibv_pd* pd, const SharedReceiveQueueOptions& options) {
+    constexpr const char* function = "ibv_create_srq_ex";
+    if ((options.xrc_domain == nullptr) != (options.xrc_cq == nullptr)) {
+        throw Error(EINVAL, function,
+                    "a shared receive queue has both an XRC domain and a completion queue, or "
+                    "neither of them");
+    }
+    if (options.xrc_domain == nullptr) {
+        ibv_srq_init_attr attributes{};
+        attributes.attr.max_wr = options.max_wr;
+        attributes.attr.max_sge = options.max_sge;
+        errno = 0;
+        return ibv_create_srq(pd, &attributes);
+    }
+    ibv_srq_init_attr_ex attributes{};
     attributes.attr.max_wr = options.max_wr;
     attributes.attr.max_sge = options.max_sge;
+    attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+                           IBV_SRQ_INIT_ATTR_CQ;
+    attributes.srq_type = IBV_SRQT_XRC;
+    attributes.pd = pd;
+    attributes.xrcd = detail::native_of(*options.xrc_domain, function, "XrcDomain");
+    attributes.cq = detail::native_of(*options.xrc_cq, function, "CompletionQueue");
     errno = 0;
-    return detail::check_pointer(ibv_create_srq(native, &attributes), "ibv_create_srq", [&](int) {
+    return ibv_create_srq_ex(pd->context, &attributes);
+}
+
+ibv_srq* create(const ProtectionDomain& pd, const SharedReceiveQueueOptions& options) {
+    ibv_pd* const native = detail::native_of(pd, "ibv_create_srq", "ProtectionDomain");
+    return detail::check_pointer(create_native(native, options), "ibv_create_srq", [&](int) {
         const ibv_device_attr limits = pd.context().attributes().native.orig_attr;
         return "max_wr " + std::to_string(options.max_wr) + " of at most " +
                std::to_string(limits.max_srq_wr) + ", max_sge " + std::to_string(options.max_sge) +
@@ -26,13 +52,25 @@ ibv_srq* create(const ProtectionDomain& pd, const SharedReceiveQueueOptions& opt
     });
 }
 
+/// The XRC objects that the queue has to keep alive; null without any.
+std::shared_ptr<const void> xrc_objects(const SharedReceiveQueueOptions& options) {
+    if (options.xrc_domain == nullptr || options.xrc_cq == nullptr) {
+        return nullptr;
+    }
+    return std::make_shared<const std::pair<XrcDomain, CompletionQueue>>(*options.xrc_domain,
+                                                                         *options.xrc_cq);
+}
+
 } // namespace
 
 SharedReceiveQueue::SharedReceiveQueue(const ProtectionDomain& pd,
                                        const SharedReceiveQueueOptions& options)
-    : handle_(detail::SharedReceiveQueueHandle::unique(
-          create(pd, options),
-          detail::SharedReceiveQueueHandle::unique::deleter_type::holding(pd))) {
+    : handle_([&] {
+          // The deleter first: making it may fail, and the queue would leak then.
+          auto deleter = detail::SharedReceiveQueueHandle::unique::deleter_type::holding(
+              pd, xrc_objects(options));
+          return detail::SharedReceiveQueueHandle::unique(create(pd, options), std::move(deleter));
+      }()) {
     if (options.limit != 0) {
         arm_limit(options.limit);
     }
@@ -45,6 +83,15 @@ void SharedReceiveQueue::arm_limit(std::uint32_t limit) {
     attributes.srq_limit = limit;
     detail::check_zero(ibv_modify_srq(srq, &attributes, IBV_SRQ_LIMIT), function,
                        [&](int) { return "limit " + std::to_string(limit); });
+}
+
+std::uint32_t SharedReceiveQueue::number() const {
+    constexpr const char* function = "ibv_get_srq_num";
+    std::uint32_t number = 0;
+    detail::check_zero(
+        ibv_get_srq_num(detail::native_of(*this, function, "SharedReceiveQueue"), &number),
+        function);
+    return number;
 }
 
 ibv_srq_attr SharedReceiveQueue::attributes() const {

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// XRC: domains, their shared receive queues, and the two ends of a connection.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <optional>
+
+#include <rdmabuf/shared_receive_queue.hpp>
+#include <rdmabuf/unique_fd.hpp>
+#include <rdmabuf/xrc_domain.hpp>
+
+#include "posting_fixture.hpp"
+#include "temporary_directory.hpp"
+
+namespace rdmabuf {
+namespace {
+
+using testing::error_of;
+using testing::fails_with;
+using testing::PostingTest;
+
+class XrcTest : public PostingTest {
+  protected:
+    [[nodiscard]] SharedReceiveQueue make_srq(const XrcDomain& domain) const {
+        return SharedReceiveQueue(basics_.pd, {.xrc_domain = &domain, .xrc_cq = &recv_cq_});
+    }
+    [[nodiscard]] QueuePairOptions of(QueuePairType type) const {
+        QueuePairOptions wanted = options();
+        wanted.type = type;
+        return wanted;
+    }
+    /// Connects sender_ with a receiving end in @p domain.
+    void connect_xrc(const XrcDomain& domain) {
+        QueuePairOptions receiving = of(QueuePairType::xrc_receive);
+        receiving.xrc_domain = &domain;
+        PreparedQueuePair target_end = QueuePair::prepare(basics_.pd, receiving);
+        PreparedQueuePair sending_end = QueuePair::prepare(basics_.pd, of(QueuePairType::xrc_send));
+        const QueuePairAddress address = target_end.address();
+        receiver_.emplace(std::move(target_end).connect(sending_end.address()));
+        sender_.emplace(std::move(sending_end).connect(address));
+    }
+
+    std::optional<QueuePair> receiver_;
+    std::optional<QueuePair> sender_;
+};
+
+TEST_F(XrcTest, EachRequestNamesTheSharedReceiveQueueThatTakesTheMessage) {
+    const XrcDomain domain(basics_.context);
+    const SharedReceiveQueue first = make_srq(domain);
+    const SharedReceiveQueue second = make_srq(domain);
+    ASSERT_NE(first.number(), second.number());
+    connect_xrc(domain);
+    ASSERT_TRUE(first.post_recv(region_.sge(arrivals, 100), 11));
+    ASSERT_TRUE(second.post_recv(region_.sge(arrivals + 200, 100), 22));
+
+    const WorkOptions signaled_1{.wr_id = 1, .flags = SendFlags::signaled};
+    ASSERT_TRUE(sender_->post_to_srq(make_send({local_.data(), 1}, signaled_1), second.number()));
+    EXPECT_EQ(completed(basics_.cq, 1, IBV_WC_SEND).status, IBV_WC_SUCCESS);
+    const WorkCompletion received = completed(recv_cq_, 22, IBV_WC_RECV);
+    EXPECT_EQ(received.byte_len, 100U);
+    EXPECT_EQ(bytes(arrivals + 200, 100), bytes(0, 100));
+
+    ASSERT_TRUE(sender_->post_to_srq(
+        make_write_imm({local_.data(), 1}, remote_, testing::immediate, signaled_1),
+        first.number()));
+    const WorkCompletion written = completed(recv_cq_, 11, IBV_WC_RECV_RDMA_WITH_IMM);
+    EXPECT_EQ(be32toh(written.imm_data), testing::immediate);
+    EXPECT_EQ(bytes(target, 100), bytes(0, 100));
+    completed(basics_.cq, 1, IBV_WC_RDMA_WRITE);
+}
+
+TEST_F(XrcTest, SharedReceiveQueueAndQueuePairKeepTheirDomainAlive) {
+    std::optional<XrcDomain> domain(basics_.context);
+    std::optional<SharedReceiveQueue> srq(make_srq(*domain));
+    connect_xrc(*domain);
+    EXPECT_THAT(error_of([&] { domain->close(); }), fails_with(EBUSY, "ibv_close_xrcd"));
+    domain.reset();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 1U);
+    srq.reset();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 1U);
+    receiver_.reset();
+    EXPECT_EQ(softverbs_live(SOFTVERBS_XRCD), 0U);
+}
+
+TEST_F(XrcTest, DomainsOfOneFileAreOneDomain) {
+    const TemporaryDirectory directory;
+    const UniqueFd file(
+        ::open((directory.path() + "/domain").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    ASSERT_TRUE(file);
+    const XrcDomain mine(basics_.context, file.get());
+    const XrcDomain theirs(basics_.context, file.get());
+    const SharedReceiveQueue srq = make_srq(theirs);
+    connect_xrc(mine);
+    ASSERT_TRUE(srq.post_recv(region_.sge(arrivals, 100), 3));
+    ASSERT_TRUE(sender_->post_to_srq(make_send({local_.data(), 1}), srq.number()));
+    EXPECT_EQ(completed(recv_cq_, 3, IBV_WC_RECV).byte_len, 100U);
+}
+
+TEST_F(XrcTest, MessageToAnUnknownSharedReceiveQueueFails) {
+    const XrcDomain domain(basics_.context);
+    connect_xrc(domain);
+    ASSERT_TRUE(sender_->post_to_srq(
+        make_send({local_.data(), 1}, {.wr_id = 9, .flags = SendFlags::signaled}), 0xabcdef));
+    WorkCompletion completion{};
+    ASSERT_EQ(basics_.cq.wait({&completion, 1}, std::chrono::seconds(20)), 1U);
+    EXPECT_EQ(completion.wr_id, 9U);
+    EXPECT_NE(completion.status, IBV_WC_SUCCESS);
+}
+
+TEST_F(XrcTest, DomainAndCompletionQueueOfASharedReceiveQueueNeedEachOther) {
+    const XrcDomain domain(basics_.context);
+    EXPECT_THAT(
+        error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.xrc_domain = &domain}); }),
+        fails_with(EINVAL, "both an XRC domain and a completion queue"));
+    EXPECT_THAT(error_of([&] { const SharedReceiveQueue srq(basics_.pd, {.xrc_cq = &recv_cq_}); }),
+                fails_with(EINVAL, "both an XRC domain and a completion queue"));
+}
+
+TEST_F(XrcTest, OnlyTheReceivingEndHasADomain) {
+    const XrcDomain domain(basics_.context);
+    EXPECT_THAT(
+        error_of([&] {
+            static_cast<void>(QueuePair::prepare(basics_.pd, of(QueuePairType::xrc_receive)));
+        }),
+        fails_with(EINVAL, "xrc_domain"));
+    QueuePairOptions sending = of(QueuePairType::xrc_send);
+    sending.xrc_domain = &domain;
+    EXPECT_THAT(error_of([&] { static_cast<void>(QueuePair::prepare(basics_.pd, sending)); }),
+                fails_with(EINVAL, "xrc_domain"));
+}
+
+TEST_F(XrcTest, SendingEndConnectsOnlyToAReceivingEnd) {
+    PreparedQueuePair one = QueuePair::prepare(basics_.pd, of(QueuePairType::xrc_send));
+    const PreparedQueuePair other = QueuePair::prepare(basics_.pd, of(QueuePairType::xrc_send));
+    EXPECT_THAT(error_of([&] { static_cast<void>(std::move(one).connect(other.address())); }),
+                fails_with(EPROTO, "XRC_SEND"));
+}
+
+TEST_F(XrcTest, ClosedDomainIsRefused) {
+    XrcDomain domain(basics_.context);
+    domain.close();
+    EXPECT_EQ(domain.native(), nullptr);
+    EXPECT_THAT(error_of([&] { static_cast<void>(make_srq(domain)); }),
+                fails_with(EBADF, "XrcDomain"));
+    EXPECT_THAT(error_of([&] { static_cast<void>(domain.context()); }),
+                fails_with(EBADF, "XrcDomain"));
+}
+
+TEST_F(XrcTest, DescriptorThatIsNotOpenIsRefused) {
+    EXPECT_THAT(error_of([&] { const XrcDomain domain(basics_.context, 1 << 20); }),
+                fails_with(EINVAL, "not that of a file"));
+}
+
+} // namespace
+} // namespace rdmabuf
