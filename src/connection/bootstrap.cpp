@@ -16,7 +16,7 @@
 
 namespace rdmabuf::bootstrap {
 
-/// The numbers are on the wire: they stay.
+/// The type of a message. The numbers are part of the wire format and must not change.
 enum class Channel::Kind : std::uint8_t {
     message = 1,
     queue_pair_address = 2,
@@ -34,11 +34,13 @@ using rdmabuf::detail::WireHeader;
 using rdmabuf::detail::WireReader;
 using rdmabuf::detail::WireWriter;
 
-/// What both ends say first. Other versions keep its size, so that each can name the other's.
+/// The greeting that both ends send first. Its size is the same in every version, so that each end
+/// can report the version of the other end.
 constexpr WireHeader greeting{{'R', 'D', 'B', 'S'}, 1};
 constexpr std::size_t greeting_size = 6;
 
-/// In front of every message: the payload's length (32 bits) and its kind (8 bits).
+/// Size in bytes of the header of a message: the length of the payload (32 bits), the message type
+/// (8 bits).
 constexpr std::size_t frame_header_size = 5;
 
 std::string_view as_text(std::span<const std::byte> bytes) noexcept {
@@ -46,7 +48,7 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 }
 
 [[noreturn]] void refuse_stranger(int socket, std::span<const std::byte> heard) {
-    // What else it has said already helps to recognise it.
+    // The error message quotes more bytes of the peer, because they help to identify its protocol.
     std::array<std::byte, 128> more{};
     std::copy(heard.begin(), heard.end(), more.begin());
     const ssize_t extra =
@@ -67,7 +69,8 @@ void greet(int socket, const Deadline& deadline) {
     std::size_t heard = 0;
     while (heard < theirs.size()) {
         heard += receiver.some(std::span(theirs).subspan(heard));
-        // A stranger is known by its first wrong letter; it may never say more.
+        // Each byte is compared as it arrives, because a peer with another protocol may send fewer
+        // bytes than a greeting has.
         const std::size_t letters = std::min(heard, greeting.kind.size());
         if (std::memcmp(theirs.data(), ours.data(), letters) != 0) {
             refuse_stranger(socket, std::span(theirs).first(heard));
@@ -88,7 +91,8 @@ void greet(int socket, const Deadline& deadline) {
                 "an earlier error has ended this channel, or it was moved from");
 }
 
-/// Name and value of agree() in one payload: the name's length (16 bits), the name, the value.
+/// Encodes the name and the value of agree(): the length of the name (16 bits), the name, the
+/// value.
 std::vector<std::byte> encode_agreement(std::string_view name, std::string_view value) {
     std::vector<std::byte> payload(sizeof(std::uint16_t));
     WireWriter(payload).put(static_cast<std::uint16_t>(name.size()));
@@ -153,7 +157,8 @@ void Channel::send_frame(Kind kind, std::span<const std::byte> payload) {
     try {
         rdmabuf::detail::send_all(socket_.get(), frame, Deadline(timeout_), describe(kind));
     } catch (...) {
-        // The peer may have half a message: what came next would be taken for the rest of it.
+        // The peer may have received a part of this message, and would take the next message for
+        // the rest.
         socket_.reset();
         throw;
     }
@@ -181,7 +186,8 @@ std::vector<std::byte> Channel::receive_frame(Kind kind) {
         payload.resize(size);
         receiver.all(payload);
     } catch (...) {
-        // Where the next message begins is not known any more.
+        // The stream position is unknown after an error, so that no further message can be
+        // received.
         socket_.reset();
         throw;
     }

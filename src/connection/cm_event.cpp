@@ -13,8 +13,8 @@
 namespace rdmabuf::cm::detail {
 namespace {
 
-/// Why a connection was rejected: InfiniBand Architecture Specification, volume 1, "REJ - Reject",
-/// as in include/rdma/ib_cm.h.
+/// Describes why a connection was rejected. The numbers are those of "REJ - Reject" in volume 1 of
+/// the InfiniBand specification, as in the kernel's include/rdma/ib_cm.h.
 std::string describe_reject(int reason) {
     switch (reason) {
         case 1:
@@ -34,7 +34,7 @@ std::string describe_reject(int reason) {
     }
 }
 
-/// What the peer's program said with its rejection; zeros pad it.
+/// Returns the text that the peer's program sent with its rejection, without the padding zeros.
 std::string words_of(const rdma_conn_param& param) {
     std::string_view text;
     if (param.private_data != nullptr) {
@@ -44,12 +44,13 @@ std::string words_of(const rdma_conn_param& param) {
     return text.empty() ? "" : ": it said " + rdmabuf::detail::quote(text);
 }
 
-/// Events carry a negative errno, or a number of the transport's own.
+/// Returns the errno value of a failed event. The status of an event is a negative errno value or a
+/// transport-specific number; the latter gives @p otherwise.
 int errno_of(const rdma_cm_event& event, int otherwise) {
     return event.status < 0 ? -event.status : otherwise;
 }
 
-/// News of connections that are no business of whoever waits for a step.
+/// Returns true for events that do not concern the current step of the connection.
 bool is_aside(rdma_cm_event_type type) {
     return type == RDMA_CM_EVENT_ADDR_CHANGE || type == RDMA_CM_EVENT_TIMEWAIT_EXIT;
 }
@@ -64,7 +65,8 @@ Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout)
         const int result = rdma_get_cm_event(channel, &raw);
         Event event(result == 0 ? raw : nullptr);
         if (event != nullptr) {
-            // A failure of librdmacm's own while it looks at an event is -1, with errno.
+            // If librdmacm itself fails to process an event, the status is -1 and errno has the
+            // cause.
             if (event->status == -1 && errno != 0) {
                 event->status = -errno;
             }
@@ -129,7 +131,7 @@ Event await_event(rdma_event_channel* channel, const Step& step,
                   std::initializer_list<rdma_cm_event_type> wanted,
                   const rdmabuf::detail::Deadline& deadline) {
     while (Event event = next_event(channel, deadline.left())) {
-        // A wanted event with a status has failed: rdma_get_cm_event(3).
+        // An expected event with a nonzero status reports a failure: rdma_get_cm_event(3).
         if (std::find(wanted.begin(), wanted.end(), event->event) != wanted.end()) {
             if (event->status != 0) {
                 throw failure(step, errno_of(*event, EIO));

@@ -15,29 +15,31 @@
 namespace rdmabuf::cm::detail {
 
 struct AckEvent {
-    // It fails for nullptr only: librdmacm/cma.c, rdma_ack_cm_event.
+    // rdma_ack_cm_event() fails only for a null event: librdmacm/cma.c.
     void operator()(rdma_cm_event* event) const noexcept { rdma_ack_cm_event(event); }
 };
-/// Must go before its id does: rdma_destroy_id waits for it. Private data live as long as it.
+/// An event; its destructor acknowledges the event. It must be destroyed before its id, because
+/// rdma_destroy_id(3) waits for the acknowledgement. The private data are valid until then.
 using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 
-/// The next event of @p channel, which does not block; nothing when none came in time.
+/// Waits for the next event of a non-blocking channel. @return null if the time is over
 [[nodiscard]] Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout);
 
-/// A step of connecting, as errors speak of it.
+/// One step of connecting, for error messages: the librdmacm function and the address of the peer.
 struct Step {
     const char* function;
-    /// "192.0.2.1:4711"
+    /// The IP address and the port, such as "192.0.2.1:4711".
     std::string peer;
 };
 
-/// What went wrong at @p step.
+/// Returns the Error for a failed step.
 /// @param error  a positive errno value
 [[nodiscard]] Error failure(const Step& step, int error);
-/// What an event means that says that @p step failed.
+/// Returns the Error for an event that reports the failure of @p step.
 [[nodiscard]] Error failure(const Step& step, const rdma_cm_event& event);
 
-/// Waits for one of @p wanted. @throws Error what another event means, or ETIMEDOUT
+/// Waits for an event of one of the types @p wanted.
+/// @throws Error ETIMEDOUT, or the error that another event reports
 [[nodiscard]] Event await_event(rdma_event_channel* channel, const Step& step,
                                 std::initializer_list<rdma_cm_event_type> wanted,
                                 const rdmabuf::detail::Deadline& deadline);

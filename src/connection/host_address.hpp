@@ -19,22 +19,25 @@ namespace rdmabuf::detail {
 struct FreeAddresses {
     void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
-/// The addresses of a host, best first. At least one.
+/// The addresses of a host, in the order of preference of getaddrinfo(3); at least one address.
 using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// @param host  a name or an address, IPv4 or IPv6
-/// @throws Error EINVAL when it has no address. getaddrinfo(3), which has its own time limits.
+/// Resolves the name of a host. The duration is limited only by the resolver; see resolv.conf(5).
+/// @param host  a name, or an IPv4 or IPv6 address
+/// @throws Error EINVAL if the host has no address
 [[nodiscard]] HostAddresses resolve_host(const std::string& host, std::uint16_t port);
 
-/// "192.0.2.1:4711" or "[2001:db8::1]:4711".
+/// Formats the IP address and the port: "192.0.2.1:4711" or "[2001:db8::1]:4711".
 [[nodiscard]] std::string to_string(const sockaddr& address);
 
-/// The one error that speaks for several, one for each address tried.
+/// Combines the errors of several addresses of a host into one Error.
 [[nodiscard]] Error combine(const std::vector<Error>& errors);
 
-/// What @p attempt makes of the first address that it does not throw an Error for. Each address
-/// gets an equal part of the time that those before it have left, so that one that does not answer
-/// leaves time for the others.
+/// Calls @p attempt for one address after the other until a call does not throw an Error. The
+/// remaining time is divided equally among the remaining addresses, so that an address that does
+/// not respond leaves time for the next addresses.
+/// @return the result of that call
+/// @throws Error combine() of the errors, if every call has thrown
 template <class Attempt>
 auto try_each(const HostAddresses& addresses, const Deadline& deadline, Attempt attempt) {
     std::size_t untried = 0;

@@ -40,7 +40,7 @@ sockaddr_storage name_of(Call call, int socket, const char* function) {
     return address;
 }
 
-/// Whether both are the same address and port.
+/// Returns true if both addresses and both ports are equal.
 bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noexcept {
     const auto& one = reinterpret_cast<const sockaddr&>(left);
     const auto& other = reinterpret_cast<const sockaddr&>(right);
@@ -54,8 +54,8 @@ bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noe
                      reinterpret_cast<const sockaddr_in&>(right).sin_addr.s_addr;
 }
 
-/// A port that nobody listens at may be the very one the kernel picks for this end, and TCP then
-/// connects the socket with itself.
+/// Returns true if the socket is connected to itself. This happens if no process listens at the
+/// port, and the kernel selects the same port for this end.
 bool is_connected_to_itself(int socket) {
     return same_place(local_address(socket), name_of(::getpeername, socket, "getpeername"));
 }
@@ -95,9 +95,10 @@ std::string bind_hint(int error, const std::string& address) {
 }
 
 void bind_and_listen(const UniqueFd& socket, const sockaddr& address, socklen_t size) {
-    // Connections of an earlier run that have not timed out yet shall not keep the port: for that,
-    // their listener must have had the option, too. But two sockets that both have it may be bound
-    // to one port, where only one can listen: so a port is picked without it.
+    // SO_REUSEADDR allows to bind a port that has connections of an earlier process in TIME_WAIT,
+    // if their listener had the option as well. If the kernel selects the port, the option is set
+    // after bind(2): before, the kernel could select a port that another socket with the option is
+    // bound to.
     const bool is_picked = port_of(address) == 0;
     if (!is_picked) {
         set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -120,7 +121,7 @@ UniqueFd listen_at_all(std::uint16_t port) {
         bind_and_listen(socket, reinterpret_cast<const sockaddr&>(address), sizeof address);
         return socket;
     } catch (const Error& error) {
-        // The kernel was built, or booted, without IPv6.
+        // The kernel does not support IPv6: continue with IPv4.
         if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
             throw;
         }
@@ -133,7 +134,8 @@ UniqueFd listen_at_all(std::uint16_t port) {
     return socket;
 }
 
-/// Whether accept(2) speaks of one connection that failed before it was accepted, or of none.
+/// Returns true if accept(2) failed because no connection is pending, or because one connection
+/// failed before it was accepted.
 bool is_passing(int error) {
     switch (error) {
         case EAGAIN:
@@ -190,7 +192,7 @@ UniqueFd tcp_start_connect(const sockaddr& address, socklen_t size) {
     UniqueFd socket = make_socket(address.sa_family);
     set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     const int error = ::connect(socket.get(), &address, size) == 0 ? 0 : errno;
-    // Interrupted, it goes on all the same: connect(2), EINTR.
+    // After EINTR the connection attempt continues in the background: connect(2).
     check_zero(error == EINPROGRESS || error == EINTR ? 0 : error, "connect",
                [&](int failure) { return connect_hint(failure, address); });
     return socket;

@@ -20,14 +20,14 @@ namespace {
 using rdmabuf::detail::check_zero;
 using rdmabuf::detail::raise;
 
-/// The largest errno value of Linux.
+/// The largest errno value in Linux.
 constexpr std::uint32_t max_errno = 4095;
 
 sockaddr_storage address_of(const Handle& handle, socklen_t& size) {
     sockaddr_storage address{};
     in6_addr ipv6{};
     std::memcpy(&ipv6, handle.address().data(), sizeof ipv6);
-    // A machine may have no IPv6, so that the socket of a mapped address is one of IPv4.
+    // An IPv4-mapped address needs an IPv4 socket, because this machine may not support IPv6.
     if (IN6_IS_ADDR_V4MAPPED(&ipv6)) {
         auto& result = reinterpret_cast<sockaddr_in&>(address);
         result.sin_family = AF_INET;
@@ -57,7 +57,8 @@ void send(int socket, const Message& message) {
     }
 }
 
-/// An errno value from the peer. EAGAIN would mean that this end has to wait.
+/// Checks an errno value from the peer. EAGAIN is replaced by EBUSY, because EAGAIN would mean that
+/// this end has to wait.
 int checked_errno(std::uint32_t error) {
     if (error > max_errno) {
         raise(EPROTO, "recv", "the peer reports an impossible errno value");
@@ -65,12 +66,12 @@ int checked_errno(std::uint32_t error) {
     return error == EAGAIN ? EBUSY : static_cast<int>(error);
 }
 
-/// Calls @p work, and sends the peer its errno value: 0, or that of the exception, which then goes
-/// on to the caller.
+/// Calls @p work and sends its errno value to the peer: 0, or the errno value of the exception,
+/// which is then rethrown.
 template <class Work, class SendError>
 void do_and_report(const Work& work, const SendError& send_error) {
     const auto report = [&](int error) {
-        // The exception in flight is the reason; failing to send it changes nothing.
+        // The caller gets the exception in flight, so a failure to send its errno value is ignored.
         static_cast<void>(attempt([&] { send_error(error); }));
     };
     try {
@@ -138,7 +139,8 @@ SetupProgress Handshake::advance(ErrorInfo& error) noexcept {
     if (!advanced) {
         error = advanced.error_info();
         if (error.error() == EAGAIN) {
-            error = ErrorInfo(EBUSY, error.function(), "the call failed with EAGAIN: " + error.hint());
+            error =
+                ErrorInfo(EBUSY, error.function(), "the call failed with EAGAIN: " + error.hint());
         }
         return SetupProgress::failed;
     }
@@ -271,8 +273,8 @@ void Handshake::create_queue_pairs() {
         const std::uint32_t selves = std::min(max_self_depth, sends);
         Rail& rail =
             rails_.emplace_back(pd, sends, selves, sends + selves + (first ? receives : 0));
-        // The loopback queue pair reads messages from the arena. No key of the arena leaves this
-        // process; the peer gets the key of the scratch line, which holds nothing that is read.
+        // The loopback queue pair reads messages from the arena. The peer gets no key of the arena;
+        // it gets the rkey of the scratch line, whose contents are not used.
         rail.arena.emplace(
             pd, arena_->data(), arena_->size(),
             MemoryRegionOptions{.access = Access::local_write | Access::remote_read});
@@ -317,7 +319,7 @@ void Handshake::prepare_peer(Rail& rail, QueuePairOptions& options) {
             throw;
         }
     }
-    // The device may take no inline data, or less.
+    // The device may support less inline data or none: create the queue pair without inline data.
     inline_data_ = options.max_inline_data = 0;
     rail.prepared.emplace(rail.pd, options);
 }

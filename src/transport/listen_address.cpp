@@ -24,7 +24,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The interfaces of the default routes, from the kernel's table of IPv4 routes: proc(5).
+/// Returns the interfaces of the default routes, from the kernel's IPv4 routing table in
+/// /proc/net/route; see proc(5).
 std::set<std::string> default_route_interfaces() {
     std::set<std::string> interfaces;
     std::ifstream routes("/proc/net/route");
@@ -56,7 +57,7 @@ socklen_t size_of(const sockaddr_storage& address) {
     return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 }
 
-/// With the scope of a link-local address: "fe80::1%eth0".
+/// Formats an address, with the scope of a link-local address: "fe80::1%eth0".
 std::string text_of(const sockaddr_storage& address) {
     std::array<char, NI_MAXHOST> text{};
     const int result = ::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size_of(address),
@@ -91,7 +92,7 @@ std::vector<InterfaceAddress> interface_addresses() {
 }
 
 const InterfaceAddress* best_address(const std::vector<InterfaceAddress>& addresses) {
-    // The order of the members is the order in which they decide.
+    // The first member of the tuple that differs decides which address is better.
     const auto rank = [](const InterfaceAddress& address) {
         return std::tuple(!address.is_loopback, address.has_default_route, !address.is_bridge,
                           address.has_device, address.address.ss_family == AF_INET);

@@ -8,32 +8,34 @@
 
 namespace rdmabuf::detail {
 
-/// One address of one network interface.
+/// One IP address of a network interface.
 struct InterfaceAddress {
     std::string interface;
     sockaddr_storage address{};
     bool is_loopback = false;
-    /// A software bridge, such as docker0. Its addresses are usually unknown outside this machine.
+    /// The interface is a software bridge, such as docker0. Its addresses are usually not reachable
+    /// from other machines.
     bool is_bridge = false;
-    /// The interface has a device: it is not a tunnel, a bridge, or one end of a veth pair.
+    /// The interface has a hardware device: it is not a tunnel, a bridge, or one end of a veth
+    /// pair.
     bool has_device = false;
-    /// The default route of this machine leaves through the interface.
+    /// A default route of this machine uses the interface.
     bool has_default_route = false;
 };
 
-/// The IPv4 and IPv6 addresses of the interfaces that are up, in the kernel's order.
-/// @throws Error what getifaddrs(3) reports
+/// Returns the IPv4 and IPv6 addresses of the interfaces that are up, in the kernel's order.
+/// @throws Error with the errno value of getifaddrs(3)
 [[nodiscard]] std::vector<InterfaceAddress> interface_addresses();
 
-/// Selects the address that other machines reach most likely: the interface of the default route,
-/// then an interface with a device, another one, a bridge, and the loopback interface last. On
-/// equal interfaces IPv4 is preferred to IPv6, and then the first address.
-/// @return null for an empty list
+/// Selects the address that other machines can most likely reach. The order is: an interface of a
+/// default route, an interface with a hardware device, another interface, a bridge, the loopback
+/// interface. Among equal interfaces IPv4 precedes IPv6; then the first address wins.
+/// @return null if @p addresses is empty
 [[nodiscard]] const InterfaceAddress* best_address(const std::vector<InterfaceAddress>& addresses);
 
-/// Returns the address at which to listen, as text for getaddrinfo(3).
+/// Returns the address to listen at, as text for getaddrinfo(3).
 /// @param host  an IPv4 or IPv6 address, the name of an interface, or empty for best_address()
-/// @throws Error ENODEV when no interface of that name is up and has an address
+/// @throws Error ENODEV if no interface of that name is up and has an address
 [[nodiscard]] std::string listen_address(const std::string& host);
 
 } // namespace rdmabuf::detail

@@ -64,8 +64,8 @@ ListenerState::~ListenerState() = default;
 
 SetupProgress ListenerState::advance(std::unique_ptr<Handshake>& finished,
                                      ErrorInfo& error) noexcept {
-    // What fails here has no effect on the peers that are connecting already, so it is reported
-    // after they have been advanced.
+    // A failure of these two calls does not affect the peers that are connecting already, so it is
+    // reported after their handshakes were advanced.
     const auto accepted = attempt([this] { accept_connections(); });
     const auto checked = attempt([this] { check_proofs(); });
     for (auto& handshake : handshakes_) {
@@ -136,7 +136,7 @@ ListenerState::Verdict ListenerState::check_proof(Unproven& peer) const {
         }
         peer.received += static_cast<std::size_t>(count);
     }
-    // A peer of another version gets this end's Hello all the same, which tells it the version.
+    // A peer of another version is accepted as well: it learns this end's version from the Hello.
     return peer.proof.magic == ConnectorProof::expected_magic &&
                    same_secret(peer.proof.secret, handle_.connector_secret())
                ? Verdict::accepted
@@ -161,7 +161,7 @@ void ListenerState::wait(std::chrono::milliseconds timeout) const noexcept {
         }
         wait_for_sockets(sockets, timeout, deadline);
     });
-    static_cast<void>(waited); // Without memory the caller tries again at once.
+    static_cast<void>(waited); // After ENOMEM the caller tries again at once.
 }
 
 } // namespace rdmabuf::transport::detail

@@ -14,14 +14,14 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Waits until poll(2) reports an event of a socket, a signal arrives, or time is over.
-/// @param timeout   a negative one does not end
-/// @param deadline  in nanoseconds of now_ns(), if there is one
+/// Waits until poll(2) reports an event of a socket, a signal arrives, or the time is over.
+/// @param timeout   negative for no time limit
+/// @param deadline  in nanoseconds of now_ns(); empty for no deadline
 inline void wait_for_sockets(std::span<pollfd> sockets, std::chrono::milliseconds timeout,
                              std::optional<std::int64_t> deadline) noexcept {
     std::int64_t limit = timeout.count();
     if (deadline) {
-        // Rounded up, so that the deadline is over after the wait.
+        // The remaining time is rounded up, so that the deadline has passed after the wait.
         const std::int64_t left = std::max<std::int64_t>(*deadline - now_ns(), 0) / 1'000'000 + 1;
         limit = limit < 0 ? left : std::min(limit, left);
     }

@@ -22,36 +22,44 @@
 
 namespace rdmabuf::transport {
 
-/// A connection to one peer, for messages both ways and for one-sided operations. Moves only. One
-/// thread at a time uses a channel; different channels have nothing in common.
+/// A connection to one peer, for messages in both directions and for one-sided operations (RDMA
+/// writes and reads). Move-only. Only one thread at a time may use a channel; different channels
+/// are independent of each other.
 ///
-/// **Messages.** A message goes to the first receive of its tag, and messages of one tag arrive in
-/// the order in which they were sent. Receives and messages may come in any order; messages beyond
-/// EndpointOptions::eager_slots that nobody has asked for wait at the sender, with all behind them.
+/// **Messages.** A message matches the first posted receive with the same tag. Messages with the
+/// same tag arrive in the order in which they were sent. A receive may be posted before or after
+/// its message arrives. At most EndpointOptions::eager_slots messages wait at the receiver for a
+/// matching receive; all further messages wait at the sender, whatever their tag.
 ///
-/// **Requests** begin with an i... call and end in test(), wait() or wait_any(), in any order.
-/// Until then the memory belongs to the request. Nothing goes on between calls: a channel with
-/// requests has to be tested, also for the peer's sake.
+/// **Requests.** isend(), irecv(), iput(), iput_notify(), iget() and iflush() start a request.
+/// test(), wait() or wait_any() report its completion, in any order of the requests. Until then the
+/// program must not reuse or free the memory of the request. A channel makes progress only inside
+/// its calls: while requests are in flight, also those of the peer, the program has to call test(),
+/// wait() or progress() regularly.
 ///
-/// What an i... call returns, besides no error:
-///   - EAGAIN: as many requests are in flight as EndpointOptions::depth says; test some, try again
-///   - EINVAL: memory of another endpoint, or none; an empty RemoteMemory
-///   - ERANGE: not inside the memory, or not inside the remote memory
-///   - EACCES: the memory, or the remote memory, was not registered for that
-///   - EBADF: the channel is closed; otherwise, if it is broken, why: see state()
+/// Errors of the calls that start a request:
+///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
+///   - EINVAL: the Memory is empty or belongs to another endpoint; or the RemoteMemory is empty or
+///     has regions for fewer devices than the channel uses
+///   - ERANGE: the range is not inside the Memory, or not inside the RemoteMemory
+///   - EACCES: the Memory or the RemoteMemory was not registered with the required access
+///   - EBADF: the channel is closed
+///   - the error of state(), if the channel has failed
 ///
-/// How a request ends, besides well:
-///   - EMSGSIZE: the message is longer than the receive, which has its length in Outcome::bytes. A
-///     long message fails at both ends, a short one at the receiver. The channel goes on.
-///   - ETIMEDOUT: EndpointOptions::timeout is over
-///   - EFAULT: this side's device could not reach this side's memory: it was revoked or unmapped
-///   - EACCES: the peer's device did not permit it: the peer's memory was deregistered or revoked
-///   - ECONNRESET: the peer closed the channel, or ended
-///   - EHOSTUNREACH: the peer's device does not answer: a cable, a switch, a machine
-///   - EPROTO: the peer broke the protocol
-///   - ECONNABORTED: another request failed for one of the reasons above, and the channel with it
-///   - EIO: the device failed
-/// All but EMSGSIZE end the channel and everything in flight.
+/// Errors with which a request ends (Outcome::error):
+///   - EMSGSIZE: the message is longer than the receive buffer; Outcome::bytes of the receive is
+///     the length of the message. A message above the eager limit fails at both ends, an eager
+///     message only at the receiver. The channel remains usable.
+///   - ETIMEDOUT: the request took longer than EndpointOptions::timeout
+///   - EFAULT: this side's device could not access this side's memory: it was revoked or unmapped
+///   - EACCES: the peer's device rejected the access: the peer's memory was deregistered or revoked
+///   - ECONNRESET: the peer closed the channel, or its process ended
+///   - EHOSTUNREACH: the peer's device does not respond: a cable, a switch or the machine failed
+///   - EPROTO: the peer violated the protocol
+///   - ECONNABORTED: another request failed with ETIMEDOUT, EFAULT or EACCES, which ended the
+///     channel
+///   - EIO: the device of this side failed
+/// Every error except EMSGSIZE ends the channel and all its requests in flight.
 class Channel {
   public:
     Channel(Channel&&) noexcept = default;
@@ -66,16 +74,17 @@ class Channel {
     Channel& operator=(const Channel&) = delete;
     ~Channel() { static_cast<void>(close()); }
 
-    /// Sends a message of any length, also 0. Done when the memory may be reused; the peer may have
-    /// the message later.
+    /// Sends a message of @p length bytes; 0 is allowed. The request completes when its memory may
+    /// be reused, possibly before the message arrives at the peer.
     [[nodiscard]] std::error_code isend(const Memory& memory, const void* address,
                                         std::size_t length, Tag tag, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {
             return engine.send(piece(memory, address, length), tag, request);
         });
     }
-    /// Receives a message of up to @p length bytes. Done when it is there; memory of a GPU may need
-    /// iflush() before its kernels see it.
+    /// Receives a message of up to @p length bytes; needs Access::local_write and remote_write. The
+    /// request completes when the data has arrived. GPU memory may need iflush() before GPU kernels
+    /// read the data.
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {
@@ -83,7 +92,9 @@ class Channel {
         });
     }
 
-    /// Writes to @p offset bytes into a peer's memory. Done when it is there; the peer is not told.
+    /// Writes @p length bytes to the peer's memory, @p offset bytes behind its beginning (RDMA
+    /// write). The request completes when the peer's device has acknowledged the data. The peer is
+    /// not notified.
     [[nodiscard]] std::error_code iput(const Memory& memory, const void* address,
                                        std::size_t length, const RemoteMemory& remote,
                                        std::uint64_t offset, Request& request) noexcept {
@@ -91,7 +102,8 @@ class Channel {
             return engine.put(piece(memory, address, length), remote, offset, nullptr, request);
         });
     }
-    /// As iput(), and @p value is given to the peer's notification() after the data is there.
+    /// Writes as iput() does. After the data has arrived, the peer's notification() returns
+    /// @p value.
     [[nodiscard]] std::error_code iput_notify(const Memory& memory, const void* address,
                                               std::size_t length, const RemoteMemory& remote,
                                               std::uint64_t offset, std::uint64_t value,
@@ -100,7 +112,8 @@ class Channel {
             return engine.put(piece(memory, address, length), remote, offset, &value, request);
         });
     }
-    /// Reads from @p offset bytes into a peer's memory.
+    /// Reads @p length bytes of the peer's memory, @p offset bytes behind its beginning (RDMA
+    /// read). Needs Access::local_write.
     [[nodiscard]] std::error_code iget(const Memory& memory, void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request) noexcept {
@@ -108,9 +121,9 @@ class Channel {
             return engine.get(piece(memory, address, length), remote, offset, request);
         });
     }
-    /// Makes what this channel's devices wrote to a GPU's memory visible to the GPU, by reading it
-    /// back through them. Of host memory there is nothing to do. EAGAIN also while 64 are in
-    /// flight.
+    /// Makes data that the channel's devices wrote to GPU memory visible to the GPU: each device
+    /// reads one byte of the memory. Needs Access::remote_read. Has no effect on host memory. Also
+    /// returns EAGAIN if the loopback queue pair is full, which holds up to 64 work requests.
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
                                          std::size_t length, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {
@@ -118,15 +131,16 @@ class Channel {
         });
     }
 
-    /// The value of the oldest iput_notify() of the peer that has not been asked for.
+    /// Returns the value of the peer's oldest iput_notify() that was not returned yet, or nullopt.
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         return engine_ && engine_->notification(value) ? std::optional(value) : std::nullopt;
     }
 
-    /// Goes on, and tells what has become of a request. One that is done is forgotten. Of requests
-    /// that are none: ESTALE for one that was told of already, EINVAL for one of another channel,
-    /// EBADF after close(); they count as done.
+    /// Makes progress and returns the state of @p request. The completion of a request is reported
+    /// only once. For an invalid request the Outcome is done and has an error: ESTALE if the
+    /// completion was reported before, EINVAL for a request of another channel, EBADF after
+    /// close().
     [[nodiscard]] Outcome test(const Request& request) noexcept {
         Outcome outcome;
         if (const int error = engine_ ? engine_->test(request, outcome) : EBADF; error != 0) {
@@ -134,8 +148,10 @@ class Channel {
         }
         return outcome;
     }
-    /// Tests until it is done. @return one that is not done when the time ran out; wait again
-    /// @param timeout  wait_forever waits
+    /// Tests @p request until it is done or the time is over.
+    /// @param timeout  wait_forever for no time limit
+    /// @return the Outcome of the request; not done if the time is over, and wait() may be called
+    ///         again
     [[nodiscard]] Outcome wait(const Request& request, std::chrono::milliseconds timeout) noexcept {
         detail::SpinWait spin(timeout);
         for (;;) {
@@ -145,26 +161,28 @@ class Channel {
             }
         }
     }
-    /// Goes on with what is in flight.
+    /// Makes progress on all requests in flight.
     void progress() noexcept {
         if (engine_) {
             engine_->progress();
         }
     }
 
-    /// Why there can be no more requests: EBADF after close(); no error while all is well.
+    /// Returns the error that prevents new requests: EBADF after close(), no error while the
+    /// channel works.
     [[nodiscard]] std::error_code state() const noexcept {
         return {engine_ ? engine_->broken() : EBADF, std::system_category()};
     }
-    /// Requests that were begun and not told of as done.
+    /// The number of requests that were started and not yet reported as done.
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return engine_ ? engine_->in_flight() : 0;
     }
-    /// Devices that messages are striped over.
+    /// The number of devices that messages are striped over; 0 after close().
     [[nodiscard]] std::size_t rails() const noexcept { return engine_ ? engine_->rails() : 0; }
 
-    /// Ends it: waits until the peer has taken what was sent, up to EndpointOptions::linger; what
-    /// is in flight otherwise is given up. @return what state() was before
+    /// Closes the channel. Waits up to EndpointOptions::linger until the messages that need no
+    /// further action of the peer are sent and acknowledged; cancels all other requests.
+    /// @return the state() before closing
     std::error_code close() noexcept {
         if (!engine_) {
             return {};
@@ -181,7 +199,7 @@ class Channel {
         return state;
     }
 
-    // What Listener and Connector make of it.
+    // Only Listener and Connector call this constructor.
     Channel(std::shared_ptr<detail::EndpointState> endpoint,
             std::unique_ptr<detail::Engine> engine) noexcept
         : endpoint_(std::move(endpoint)), engine_(std::move(engine)) {}
@@ -203,15 +221,17 @@ class Channel {
     rdmabuf::detail::CreatorProcess creator_;
 };
 
-/// A request of one of several channels.
+/// A request together with its channel, for wait_any().
 struct Pending {
     Channel* channel = nullptr;
     Request request = {};
 };
 
-/// Tests requests of any channels until one is done. @return its position, with what has become of
-/// it in @p outcome; the number of requests when the time ran out, or there are none
-/// @param timeout  wait_forever waits
+/// Tests requests, which may belong to different channels, until one of them is done.
+/// @param outcome  receives the Outcome of the request that is done
+/// @param timeout  wait_forever for no time limit
+/// @return the index of the request that is done; requests.size() if the time is over or
+///         @p requests is empty
 [[nodiscard]] inline std::size_t wait_any(std::span<const Pending> requests, Outcome& outcome,
                                           std::chrono::milliseconds timeout) noexcept {
     detail::SpinWait spin(timeout);

@@ -17,20 +17,22 @@
 
 namespace rdmabuf::transport {
 
-/// Connects to a Listener. Moves only. Destroying it gives up.
+/// An attempt to connect to a Listener. Move-only. Destroying a connector cancels the attempt.
 class Connector {
   public:
-    /// Goes on with connecting as far as is possible without waiting, and fills in @p channel when
-    /// both ends are ready. The peer has to call accept() or try_accept() meanwhile.
-    /// @return no error when @p channel is there. EAGAIN while the peer has to do something: call
-    /// again. Every other error ends this connector, and error_info() has the details:
-    ///   - ECONNREFUSED: no process listens there; EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
-    ///   - ECONNRESET: the peer closed the connection, or the process that listens there now did
-    ///   not
-    ///     make the handle
-    ///   - EPROTO, EPROTONOSUPPORT: the peer is another program, or has another version
+    /// Advances the connection without waiting, and sets @p channel when both ends are connected.
+    /// The peer has to call Listener::accept() or try_accept() meanwhile.
+    /// @return no error when @p channel is set; EAGAIN while the peer has not finished: call again.
+    ///         Every other error ends this connector, and error_info() has the details:
+    ///   - ECONNREFUSED: no process listens at the address of the handle
+    ///   - EHOSTUNREACH, ENETUNREACH: the network has no route to the address of the handle
+    ///   - ETIMEDOUT: the peer did not respond in time, or exceeded EndpointOptions::handshake
+    ///   - ECONNRESET: the peer closed the connection, or the process that listens at this address
+    ///     now did not create the handle
+    ///   - EPROTO, EPROTONOSUPPORT: the peer is another program, or uses another version
     ///   - EBUSY: a verbs call of either end failed with EAGAIN, which means too few resources
-    ///   - the errno of creating or connecting the queue pairs, at either end
+    ///   - EBADF: an earlier call has already set a channel
+    ///   - the errno value of creating or connecting the queue pairs, at either end
     [[nodiscard]] std::error_code try_connect(std::optional<Channel>& channel) noexcept {
         switch (detail::advance(handshake_, channel, error_)) {
             case detail::SetupProgress::waiting:
@@ -42,9 +44,10 @@ class Connector {
         }
         return error_.error() != 0 ? error_.code() : std::error_code(EBADF, std::system_category());
     }
-    /// Sleeps until both ends are ready, or the connector has failed.
-    /// @param timeout  wait_forever does not end
-    /// @return a failure as of try_connect(), or ETIMEDOUT when the time is over: wait() again
+    /// Waits until both ends are connected, or the connector has failed.
+    /// @param timeout  wait_forever for no time limit
+    /// @return the channel, or an error of try_connect(), or ETIMEDOUT if the time is over: wait()
+    ///         may be called again
     [[nodiscard]] Result<Channel> wait(std::chrono::milliseconds timeout) noexcept {
         const detail::Timeout limit(timeout);
         std::optional<Channel> channel;
@@ -56,10 +59,10 @@ class Connector {
         }
         return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
-    /// The reason for which try_connect() failed.
+    /// The details of the error that try_connect() returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
-    // For Endpoint.
+    // Only Endpoint calls this function.
     [[nodiscard]] static Result<Connector> open(std::shared_ptr<detail::EndpointState> endpoint,
                                                 const Handle& handle) noexcept {
         auto handshake =

@@ -26,16 +26,18 @@
 
 namespace rdmabuf::transport {
 
-/// The devices of a process, the memory that they know, and the way to its peers. Copies share it;
-/// its listeners, channels and memory keep what they need of it. Thread safe.
+/// The devices of a process and the memory that is registered with them; creates listeners and
+/// connections. Copies share the same devices and memory. Listeners, channels and Memory objects
+/// may outlive the Endpoint. Thread safe.
 class Endpoint {
   public:
-    /// @param devices  from 1 to 4: a channel stripes its long messages over them, the first of
-    /// this
-    ///                 side to the first of the other, and so on, over as many as both have. Short
-    ///                 messages take the first.
-    /// A failure: EINVAL for options that cannot be (the message says which), and as
-    /// ProtectionDomain, Context::port() and RegistrationCache.
+    /// Opens an endpoint on 1 to 4 devices.
+    /// @param devices  a channel stripes long messages over its devices: the first device of this
+    ///                 side is connected to the first device of the peer, the second to the second,
+    ///                 and so on. Devices without a counterpart are not used. Short messages use
+    ///                 the first device.
+    /// @return an endpoint, or an error: EINVAL for invalid options (the message names the option),
+    ///         and the errors of ProtectionDomain, Context::port() and RegistrationCache
     [[nodiscard]] static Result<Endpoint> open(std::span<const Context> devices,
                                                const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
@@ -43,35 +45,40 @@ class Endpoint {
         return state ? Result<Endpoint>(Endpoint(*std::move(state)))
                      : Result<Endpoint>(state.error_info());
     }
-    /// With one device.
+    /// Opens an endpoint with one device.
     [[nodiscard]] static Result<Endpoint> open(const Context& device, const Resolver& resolver,
                                                const EndpointOptions& options = {}) noexcept {
         return open(std::span(&device, 1), resolver, options);
     }
 
     [[nodiscard]] const EndpointOptions& options() const noexcept { return state_->options; }
-    /// How many devices.
+    /// The number of devices.
     [[nodiscard]] std::size_t rails() const noexcept { return state_->pds.size(); }
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t rail = 0) const noexcept {
         return state_->pds[rail];
     }
-    /// What register_memory() goes through: invalidate() what is freed, as its policy demands.
+    /// The registration cache that register_memory() uses. If its CachePolicy requires that, call
+    /// RegistrationCache::invalidate() before memory is freed.
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
 
-    /// Makes memory known to all devices, whatever memory it is; from the cache where it is there.
-    /// @param access  requests need: local_write and remote_write for irecv(), local_write for
-    ///                iget(), remote_read for iflush(); and peers what remote() is to offer them
-    /// A failure: as register_memory(); its message is the trail of what was tried.
+    /// Registers memory of any kind with all devices, or reuses a registration of the cache.
+    /// @param access  local_write and remote_write for irecv(), local_write for iget(), remote_read
+    ///                for iflush(). Memory for requests of the peer: remote_write for its iput(),
+    ///                remote_read for its iget().
+    /// @return the memory, or an error of rdmabuf::register_memory(), whose message lists every
+    ///         registration method that was tried
     [[nodiscard]] Result<Memory> register_memory(const void* address, std::size_t length,
                                                  Access access = default_access) const noexcept {
         return detail::register_address(*state_, reinterpret_cast<std::uintptr_t>(address), length,
                                         access);
     }
-    /// Makes a range of a dma-buf known to all devices. The descriptor stays the caller's, and may
-    /// be closed afterwards. Not cached: whoever has the descriptor knows when it is done.
-    /// @param address  what requests call the first byte: a pointer of the device's driver; any
-    ///                 number but 0 will do
-    /// A failure: as DmaBufMR.
+    /// Registers a range of a dma-buf with all devices. The caller keeps the ownership of @p fd and
+    /// may close it after this call. The registration is not cached: it exists as long as the
+    /// Memory.
+    /// @param offset   offset of the range in the dma-buf, in bytes
+    /// @param address  the address of the first byte in requests: a pointer of the device's driver,
+    ///                 or any other number except 0
+    /// @return the memory, or an error of DmaBufMR
     [[nodiscard]] Result<Memory> register_dmabuf(int fd, std::uint64_t offset, std::size_t length,
                                                  std::uintptr_t address,
                                                  Access access = default_access) const noexcept {
@@ -81,29 +88,30 @@ class Endpoint {
 
     /// Listens for peers on a TCP port that the kernel selects.
     /// @param host  the IP address to listen at, or the name of an interface ("ib0"). If it is
-    /// empty,
-    ///              the interface of the default route, then one with a device, then another one,
-    ///              then a bridge such as docker0, and the loopback interface last
-    /// @return a failure: ENODEV when the interface does not exist, is down or has no address;
-    ///         EADDRNOTAVAIL for an address of another machine; EMFILE
+    ///              empty, an interface is selected in this order: the interface of the default
+    ///              route, an interface with a hardware device, another interface, a bridge such as
+    ///              docker0, the loopback interface.
+    /// @return a listener, or an error: ENODEV if the interface does not exist, is down or has no
+    ///         address; EADDRNOTAVAIL if the address belongs to another machine; EMFILE
     [[nodiscard]] Result<Listener> listen(const std::string& host = {}) const noexcept {
         return Listener::open(state_, host);
     }
-    /// Begins to connect: see Connector.
-    /// @return a failure: EINVAL for an empty handle, ENETUNREACH, EMFILE
+    /// Starts to connect to the listener that created @p handle; see Connector.
+    /// @return a connector, or an error: EINVAL for an empty handle, ENETUNREACH, EMFILE
     [[nodiscard]] Result<Connector> start_connect(const Handle& handle) const noexcept {
         return Connector::open(state_, handle);
     }
-    /// Connects, and waits until the peer has accepted.
-    /// @param timeout  wait_forever waits
-    /// A failure: as start_connect() and Connector::try_connect(), and ETIMEDOUT.
+    /// Connects to the listener that created @p handle, and waits until the peer has accepted.
+    /// @param timeout  wait_forever for no time limit
+    /// @return the channel, or an error of start_connect() or Connector::try_connect(), or
+    ///         ETIMEDOUT if the time is over
     [[nodiscard]] Result<Channel> connect(const Handle& handle,
                                           std::chrono::milliseconds timeout) const noexcept {
         auto connector = start_connect(handle);
         return connector ? connector->wait(timeout) : Result<Channel>(connector.error_info());
     }
 
-    /// What peers and this side may do.
+    /// The default access of registered memory, for the devices of this side and of peers.
     static constexpr Access default_access =
         Access::local_write | Access::remote_write | Access::remote_read;
 

@@ -13,27 +13,27 @@
 
 namespace rdmabuf::transport {
 
-/// The address of a Listener and the two secrets that its peers need. A program carries the bytes
-/// of a handle to its peers, for example through MPI, a file or a key-value store. Everybody who
-/// has the bytes can connect, so they must not become public.
+/// The address of a Listener and the two secrets that its peers need. A program transfers the bytes
+/// of a handle to its peers, for example through MPI, a file or a key-value store. Every process
+/// that has the bytes can connect, so they must be kept secret.
 class Handle {
   public:
-    /// The size in bytes; the wire format is the memory layout.
+    /// The size of a handle in bytes; the wire format is the memory layout.
     static constexpr std::size_t wire_size = 72;
-    /// 128 random bits.
+    /// A secret of 128 random bits.
     using Secret = std::array<std::byte, 16>;
 
-    /// An empty handle: no peer can connect with it.
+    /// Creates an empty handle, with which no peer can connect.
     Handle() noexcept = default;
 
     [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
         return std::as_bytes(std::span<const Handle, 1>(this, 1)).template first<wire_size>();
     }
-    /// Reads the bytes of a handle. Bytes behind wire_size are ignored, because some launchers pad.
+    /// Decodes the bytes of a handle. Bytes behind wire_size are ignored, because some launchers
+    /// pad.
     /// @return a handle, or an error: EMSGSIZE for fewer bytes than wire_size; EPROTO for bytes
-    /// that
-    ///         are not a handle or were changed on the way; EPROTONOSUPPORT for a handle of another
-    ///         version of this library
+    ///         that are not a handle or were modified in transit; EPROTONOSUPPORT for a handle of
+    ///         another version of this library
     [[nodiscard]] static Result<Handle> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() < wire_size) {
             return ErrorInfo{EMSGSIZE, "decode",
@@ -55,7 +55,7 @@ class Handle {
         return handle;
     }
 
-    // For Listener and Connector.
+    // The following functions are for Listener and Connector.
 
     /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
     /// @param scope    the scope of a link-local IPv6 address, otherwise 0
@@ -73,11 +73,11 @@ class Handle {
     }
     [[nodiscard]] const std::array<std::uint8_t, 16>& address() const noexcept { return address_; }
     [[nodiscard]] std::uint32_t scope() const noexcept { return scope_; }
-    /// In host byte order.
+    /// The TCP port of the listener, in host byte order.
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-    /// The connector sends this secret first: it proves to the listener that it has the handle.
+    /// The connector sends this secret first, to prove to the listener that it has the handle.
     [[nodiscard]] const Secret& connector_secret() const noexcept { return connector_secret_; }
-    /// The listener answers with this secret: it proves to the connector that it made the handle.
+    /// The listener answers with this secret, to prove to the connector that it created the handle.
     [[nodiscard]] const Secret& listener_secret() const noexcept { return listener_secret_; }
 
     friend bool operator==(const Handle&, const Handle&) noexcept = default;
@@ -86,7 +86,7 @@ class Handle {
     static constexpr std::uint32_t magic = 0x48544452; // "RDTH"
     static constexpr std::uint16_t version = 2;
 
-    /// FNV-1a of the bytes before check_.
+    /// Returns the FNV-1a hash of all bytes before check_.
     [[nodiscard]] std::uint64_t checksum() const noexcept {
         std::uint64_t sum = 0xcbf29ce484222325;
         for (const std::byte byte : bytes().template first<wire_size - sizeof check_>()) {
@@ -106,7 +106,8 @@ class Handle {
     std::uint64_t check_ = 0;
 };
 
-/// Takes the same time for all values, so that the time does not tell how many bytes are right.
+/// Compares two secrets. The comparison always takes the same time, so that its duration does not
+/// reveal how many bytes match.
 [[nodiscard]] inline bool same_secret(const Handle::Secret& left,
                                       const Handle::Secret& right) noexcept {
     std::byte difference{};

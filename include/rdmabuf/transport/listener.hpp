@@ -19,23 +19,23 @@
 
 namespace rdmabuf::transport {
 
-/// Accepts any number of peers that have its handle. Moves only.
+/// Accepts any number of peers that have the handle of this listener. Move-only.
 ///
-/// A peer first proves that it has the handle. Connections without this proof are closed and not
-/// reported; they receive nothing, cost a socket each (64 at most) and do not delay other peers.
-/// The connection is neither encrypted nor protected against change on the way: somebody who can
-/// read the packets of the network learns the secrets of the handle.
+/// A peer first proves that it has the handle. A connection without this proof is closed and not
+/// reported. It receives no data and does not delay other peers; at most 64 such connections exist
+/// at a time, each of them with one socket. Connections are neither encrypted nor protected against
+/// modification: an attacker who can read the packets of the network learns the secrets of the
+/// handle.
 class Listener {
   public:
     [[nodiscard]] const Handle& handle() const noexcept { return state_->handle(); }
 
-    /// Accepts connections and goes on with them as far as is possible without waiting, and fills
-    /// in
-    /// @p channel when a peer is connected.
-    /// @return no error when @p channel is there. EAGAIN while peers have to do something: call
-    /// again. Every other error is that of one peer that has the handle, or of this machine
-    /// (EMFILE, ENOMEM): error_info() has the details, and the listener continues. EBUSY stands for a
-    /// verbs call that failed with EAGAIN.
+    /// Accepts connections, advances their handshakes without waiting, and sets @p channel when a
+    /// peer is connected.
+    /// @return no error when @p channel is set; EAGAIN while no peer is ready: call again. Every
+    ///         other error concerns one peer that has the handle, or this machine (EMFILE, ENOMEM);
+    ///         error_info() has the details, and the listener continues. EBUSY means that a verbs
+    ///         call failed with EAGAIN.
     [[nodiscard]] std::error_code try_accept(std::optional<Channel>& channel) noexcept {
         std::unique_ptr<detail::Handshake> finished;
         detail::SetupProgress progress = state_->advance(finished, error_);
@@ -52,9 +52,9 @@ class Listener {
         }
         return error_.code();
     }
-    /// Sleeps until a peer is connected, or one has failed.
-    /// @param timeout  wait_forever does not end
-    /// @return a failure as of try_accept(), or ETIMEDOUT when the time is over
+    /// Waits until a peer is connected, or the handshake with a peer has failed.
+    /// @param timeout  wait_forever for no time limit
+    /// @return the channel, or an error of try_accept(), or ETIMEDOUT if the time is over
     [[nodiscard]] Result<Channel> accept(std::chrono::milliseconds timeout) noexcept {
         const detail::Timeout limit(timeout);
         std::optional<Channel> channel;
@@ -67,10 +67,10 @@ class Listener {
         }
         return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
-    /// The reason for which try_accept() failed.
+    /// The details of the error that try_accept() returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
-    // For Endpoint.
+    // Only Endpoint calls this function.
     [[nodiscard]] static Result<Listener> open(std::shared_ptr<detail::EndpointState> endpoint,
                                                const std::string& host) noexcept {
         auto state =

@@ -24,22 +24,23 @@ namespace rdmabuf::transport {
 
 namespace detail {
 
-/// Memory that every device of an endpoint knows, and what keeps it so. Stays where it is.
+/// Memory that every device of an endpoint has registered, and the owners of these registrations.
+/// Its address must not change, because requests in flight refer to it.
 struct MemoryState {
-    /// Whose devices know it: an EndpointState.
+    /// The EndpointState whose devices have registered the memory; used for comparison only.
     const void* endpoint = nullptr;
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
-    /// Where it begins as the devices count.
+    /// The iova of the first byte.
     std::uint64_t iova = 0;
     Access access{};
-    /// Whether the CPU may read and write it at its address.
+    /// True if the CPU can read and write the memory at `address`.
     bool host = false;
     std::size_t rails = 0;
-    /// Per device, cut at the same places.
+    /// The registered chunks of each device. All devices have the same chunk boundaries.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
-    // One of them keeps it registered.
+    // One of these three objects owns the registrations.
     RegistrationCache::Lease lease = {};
     std::optional<ChunkedRegion> region = std::nullopt;
     std::vector<DmaBufMR> dmabufs = {};
@@ -57,26 +58,27 @@ struct MemoryState {
 
 } // namespace detail
 
-/// Memory that the devices of an Endpoint may read and write: what every request needs to be told
-/// of. Moves only; must outlive the requests that use it, and keeps what it was made from.
+/// Memory that all devices of an Endpoint have registered. Requests refer to it, and it must
+/// outlive them. Owns its registrations. Move-only.
 class Memory {
   public:
-    /// None: for messages of 0 bytes.
+    /// Creates an empty Memory, for messages of 0 bytes.
     Memory() noexcept = default;
 
     [[nodiscard]] std::uintptr_t address() const noexcept { return state_ ? state_->address : 0; }
-    /// In bytes.
+    /// The length in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept { return state_ ? state_->length : 0; }
-    /// What the devices may do with it.
+    /// The access with which the memory is registered.
     [[nodiscard]] Access access() const noexcept { return state_ ? state_->access : Access{}; }
-    /// Whether the CPU may read and write it, too.
+    /// True if the CPU can read and write the memory at address(), too.
     [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
 
-    /// What a peer needs for iput() and iget(). The keys in it reach the whole registration, which
-    /// may be of more than this memory where the cache had more or put ranges together: for peers
-    /// that are trusted with it. A failure: EINVAL for no memory, EOVERFLOW for
-    /// memory that takes more than 8 regions on a device (DeviceAttributes::max_mr_size): offer it
-    /// in parts.
+    /// Returns the descriptor that a peer needs for iput() and iget() on this memory. Its rkeys
+    /// give access to the whole registration. This may be more than the memory itself, because the
+    /// cache merges ranges: give the descriptor to trusted peers only.
+    /// @return the descriptor, or an error: EINVAL if this Memory is empty; EOVERFLOW if a device
+    ///         needs more than 8 regions for it (DeviceAttributes::max_mr_size): register it in
+    ///         parts
     [[nodiscard]] Result<RemoteMemory> remote() const noexcept {
         if (state_ == nullptr) {
             return ErrorInfo{EINVAL, "", "there is no memory to offer"};
@@ -91,13 +93,14 @@ class Memory {
         return RemoteMemory(table, state_->length, state_->access);
     }
 
-    // What Endpoint and Channel make of it.
+    // The following functions are for Endpoint and Channel.
 
     explicit Memory(std::unique_ptr<detail::MemoryState> state) noexcept
         : state_(std::move(state)) {}
     [[nodiscard]] const detail::MemoryState* state() const noexcept { return state_.get(); }
 
-    /// Names as much of @p length bytes at @p iova as fits into @p table. @return how much
+    /// Fills @p table with the regions of @p length bytes from @p iova on, as far as the table has
+    /// room. @return the number of bytes that the table describes
     static std::uint64_t fill(const detail::MemoryState& state, detail::RemoteTable& table,
                               std::uint64_t iova, std::uint64_t length) noexcept {
         table.rails = static_cast<std::uint16_t>(state.rails);

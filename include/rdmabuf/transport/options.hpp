@@ -10,46 +10,47 @@
 
 namespace rdmabuf::transport {
 
-/// The most devices that one Endpoint stripes over.
+/// The maximum number of devices of an Endpoint.
 inline constexpr std::size_t max_rails = 4;
 
-/// How an Endpoint and its channels work. The two ends of a channel may differ in all of it.
+/// Options of an Endpoint and its channels. The two ends of a channel may have different options.
 struct EndpointOptions {
-    /// Of every device, from 1.
+    /// The port number on every device, from 1.
     std::uint8_t port = 1;
-    /// Requests that a channel may have in flight, from 1 to 65,535; one more is refused with
-    /// EAGAIN.
+    /// Maximum number of requests in flight on a channel, from 1 to 65,535. A further request fails
+    /// with EAGAIN.
     std::uint32_t depth = 256;
-    /// Messages up to this many bytes travel with their announcement, through memory of the
-    /// receiver's channel; longer ones wait for their receive, and the sender's device writes them
-    /// where they belong: at once, if it was there first and of its tag the only one. Up to 1 MiB.
+    /// Maximum length in bytes of an eager message, up to 1 MiB; the smaller value of both ends
+    /// applies. An eager message is sent to a bounce buffer of the receiver. For a longer message,
+    /// the sender's device writes the data directly to the memory of the posted receive.
     std::uint32_t eager_limit = 8192;
-    /// Announced messages that may wait at the receiver for their receives. Further ones wait at
-    /// the sender, whatever their tag. At least 4.
+    /// Maximum number of messages that wait at the receiver for a matching receive, from 4 to
+    /// 16,384. Further messages wait at the sender, whatever their tag.
     std::uint32_t eager_slots = 64;
-    /// Bytes that a queue pair takes inside a request, 0 for none. A device that does not have as
-    /// many gets none.
+    /// Maximum length of inline data of a queue pair in bytes, up to 512; 0: none. If a device does
+    /// not support this length, inline data is not used.
     std::uint32_t inline_data = 128;
-    /// A message is striped over the devices in pieces of at least this many bytes.
+    /// Minimum length in bytes of the fragments of a message that is striped over several devices.
     std::uint32_t stripe = 65536;
 
-    /// How long a request may take before it ends with ETIMEDOUT and with it the channel; 0 for
-    /// ever.
+    /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
+    /// and its channel fails.
     std::chrono::milliseconds timeout{0};
-    /// While requests are in flight and nothing is heard of the peer, its device is asked this
-    /// often whether it is there, and its socket looked at ten times as often.
+    /// Keepalive interval. While no work request completes, the peer's socket is checked ten times
+    /// per interval. If requests are in flight, the peer's device is also probed once per interval,
+    /// by an RDMA write of 0 bytes.
     std::chrono::milliseconds heartbeat{1000};
-    /// How long a connection may take to prove that it has the handle, and how long after that both
-    /// ends may take to connect their queue pairs.
+    /// Maximum time for a new connection to prove that it has the handle. The same limit then
+    /// applies to connecting the queue pairs of both ends.
     std::chrono::milliseconds handshake{10000};
-    /// How long closing a channel waits for its last messages to be taken.
+    /// Maximum time that Channel::close() waits until the last messages are acknowledged.
     std::chrono::milliseconds linger{1000};
-    /// QueuePairOptions::timeout and retry_count: when a device that does not answer counts as
-    /// gone.
+    /// The timeout and the retry count of the queue pairs, as in QueuePairOptions. They determine
+    /// when a device that does not respond is reported as EHOSTUNREACH.
     std::uint8_t ack_timeout = 14;
     std::uint8_t retry_count = 7;
 
-    /// What register_memory() keeps registered.
+    /// Options of the registration cache that register_memory() uses.
     RegistrationCacheOptions cache = {};
 };
 

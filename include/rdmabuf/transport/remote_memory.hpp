@@ -18,12 +18,12 @@ namespace rdmabuf::transport {
 
 namespace detail {
 
-/// Regions that one descriptor or one message names: all but memory beyond a device's max_mr_size
-/// is one.
+/// Maximum number of regions that a descriptor or a message contains per device. Memory that is not
+/// longer than the device's max_mr_size needs one region.
 inline constexpr std::size_t max_chunks = 8;
 
-/// Memory under one key for each device, in order and without gaps; per device as
-/// TransferSplitter takes it.
+/// The regions of one contiguous range of memory on each device (rail), sorted by address and
+/// without gaps.
 struct RemoteTable {
     std::uint16_t chunks = 0;
     std::uint16_t rails = 0;
@@ -37,25 +37,27 @@ struct RemoteTable {
 
 } // namespace detail
 
-/// Memory of a peer that iput() and iget() may reach: the peer's Memory::remote() makes it, and its
-/// bytes travel as a message, or however the program likes.
+/// Describes memory of a peer for iput() and iget(). The peer creates the descriptor with
+/// Memory::remote() and sends its bytes() to this side, for example as a message.
 class RemoteMemory {
   public:
-    /// Nothing: any iput() or iget() is refused.
+    /// Creates an empty descriptor, which iput() and iget() reject with EINVAL.
     RemoteMemory() noexcept = default;
 
-    /// In bytes.
+    /// The length of the memory in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
-    /// What its owner lets peers do.
+    /// The access that the owner of the memory permits to peers.
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
-    /// Bytes of it, on the wire as in memory.
+    /// The size of a descriptor in bytes; the wire format is the memory layout.
     static constexpr std::size_t wire_size = 800;
     [[nodiscard]] std::span<const std::byte, wire_size> bytes() const noexcept {
         return std::as_bytes(std::span<const RemoteMemory, 1>(this, 1)).first<wire_size>();
     }
-    /// Reads what bytes() gave. Any bytes give a descriptor or an error: EMSGSIZE for another size,
-    /// EPROTO for bytes that are none, EPROTONOSUPPORT for another version.
+    /// Decodes the result of bytes().
+    /// @return a descriptor, or an error: EMSGSIZE if the number of bytes is not wire_size; EPROTO
+    ///         for bytes that are not a descriptor or are inconsistent; EPROTONOSUPPORT for another
+    ///         version
     [[nodiscard]] static Result<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() != wire_size) {
             return ErrorInfo{EMSGSIZE, "decode", "not the size of a descriptor of memory"};
@@ -76,7 +78,7 @@ class RemoteMemory {
         return memory;
     }
 
-    // What Memory and Channel make of it.
+    // The following functions are for Memory and Channel.
 
     RemoteMemory(const detail::RemoteTable& table, std::uint64_t length, Access access) noexcept
         : magic_(magic),
@@ -91,7 +93,8 @@ class RemoteMemory {
     static constexpr std::uint32_t magic = 0x4d544452; // "RDTM"
     static constexpr std::uint32_t version = 1;
 
-    /// Whether every device sees chunks in order, without gaps, as long as is said.
+    /// Returns true if the regions of every device are sorted by address, have no gaps, and have
+    /// length_ bytes together.
     [[nodiscard]] bool consistent() const noexcept {
         if (table_.chunks == 0 || table_.chunks > detail::max_chunks || table_.rails == 0 ||
             table_.rails > max_rails) {

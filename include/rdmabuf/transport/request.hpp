@@ -7,23 +7,26 @@
 
 namespace rdmabuf::transport {
 
-/// By which a receive knows its message.
+/// The tag by which a message and a receive match.
 using Tag = std::uint64_t;
 
-/// Something that a channel is doing. Plain bytes: copy it, forget it, compare nothing.
+/// Identifies a request of a channel. A request can be copied and discarded; it owns nothing.
 struct Request {
     std::uint32_t channel = 0;
     std::uint32_t generation = 0;
     std::uint32_t index = 0;
 };
 
-/// What has become of a request.
+/// The state of a request, as Channel::test() returns it.
 struct Outcome {
-    /// Whether it has ended, well or not. It is forgotten then: asking again says ESTALE.
+    /// True if the request has ended, successfully or not. This is reported only once: the next
+    /// test() of the request fails with ESTALE.
     bool done = false;
-    /// Why it failed; none while it is under way, and none when it worked. See Channel.
+    /// The error with which the request failed; no error while the request is in flight, or if it
+    /// succeeded. Channel lists the errors.
     std::error_code error = {};
-    /// What was moved; of a receive the length of the message, also when that was too long.
+    /// The number of bytes transferred. For a receive: the length of the message, even if the
+    /// message was longer than the receive buffer.
     std::size_t bytes = 0;
 };
 

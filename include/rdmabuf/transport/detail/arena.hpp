@@ -11,13 +11,14 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The memory of a channel, registered with each of its devices: slots that messages arrive in,
-/// slots that they leave from, and a place for what is read and written for its side effects.
+/// The bounce buffers of a channel, registered with each of its devices: receive buffers, send
+/// buffers, and a scratch line for keepalive writes and flush reads.
 class Arena {
   public:
     static constexpr std::size_t line = 64;
 
-    /// Bytes of short messages that are copied, so that their memory is free at once.
+    /// Maximum length in bytes of a message that is copied to a send buffer, so that the program
+    /// can reuse its own memory at once.
     static constexpr std::uint32_t copy_limit = 1024;
     static constexpr std::uint32_t send_slots = 64;
 
@@ -33,7 +34,7 @@ class Arena {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// One line for reads and writes whose bytes nobody wants.
+    /// The target of keepalive writes and flush reads. Its contents are not used.
     [[nodiscard]] std::byte* scratch() const noexcept { return data(); }
     [[nodiscard]] std::byte* receive_slot(std::uint32_t i) const noexcept {
         return data() + line + receive_stride_ * i;
@@ -51,7 +52,7 @@ class Arena {
     [[nodiscard]] static constexpr std::size_t round_up(std::size_t size) noexcept {
         return (size + line - 1) / line * line;
     }
-    static constexpr std::size_t send_stride = 1088; // sizeof(Header) + copy_limit, in lines
+    static constexpr std::size_t send_stride = 1088; // sizeof(Header) + copy_limit, aligned
     static_assert(send_stride % line == 0 && send_stride >= sizeof(Header) + copy_limit &&
                   copy_limit >= grant_room);
 

@@ -26,13 +26,13 @@ namespace rdmabuf::transport::detail {
     return {error, "", message};
 }
 
-/// What an Endpoint shares with all that came of it.
+/// The state that an Endpoint shares with its listeners, connectors and channels.
 struct EndpointState {
     EndpointOptions options;
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     std::optional<RegistrationCache> cache;
-    /// The least of the devices'.
+    /// The device limits below are the minimum of all devices.
     std::uint64_t max_mr_size = std::numeric_limits<std::uint64_t>::max();
     std::uint64_t max_message = std::numeric_limits<std::uint64_t>::max();
     std::uint32_t max_send_wr = max_send_depth;

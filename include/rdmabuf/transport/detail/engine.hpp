@@ -38,20 +38,21 @@ namespace rdmabuf::transport::detail {
         .count();
 }
 
-/// What a request is about.
+/// The local memory of a request.
 struct Piece {
     const MemoryState* memory = nullptr;
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
 };
 
-/// What a channel does once both ends know each other: see protocol.hpp. One thread at a time;
-/// everything happens in calls of the program. Neither allocates nor throws, nor asks the system
-/// for anything but the time, and while it waits whether the peer's socket is open.
+/// Runs the protocol of a connected channel; see protocol.hpp. Only one thread at a time may use an
+/// engine, and an engine makes progress only inside its calls. The calls neither allocate nor
+/// throw. While the channel works, they make no system calls except reading the clock and checking
+/// whether the peer has closed its socket.
 class Engine {
   public:
-    /// @param endpoint  whose memory requests may use
-    /// @param rails     with connected queue pairs, and all receives posted
+    /// @param endpoint  the EndpointState whose Memory objects requests may use
+    /// @param rails     the devices, with connected queue pairs and all receives posted
     Engine(const void* endpoint, const EndpointOptions& options, std::uint32_t number, Arena arena,
            std::vector<Rail> rails, UniqueFd socket, const Hello& peer, std::uint64_t max_message)
         : endpoint_(endpoint),
@@ -78,11 +79,12 @@ class Engine {
 
     [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
     [[nodiscard]] std::size_t rails() const noexcept { return rails_.size(); }
-    /// Why there will be no more; 0 while all is well.
+    /// The errno value with which the channel failed; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return broken_; }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return operations_.in_use(); }
 
-    // Beginning. Each returns 0 and fills in the request, or an errno value and does nothing.
+    // These functions start a request. Each returns 0 and sets @p request, or returns an errno
+    // value and has no effect.
 
     int send(const Piece& piece, Tag tag, Request& request) noexcept;
 
@@ -96,27 +98,32 @@ class Engine {
 
     int flush(const Piece& piece, Request& request) noexcept;
 
-    /// The oldest value that came with iput_notify(). @return whether there was one
+    /// Sets @p value to the oldest value of the peer's iput_notify() that was not returned yet.
+    /// @return false if there is no such value
     bool notification(std::uint64_t& value) noexcept;
 
-    // Going on.
+    // Progress
 
-    /// @return 0, or an errno value for a request that is none of this channel's
+    /// Makes progress and sets @p outcome to the state of @p request.
+    /// @return 0; EINVAL for a request of another channel; ESTALE if the completion was reported
+    ///         before
     int test(const Request& request, Outcome& outcome) noexcept;
 
     void progress() noexcept;
 
-    /// Waits until what was posted has been taken, for as long as closing may take.
+    /// Makes progress until all queued messages are sent and acknowledged, or until
+    /// EndpointOptions::linger is over.
     void drain() noexcept;
 
-    /// Ends everything that is under way. Only the first reason counts.
-    /// @param culprit  the operation that ends with an error of its own
+    /// Fails the channel with @p error and ends all its requests. If the channel has failed before,
+    /// the call has no effect.
+    /// @param culprit  index of the operation that ends with @p culprit_error instead of @p error
     void fail(int error, std::uint32_t culprit = OperationTable::none,
               int culprit_error = 0) noexcept;
 
   private:
     static constexpr std::uint32_t calls_between_looks = 256;
-    /// Requests that messages leave room for: credits, and the question whether the peer is there.
+    /// Send queue entries that are reserved for credit messages and keepalive probes.
     static constexpr std::uint32_t reserved = 4;
 
     template <class Duration>
@@ -160,21 +167,22 @@ class Engine {
         return 0;
     }
 
-    /// Begins to move all of it.
+    /// Starts the RDMA write or read of all bytes of @p operation.
     void move(Operation& operation, std::uint32_t i, const RemoteMemory& remote,
               std::uint64_t offset) noexcept;
 
-    /// What these devices need of a table.
+    /// Copies the regions of those devices that this channel uses.
     void copy_used(const RemoteTable& from, RemoteTable& to) const noexcept;
 
     void finish(std::uint32_t i, int error = 0) noexcept;
 
-    /// What comes after the devices have moved what there was to move.
+    /// Continues an operation after a completion. If all its data is transferred, the operation
+    /// ends or sends its FIN or notification.
     void settle(std::uint32_t i) noexcept;
 
     void end_operations(int error, std::uint32_t culprit, int culprit_error) noexcept;
 
-    // Devices
+    // Devices and completions
 
     void stop_devices() noexcept;
 
@@ -186,16 +194,17 @@ class Engine {
         }
     }
 
-    /// @return whether anything was completed
+    /// Polls the completion queues of all devices. @return true if a work request has completed
     bool poll() noexcept;
 
     void complete(Rail& rail, const WorkCompletion& completion) noexcept;
 
-    /// Turns a failed completion into errors: one for the request it is of, and one for the others,
-    /// which are lost with the queue pair.
+    /// Fails the channel because of a failed completion. The status determines two errno values:
+    /// one for the request that caused the failure, one for all other requests.
     void explain(const WorkId& id, ibv_wc_status status) noexcept;
 
-    /// Gives a request to the peer's queue pair. @return whether it was taken
+    /// Posts one work request, which @p make builds, to a send queue.
+    /// @return false if the queue is full; also false if posting failed, which fails the channel
     template <class Post>
     bool post(SendQueue& queue, Work work, std::uint32_t operation, const Post& make,
               bool always_signal = false) noexcept {
@@ -217,48 +226,57 @@ class Engine {
         return true;
     }
 
-    /// Asks the peer's device for a sign of life, by writing nothing to it.
+    /// Posts an RDMA write of 0 bytes; its completion shows that the peer's device responds.
     void probe() noexcept;
 
-    /// Reads a byte through each device: what it had written before is visible then.
+    /// Reads one byte of the memory through each device. This flush read makes data that the device
+    /// wrote before visible.
     void read_back(Operation& operation, std::uint32_t i) noexcept;
 
-    // Moving data
+    // Data transfer
 
     void move_data() noexcept;
 
-    /// On one device the peer may be told at once: it is told behind the data.
+    /// Posts the FIN or the notification directly after the last data if the channel has only one
+    /// device: its queue pair keeps the order.
     void moved_all(Operation& operation, std::uint32_t i) noexcept;
 
     [[nodiscard]] bool move_piece(Operation& operation, std::uint32_t i) noexcept;
 
-    /// How much of an operation goes to one device at once.
+    /// The number of bytes of @p operation that one device transfers before it is the next device's
+    /// turn.
     [[nodiscard]] std::uint64_t stripe(const Operation& operation) const noexcept;
 
-    // Messages that leave
+    // Outgoing messages
 
-    /// @param body  is copied; behind it comes @p data, if there is any
-    /// @param operation  is told when it has left; none
+    /// Sends a message on the first device.
+    /// @param body  bytes that are copied behind the header; the bytes of @p data follow, if it is
+    ///              not null
+    /// @param operation  index of the operation that waits for the completion, or none
+    /// @param reserve  send queue entries that must remain free
+    /// @return false if the message cannot be sent now
     [[nodiscard]] bool send_message(Header header, std::span<const std::byte> body,
                                     const ibv_sge* data, std::uint32_t operation,
                                     std::uint32_t reserve) noexcept;
 
-    /// Sends, and notifications, in the order in which they came.
+    /// Sends the queued messages and notifications, in the order in which they were started.
     void send_queued() noexcept;
 
     [[nodiscard]] bool send_operation(Operation& operation, std::uint32_t i) noexcept;
 
-    /// Begins to write a message to where its receive was offered. @return whether it was
-    /// @param number  of the offer
+    /// Starts to write a message directly to a receive that the peer has advertised (offer).
+    /// @param number  index of the advertisement in offers_
+    /// @return false, and removes the advertisement, if the message is not sent this way
     [[nodiscard]] bool take_offer(Operation& operation, std::uint32_t i,
                                   std::uint32_t number) noexcept;
-    /// The peer knows that all was written.
+    /// Records that the FIN was sent, and removes the advertisement that @p operation has used.
     void told(Operation& operation) noexcept;
 
-    /// An entry for all of a short message. @return false when it is in more than one chunk
+    /// Sets @p data to the scatter/gather entry of the whole message.
+    /// @return false if the message spans several registered chunks
     [[nodiscard]] static bool gather(const Operation& operation, ibv_sge& data) noexcept;
 
-    /// Grants, refusals, and that all is written.
+    /// Sends the queued control messages: CTS (grant), NACK (refuse) and FIN (wrote).
     void send_control() noexcept;
 
     [[nodiscard]] bool send_control_of(Operation& operation, std::uint32_t i) noexcept;
@@ -269,16 +287,18 @@ class Engine {
 
     void send_credits() noexcept;
 
-    /// Remembers a receive for the next send_offer(), if it can be offered.
+    /// Schedules send_offer() for a posted receive if it is above the eager limit and the first of
+    /// its tag.
     void consider_offer(std::uint32_t i) noexcept;
-    /// Tells the peer of a receive whose message has not come yet. Something that can be left out.
+    /// Advertises a posted receive to the peer before its message arrives. The advertisement is
+    /// optional: it is dropped if it cannot be sent now.
     void send_offer() noexcept;
 
-    // Messages that arrive
+    // Incoming messages
 
-    /// At most Refill::capacity.
+    /// Posts receives for up to Refill::capacity bounce buffers, which @p slots has the indices of.
     void post_slots(std::span<const std::uint32_t> slots) noexcept;
-    /// Posts what was freed, and lets the peer know with the next message.
+    /// Reposts the receives of consumed bounce buffers. The next message returns the credits.
     void refill() noexcept;
     void free_message_slot(std::uint32_t slot) noexcept;
     void free_control_slot(std::uint32_t slot) noexcept;
@@ -289,34 +309,41 @@ class Engine {
 
     void take_message(std::uint32_t i, std::uint32_t slot, const Header& header) noexcept;
 
-    /// Has the device copy a message to memory that the CPU cannot write.
+    /// Copies an eager message to memory that the CPU cannot write: the loopback queue pair reads
+    /// it from the bounce buffer.
     void land(Operation& operation, std::uint32_t i) noexcept;
 
-    /// Whether a send can process a grant now.
+    /// Returns true if a send operation can process a CTS (grant) now.
     [[nodiscard]] static bool expects_grant(const Operation& operation) noexcept;
     void granted(const Header& header, std::span<const std::byte> body) noexcept;
 
     void offered(const Header& header, std::span<const std::byte> body) noexcept;
 
-    /// Reads what a grant or an offer names. @return whether it is possible
+    /// Decodes the regions in a CTS or in a posted-receive advertisement. @return false if they are
+    /// invalid
     [[nodiscard]] bool read_chunks(const Header& header, std::span<const std::byte> body,
                                    RemoteTable& table) const noexcept;
-    /// From where on, and how far the devices may write a message.
+    /// Sets the part of the message that the devices may write now, which begins at `moved`.
+    /// @param peer    the receive operation of the peer
+    /// @param length  length of the part in bytes
     static void open_window(Operation& operation, std::uint32_t peer,
                             std::uint64_t length) noexcept;
 
-    /// @param length  of the message, when the peer says it: not with immediate data
+    /// Processes a FIN: the peer has written data to a receive buffer of this end.
+    /// @param name    the receive operation, as OperationTable::name() encodes it
+    /// @param length  the length of the message in bytes; null if the FIN was immediate data
     void written(std::uint32_t name, const std::uint64_t* length) noexcept;
 
     void refused(std::uint32_t name) noexcept;
 
-    // Now and then
+    // Periodic checks
 
     void look_around(std::int64_t now) noexcept;
 
     void end_late(std::int64_t now) noexcept;
 
-    /// The peer has closed its channel, or died. What it had sent before has arrived.
+    /// Handles the close of the channel by the peer, or the death of the peer. Messages that have
+    /// arrived before can still be received.
     void left(int error) noexcept;
 
     const void* endpoint_;
@@ -340,7 +367,7 @@ class Engine {
     OperationTable::List movers_;
     OperationTable::List posted_;
 
-    /// The receive to be offered, if any.
+    /// Index of the receive that send_offer() advertises, or none.
     std::uint32_t to_offer_ = OperationTable::none;
     std::uint32_t messages_seen_ = 0;
 
@@ -348,9 +375,9 @@ class Engine {
     std::uint32_t send_slot_ = 0;
 
     int broken_ = 0;
-    /// It has said all that it had to say.
+    /// True if the peer has closed its channel. Messages that arrived before can still be received.
     bool peer_left_ = false;
-    /// Whether anything has been completed since the last look.
+    /// True if a work request has completed since the last keepalive check.
     bool heard_ = false;
     std::uint32_t calls_ = 0;
     std::int64_t looked_ns_ = 0;
@@ -359,7 +386,7 @@ class Engine {
 
 } // namespace rdmabuf::transport::detail
 
-// What it does, by topic.
+// The definitions of the member functions, by topic.
 #include <rdmabuf/transport/detail/engine_data.hpp>
 #include <rdmabuf/transport/detail/engine_messages_in.hpp>
 #include <rdmabuf/transport/detail/engine_messages_out.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the devices move.
+// The data transfers of Engine: RDMA writes, RDMA reads and flush reads.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>
@@ -28,7 +28,7 @@ inline void Engine::move_data() noexcept {
         while (operation.moved < operation.window && move_piece(operation, i)) {
         }
         if (broken_ != 0 && !peer_left_) {
-            return; // The lists are empty now.
+            return; // fail() has emptied the lists.
         }
         if (operation.moved == operation.window) {
             operations_.remove(movers_, i);

@@ -6,9 +6,10 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The most that a queue pair may be asked to carry inside a request, in bytes.
+/// Maximum length of inline data of a queue pair, in bytes.
 inline constexpr std::size_t max_inline = 512;
-/// Requests that a queue pair to the peer holds, where the device has as many, and one to itself.
+/// Maximum depth of the send queue of a queue pair to the peer, and (below) of a loopback queue
+/// pair. A device may support fewer work requests.
 inline constexpr std::uint32_t max_send_depth = 256;
 inline constexpr std::uint32_t max_self_depth = 64;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the peer says.
+// The messages that Engine receives from the peer.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>
@@ -91,7 +91,7 @@ inline void Engine::arrived(std::uint32_t slot, const WorkCompletion& completion
             offered(header, {inbox_.body(slot), body});
             break;
         case Kind::credit:
-            post_slots({&slot, 1}); // Nothing else tells the peer of its room.
+            post_slots({&slot, 1}); // Credit messages use no credits.
             return;
         default:
             fail(EPROTO);
@@ -141,9 +141,9 @@ inline void Engine::take_message(std::uint32_t i, std::uint32_t slot,
 }
 
 inline bool Engine::expects_grant(const Operation& operation) noexcept {
-    // The peer grants the next part when it is notified of the previous one. Its grant may arrive
-    // before the completions of the RDMA writes of the previous part, because acknowledgements and
-    // messages of the peer have no order.
+    // The peer sends the CTS (grant) for the next part after it has received the FIN of the
+    // previous part. This CTS may arrive before the completions of the RDMA writes of the previous
+    // part, because ACKs and messages of the peer have no common order.
     return operation.stage == Stage::announced ||
            (operation.stage == Stage::moving && operation.told &&
             operation.moved == operation.window);
@@ -165,7 +165,7 @@ inline void Engine::granted(const Header& header, std::span<const std::byte> bod
 
 inline void Engine::offered(const Header& header, std::span<const std::byte> body) noexcept {
     if (header.seen_messages != messages_.all_sent()) {
-        return; // It may have its message already, or that is under way.
+        return; // A message in flight may match the advertised receive.
     }
     if (offers_.find(header.value) != Offers::none) {
         fail(EPROTO);

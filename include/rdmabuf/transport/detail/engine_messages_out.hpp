@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is said to the peer.
+// The messages that Engine sends to the peer.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>
@@ -63,7 +63,7 @@ inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexce
     if (operation.purpose == Purpose::send) {
         const std::uint32_t offer = offers_.find(operation.value);
         if (offer != Offers::none && offers_.taken(offer)) {
-            return false; // The message before this one is not at its receive yet.
+            return false; // The previous message of the tag is not complete yet.
         }
         if (offer != Offers::none && take_offer(operation, i, offer)) {
             return true;
@@ -87,7 +87,7 @@ inline bool Engine::send_operation(Operation& operation, std::uint32_t i) noexce
             body = {reinterpret_cast<const std::byte*>(operation.address),
                     static_cast<std::size_t>(operation.bytes)};
         } else if (!gather(operation, data)) {
-            header.kind = Kind::announce; // It lies in two chunks.
+            header.kind = Kind::announce; // The data spans several chunks.
         } else {
             gathered = &data;
         }
@@ -118,7 +118,7 @@ inline bool Engine::take_offer(Operation& operation, std::uint32_t i,
                                std::uint32_t number) noexcept {
     const Offers::Offer& offer = offers_[number];
     if (operation.bytes <= eager_limit_ || operation.bytes > offer.length) {
-        offers_.remove(number); // It gets its message in another way.
+        offers_.remove(number); // The receive gets an eager message or an RTS.
         return false;
     }
     offers_.take(number);
@@ -127,7 +127,7 @@ inline bool Engine::take_offer(Operation& operation, std::uint32_t i,
     operation.length_known = operation.bytes == offer.length;
     open_window(operation, offer.operation, operation.bytes);
     operations_.remove(queued_, i);
-    operations_.append(movers_, i); // move_data() may be who has come here, so others call it
+    operations_.append(movers_, i); // The caller calls move_data().
     return true;
 }
 
@@ -226,7 +226,7 @@ inline void Engine::consider_offer(std::uint32_t i) noexcept {
         first = operations_.next(first);
     }
     if (first != i) {
-        return; // The next message of the tag is another one's.
+        return; // The next message of the tag matches an earlier receive.
     }
     send_offer();
     if (broken_ == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What goes on in every call, and what ends it.
+// The progress of Engine and the failure of a channel.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,8 +29,9 @@ inline void Engine::progress() noexcept {
     }
 }
 
-/// Whether the peer has closed its socket. @return 0 while it is open, ECONNRESET when it is
-/// closed, EPROTO when the peer has sent something, which it never does after the handshake
+/// Checks, without waiting, whether the peer has closed its socket.
+/// @return 0 while the socket is open; ECONNRESET if it is closed; EPROTO if the peer has sent
+///         data, which is invalid after the handshake
 [[nodiscard]] inline int check_peer_socket(int socket) noexcept {
     std::byte byte{};
     const ssize_t received = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -55,7 +56,7 @@ inline void Engine::drain() noexcept {
                                            [](const Rail& rail) { return rail.to_peer.idle(); })) {
             return;
         }
-        // One that has closed before takes nothing any more.
+        // A peer that has closed its channel acknowledges nothing more, so that waiting is useless.
         if (const int error = broken_ == 0 ? check_peer_socket(socket_.get()) : 0; error != 0) {
             left(error);
         }
@@ -74,11 +75,12 @@ inline void Engine::fail(int error, std::uint32_t culprit, int culprit_error) no
 inline void Engine::stop_devices() noexcept {
     for (Rail& rail : rails_) {
         for (QueuePair* queue_pair : {&*rail.peer, &*rail.self}) {
-            // One that cannot be moved to the error state is gone with its device.
+            // An error is ignored: if the queue pair cannot be moved to the error state, its device
+            // was removed.
             static_cast<void>(attempt([queue_pair] { queue_pair->abort(); }));
         }
     }
-    // Memory is the program's again once the devices have said so of every request.
+    // The program may reuse its memory when all work requests have completed: wait up to 200 ms.
     const std::int64_t end = now_ns() + ns(std::chrono::milliseconds(200));
     for (Rail& rail : rails_) {
         WorkCompletion completion;
@@ -151,7 +153,8 @@ inline void Engine::explain(const WorkId& id, ibv_wc_status status) noexcept {
             fail(EHOSTUNREACH);
             return;
         case IBV_WC_WR_FLUSH_ERR:
-            // The queue pair was put into the error state by what the peer did, or by its end.
+            // The peer caused the error state of the queue pair: by an invalid request, or by its
+            // exit.
             fail(ECONNRESET);
             return;
         default:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a channel is asked for, and what is told of it.
+// Starts and tests the requests of Engine.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>
@@ -34,7 +34,7 @@ inline int Engine::receive(const Piece& piece, Tag tag, Request& request) noexce
     if (operations_.full()) {
         return EAGAIN;
     }
-    // Of a peer that has left, what it had sent is left.
+    // If the peer has closed its channel, only eager messages that have arrived can be received.
     const std::uint32_t slot = inbox_.take([&](const Header& header) {
         return header.value == tag &&
                (header.kind == Kind::eager || (header.kind == Kind::announce && broken_ == 0));
@@ -205,7 +205,7 @@ inline void Engine::settle(std::uint32_t i) noexcept {
         operations_.append(telling_, i);
         send_control();
     } else {
-        operation.stage = Stage::announced; // For the next part.
+        operation.stage = Stage::announced; // Waits for the CTS of the next part.
     }
 }
 

@@ -7,18 +7,20 @@
 
 namespace rdmabuf::transport::detail {
 
-/// One class of messages in both directions: how many are under way to the peer, and how many of
-/// the peer's were taken in. Counts go round; differences count.
+/// The credits of one message class in both directions. Counts the messages that are sent to the
+/// peer, and the messages of the peer that are consumed. The counters wrap around; only differences
+/// of them are used.
 class Credits {
   public:
-    /// @param ours    messages that the peer may have under way to here
-    /// @param theirs  messages that may be under way to the peer
+    /// @param ours    maximum number of messages in flight to this end
+    /// @param theirs  maximum number of messages in flight to the peer
     Credits(std::uint32_t ours, std::uint32_t theirs) noexcept : ours_(ours), theirs_(theirs) {}
 
     [[nodiscard]] bool available() const noexcept { return sent_ - peer_took_ < theirs_; }
     void sent() noexcept { ++sent_; }
     [[nodiscard]] std::uint32_t all_sent() const noexcept { return sent_; }
-    /// What the peer says it took. @return whether that can be
+    /// Sets the total number of messages that the peer reports as consumed.
+    /// @return false if the number is impossible, which is a protocol error
     [[nodiscard]] bool peer_took(std::uint32_t count) noexcept {
         if (sent_ - count > sent_ - peer_took_) {
             return false;
@@ -28,10 +30,11 @@ class Credits {
     }
 
     void took(std::uint32_t count) noexcept { took_ += count; }
-    /// What to tell the peer.
+    /// The total number of consumed messages, which is reported to the peer.
     [[nodiscard]] std::uint32_t taken() const noexcept { return took_; }
     void told() noexcept { told_ = took_; }
-    /// Whether the peer should be told even if there is nothing else to say.
+    /// Returns true if a quarter of the credits is not reported to the peer, so that a separate
+    /// credit message is needed.
     [[nodiscard]] bool due() const noexcept { return took_ - told_ >= (ours_ + 3) / 4; }
 
   private:

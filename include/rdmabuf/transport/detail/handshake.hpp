@@ -23,7 +23,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The result of a call that goes on with setting up a channel and does not wait.
+/// The result of a call that advances the setup of a channel without waiting.
 enum class SetupProgress : std::uint8_t { waiting, ready, failed };
 
 /// Sets up one channel over a socket. Messages on the socket, in this order:
@@ -35,32 +35,35 @@ enum class SetupProgress : std::uint8_t { waiting, ready, failed };
 ///     Hello --------------------->
 ///     ConnectResult <------------>  ConnectResult, when its queue pairs are connected
 ///
-/// An end that cannot create its queue pairs says so in its Hello, so that both ends report the
-/// reason. Each message fits into the socket's buffer, so sending never waits.
+/// An end that fails to create its queue pairs sends the errno value in its Hello, so that both
+/// ends report the reason. Each message fits into the socket's buffer, so that sending never waits.
 class RDMABUF_EXPORT Handshake {
   public:
-    /// Begins to connect to the listener of @p handle. @throws Error what connect(2) reports
+    /// Starts to connect to the listener that created @p handle.
+    /// @throws Error EINVAL for an empty handle, or the errno value of connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
-    /// Continues at the listener, for a peer whose ConnectorProof was right.
+    /// Continues at the listener's side with a connection whose ConnectorProof was valid.
     Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, const Handle& handle);
     Handshake(const Handshake&) = delete;
     Handshake& operator=(const Handshake&) = delete;
     ~Handshake();
 
-    /// Goes on as far as is possible without waiting.
-    /// @param error  filled in when the result is `failed`. Its code is never EAGAIN.
+    /// Advances the handshake without waiting.
+    /// @param error  set if the result is `failed`; its code is never EAGAIN
     [[nodiscard]] SetupProgress advance(ErrorInfo& error) noexcept;
-    /// Waits until advance() can go on, or until @p timeout is over; a negative one does not end.
+    /// Waits until advance() can continue, or until @p timeout is over; a negative @p timeout means
+    /// no limit.
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// The events of poll(2) after which advance() can go on.
+    /// The poll(2) events of socket() after which advance() can continue.
     [[nodiscard]] short events() const noexcept;
-    /// In nanoseconds of now_ns(): when advance() fails with ETIMEDOUT.
+    /// The time at which advance() fails with ETIMEDOUT, in nanoseconds of now_ns(); empty: never.
     [[nodiscard]] std::optional<std::int64_t> deadline() const noexcept { return deadline_; }
 
-    /// To be called once, after advance() has returned `ready`. @throws std::bad_alloc
+    /// Creates the engine of the channel. Must be called only once, after advance() has returned
+    /// `ready`. @throws std::bad_alloc
     [[nodiscard]] std::unique_ptr<Engine> engine() {
         static constinit std::atomic<std::uint32_t> number{0};
         EndpointOptions options = endpoint_->options;
@@ -76,8 +79,9 @@ class RDMABUF_EXPORT Handshake {
   private:
     enum class Step : std::uint8_t { connect, introduce, receive_hello, receive_result, ready };
 
-    /// Does what the current step needs. @return false to wait for the peer
-    /// @throws Error when the channel cannot be set up
+    /// Performs the current step of the handshake.
+    /// @return false if the step has to wait for the peer
+    /// @throws Error if the channel cannot be set up
     bool advance_step();
     void create_queue_pairs();
     void prepare_peer(Rail& rail, QueuePairOptions& options);
@@ -86,14 +90,15 @@ class RDMABUF_EXPORT Handshake {
     void introduce();
     void check_hello();
     void connect_queue_pairs();
-    /// @return whether all of @p bytes has arrived
+    /// Receives the next bytes of a message, without waiting. @return true if @p bytes is complete
     bool receive(std::span<std::byte> bytes);
 
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;
     Handle handle_;
     bool is_connector_;
-    /// In nanoseconds of now_ns(); none while the connector waits for the listener to accept.
+    /// The deadline of the handshake, in nanoseconds of now_ns(); empty while the connector waits
+    /// for the listener to accept.
     std::optional<std::int64_t> deadline_ = std::nullopt;
     std::optional<Arena> arena_ = std::nullopt;
     std::vector<Rail> rails_;
@@ -102,11 +107,11 @@ class RDMABUF_EXPORT Handshake {
     Step step_;
     Hello theirs_{};
     ConnectResult their_result_ = 0;
-    /// Bytes of the message that is being received.
+    /// The number of bytes that have arrived of the current message.
     std::size_t received_ = 0;
 };
 
-/// Advances @p handshake, and makes the channel when both ends are ready.
+/// Advances @p handshake, and creates @p channel when both ends are ready.
 template <class Channel>
 [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& handshake,
                                     std::optional<Channel>& channel, ErrorInfo& error) noexcept {

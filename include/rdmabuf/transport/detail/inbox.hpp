@@ -11,7 +11,8 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The messages that came before anybody asked for them, in the slots they came in.
+/// The queue of unexpected messages: messages that have arrived before their receive was posted,
+/// and notifications. Each message remains in its bounce buffer (slot).
 class Inbox {
   public:
     static constexpr std::uint32_t none = 0xffffffff;
@@ -32,7 +33,8 @@ class Inbox {
         (last_ == none ? first_ : next_[last_]) = slot;
         last_ = slot;
     }
-    /// Takes out the first message that @p wanted is true of. @return its slot, or none
+    /// Removes the first message for whose header @p wanted returns true.
+    /// @return the index of its bounce buffer, or none
     template <class Wanted>
     [[nodiscard]] std::uint32_t take(const Wanted& wanted) noexcept {
         std::uint32_t before = none;

@@ -18,18 +18,18 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The listening socket, and the connections that are not channels yet.
+/// A listening socket, and its connections whose handshake is not finished.
 ///
-/// A connection is unproven until its ConnectorProof has arrived and its secret is right. For an
-/// unproven connection nothing is sent, and no queue pair, buffer or key exists. At most
-/// max_unproven of them exist; when one more arrives, the oldest is closed. So connections that
-/// send nothing cannot hold up a peer that has the handle.
+/// A connection is unproven until its ConnectorProof has arrived with the right secret. An unproven
+/// connection receives no data and has no queue pair, buffer or key. At most max_unproven of them
+/// exist; when another connection arrives, the oldest is closed. Therefore connections that send
+/// nothing cannot delay a peer that has the handle.
 class RDMABUF_EXPORT ListenerState {
   public:
     static constexpr std::size_t max_unproven = 64;
 
-    /// @param host  as Endpoint::listen()
-    /// @throws Error what listening fails with
+    /// @param host  the parameter of Endpoint::listen()
+    /// @throws Error ENODEV if no interface fits, or the errno value of bind(2) or listen(2)
     [[nodiscard]] static std::unique_ptr<ListenerState> open(
         std::shared_ptr<EndpointState> endpoint, const std::string& host);
     ListenerState(const ListenerState&) = delete;
@@ -38,12 +38,13 @@ class RDMABUF_EXPORT ListenerState {
 
     [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
 
-    /// Accepts connections, and advances all handshakes as far as is possible without waiting.
-    /// @param finished  the handshake that is ready, when the result is `ready`
-    /// @param error   filled in when the result is `failed`
+    /// Accepts connections, and advances all handshakes without waiting.
+    /// @param finished  set to the handshake that is ready, if the result is `ready`
+    /// @param error     set if the result is `failed`
     [[nodiscard]] SetupProgress advance(std::unique_ptr<Handshake>& finished,
                                         ErrorInfo& error) noexcept;
-    /// Waits until advance() can go on, or until @p timeout is over; a negative one does not end.
+    /// Waits until advance() can continue, or until @p timeout is over; a negative @p timeout means
+    /// no limit.
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
   private:
@@ -64,7 +65,7 @@ class RDMABUF_EXPORT ListenerState {
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;
     Handle handle_;
-    /// In the order in which they connected.
+    /// The unproven connections, oldest first.
     std::vector<Unproven> unproven_;
     std::vector<std::unique_ptr<Handshake>> handshakes_;
 };

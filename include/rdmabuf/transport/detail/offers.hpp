@@ -10,22 +10,23 @@
 
 namespace rdmabuf::transport::detail {
 
-/// What the peer's receives offered before their messages were sent: the next message of a tag may
-/// be written there at once. There is one offer of a tag at most. It is in the table until the peer
-/// has been told of what was written, as no other message of the tag may overtake that.
+/// The posted receives that the peer has advertised before their messages were sent. The next
+/// message of the same tag may be written to such a receive at once. The table has at most one
+/// advertisement per tag. A used advertisement remains in the table until the FIN is sent, because
+/// no later message of the tag may overtake the FIN.
 class Offers {
   public:
     static constexpr std::uint32_t none = 16;
 
     struct Offer {
-        /// The peer's receive.
+        /// The receive operation of the peer.
         std::uint32_t operation = 0;
-        /// Of its buffer.
+        /// The length of the peer's receive buffer in bytes.
         std::uint64_t length = 0;
         RemoteTable remote{};
     };
 
-    /// Whatever its state, the offer of a tag.
+    /// Returns the index of the advertisement for @p tag, whether it is used or not; or none.
     [[nodiscard]] std::uint32_t find(std::uint64_t tag) const noexcept {
         for (std::uint32_t i = 0; i < none && in_table_ > 0; ++i) {
             if (states_[i] != State::free && tags_[i] == tag) {
@@ -37,7 +38,8 @@ class Offers {
     [[nodiscard]] bool taken(std::uint32_t i) const noexcept { return states_[i] == State::taken; }
     [[nodiscard]] const Offer& operator[](std::uint32_t i) const noexcept { return offers_[i]; }
 
-    /// Room for one more; nullptr when there is none, and it is as if it had not been made.
+    /// Adds an advertisement for @p tag. @return null if the table is full; the advertisement is
+    /// then ignored
     [[nodiscard]] Offer* add(std::uint64_t tag) noexcept {
         const auto* const free = std::find(states_.begin(), states_.end(), State::free);
         if (free == states_.end()) {

@@ -13,81 +13,86 @@ namespace rdmabuf::transport::detail {
 
 enum class Purpose : std::uint8_t { send, receive, put, get, flush };
 
-/// What an operation waits for.
+/// The state of an operation: the event that it waits for.
 enum class Stage : std::uint8_t {
     idle,
-    /// A send or a notification: room at the peer, behind others.
+    /// A send or a notification waits for credits, behind earlier messages.
     queued,
-    /// A send: to be granted a buffer.
+    /// A send has sent its RTS and waits for the CTS (grant).
     announced,
-    /// A receive: its message.
+    /// A receive waits for its message.
     posted,
-    /// A receive: that its grant can be sent; then that it was written.
+    /// A receive waits until its CTS can be sent (granting), and then for the FIN (granted).
     granting,
     granted,
-    /// A receive: that its refusal can be sent.
+    /// A receive waits until its NACK, for a message that is too long, can be sent.
     refusing,
-    /// Its data to be moved by the devices.
+    /// The operation waits for the devices to transfer its data.
     moving,
-    /// A send: that the peer can be told of what was written.
+    /// A send has posted its RDMA writes and waits until its FIN can be sent.
     telling,
-    /// Nothing but to be asked for.
+    /// The operation is completed, but test() has not reported it yet.
     done,
 };
 
 struct Operation {
     Purpose purpose{};
     Stage stage = Stage::idle;
-    /// put: with a value for the peer.
+    /// True for iput_notify(): a value for the peer follows the data.
     bool notifies = false;
-    /// Whether the peer knows of what was granted and written; put: of what was put.
+    /// For a send: the FIN of the current part was sent. For a put: the notification was sent.
     bool told = false;
-    /// receive: the peer was told where to write before it had said that there is a message.
+    /// For a receive: it was advertised to the peer before its message arrived.
     bool offered = false;
-    /// send: whether the peer knows the length of what is written; otherwise it has to be told.
+    /// For a send: false if the receiver cannot derive the length of the message, so that a FIN
+    /// message must contain the length.
     bool length_known = true;
-    /// An errno value.
+    /// The errno value with which the operation failed; 0 for success.
     int error = 0;
     std::uint32_t generation = 0;
-    /// The other operations of the list that this one is in.
+    /// The neighbours of this operation in its list.
     std::uint32_t next = 0;
     std::uint32_t previous = 0;
-    /// Completions that are still to come.
+    /// The number of posted work requests that have not completed.
     std::uint32_t pending = 0;
-    /// The peer's operation.
+    /// The peer's operation for the same message.
     std::uint32_t peer = 0;
 
     const MemoryState* memory = nullptr;
     std::uintptr_t address = 0;
-    /// Of the buffer.
+    /// Length of the local memory in bytes.
     std::uint64_t length = 0;
-    /// Of the message.
+    /// Length of the message in bytes.
     std::uint64_t bytes = 0;
-    /// The tag, or the value.
+    /// The tag of the message, or the value of iput_notify().
     std::uint64_t value = 0;
-    /// Of the message: what was handed to the devices, and how far that may go.
+    /// Bytes of the message that were posted to the devices. `window` is the limit for this number:
+    /// the bytes that the peer has granted so far.
     std::uint64_t moved = 0;
     std::uint64_t window = 0;
-    /// The device with the next piece.
+    /// Index of the device that transfers the next fragment.
     std::uint32_t rail = 0;
-    /// receive: the slot its data waits in, for a device to copy it.
+    /// For a receive: the bounce buffer of its message while a device copies the data; or none.
     std::uint32_t slot = 0;
-    /// send: the offer that it took, or Offers::none.
+    /// For a send: index of the advertised receive to which the message is written, or
+    /// Offers::none.
     std::uint32_t offer = 0;
-    /// By which time it must have ended.
+    /// The time at which the operation fails with ETIMEDOUT, in nanoseconds of now_ns(); 0: never.
     std::int64_t deadline = 0;
-    /// Where the window is at the peer, and from which byte of the message on.
+    /// Address of the granted part at the peer. `remote_begin` is the offset of this part in the
+    /// message, in bytes.
     std::uint64_t remote_address = 0;
     std::uint64_t remote_begin = 0;
     RemoteTable remote{};
 };
 
-/// Operations by number, and those that are free. Nothing is allocated once it is made.
+/// All operations of a channel and a list of the free operations. Allocates memory only in its
+/// constructor.
 class OperationTable {
   public:
     static constexpr std::uint32_t none = 0xffff;
 
-    /// In order, of operations that are in no other list.
+    /// A linked list of operations. An operation is in at most one list.
     class List {
       public:
         [[nodiscard]] bool empty() const noexcept { return first_ == none; }
@@ -113,7 +118,7 @@ class OperationTable {
     [[nodiscard]] std::uint32_t in_use() const noexcept { return in_use_; }
     [[nodiscard]] bool full() const noexcept { return in_use_ == size(); }
 
-    /// A free operation, or none.
+    /// Takes an operation from the free list. @return its index, or none if all are in use
     [[nodiscard]] std::uint32_t take() noexcept {
         const std::uint32_t i = free_.first_;
         if (i != none) {
@@ -126,7 +131,8 @@ class OperationTable {
         operations_[i].stage = Stage::idle;
         ++operations_[i].generation;
         --in_use_;
-        // The next to be taken: what it is made of is at hand.
+        // The most recently used operation is taken next, because its memory is still in the CPU's
+        // cache.
         operations_[i].next = free_.first_;
         operations_[i].previous = none;
         (free_.first_ == none ? free_.last_ : operations_[free_.first_].previous) = i;
@@ -147,11 +153,13 @@ class OperationTable {
             operation.previous;
     }
 
-    /// What a peer calls an operation: its number, and enough of its generation to know it by.
+    /// The number by which messages refer to an operation: its index and the lower 16 bits of its
+    /// generation. The generation detects messages for an earlier operation of the same index.
     [[nodiscard]] std::uint32_t name(std::uint32_t i) const noexcept {
         return i | (operations_[i].generation & 0xffff) << 16;
     }
-    /// The operation that a peer means, or none.
+    /// Returns the index of the operation that a peer's message refers to; none if it does not
+    /// exist.
     [[nodiscard]] std::uint32_t named(std::uint32_t name) const noexcept {
         const std::uint32_t i = name & 0xffff;
         return i < size() && this->name(i) == name ? i : none;

@@ -12,40 +12,43 @@
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 
-/// What the two ends of a channel say to each other. Memory layouts are wire formats here: both
-/// ends are little-endian.
+/// The wire protocol between the two ends of a channel. The memory layouts are the wire formats,
+/// because both ends are little-endian.
 namespace rdmabuf::transport::detail {
 
 static_assert(std::endian::native == std::endian::little,
               "rdmabuf's transport has no byte order of its own: little-endian machines only");
 
-/// What a message on the first device's queue pair is. The numbers are on the wire: they stay.
+/// The type of a message on the queue pair of the first device. The numbers are part of the wire
+/// format and must not change.
 ///
-/// A message up to the eager limit is one `eager`. A longer one is announced; the receiver grants a
-/// part of its buffer, as much as one table of keys names; the sender's devices write there and
-/// `wrote` says so (or the immediate data of the last write does), until all is granted and
-/// written.
+/// A message up to the eager limit is sent as `eager`. For a longer message the sender sends an RTS
+/// (`announce`). The receiver answers with a CTS (`grant`) for the first part of its buffer, as
+/// large as one table of keys can describe. The sender's devices write this part by RDMA, and a FIN
+/// reports it as written: `wrote`, or the immediate data of the last write. CTS and FIN are
+/// repeated until the whole message is written.
 ///
-/// A receive of more than the eager limit that is there before its message may be offered at once,
-/// if it is the first of its tag. The offer counts when no message was under way to the receiver:
-/// then the next one of this tag is for this receive, and if it is long and short enough for the
-/// buffer, it is written there and told like a granted one.
+/// A receive above the eager limit may be advertised to the peer (`offer`) before its message
+/// arrives, if it is the first receive of its tag. The sender uses the advertisement only if the
+/// receiver had received all earlier messages when it sent the advertisement. Then the next message
+/// of the tag matches this receive. If that message is above the eager limit and fits into the
+/// buffer, the sender writes it at once and sends a FIN.
 enum class Kind : std::uint8_t {
-    /// The data is behind the header.
+    /// An eager message. Its data follows the header.
     eager = 1,
-    /// "I have a message of this length."
+    /// RTS: the sender has a message of Header::length bytes.
     announce = 2,
-    /// "Write this many bytes there": a RemoteTable's used part is behind the header.
+    /// CTS: the sender may write Header::length bytes. The regions of the buffer follow the header.
     grant = 3,
-    /// "All of what you granted, or this many bytes of what you offered, is written."
+    /// FIN: the granted part, or Header::length bytes of an advertised receive, are written.
     wrote = 4,
-    /// "My buffer is shorter than your message": it ends at both ends.
+    /// NACK: the message is longer than the receive buffer, and fails at both ends.
     refuse = 5,
-    /// A value, of iput_notify().
+    /// A notification: Header::value is the value of iput_notify().
     notify = 6,
-    /// Nothing but credits.
+    /// A credit message, which only returns credits.
     credit = 7,
-    /// "My next receive of this tag is there": as a grant.
+    /// Advertisement of a posted receive. The regions of its buffer follow the header, as in a CTS.
     offer = 8,
 };
 
@@ -53,23 +56,24 @@ struct Header {
     Kind kind{};
     std::uint8_t rails = 0;
     std::uint16_t chunks = 0;
-    /// Which operation this is for: the sender's with grant and refuse, the receiver's with wrote.
+    /// The operation that receives this message: a send for a CTS or NACK, a receive for a FIN.
     std::uint32_t operation = 0;
-    /// The other one.
+    /// The operation that has sent this message.
     std::uint32_t from = 0;
-    /// Messages that its sender has taken in and given the room back of, of each class.
+    /// Returned credits: total number of messages of each class that the sender of this header has
+    /// consumed.
     std::uint32_t taken_messages = 0;
     std::uint32_t taken_control = 0;
-    /// Of an offer: how many messages its sender has seen arrive.
+    /// For `offer`: total number of messages that the sender of this header has received.
     std::uint32_t seen_messages = 0;
-    /// Bytes: of the message, of what is granted, offered or written.
+    /// Length in bytes of the message, or of the part that is granted, advertised or written.
     std::uint64_t length = 0;
-    /// The tag, or the value.
+    /// The tag of the message, or the value of iput_notify().
     std::uint64_t value = 0;
 };
 static_assert(sizeof(Header) == 40 && std::is_trivially_copyable_v<Header>);
 
-/// One region of a granted table, for every device.
+/// A region that the peer may write to, with one rkey for each device.
 struct GrantedChunk {
     std::uint64_t address = 0;
     std::uint64_t length = 0;
@@ -77,18 +81,18 @@ struct GrantedChunk {
 };
 static_assert(sizeof(GrantedChunk) == 32 && std::is_trivially_copyable_v<GrantedChunk>);
 
-/// Behind a header there is room for this much at least.
+/// Minimum number of bytes behind the header in a bounce buffer: enough for the regions of a CTS.
 inline constexpr std::size_t grant_room = max_chunks * sizeof(GrantedChunk);
 
-/// Control messages under way to a peer: grant, offer, wrote, refuse, and writes with immediate
-/// data.
+/// Maximum number of control messages in flight to a peer: CTS, advertisements, FIN, NACK, and RDMA
+/// writes with immediate data.
 inline constexpr std::uint32_t control_slots = 32;
-/// Receives that are posted for credit messages. Each tells of a quarter of the room of one class,
-/// so more cannot be under way.
+/// Number of receives for credit messages. An end sends a credit message after it has consumed a
+/// quarter of the messages of one class, so that more cannot be in flight.
 inline constexpr std::uint32_t credit_slots = 10;
 
-/// The first message of a connector on its socket. The listener sends and allocates nothing before
-/// it has checked the secret.
+/// The first message that a connector sends on its socket. The listener sends and allocates nothing
+/// before it has checked the secret.
 struct ConnectorProof {
     static constexpr std::uint32_t expected_magic = 0x50444452; // "RDDP"
     static constexpr std::uint16_t current_version = 2;
@@ -96,14 +100,14 @@ struct ConnectorProof {
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
     std::uint16_t reserved = 0;
-    /// Handle::connector_secret(). It is at the same offset in every version, so that only a peer
-    /// with the handle can report another version.
+    /// Handle::connector_secret(). Its offset is the same in every version, so that the listener
+    /// can check the secret of a connector of another version.
     Handle::Secret secret{};
 };
 static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
 
-/// The next message on the socket, first of the listener, then of the connector: its queue pairs
-/// and limits.
+/// The second message that an end receives on its socket, first from the listener, then from the
+/// connector: the queue pairs and limits of its sender.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
     static constexpr std::uint16_t current_version = 2;
@@ -111,22 +115,22 @@ struct Hello {
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
     std::uint16_t rails = 0;
-    /// Handle::listener_secret() in the message of the listener; not read from a connector.
+    /// Handle::listener_secret() in the message of the listener; ignored in that of the connector.
     Handle::Secret secret{};
-    /// 0, or the errno value with which this end could not create its queue pairs.
+    /// 0, or the errno value with which this end failed to create its queue pairs.
     std::uint32_t error = 0;
     std::uint32_t eager_limit = 0;
     std::uint32_t eager_slots = 0;
-    /// The key of probe_address.
+    /// The rkey for probe_address.
     std::uint32_t probe_rkey = 0;
     std::uint64_t max_message_size = 0;
-    /// Memory to which the peer may send writes of 0 bytes, to find out whether the device answers.
+    /// The target of the peer's RDMA writes of 0 bytes, which check whether this device responds.
     std::uint64_t probe_address = 0;
     std::array<std::array<std::byte, QueuePairAddress::wire_size>, max_rails> addresses{};
 };
 static_assert(sizeof(Hello) == 216 && std::is_trivially_copyable_v<Hello>);
 
-/// The last message of both ends on the socket: 0, or the errno value with which this end could not
+/// The last message of each end on the socket: 0, or the errno value with which this end failed to
 /// connect its queue pairs.
 using ConnectResult = std::uint32_t;
 

@@ -13,21 +13,21 @@
 
 namespace rdmabuf::transport::detail {
 
-/// What a completion is of; in the upper bits of wr_id.
+/// The kind of work request that a completion belongs to; in the upper bits of wr_id.
 enum class Work : std::uint8_t {
-    /// A receive: the number is the slot.
+    /// A receive. WorkId::number is the index of its bounce buffer.
     receive,
-    /// Anything to the peer: the number is the operation.
+    /// A work request on the queue pair to the peer. WorkId::number is the index of its operation.
     remote,
-    /// Anything to this channel's own queue pair, as `remote`.
+    /// A work request on the loopback queue pair. WorkId::number is the index of its operation.
     local,
 };
 
 struct WorkId {
     Work work{};
-    /// An operation, or OperationTable::none; a slot.
+    /// The index of an operation, OperationTable::none, or the index of a bounce buffer.
     std::uint32_t number = 0;
-    /// Of the queue pair: how many it had been given with this one.
+    /// The number of this work request on its send queue, counted from 1 and modulo 2^32.
     std::uint32_t sequence = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
@@ -41,19 +41,21 @@ struct WorkId {
     }
 };
 
-/// How full a send queue is. Completions come in order, so one tells of all before it.
+/// Counts the used entries of a send queue. Completions arrive in order, so that one completion
+/// frees the entries of all earlier work requests.
 class SendQueue {
   public:
     explicit SendQueue(std::uint32_t depth) noexcept : depth_(depth) {}
 
-    /// Whether there is room for one more, with @p reserve left over.
+    /// Returns true if another work request fits, and @p reserve entries remain free after it.
     [[nodiscard]] bool has_room(std::uint32_t reserve) const noexcept {
         return posted_ - completed_ + reserve < depth_;
     }
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
-    /// The number that the next one will have, and whether it has to leave a completion so that
-    /// room is noticed.
+    /// The sequence number that the next work request will have.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
+    /// Returns true if the next work request must be signaled: a quarter of the queue is
+    /// unsignaled.
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= depth_ / 4;
     }
@@ -67,7 +69,7 @@ class SendQueue {
     [[nodiscard]] bool is_completed(std::uint32_t sequence) const noexcept {
         return static_cast<std::int32_t>(completed_ - sequence) >= 0;
     }
-    /// Whether everything so far leaves, or has left, a completion behind it.
+    /// Returns true if the last posted work request is signaled: its completion covers all others.
     [[nodiscard]] bool all_signaled() const noexcept { return signaled_ == posted_; }
 
   private:
@@ -77,18 +79,18 @@ class SendQueue {
     std::uint32_t signaled_ = 0;
 };
 
-/// One device of a channel: a queue pair to the peer, and one to itself, for what has to be read
-/// back or copied by the device.
+/// One device of a channel, with a queue pair to the peer and a loopback queue pair. The loopback
+/// queue pair performs flush reads and copies messages to device memory.
 struct Rail {
-    /// In the library, because it may throw, which a program without exceptions could not clean up
-    /// after.
+    /// Defined in the library, because the constructor may throw: a program that is compiled
+    /// without exceptions has no code for the cleanup.
     RDMABUF_EXPORT Rail(ProtectionDomain protection_domain, std::uint32_t peer_depth,
                         std::uint32_t self_depth, unsigned cq_depth);
 
     ProtectionDomain pd;
     CompletionQueue cq;
     std::optional<MemoryRegion> arena = std::nullopt;
-    /// The scratch line of the arena, to which the peer may write.
+    /// Registration of the scratch line of the arena, which the peer may write to.
     std::optional<MemoryRegion> probe = std::nullopt;
     std::optional<PreparedQueuePair> prepared = std::nullopt;
     std::optional<QueuePair> peer = std::nullopt;

@@ -10,13 +10,15 @@
 
 namespace rdmabuf::transport::detail {
 
-/// Receive slots that were read and are to be posted again: together, and not while the program
-/// waits for what came in them. Until then the peer does not know of their room.
+/// A batch of consumed bounce buffers whose receives are not reposted yet. The batch is reposted
+/// when it is full or when no completion is pending. The credits are returned to the peer
+/// afterwards.
 class Refill {
   public:
     static constexpr std::size_t capacity = 8;
 
-    /// @param slots  of the class with the fewest: no more than a quarter of them is kept back
+    /// @param slots  number of receives of the smaller message class; a batch has at most a quarter
+    ///               of them
     explicit Refill(std::uint32_t slots) noexcept
         : most_(std::clamp<std::size_t>(slots / 4, 1, capacity)) {}
 
@@ -34,7 +36,8 @@ class Refill {
     [[nodiscard]] std::span<const std::uint32_t> slots() const noexcept {
         return {slots_.data(), size_};
     }
-    /// Once they are posted. @return how many of each class they were: messages, control
+    /// Empties the batch after its receives were reposted.
+    /// @return the number of messages and the number of control messages in the batch
     std::pair<std::uint32_t, std::uint32_t> clear() noexcept {
         size_ = 0;
         return {std::exchange(messages_, 0), std::exchange(control_, 0)};

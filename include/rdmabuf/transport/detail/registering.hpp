@@ -17,11 +17,11 @@
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/memory.hpp>
 
-/// How an Endpoint makes memory known to its devices. The functions that do it throw; whatever they
-/// had made is in the state, and goes with it.
+/// Registers memory with the devices of an Endpoint. The fill functions throw if a registration
+/// fails; the MemoryState owns the earlier registrations, and its destructor releases them.
 namespace rdmabuf::transport::detail {
 
-/// The most whole pages that every device registers at once, in bytes.
+/// The maximum length in bytes of a region that every device can register, in whole pages.
 [[nodiscard]] inline std::uint64_t chunk_limit(const EndpointState& endpoint) noexcept {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     return std::max(endpoint.max_mr_size / page * page, page);
@@ -58,12 +58,12 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
                              MemoryState& state) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t limit = chunk_limit(endpoint);
-    // The kernel wants the same page offset in both; what requests call the memory is another
-    // thing.
+    // The kernel requires that iova and dma-buf offset have the same offset within a page. If the
+    // address does not, the dma-buf offset is the iova.
     state.iova = range.address % page == range.offset % page ? range.address : range.offset;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
         for (std::uint64_t done = 0; done < state.length || done == 0;) {
-            // All chunks but the first begin with a page.
+            // All chunks except the first begin at a page boundary.
             const std::uint64_t into_page = (range.offset + done) % page;
             const std::uint64_t count = std::min(state.length - done, limit - into_page);
             const DmaBufMR& region = state.dmabufs.emplace_back(

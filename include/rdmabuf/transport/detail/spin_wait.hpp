@@ -10,15 +10,15 @@
 
 namespace rdmabuf::transport::detail {
 
-/// A time limit that began when the object was made.
+/// A time limit that starts when the object is created.
 class Timeout {
   public:
-    /// @param timeout  a negative one does not end
+    /// @param timeout  negative for no time limit
     explicit Timeout(std::chrono::milliseconds timeout) noexcept
         : end_(timeout.count() < 0 ? -1 : now_ns() + std::chrono::nanoseconds(timeout).count()) {}
 
     [[nodiscard]] bool over() const noexcept { return end_ >= 0 && now_ns() >= end_; }
-    /// Rounded up to whole milliseconds; negative when there is no end.
+    /// The remaining time, rounded up to whole milliseconds; negative if there is no time limit.
     [[nodiscard]] std::chrono::milliseconds left() const noexcept {
         if (end_ < 0) {
             return std::chrono::milliseconds(-1);
@@ -31,15 +31,15 @@ class Timeout {
     std::int64_t end_;
 };
 
-/// Repeats a test for completion. Most iterations return at once; one in 64 yields the processor
-/// and reads the clock.
+/// Paces a loop that tests for completion. Most calls of wait() return at once; one call in 64
+/// yields the processor and reads the clock.
 class SpinWait {
   public:
-    /// @param timeout  a negative one does not end; 0 tests once
+    /// @param timeout  negative for no time limit; 0 for a single test
     explicit SpinWait(std::chrono::milliseconds timeout) noexcept
         : limit_(timeout), once_(timeout.count() == 0) {}
 
-    /// @return false when the time is over
+    /// @return false if the time is over
     [[nodiscard]] bool wait() noexcept {
         if (++iterations_ % iterations_between_yields != 0) {
             return !once_;
