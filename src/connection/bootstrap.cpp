@@ -39,8 +39,8 @@ using rdmabuf::detail::WireWriter;
 constexpr WireHeader greeting{{'R', 'D', 'B', 'S'}, 1};
 constexpr std::size_t greeting_size = 6;
 
-/// Size in bytes of the header of a message: the length of the payload (32 bits), the message type
-/// (8 bits).
+/// Size in bytes of the header of a message. The header has the length of the payload (32 bits) and
+/// the message type (8 bits).
 constexpr std::size_t frame_header_size = 5;
 
 std::string_view as_text(std::span<const std::byte> bytes) noexcept {
@@ -55,7 +55,7 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
         ::recv(socket, more.data() + heard.size(), more.size() - heard.size(), MSG_DONTWAIT);
     const std::size_t size = heard.size() + static_cast<std::size_t>(std::max<ssize_t>(extra, 0));
     throw Error(EPROTO, "recv",
-                "the other end is no rdmabuf bootstrap; it said " +
+                "the other end is not an rdmabuf bootstrap; it sent " +
                     quote(as_text(std::span(more).first(size))));
 }
 
@@ -91,8 +91,7 @@ void greet(int socket, const Deadline& deadline) {
                 "an earlier error has ended this channel, or it was moved from");
 }
 
-/// Encodes the name and the value of agree(): the length of the name (16 bits), the name, the
-/// value.
+/// Encodes the payload of agree(): the length of the name (16 bits), the name, the value.
 std::vector<std::byte> encode_agreement(std::string_view name, std::string_view value) {
     std::vector<std::byte> payload(sizeof(std::uint16_t));
     WireWriter(payload).put(static_cast<std::uint16_t>(name.size()));
@@ -134,7 +133,7 @@ const char* Channel::describe(Kind kind) noexcept {
         case Kind::barrier:
             return "a barrier";
     }
-    return "something that this version does not know";
+    return "an unknown type of message";
 }
 
 Channel Channel::connect(const std::string& host, std::uint16_t port,
@@ -158,7 +157,7 @@ void Channel::send_frame(Kind kind, std::span<const std::byte> payload) {
         rdmabuf::detail::send_all(socket_.get(), frame, Deadline(timeout_), describe(kind));
     } catch (...) {
         // The peer may have received a part of this message, and would take the next message for
-        // the rest.
+        // the rest of it: close the connection.
         socket_.reset();
         throw;
     }
@@ -186,8 +185,7 @@ std::vector<std::byte> Channel::receive_frame(Kind kind) {
         payload.resize(size);
         receiver.all(payload);
     } catch (...) {
-        // The stream position is unknown after an error, so that no further message can be
-        // received.
+        // After an error the start of the next message is unknown: close the connection.
         socket_.reset();
         throw;
     }

@@ -18,15 +18,15 @@ namespace {
 std::string describe_reject(int reason) {
     switch (reason) {
         case 1:
-            return "no queue pair is left there";
+            return "the peer has no free queue pair";
         case 3:
-            return "no resources are left there";
+            return "the peer has no free resources";
         case 4:
-            return "its side of the exchange timed out";
+            return "the peer timed out while connecting";
         case 8:
             return "nobody listens there";
         case 10:
-            return "it still holds an earlier connection of this queue pair number";
+            return "the peer still has an earlier connection of this queue pair number";
         case 28:
             return "the program there did not accept";
         default:
@@ -44,8 +44,8 @@ std::string words_of(const rdma_conn_param& param) {
     return text.empty() ? "" : ": it said " + rdmabuf::detail::quote(text);
 }
 
-/// Returns the errno value of a failed event. The status of an event is a negative errno value or a
-/// transport-specific number; the latter gives @p otherwise.
+/// Returns the errno value of a failed event. If its status is not a negative errno value but a
+/// number of the transport, the result is @p otherwise.
 int errno_of(const rdma_cm_event& event, int otherwise) {
     return event.status < 0 ? -event.status : otherwise;
 }

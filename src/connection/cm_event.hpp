@@ -18,17 +18,18 @@ struct AckEvent {
     // rdma_ack_cm_event() fails only for a null event: librdmacm/cma.c.
     void operator()(rdma_cm_event* event) const noexcept { rdma_ack_cm_event(event); }
 };
-/// An event; its destructor acknowledges the event. It must be destroyed before its id, because
-/// rdma_destroy_id(3) waits for the acknowledgement. The private data are valid until then.
+/// An event that its destructor acknowledges. It must be destroyed before its id, because
+/// rdma_destroy_id(3) waits for the acknowledgement. Until then its private data are valid.
 using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 
-/// Waits for the next event of a non-blocking channel. @return null if the time is over
+/// Waits for the next event of @p channel, which must be non-blocking.
+/// @return null if the time is over
 [[nodiscard]] Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout);
 
-/// One step of connecting, for error messages: the librdmacm function and the address of the peer.
+/// A step of connecting, for error messages: the name of the librdmacm function and the address.
 struct Step {
     const char* function;
-    /// The IP address and the port, such as "192.0.2.1:4711".
+    /// An IP address and a port, such as "192.0.2.1:4711".
     std::string peer;
 };
 

@@ -41,8 +41,8 @@ std::string to_string(const sockaddr& address) {
 }
 
 Error combine(const std::vector<Error>& errors) {
-    // The first ECONNREFUSED is reported, because that host has answered; without one, the first
-    // ETIMEDOUT, because that host may answer later; otherwise the last error.
+    // The combined error is the first ECONNREFUSED, because that host has responded; otherwise the
+    // first ETIMEDOUT, because that host may respond later; otherwise the last error.
     const auto find = [&](int error) {
         return std::find_if(errors.begin(), errors.end(),
                             [&](const Error& each) { return each.error() == error; });

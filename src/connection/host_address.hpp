@@ -22,7 +22,7 @@ struct FreeAddresses {
 /// The addresses of a host, in the order of preference of getaddrinfo(3); at least one address.
 using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Resolves the name of a host. The duration is limited only by the resolver; see resolv.conf(5).
+/// Resolves a host name. Only the resolver limits the duration of the call: resolv.conf(5).
 /// @param host  a name, or an IPv4 or IPv6 address
 /// @throws Error EINVAL if the host has no address
 [[nodiscard]] HostAddresses resolve_host(const std::string& host, std::uint16_t port);

@@ -95,10 +95,9 @@ std::string bind_hint(int error, const std::string& address) {
 }
 
 void bind_and_listen(const UniqueFd& socket, const sockaddr& address, socklen_t size) {
-    // SO_REUSEADDR allows to bind a port that has connections of an earlier process in TIME_WAIT,
-    // if their listener had the option as well. If the kernel selects the port, the option is set
-    // after bind(2): before, the kernel could select a port that another socket with the option is
-    // bound to.
+    // SO_REUSEADDR permits a port with connections of an earlier process in TIME_WAIT. If the
+    // kernel selects the port, the option is set after bind(2): otherwise the kernel could select a
+    // port to which another socket with this option is bound, and listen(2) would fail.
     const bool is_picked = port_of(address) == 0;
     if (!is_picked) {
         set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -240,8 +239,8 @@ void send_all(int socket, std::span<const std::byte> bytes, const Deadline& dead
         } else if (errno == EAGAIN) {
             if (!wait_writable(socket, deadline.left())) {
                 throw Error(ETIMEDOUT, "send",
-                            "the peer did not take what it was sent within " + deadline.describe() +
-                                ", while " + doing);
+                            "the peer did not read from the connection within " +
+                                deadline.describe() + ", while " + doing);
             }
         } else {
             check_zero(errno == EINTR ? 0 : errno, "send", "while " + doing);

@@ -27,7 +27,7 @@ sockaddr_storage address_of(const Handle& handle, socklen_t& size) {
     sockaddr_storage address{};
     in6_addr ipv6{};
     std::memcpy(&ipv6, handle.address().data(), sizeof ipv6);
-    // An IPv4-mapped address needs an IPv4 socket, because this machine may not support IPv6.
+    // An IPv4-mapped address gets an IPv4 socket, because this machine may not support IPv6.
     if (IN6_IS_ADDR_V4MAPPED(&ipv6)) {
         auto& result = reinterpret_cast<sockaddr_in&>(address);
         result.sin_family = AF_INET;
@@ -71,7 +71,8 @@ int checked_errno(std::uint32_t error) {
 template <class Work, class SendError>
 void do_and_report(const Work& work, const SendError& send_error) {
     const auto report = [&](int error) {
-        // The caller gets the exception in flight, so a failure to send its errno value is ignored.
+        // The exception in flight reaches the caller, so a failure to send its errno value is
+        // ignored.
         static_cast<void>(attempt([&] { send_error(error); }));
     };
     try {
@@ -244,7 +245,7 @@ void Handshake::send_hello(int error) {
 
 void Handshake::check_hello() {
     if (theirs_.magic != Hello::expected_magic) {
-        raise(EPROTO, "recv", "the other end is no transport of rdmabuf");
+        raise(EPROTO, "recv", "the other end does not use the transport of rdmabuf");
     }
     if (is_connector_ && !same_secret(theirs_.secret, handle_.listener_secret())) {
         raise(EPROTO, "recv", "the process that listens there did not make this handle");

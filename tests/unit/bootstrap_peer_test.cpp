@@ -247,14 +247,14 @@ TEST_F(BootstrapPeer, that_is_a_web_server_is_quoted) {
     };
     EXPECT_THAT(error_of_connecting(web_server),
                 fails_with(EPROTO,
-                           "recv: Protocol error (EPROTO): the other end is no rdmabuf "
-                           "bootstrap; it said \"HTTP/1.1 400 Bad Request\\r\\n"));
+                           "recv: Protocol error (EPROTO): the other end is not an rdmabuf "
+                           "bootstrap; it sent \"HTTP/1.1 400 Bad Request\\r\\n"));
 }
 
 TEST_F(BootstrapPeer, that_is_a_web_browser_is_quoted) {
     const PeerAction web_browser = [](RawPeer& peer) { peer.say("GET / HTTP/1.1\r\n\r\n"); };
     EXPECT_THAT(error_of_accepting(web_browser),
-                fails_with(EPROTO, "it said \"GET / HTTP/1.1\\r\\n\\r\\n\""));
+                fails_with(EPROTO, "it sent \"GET / HTTP/1.1\\r\\n\\r\\n\""));
 }
 
 TEST_F(BootstrapPeer, that_says_one_wrong_letter_and_waits_is_known_at_once) {
@@ -263,8 +263,8 @@ TEST_F(BootstrapPeer, that_says_one_wrong_letter_and_waits_is_known_at_once) {
         peer.say("?");
         EXPECT_EQ(peer.hear(good_greeting().size() + 1), good_greeting());
     };
-    EXPECT_THAT(error_of_connecting(wrong), fails_with(EPROTO, "it said \"?\""));
-    EXPECT_THAT(error_of_accepting(wrong), fails_with(EPROTO, "it said \"?\""));
+    EXPECT_THAT(error_of_connecting(wrong), fails_with(EPROTO, "it sent \"?\""));
+    EXPECT_THAT(error_of_accepting(wrong), fails_with(EPROTO, "it sent \"?\""));
     stopwatch.expect(0ms);
 }
 
@@ -277,7 +277,7 @@ TEST_F(BootstrapPeer, that_says_random_bytes_is_an_error) {
         }
         const PeerAction babble = [&](RawPeer& peer) { peer.say(bytes); };
         EXPECT_THAT(error_of_accepting(babble),
-                    fails_with(EPROTO, "the other end is no rdmabuf bootstrap"));
+                    fails_with(EPROTO, "the other end is not an rdmabuf bootstrap"));
     }
 }
 
@@ -318,7 +318,7 @@ TEST_F(BootstrapPeer, that_sends_an_unknown_kind_of_message_is_an_error) {
     for (int i = 0; i < 2; ++i) {
         EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.receive()); }),
                     fails_with(EPROTO,
-                               "the peer sent something that this version does not know "
+                               "the peer sent an unknown type of message "
                                "where a message was awaited"));
     }
     // The frames were whole, so the next one is found.

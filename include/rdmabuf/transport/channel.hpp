@@ -131,7 +131,8 @@ class Channel {
         });
     }
 
-    /// Returns the value of the peer's oldest iput_notify() that was not returned yet, or nullopt.
+    /// Returns the value of the peer's oldest iput_notify() that was not returned yet; std::nullopt
+    /// if there is none.
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         return engine_ && engine_->notification(value) ? std::optional(value) : std::nullopt;
@@ -180,8 +181,9 @@ class Channel {
     /// The number of devices that messages are striped over; 0 after close().
     [[nodiscard]] std::size_t rails() const noexcept { return engine_ ? engine_->rails() : 0; }
 
-    /// Closes the channel. Waits up to EndpointOptions::linger until the messages that need no
-    /// further action of the peer are sent and acknowledged; cancels all other requests.
+    /// Closes the channel. Waits until queued messages are sent and acknowledged, for at most
+    /// EndpointOptions::linger. Cancels the other requests, for example a message that waits for a
+    /// receive of the peer.
     /// @return the state() before closing
     std::error_code close() noexcept {
         if (!engine_) {

@@ -57,8 +57,9 @@ class Endpoint {
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t rail = 0) const noexcept {
         return state_->pds[rail];
     }
-    /// The registration cache that register_memory() uses. If its CachePolicy requires that, call
-    /// RegistrationCache::invalidate() before memory is freed.
+    /// The registration cache that register_memory() uses. Under
+    /// CachePolicy::explicit_invalidation, call RegistrationCache::invalidate() before registered
+    /// memory is freed.
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
 
     /// Registers memory of any kind with all devices, or reuses a registration of the cache.

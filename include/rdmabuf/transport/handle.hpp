@@ -37,12 +37,12 @@ class Handle {
     [[nodiscard]] static Result<Handle> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() < wire_size) {
             return ErrorInfo{EMSGSIZE, "decode",
-                             "fewer bytes than a handle of a listener has: it was cut short"};
+                             "the handle is truncated: it has fewer bytes than Handle::wire_size"};
         }
         Handle handle;
         std::memcpy(&handle, bytes.data(), wire_size);
         if (handle.magic_ != magic) {
-            return ErrorInfo{EPROTO, "decode", "these bytes are no handle of a listener"};
+            return ErrorInfo{EPROTO, "decode", "these bytes are not the handle of a listener"};
         }
         if (handle.version_ != version) {
             return ErrorInfo{
@@ -50,7 +50,8 @@ class Handle {
                 "the handle is of another version: use the same release of rdmabuf everywhere"};
         }
         if (handle.check_ != handle.checksum()) {
-            return ErrorInfo{EPROTO, "decode", "the handle was changed on its way"};
+            return ErrorInfo{EPROTO, "decode",
+                             "the handle was modified in transit: its checksum is wrong"};
         }
         return handle;
     }

@@ -25,7 +25,7 @@ namespace rdmabuf::transport {
 namespace detail {
 
 /// Memory that every device of an endpoint has registered, and the owners of these registrations.
-/// Its address must not change, because requests in flight refer to it.
+/// The address of this object must not change, because requests in flight refer to it.
 struct MemoryState {
     /// The EndpointState whose devices have registered the memory; used for comparison only.
     const void* endpoint = nullptr;
@@ -40,7 +40,7 @@ struct MemoryState {
     /// The registered chunks of each device. All devices have the same chunk boundaries.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
-    // One of these three objects owns the registrations.
+    // One of the three objects below owns the registrations.
     RegistrationCache::Lease lease = {};
     std::optional<ChunkedRegion> region = std::nullopt;
     std::vector<DmaBufMR> dmabufs = {};
@@ -70,7 +70,7 @@ class Memory {
     [[nodiscard]] std::uint64_t length() const noexcept { return state_ ? state_->length : 0; }
     /// The access with which the memory is registered.
     [[nodiscard]] Access access() const noexcept { return state_ ? state_->access : Access{}; }
-    /// True if the CPU can read and write the memory at address(), too.
+    /// True if the CPU can read and write the memory at address().
     [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
 
     /// Returns the descriptor that a peer needs for iput() and iget() on this memory. Its rkeys
@@ -81,12 +81,12 @@ class Memory {
     ///         parts
     [[nodiscard]] Result<RemoteMemory> remote() const noexcept {
         if (state_ == nullptr) {
-            return ErrorInfo{EINVAL, "", "there is no memory to offer"};
+            return ErrorInfo{EINVAL, "", "the Memory is empty"};
         }
         if (state_->rail(0).size() > detail::max_chunks) {
             return ErrorInfo{EOVERFLOW, "",
-                             "the device registers this memory in more than 8 regions: offer it in "
-                             "parts"};
+                             "the device registers this memory in more than 8 regions: register "
+                             "it in parts"};
         }
         detail::RemoteTable table;
         fill(table, state_->iova, state_->length);

@@ -60,20 +60,23 @@ class RemoteMemory {
     ///         version
     [[nodiscard]] static Result<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() != wire_size) {
-            return ErrorInfo{EMSGSIZE, "decode", "not the size of a descriptor of memory"};
+            return ErrorInfo{EMSGSIZE, "decode",
+                             "the number of bytes is not RemoteMemory::wire_size"};
         }
         RemoteMemory memory;
         std::memcpy(&memory, bytes.data(), wire_size);
         if (memory.magic_ != magic) {
-            return ErrorInfo{EPROTO, "decode", "these bytes are no descriptor of memory"};
+            return ErrorInfo{EPROTO, "decode", "these bytes are not a RemoteMemory"};
         }
         if (memory.version_ != version) {
             return ErrorInfo{EPROTONOSUPPORT, "decode",
-                             "the descriptor is of another version: use the same release "
+                             "the RemoteMemory is of another version: use the same release "
                              "of rdmabuf everywhere"};
         }
         if (!memory.consistent()) {
-            return ErrorInfo{EPROTO, "decode", "the descriptor of memory was changed on its way"};
+            return ErrorInfo{
+                EPROTO, "decode",
+                "the RemoteMemory was modified in transit: its regions are inconsistent"};
         }
         return memory;
     }

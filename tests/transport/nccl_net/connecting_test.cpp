@@ -63,7 +63,7 @@ TEST_P(NcclNetConnecting, ByBytesThatAreNoHandleFails) {
     void* comm = nullptr;
     EXPECT_EQ(net().connect(0, handle, comm), Result::system_error);
     EXPECT_THAT(comm, IsNull());
-    EXPECT_THAT(take_log(), HasSubstr("these bytes are no handle of a listener"));
+    EXPECT_THAT(take_log(), HasSubstr("these bytes are not the handle of a listener"));
 }
 
 TEST_P(NcclNetConnecting, ToADeviceThatThereIsNotFails) {

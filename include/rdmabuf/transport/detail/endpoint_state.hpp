@@ -32,7 +32,7 @@ struct EndpointState {
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     std::optional<RegistrationCache> cache;
-    /// The device limits below are the minimum of all devices.
+    /// The three limits below are the minimum over all devices.
     std::uint64_t max_mr_size = std::numeric_limits<std::uint64_t>::max();
     std::uint64_t max_message = std::numeric_limits<std::uint64_t>::max();
     std::uint32_t max_send_wr = max_send_depth;
@@ -80,7 +80,8 @@ struct EndpointState {
         }
         if (options.heartbeat.count() <= 0 || options.timeout.count() < 0 ||
             options.handshake.count() <= 0 || options.linger.count() < 0) {
-            return "heartbeat and handshake are more than 0 ms, timeout and linger not less";
+            return "heartbeat and handshake must be more than 0 ms, timeout and linger must not be "
+                   "negative";
         }
         return nullptr;
     }

@@ -171,13 +171,13 @@ class Engine {
     void move(Operation& operation, std::uint32_t i, const RemoteMemory& remote,
               std::uint64_t offset) noexcept;
 
-    /// Copies the regions of those devices that this channel uses.
+    /// Copies a table, but only the regions for the devices that this channel uses.
     void copy_used(const RemoteTable& from, RemoteTable& to) const noexcept;
 
     void finish(std::uint32_t i, int error = 0) noexcept;
 
-    /// Continues an operation after a completion. If all its data is transferred, the operation
-    /// ends or sends its FIN or notification.
+    /// Checks whether all data of an operation is transferred. If so, ends the operation, or sends
+    /// its FIN or notification.
     void settle(std::uint32_t i) noexcept;
 
     void end_operations(int error, std::uint32_t culprit, int culprit_error) noexcept;
@@ -237,23 +237,23 @@ class Engine {
 
     void move_data() noexcept;
 
-    /// Posts the FIN or the notification directly after the last data if the channel has only one
-    /// device: its queue pair keeps the order.
+    /// If the channel has only one device, posts the FIN or the notification directly after the
+    /// last data: the queue pair keeps the order.
     void moved_all(Operation& operation, std::uint32_t i) noexcept;
 
     [[nodiscard]] bool move_piece(Operation& operation, std::uint32_t i) noexcept;
 
-    /// The number of bytes of @p operation that one device transfers before it is the next device's
-    /// turn.
+    /// The number of bytes of @p operation that one device transfers before the next device
+    /// continues.
     [[nodiscard]] std::uint64_t stripe(const Operation& operation) const noexcept;
 
     // Outgoing messages
 
     /// Sends a message on the first device.
-    /// @param body  bytes that are copied behind the header; the bytes of @p data follow, if it is
-    ///              not null
+    /// @param body       bytes that are copied behind the header
+    /// @param data       bytes that the device reads and sends behind @p body; may be null
     /// @param operation  index of the operation that waits for the completion, or none
-    /// @param reserve  send queue entries that must remain free
+    /// @param reserve    number of send queue entries that must remain free
     /// @return false if the message cannot be sent now
     [[nodiscard]] bool send_message(Header header, std::span<const std::byte> body,
                                     const ibv_sge* data, std::uint32_t operation,
@@ -287,8 +287,8 @@ class Engine {
 
     void send_credits() noexcept;
 
-    /// Schedules send_offer() for a posted receive if it is above the eager limit and the first of
-    /// its tag.
+    /// Schedules send_offer() for a posted receive if its buffer is longer than the eager limit and
+    /// no earlier receive has the same tag.
     void consider_offer(std::uint32_t i) noexcept;
     /// Advertises a posted receive to the peer before its message arrives. The advertisement is
     /// optional: it is dropped if it cannot be sent now.
@@ -296,7 +296,7 @@ class Engine {
 
     // Incoming messages
 
-    /// Posts receives for up to Refill::capacity bounce buffers, which @p slots has the indices of.
+    /// Posts receives to the bounce buffers with the indices @p slots, at most Refill::capacity.
     void post_slots(std::span<const std::uint32_t> slots) noexcept;
     /// Reposts the receives of consumed bounce buffers. The next message returns the credits.
     void refill() noexcept;
@@ -319,11 +319,12 @@ class Engine {
 
     void offered(const Header& header, std::span<const std::byte> body) noexcept;
 
-    /// Decodes the regions in a CTS or in a posted-receive advertisement. @return false if they are
-    /// invalid
+    /// Decodes the regions in a CTS or in a posted-receive advertisement.
+    /// @return false if the regions are invalid
     [[nodiscard]] bool read_chunks(const Header& header, std::span<const std::byte> body,
                                    RemoteTable& table) const noexcept;
-    /// Sets the part of the message that the devices may write now, which begins at `moved`.
+    /// Sets the part of the message that the devices may write now (the CTS window). The part
+    /// begins at byte Operation::moved of the message.
     /// @param peer    the receive operation of the peer
     /// @param length  length of the part in bytes
     static void open_window(Operation& operation, std::uint32_t peer,
@@ -342,8 +343,8 @@ class Engine {
 
     void end_late(std::int64_t now) noexcept;
 
-    /// Handles the close of the channel by the peer, or the death of the peer. Messages that have
-    /// arrived before can still be received.
+    /// Called when the peer has closed its channel, or its process has ended. Messages that arrived
+    /// before can still be received.
     void left(int error) noexcept;
 
     const void* endpoint_;

@@ -8,9 +8,10 @@ namespace rdmabuf::transport::detail {
 
 /// Maximum length of inline data of a queue pair, in bytes.
 inline constexpr std::size_t max_inline = 512;
-/// Maximum depth of the send queue of a queue pair to the peer, and (below) of a loopback queue
-/// pair. A device may support fewer work requests.
+/// Maximum number of entries of the send queue of a queue pair to the peer. A device may support
+/// fewer entries.
 inline constexpr std::uint32_t max_send_depth = 256;
+/// Maximum number of entries of the send queue of a loopback queue pair.
 inline constexpr std::uint32_t max_self_depth = 64;
 
 } // namespace rdmabuf::transport::detail

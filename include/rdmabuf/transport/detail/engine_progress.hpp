@@ -56,7 +56,7 @@ inline void Engine::drain() noexcept {
                                            [](const Rail& rail) { return rail.to_peer.idle(); })) {
             return;
         }
-        // A peer that has closed its channel acknowledges nothing more, so that waiting is useless.
+        // After the peer has closed its channel, no more acknowledgements arrive: stop waiting.
         if (const int error = broken_ == 0 ? check_peer_socket(socket_.get()) : 0; error != 0) {
             left(error);
         }

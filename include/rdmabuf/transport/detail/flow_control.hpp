@@ -33,8 +33,8 @@ class Credits {
     /// The total number of consumed messages, which is reported to the peer.
     [[nodiscard]] std::uint32_t taken() const noexcept { return took_; }
     void told() noexcept { told_ = took_; }
-    /// Returns true if a quarter of the credits is not reported to the peer, so that a separate
-    /// credit message is needed.
+    /// Returns true if at least a quarter of the credits was not returned to the peer yet, so that
+    /// a separate credit message is needed.
     [[nodiscard]] bool due() const noexcept { return took_ - told_ >= (ours_ + 3) / 4; }
 
   private:

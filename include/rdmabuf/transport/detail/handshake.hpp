@@ -43,7 +43,8 @@ class RDMABUF_EXPORT Handshake {
     /// @throws Error EINVAL for an empty handle, or the errno value of connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
-    /// Continues at the listener's side with a connection whose ConnectorProof was valid.
+    /// Creates the handshake of the listener's side, for a connection whose ConnectorProof was
+    /// valid.
     Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, const Handle& handle);
     Handshake(const Handshake&) = delete;
     Handshake& operator=(const Handshake&) = delete;

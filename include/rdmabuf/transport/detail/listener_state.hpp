@@ -28,6 +28,7 @@ class RDMABUF_EXPORT ListenerState {
   public:
     static constexpr std::size_t max_unproven = 64;
 
+    /// Creates the listening socket.
     /// @param host  the parameter of Endpoint::listen()
     /// @throws Error ENODEV if no interface fits, or the errno value of bind(2) or listen(2)
     [[nodiscard]] static std::unique_ptr<ListenerState> open(

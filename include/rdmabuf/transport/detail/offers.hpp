@@ -26,7 +26,8 @@ class Offers {
         RemoteTable remote{};
     };
 
-    /// Returns the index of the advertisement for @p tag, whether it is used or not; or none.
+    /// Returns the index of the advertisement for @p tag, used or not; none if there is no
+    /// advertisement.
     [[nodiscard]] std::uint32_t find(std::uint64_t tag) const noexcept {
         for (std::uint32_t i = 0; i < none && in_table_ > 0; ++i) {
             if (states_[i] != State::free && tags_[i] == tag) {

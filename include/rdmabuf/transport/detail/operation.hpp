@@ -25,7 +25,7 @@ enum class Stage : std::uint8_t {
     /// A receive waits until its CTS can be sent (granting), and then for the FIN (granted).
     granting,
     granted,
-    /// A receive waits until its NACK, for a message that is too long, can be sent.
+    /// A receive whose message is too long waits until its NACK can be sent.
     refusing,
     /// The operation waits for the devices to transfer its data.
     moving,
@@ -50,12 +50,12 @@ struct Operation {
     /// The errno value with which the operation failed; 0 for success.
     int error = 0;
     std::uint32_t generation = 0;
-    /// The neighbours of this operation in its list.
+    /// Indices of the next and of the previous operation in the same list.
     std::uint32_t next = 0;
     std::uint32_t previous = 0;
     /// The number of posted work requests that have not completed.
     std::uint32_t pending = 0;
-    /// The peer's operation for the same message.
+    /// The peer's operation for the same message, as OperationTable::name() encodes it.
     std::uint32_t peer = 0;
 
     const MemoryState* memory = nullptr;
@@ -66,8 +66,8 @@ struct Operation {
     std::uint64_t bytes = 0;
     /// The tag of the message, or the value of iput_notify().
     std::uint64_t value = 0;
-    /// Bytes of the message that were posted to the devices. `window` is the limit for this number:
-    /// the bytes that the peer has granted so far.
+    /// Number of bytes of the message that were posted to the devices. Its limit is `window`, the
+    /// number of bytes that the peer has granted.
     std::uint64_t moved = 0;
     std::uint64_t window = 0;
     /// Index of the device that transfers the next fragment.
@@ -131,8 +131,8 @@ class OperationTable {
         operations_[i].stage = Stage::idle;
         ++operations_[i].generation;
         --in_use_;
-        // The most recently used operation is taken next, because its memory is still in the CPU's
-        // cache.
+        // The operation is put at the front of the free list, because its memory is still in the
+        // CPU's cache.
         operations_[i].next = free_.first_;
         operations_[i].previous = none;
         (free_.first_ == none ? free_.last_ : operations_[free_.first_].previous) = i;
@@ -158,8 +158,8 @@ class OperationTable {
     [[nodiscard]] std::uint32_t name(std::uint32_t i) const noexcept {
         return i | (operations_[i].generation & 0xffff) << 16;
     }
-    /// Returns the index of the operation that a peer's message refers to; none if it does not
-    /// exist.
+    /// Returns the index of the operation that a peer's message refers to; none if the operation
+    /// does not exist any more.
     [[nodiscard]] std::uint32_t named(std::uint32_t name) const noexcept {
         const std::uint32_t i = name & 0xffff;
         return i < size() && this->name(i) == name ? i : none;

@@ -56,13 +56,15 @@ struct Header {
     Kind kind{};
     std::uint8_t rails = 0;
     std::uint16_t chunks = 0;
-    /// The operation that receives this message: a send for a CTS or NACK, a receive for a FIN.
+    /// The destination: a send operation for a CTS or NACK, a receive operation for a FIN.
     std::uint32_t operation = 0;
-    /// The operation that has sent this message.
+    /// The operation that sends this message.
     std::uint32_t from = 0;
-    /// Returned credits: total number of messages of each class that the sender of this header has
-    /// consumed.
+    /// Returned credits: total number of messages (eager, RTS, notification) that the sender of
+    /// this header has consumed.
     std::uint32_t taken_messages = 0;
+    /// Returned credits: total number of control messages that the sender of this header has
+    /// consumed.
     std::uint32_t taken_control = 0;
     /// For `offer`: total number of messages that the sender of this header has received.
     std::uint32_t seen_messages = 0;
@@ -87,8 +89,8 @@ inline constexpr std::size_t grant_room = max_chunks * sizeof(GrantedChunk);
 /// Maximum number of control messages in flight to a peer: CTS, advertisements, FIN, NACK, and RDMA
 /// writes with immediate data.
 inline constexpr std::uint32_t control_slots = 32;
-/// Number of receives for credit messages. An end sends a credit message after it has consumed a
-/// quarter of the messages of one class, so that more cannot be in flight.
+/// Number of receives for credit messages. This number suffices, because an end sends a credit
+/// message only after it has consumed a quarter of the messages of one class.
 inline constexpr std::uint32_t credit_slots = 10;
 
 /// The first message that a connector sends on its socket. The listener sends and allocates nothing
@@ -106,8 +108,8 @@ struct ConnectorProof {
 };
 static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
 
-/// The second message that an end receives on its socket, first from the listener, then from the
-/// connector: the queue pairs and limits of its sender.
+/// An end describes its queue pairs and limits with this message on the socket. The listener sends
+/// its Hello first, then the connector.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
     static constexpr std::uint16_t current_version = 2;
@@ -121,7 +123,7 @@ struct Hello {
     std::uint32_t error = 0;
     std::uint32_t eager_limit = 0;
     std::uint32_t eager_slots = 0;
-    /// The rkey for probe_address.
+    /// The rkey of the memory at probe_address.
     std::uint32_t probe_rkey = 0;
     std::uint64_t max_message_size = 0;
     /// The target of the peer's RDMA writes of 0 bytes, which check whether this device responds.

@@ -25,9 +25,10 @@ enum class Work : std::uint8_t {
 
 struct WorkId {
     Work work{};
-    /// The index of an operation, OperationTable::none, or the index of a bounce buffer.
+    /// The index of an operation, or OperationTable::none; for a receive, the index of its bounce
+    /// buffer.
     std::uint32_t number = 0;
-    /// The number of this work request on its send queue, counted from 1 and modulo 2^32.
+    /// The number of this work request on its send queue: counted from 1, wraps around.
     std::uint32_t sequence = 0;
 
     [[nodiscard]] std::uint64_t encode() const noexcept {
@@ -54,8 +55,8 @@ class SendQueue {
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
     /// The sequence number that the next work request will have.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
-    /// Returns true if the next work request must be signaled: a quarter of the queue is
-    /// unsignaled.
+    /// Returns true if the next work request must be signaled, because a quarter of the send queue
+    /// was posted unsignaled.
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= depth_ / 4;
     }

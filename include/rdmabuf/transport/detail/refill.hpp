@@ -17,8 +17,8 @@ class Refill {
   public:
     static constexpr std::size_t capacity = 8;
 
-    /// @param slots  number of receives of the smaller message class; a batch has at most a quarter
-    ///               of them
+    /// @param slots  number of receives of the smaller class (messages or control messages); a
+    ///               batch has at most a quarter of them
     explicit Refill(std::uint32_t slots) noexcept
         : most_(std::clamp<std::size_t>(slots / 4, 1, capacity)) {}
 
