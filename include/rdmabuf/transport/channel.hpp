@@ -151,8 +151,8 @@ class Channel {
     }
     /// Tests @p request until it is done or the time is over.
     /// @param timeout  wait_forever for no time limit
-    /// @return the Outcome of the request; not done if the time is over, and wait() may be called
-    ///         again
+    /// @return the Outcome of the request. If the time is over, Outcome::done is false and wait()
+    ///         may be called again.
     [[nodiscard]] Outcome wait(const Request& request, std::chrono::milliseconds timeout) noexcept {
         detail::SpinWait spin(timeout);
         for (;;) {

@@ -30,7 +30,7 @@ struct EndpointOptions {
     /// Maximum length of inline data of a queue pair in bytes, up to 512; 0: none. If a device does
     /// not support this length, inline data is not used.
     std::uint32_t inline_data = 128;
-    /// Minimum length in bytes of the fragments of a message that is striped over several devices.
+    /// Minimum length in bytes of the fragments of a transfer that is striped over several devices.
     std::uint32_t stripe = 65536;
 
     /// Maximum duration of a request; 0: no limit. A request that takes longer ends with ETIMEDOUT,
