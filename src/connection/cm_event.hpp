@@ -18,8 +18,8 @@ struct AckEvent {
     // rdma_ack_cm_event() fails only for a null event: librdmacm/cma.c.
     void operator()(rdma_cm_event* event) const noexcept { rdma_ack_cm_event(event); }
 };
-/// An event that its destructor acknowledges. It must be destroyed before its id, because
-/// rdma_destroy_id(3) waits for the acknowledgement. Until then its private data are valid.
+/// A unique_ptr that acknowledges its event. The event must be acknowledged before its id is
+/// destroyed, because rdma_destroy_id(3) waits for that. Its private data are valid until then.
 using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 
 /// Waits for the next event of @p channel, which must be non-blocking.

@@ -41,8 +41,8 @@ std::string to_string(const sockaddr& address) {
 }
 
 Error combine(const std::vector<Error>& errors) {
-    // The combined error is the first ECONNREFUSED, because that host has responded; otherwise the
-    // first ETIMEDOUT, because that host may respond later; otherwise the last error.
+    // The errno value of the combined error is ECONNREFUSED if a host has responded; otherwise
+    // ETIMEDOUT if a host may respond later; otherwise that of the last error.
     const auto find = [&](int error) {
         return std::find_if(errors.begin(), errors.end(),
                             [&](const Error& each) { return each.error() == error; });

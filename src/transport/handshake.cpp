@@ -274,8 +274,8 @@ void Handshake::create_queue_pairs() {
         const std::uint32_t selves = std::min(max_self_depth, sends);
         Rail& rail =
             rails_.emplace_back(pd, sends, selves, sends + selves + (first ? receives : 0));
-        // The loopback queue pair reads messages from the arena. The peer gets no key of the arena;
-        // it gets the rkey of the scratch line, whose contents are not used.
+        // The loopback queue pair reads messages from the bounce buffers (arena). The peer gets no
+        // key of the arena; it gets the rkey of the scratch line, whose contents are not used.
         rail.arena.emplace(
             pd, arena_->data(), arena_->size(),
             MemoryRegionOptions{.access = Access::local_write | Access::remote_read});

@@ -30,7 +30,7 @@ std::set<std::string> default_route_interfaces() {
     std::set<std::string> interfaces;
     std::ifstream routes("/proc/net/route");
     std::string line;
-    std::getline(routes, line); // the names of the columns
+    std::getline(routes, line); // skips the names of the columns
     while (std::getline(routes, line)) {
         std::istringstream fields(line);
         std::string interface;

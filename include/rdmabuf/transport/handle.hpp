@@ -58,6 +58,7 @@ class Handle {
 
     // The following functions are for Listener and Connector.
 
+    /// Creates the handle of a listener.
     /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
     /// @param scope    the scope of a link-local IPv6 address, otherwise 0
     /// @param port     in host byte order

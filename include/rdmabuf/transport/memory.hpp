@@ -40,7 +40,7 @@ struct MemoryState {
     /// The registered chunks of each device. All devices have the same chunk boundaries.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
-    // One of the three objects below owns the registrations.
+    // The owner of the registrations: exactly one of the members `lease`, `region` and `dmabufs`.
     RegistrationCache::Lease lease = {};
     std::optional<ChunkedRegion> region = std::nullopt;
     std::vector<DmaBufMR> dmabufs = {};

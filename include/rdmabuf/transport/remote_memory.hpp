@@ -56,8 +56,8 @@ class RemoteMemory {
     }
     /// Decodes the result of bytes().
     /// @return a descriptor, or an error: EMSGSIZE if the number of bytes is not wire_size; EPROTO
-    ///         for bytes that are not a descriptor or are inconsistent; EPROTONOSUPPORT for another
-    ///         version
+    ///         for bytes that are not a descriptor, or whose regions are inconsistent;
+    ///         EPROTONOSUPPORT for a descriptor of another version of this library
     [[nodiscard]] static Result<RemoteMemory> decode(std::span<const std::byte> bytes) noexcept {
         if (bytes.size() != wire_size) {
             return ErrorInfo{EMSGSIZE, "decode",

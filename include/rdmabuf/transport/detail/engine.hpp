@@ -177,7 +177,7 @@ class Engine {
     void finish(std::uint32_t i, int error = 0) noexcept;
 
     /// Checks whether all data of an operation is transferred. If so, ends the operation, or sends
-    /// its FIN or notification.
+    /// its FIN (end of the data) or its notification.
     void settle(std::uint32_t i) noexcept;
 
     void end_operations(int error, std::uint32_t culprit, int culprit_error) noexcept;
@@ -237,8 +237,8 @@ class Engine {
 
     void move_data() noexcept;
 
-    /// If the channel has only one device, posts the FIN or the notification directly after the
-    /// last data: the queue pair keeps the order.
+    /// If the channel has only one device, posts the FIN (end of the data) or the notification
+    /// directly after the last data: the queue pair keeps the order.
     void moved_all(Operation& operation, std::uint32_t i) noexcept;
 
     [[nodiscard]] bool move_piece(Operation& operation, std::uint32_t i) noexcept;
@@ -269,14 +269,15 @@ class Engine {
     /// @return false, and removes the advertisement, if the message is not sent this way
     [[nodiscard]] bool take_offer(Operation& operation, std::uint32_t i,
                                   std::uint32_t number) noexcept;
-    /// Records that the FIN was sent, and removes the advertisement that @p operation has used.
+    /// Records that the FIN (end of the data) was sent, and removes the advertisement that
+    /// @p operation has used.
     void told(Operation& operation) noexcept;
 
     /// Sets @p data to the scatter/gather entry of the whole message.
     /// @return false if the message spans several registered chunks
     [[nodiscard]] static bool gather(const Operation& operation, ibv_sge& data) noexcept;
 
-    /// Sends the queued control messages: CTS (grant), NACK (refuse) and FIN (wrote).
+    /// Sends the queued control messages: CTS (clear to send), NACK, and FIN (end of the data).
     void send_control() noexcept;
 
     [[nodiscard]] bool send_control_of(Operation& operation, std::uint32_t i) noexcept;
@@ -313,18 +314,18 @@ class Engine {
     /// it from the bounce buffer.
     void land(Operation& operation, std::uint32_t i) noexcept;
 
-    /// Returns true if a send operation can process a CTS (grant) now.
+    /// Returns true if a send operation can process a CTS (clear to send) now.
     [[nodiscard]] static bool expects_grant(const Operation& operation) noexcept;
     void granted(const Header& header, std::span<const std::byte> body) noexcept;
 
     void offered(const Header& header, std::span<const std::byte> body) noexcept;
 
-    /// Decodes the regions in a CTS or in a posted-receive advertisement.
+    /// Decodes the regions in a CTS (clear to send) or in a posted-receive advertisement.
     /// @return false if the regions are invalid
     [[nodiscard]] bool read_chunks(const Header& header, std::span<const std::byte> body,
                                    RemoteTable& table) const noexcept;
-    /// Sets the part of the message that the devices may write now (the CTS window). The part
-    /// begins at byte Operation::moved of the message.
+    /// Sets the part of the message that the devices may write now, after a CTS (clear to send) or
+    /// an advertisement. The part begins at byte Operation::moved of the message.
     /// @param peer    the receive operation of the peer
     /// @param length  length of the part in bytes
     static void open_window(Operation& operation, std::uint32_t peer,

@@ -7,9 +7,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The credits of one message class in both directions. Counts the messages that are sent to the
-/// peer, and the messages of the peer that are consumed. The counters wrap around; only differences
-/// of them are used.
+/// The credits of one message class (messages or control messages) in both directions. Counts the
+/// messages that are sent to the peer, and the messages of the peer that are consumed. The counters
+/// wrap around; only differences of them are used.
 class Credits {
   public:
     /// @param ours    maximum number of messages in flight to this end

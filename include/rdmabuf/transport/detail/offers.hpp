@@ -12,8 +12,8 @@ namespace rdmabuf::transport::detail {
 
 /// The posted receives that the peer has advertised before their messages were sent. The next
 /// message of the same tag may be written to such a receive at once. The table has at most one
-/// advertisement per tag. A used advertisement remains in the table until the FIN is sent, because
-/// no later message of the tag may overtake the FIN.
+/// advertisement per tag. A used advertisement remains in the table until the FIN (end of the data)
+/// is sent, because no later message of the tag may overtake the FIN.
 class Offers {
   public:
     static constexpr std::uint32_t none = 16;

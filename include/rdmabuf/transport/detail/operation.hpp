@@ -18,18 +18,20 @@ enum class Stage : std::uint8_t {
     idle,
     /// A send or a notification waits for credits, behind earlier messages.
     queued,
-    /// A send has sent its RTS and waits for the CTS (grant).
+    /// A send has sent its RTS (request to send) and waits for the CTS (clear to send).
     announced,
     /// A receive waits for its message.
     posted,
-    /// A receive waits until its CTS can be sent (granting), and then for the FIN (granted).
+    /// A receive waits until its CTS (clear to send) can be sent, and then, as `granted`, for the
+    /// FIN, which reports that the data is written.
     granting,
     granted,
     /// A receive whose message is too long waits until its NACK can be sent.
     refusing,
     /// The operation waits for the devices to transfer its data.
     moving,
-    /// A send has posted its RDMA writes and waits until its FIN can be sent.
+    /// A send has posted its RDMA writes and waits until it can send the FIN, which reports them to
+    /// the peer.
     telling,
     /// The operation is completed, but test() has not reported it yet.
     done,
@@ -40,9 +42,10 @@ struct Operation {
     Stage stage = Stage::idle;
     /// True for iput_notify(): a value for the peer follows the data.
     bool notifies = false;
-    /// For a send: the FIN of the current part was sent. For a put: the notification was sent.
+    /// For a send: true if the FIN of the current part was sent. For a put: true if the
+    /// notification was sent.
     bool told = false;
-    /// For a receive: it was advertised to the peer before its message arrived.
+    /// For a receive: true if it was advertised to the peer before its message arrived.
     bool offered = false;
     /// For a send: false if the receiver cannot derive the length of the message, so that a FIN
     /// message must contain the length.

@@ -36,19 +36,21 @@ static_assert(std::endian::native == std::endian::little,
 enum class Kind : std::uint8_t {
     /// An eager message. Its data follows the header.
     eager = 1,
-    /// RTS: the sender has a message of Header::length bytes.
+    /// RTS (request to send): the sender has a message of Header::length bytes.
     announce = 2,
-    /// CTS: the sender may write Header::length bytes. The regions of the buffer follow the header.
+    /// CTS (clear to send): the sender may write Header::length bytes. The regions of the buffer
+    /// follow the header.
     grant = 3,
-    /// FIN: the granted part, or Header::length bytes of an advertised receive, are written.
+    /// FIN: the data is written, either the granted part or Header::length bytes of an advertised
+    /// receive.
     wrote = 4,
-    /// NACK: the message is longer than the receive buffer, and fails at both ends.
+    /// NACK: the message is longer than the receive buffer. The request fails at both ends.
     refuse = 5,
     /// A notification: Header::value is the value of iput_notify().
     notify = 6,
     /// A credit message, which only returns credits.
     credit = 7,
-    /// Advertisement of a posted receive. The regions of its buffer follow the header, as in a CTS.
+    /// Advertisement of a posted receive. The regions of its buffer follow the header.
     offer = 8,
 };
 
@@ -56,12 +58,12 @@ struct Header {
     Kind kind{};
     std::uint8_t rails = 0;
     std::uint16_t chunks = 0;
-    /// The destination: a send operation for a CTS or NACK, a receive operation for a FIN.
+    /// The destination of this message: a send operation for a CTS or NACK, a receive operation for
+    /// a FIN.
     std::uint32_t operation = 0;
     /// The operation that sends this message.
     std::uint32_t from = 0;
-    /// Returned credits: total number of messages (eager, RTS, notification) that the sender of
-    /// this header has consumed.
+    /// Returned credits: total number of messages that the sender of this header has consumed.
     std::uint32_t taken_messages = 0;
     /// Returned credits: total number of control messages that the sender of this header has
     /// consumed.
@@ -83,7 +85,8 @@ struct GrantedChunk {
 };
 static_assert(sizeof(GrantedChunk) == 32 && std::is_trivially_copyable_v<GrantedChunk>);
 
-/// Minimum number of bytes behind the header in a bounce buffer: enough for the regions of a CTS.
+/// Minimum number of bytes behind the header in a bounce buffer: enough for the regions of a CTS
+/// (clear to send).
 inline constexpr std::size_t grant_room = max_chunks * sizeof(GrantedChunk);
 
 /// Maximum number of control messages in flight to a peer: CTS, advertisements, FIN, NACK, and RDMA

@@ -70,7 +70,8 @@ class SendQueue {
     [[nodiscard]] bool is_completed(std::uint32_t sequence) const noexcept {
         return static_cast<std::int32_t>(completed_ - sequence) >= 0;
     }
-    /// Returns true if the last posted work request is signaled: its completion covers all others.
+    /// Returns true if the last posted work request is signaled: its completion also covers all
+    /// earlier work requests.
     [[nodiscard]] bool all_signaled() const noexcept { return signaled_ == posted_; }
 
   private:

@@ -39,7 +39,7 @@ class SpinWait {
     explicit SpinWait(std::chrono::milliseconds timeout) noexcept
         : limit_(timeout), once_(timeout.count() == 0) {}
 
-    /// @return false if the time is over
+    /// Pauses between two tests. @return false if the time is over
     [[nodiscard]] bool wait() noexcept {
         if (++iterations_ % iterations_between_yields != 0) {
             return !once_;
