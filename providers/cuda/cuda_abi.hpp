@@ -4,9 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What is used of the CUDA driver's interface, so that building needs no CUDA. Values are those of
-/// <cuda.h>; where that is installed, tests/build/abi compares the two.
-/// Functions are called as the library exports them, which is with the _v2 that <cuda.h> hides.
+/// The part of the CUDA driver's interface that rdmabuf uses, so that the build needs no CUDA. The
+/// values are those of <cuda.h>. Where <cuda.h> is installed, tests/build/abi compares the two. The
+/// function types are those of the library's symbols, for example cuMemAlloc_v2, for which <cuda.h>
+/// defines the macro cuMemAlloc.
 namespace rdmabuf::detail::cuda {
 
 using Result = int; // CUresult
@@ -57,16 +58,16 @@ enum class DeviceAttribute : int {
     host_alloc_dma_buf_supported = 146,
 };
 
-/// CUmemRangeHandleType
+/// A value of CUmemRangeHandleType.
 inline constexpr int dma_buf_fd = 1;
-/// CUmemRangeFlags
+/// A value of CUmemRangeFlags.
 inline constexpr unsigned long long mapping_type_pcie = 1;
 
-/// CUflushGPUDirectRDMAWritesOptions
+/// A value of CUflushGPUDirectRDMAWritesOptions: the host can flush.
 inline constexpr int flush_option_host = 1;
-/// CUflushGPUDirectRDMAWritesTarget
+/// A value of CUflushGPUDirectRDMAWritesTarget.
 inline constexpr int flush_target_current_context = 0;
-/// CUflushGPUDirectRDMAWritesScope, and CUGPUDirectRDMAWritesOrdering with the same values
+/// Values of CUflushGPUDirectRDMAWritesScope. CUGPUDirectRDMAWritesOrdering has the same values.
 inline constexpr int to_owner = 100;
 inline constexpr int to_all_devices = 200;
 

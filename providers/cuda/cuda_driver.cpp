@@ -51,7 +51,7 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// What to do about results that mean the same whatever was called.
+/// Returns the remedy for a result that has the same meaning for all functions, otherwise null.
 const char* remedy_for(Result result) noexcept {
     switch (result) {
         case not_initialized:
@@ -113,7 +113,7 @@ std::string Driver::pci_address(Device device) const {
         return {};
     }
     std::string address(text.data());
-    // The driver writes 0000:3B:00.0, sysfs 0000:3b:00.0.
+    // The driver writes PCI addresses in upper case, sysfs in lower case: 0000:3b:00.0.
     for (char& character : address) {
         character = static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
     }

@@ -13,7 +13,7 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// The functions of the driver.
+/// Pointers to the functions of the driver. A function that the library lacks is null.
 struct Functions {
     GetErrorName* get_error_name = nullptr;
     Init* init = nullptr;
@@ -40,19 +40,19 @@ struct Functions {
     MemcpyDtoH* memcpy_d_to_h = nullptr;
 };
 
-/// The driver, loaded but not initialised: that is a step that changes the process.
+/// The CUDA driver, loaded but not initialised, because initialisation changes the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// Initialises CUDA in this process, unless it is. @return why it cannot be used
+    /// Initialises CUDA in this process, if it is not initialised. @return the error if this fails
     [[nodiscard]] std::optional<ErrorInfo> initialise() const;
 
-    /// "CUDA_ERROR_NOT_SUPPORTED (801)"
+    /// Returns the name and the value of a result: "CUDA_ERROR_NOT_SUPPORTED (801)".
     [[nodiscard]] std::string name_of(Result result) const;
-    /// @param hint  what was asked for, and what to do; for some results the driver's own remedy is
-    ///              added
+    /// Throws an Error for a failed call.
+    /// @param hint  text that names the failed operation. For some results, a remedy is appended
     [[noreturn]] void raise(Result result, const char* function, std::string_view hint) const;
     void check(Result result, const char* function, std::string_view hint) const {
         if (result != success) {
@@ -60,20 +60,22 @@ class Driver : public DriverBase<Driver, Functions> {
         }
     }
 
-    /// 0 for an attribute that the driver does not know yet.
+    /// Returns an attribute of a device, or 0 if the driver does not know the attribute.
     [[nodiscard]] int attribute(DeviceAttribute attribute, Device device) const noexcept;
-    /// "0000:3b:00.0"; empty when the driver does not tell.
+    /// Returns the PCI address of a device, "0000:3b:00.0", or an empty string if the driver does
+    /// not report the address.
     [[nodiscard]] std::string pci_address(Device device) const;
 };
 
-/// The errno that stands for @p result.
+/// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Passes a failed teardown on, but for those of a driver that has gone before: at the end of the
-/// process, or in the child of one that used CUDA, there is nothing left to give back.
+/// Reports a failed teardown to the teardown failure handler. Ignores failures of a driver that is
+/// already shut down: at the end of the process, or in a child process after fork(2), no object of
+/// the driver remains to be freed.
 void report_teardown(Result result, const char* function) noexcept;
 
-/// Keeps the primary context of a device alive, and creates it if it does not exist.
+/// Retains the primary context of a device, which creates the context if it does not exist.
 class PrimaryContext {
   public:
     PrimaryContext(const Driver& driver, Device device);
@@ -89,7 +91,7 @@ class PrimaryContext {
     Context context_ = nullptr;
 };
 
-/// Makes a context current for as long as it lives, and then the one before again.
+/// Makes a context current while this object exists. The destructor restores the previous context.
 class CurrentContext {
   public:
     CurrentContext(const Driver& driver, Context context);

@@ -25,26 +25,27 @@ MemoryKind kind_of(const Pointer& pointer) noexcept {
     return pointer.type == MemoryType::host ? MemoryKind::pinned_host : MemoryKind::device;
 }
 
-/// Whether the GPU is connected to its CPU by NVLink-C2C. Such a GPU translates addresses with the
-/// page tables of the CPU (address translation services); GPUs that are connected by PCIe have page
-/// tables of their own. GPUs that are part of the CPU's chip share its memory and have no link.
+/// True if NVLink-C2C connects the GPU to its CPU. Such a GPU translates addresses with the page
+/// tables of the CPU (address translation services). A GPU on PCIe has page tables of its own. An
+/// integrated GPU shares the memory of the CPU and has no link.
 bool is_coherent(const Driver& driver, Device device) noexcept {
     using enum DeviceAttribute;
     return driver.attribute(pageable_memory_access_uses_host_page_tables, device) != 0 &&
            driver.attribute(integrated, device) == 0;
 }
 
-/// A number that depends on both generations, and on their order.
+/// Combines two generations into a number that depends on both values and on their order.
 std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
-    // A bijection of 64-bit numbers that spreads each bit over all (the finaliser of SplitMix64).
+    // A bijection of 64-bit numbers in which each input bit affects all output bits (the finaliser
+    // of SplitMix64).
     std::uint64_t mixed = first * 3 + next + 0x9e3779b97f4a7c15U;
     mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
     mixed = (mixed ^ mixed >> 27U) * 0x94d049bb133111ebU;
     return mixed ^ mixed >> 31U;
 }
 
-/// Extends @p allocation by the mappings that follow it in the same reserved range, as far as the
-/// @p length bytes at @p pointer reach. Ends at the first address without a mapping.
+/// Extends @p allocation by the mappings that follow it in the same reserved range, until it
+/// contains the @p length bytes at @p pointer. Stops at the first address without a mapping.
 void add_mappings(const Driver& driver, const Pointer& pointer, std::size_t length,
                   Allocation& allocation) {
     const detail::Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
@@ -82,7 +83,7 @@ std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer,
     return allocation;
 }
 
-/// The driver, initialised, and how many devices it has.
+/// The initialised driver, and the number of its devices.
 struct Usable {
     const Driver* driver;
     int devices;
@@ -165,7 +166,7 @@ class CudaExporter final : public Allocator {
         try {
             return describe(*driver, *pointer, length);
         } catch (const Error&) {
-            // Another thread may have freed the memory and its context in between.
+            // The failure has no meaning if another thread has freed the memory since it was found.
             if (const auto now = find_pointer(*driver, address); !now || now->id != pointer->id) {
                 return std::nullopt;
             }
@@ -185,7 +186,8 @@ class CudaExporter final : public Allocator {
             return {name_of_exporter, std::move(handle.fd), handle.offset, length,
                     address,          handle.mapping};
         } catch (const Error&) {
-            // Another thread may have freed it meanwhile, and then nothing else is worth telling.
+            // If another thread has freed the memory since it was found, that is the cause to
+            // report.
             if (const Pointer now = require_pointer(driver, address); now.id != pointer.id) {
                 detail::raise_freed(address);
             }

@@ -18,7 +18,7 @@ constexpr const char* function = "cuFlushGPUDirectRDMAWrites";
 } // namespace
 
 Flush flush_needed(const Driver& driver, Device device, int scope) {
-    // The two have the same values: an ordering up to all devices includes the owner.
+    // Orderings and scopes have the same values. An ordering for all devices includes the owner.
     if (driver.attribute(DeviceAttribute::gpu_direct_rdma_writes_ordering, device) >= scope) {
         return Flush::unnecessary;
     }

@@ -7,12 +7,14 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// What it takes to make RDMA writes visible.
+/// Whether a flush by the host makes RDMA writes visible to the GPU: not necessary because the GPU
+/// orders the writes by itself, necessary, or not supported by the device.
 enum class Flush : std::uint8_t { unnecessary, necessary, impossible };
 
+/// Returns whether RDMA writes to memory of @p device need a flush.
 /// @param scope  to_owner or to_all_devices
 [[nodiscard]] Flush flush_needed(const Driver& driver, Device device, int scope);
-/// Flushes; the context of the memory is current. @throws Error
+/// Flushes RDMA writes. The context of the memory must be current. @throws Error if this fails
 void flush(const Driver& driver, int scope);
 
 } // namespace rdmabuf::detail::cuda

@@ -9,7 +9,7 @@
 namespace rdmabuf::detail::cuda {
 namespace {
 
-/// Owns what cuMemAlloc gave. The context that it was made in is current when it is made.
+/// Owns an allocation of cuMemAlloc. The constructor must run while @p context is current.
 class Allocated {
   public:
     Allocated(const Driver& driver, Context context, std::size_t size)
@@ -19,7 +19,8 @@ class Allocated {
     }
     ~Allocated() {
         const Functions& functions = driver_->functions();
-        // Not by CurrentContext, which throws: a context that is gone has taken its memory along.
+        // CurrentContext would throw. If the context has been destroyed, its memory is already
+        // freed.
         const Result pushed = functions.context_push_current(context_);
         if (pushed != success) {
             report_teardown(pushed, "cuCtxPushCurrent");
@@ -46,8 +47,8 @@ class CudaMemory final : public Buffer::Memory {
         : driver_(&driver), device_(device), size_(size), context_(driver, device) {
         const CurrentContext current(driver, context_.get());
         allocated_.emplace(driver, context_.get(), size);
-        // The driver packs small allocations. A page shared with others would be in their dma-bufs
-        // and these in ours.
+        // The driver packs small allocations into one page. Such a page would also be part of the
+        // dma-bufs of the other allocations, so the buffer gets whole pages.
         if (allocated_->address() % page_size() != 0) {
             allocated_.emplace(driver, context_.get(), round_up_to_pages(size + 1));
         }
@@ -67,7 +68,7 @@ class CudaMemory final : public Buffer::Memory {
     }
     void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
         const CurrentContext current(*driver_, context_.get());
-        // The copy is the device's work: it has to see what the NIC wrote.
+        // The GPU does the copy, so the RDMA writes of the NIC must be visible to the GPU first.
         if (flush_needed(*driver_, device_, to_owner) == Flush::necessary) {
             flush(*driver_, to_owner);
         }

@@ -9,9 +9,10 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Memory of a device, in whole pages, made and copied in its primary context.
-/// @param driver  initialised, and alive as long as the process
-/// @param size  in bytes, not 0
+/// Allocates memory of a device in whole pages. The memory is allocated, copied and freed in the
+/// primary context of the device.
+/// @param driver  initialised; must exist until the process ends
+/// @param size    in bytes, not 0
 [[nodiscard]] Buffer allocate(const Driver& driver, Device device, std::size_t size);
 
 } // namespace rdmabuf::detail::cuda

@@ -12,16 +12,16 @@ namespace rdmabuf::detail::cuda {
 
 namespace {
 
-/// Queries one attribute. @return false if the driver does not know the attribute
+/// Queries one attribute of an address. @return false if the driver does not know the attribute
 template <class Value>
 bool get_attribute(const Driver& driver, DevicePointer address, PointerAttribute attribute,
                    Value& value) {
     return driver.functions().pointer_get_attribute(&value, attribute, address) == success;
 }
 
-/// Queries all attributes in one call.
-/// @param with_pools  false for drivers before CUDA 11.2, which refuse the whole call because of
-///                    the one attribute that they do not know
+/// Queries all attributes of an address in one call.
+/// @param with_pools  false for drivers before CUDA 11.2, which do not know the attribute for
+///                    pools, and would therefore refuse the whole call
 Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
     unsigned managed = 0;
     int ordinal = 0;
@@ -49,8 +49,8 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
                : success;
 }
 
-/// Whether the driver says that @p address is no pointer of its own: it refuses even the attribute
-/// that all its pointers have.
+/// True if @p address is not memory of CUDA. The driver then refuses even the query of the memory
+/// type, which all memory of CUDA has.
 bool is_foreign(const Driver& driver, DevicePointer address) {
     MemoryType type = MemoryType::none;
     const Result queried =
@@ -149,8 +149,8 @@ std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
 
 namespace {
 
-/// The mapping that holds @p address, without a context. None for drivers that do not know the
-/// attributes.
+/// Returns the mapping that holds @p address. Needs no current context. None for drivers that do
+/// not know these attributes.
 std::optional<Extent> mapping_at(const Driver& driver, DevicePointer address) {
     Extent mapping;
     const bool known =
@@ -165,7 +165,8 @@ std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::device && !pointer.managed) {
         return extent_at(driver, pointer.address);
     }
-    // cuMemGetAddressRange is for cuMemAlloc and cuMemMap. Attributes describe other memory.
+    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, the
+    // attributes contain the range.
     if (pointer.range_size == 0) {
         return std::nullopt;
     }

@@ -11,63 +11,66 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// What the driver says of an address of its own.
+/// The attributes of an address, as the driver reports them.
 struct Pointer {
     DevicePointer address = 0;
     MemoryType type = MemoryType::none;
     bool managed = false;
-    /// From a memory pool: cuMemAllocAsync.
+    /// True for memory from a memory pool (cuMemAllocAsync).
     bool pooled = false;
-    /// Null for mapped memory (cuMemMap) and that of pools.
+    /// The context of the memory. Null for mapped memory (cuMemMap) and for memory from a pool.
     Context context = nullptr;
     Device device = 0;
-    /// Unique in this process: no allocation is given that of an earlier one.
+    /// Identifies the allocation. Unique in this process: no later allocation gets the same number.
     std::uint64_t id = 0;
-    /// The allocation or, for mapped memory, the range that was reserved for mappings.
+    /// Start and size of the allocation. For mapped memory: of the reserved range that contains the
+    /// mapping.
     DevicePointer range_start = 0;
     std::size_t range_size = 0;
 
-    /// Whether it was mapped into a reserved range (cuMemMap), where neighbours may belong to it.
+    /// True for memory that is mapped into a reserved range (cuMemMap). A reserved range can
+    /// contain several adjacent mappings.
     [[nodiscard]] bool mapped() const noexcept {
         return type == MemoryType::device && context == nullptr && !managed && !pooled;
     }
 };
 
 /// Queries the attributes of @p address, in any thread and without a current context.
-/// @return a pointer of MemoryType::none for memory that is not CUDA's, or the result with which
-///         the driver failed to answer
+/// @return a pointer of MemoryType::none for memory that is not CUDA's, or the driver's result if
+///         the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address);
 
-/// The pointer at @p address. None for memory that is not CUDA's, and in a process that has not
-/// initialised CUDA. @throws Error if the driver cannot say
+/// Returns the attributes of @p address. None for memory that is not CUDA's, and none in a process
+/// that has not initialised CUDA. @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address);
+/// Like find_pointer(), for an address that must be CUDA's.
 /// @throws Error EFAULT for memory that is not CUDA's, ENODEV if CUDA is not initialised in this
-///         process, and as find_pointer()
+///         process, or the error of the failed query
 [[nodiscard]] Pointer require_pointer(const Driver& driver, DevicePointer address);
 
-/// Makes the context of memory current for as long as this object lives. Creates the primary
-/// context of the device if the memory has no context and the primary context does not exist.
+/// Makes the context of memory current while this object exists. If the memory has no context, uses
+/// the primary context of the device, and creates it if it does not exist.
 class PointerContext {
   public:
     PointerContext(const Driver& driver, const Pointer& pointer);
 
   private:
-    /// For memory that has no context: the primary context of its device.
+    /// Holds the primary context of the device, for memory that has no context.
     std::optional<PrimaryContext> primary_;
     CurrentContext current_;
 };
 
-/// Makes a context in which the driver describes memory current for as long as this object lives.
+/// Makes a context current in which the driver can describe the memory, while this object exists.
 /// Never creates a context.
 class ExistingContext {
   public:
-    /// Uses the context of the memory. For memory without a context it uses the primary context of
-    /// the device if that exists, or else the calling thread's current context. @return none where
-    /// neither exists
+    /// Uses the context of the memory. For memory without a context, uses the primary context of
+    /// the device if that exists, otherwise the current context of the calling thread. @return none
+    /// if there is no such context
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 
-    /// Use find().
+    /// For std::optional only: use find().
     ExistingContext() = default;
     ExistingContext(const Driver& driver, Context context);
     ExistingContext(const Driver& driver, Device device);
@@ -77,14 +80,15 @@ class ExistingContext {
     std::optional<CurrentContext> current_;
 };
 
-/// The extent of the allocation, or of the one mapping of a reserved range, that holds @p address.
-/// None where nothing is mapped. A context of the pointer has to be current.
+/// Returns the extent of the allocation that holds @p address, or of the single mapping in a
+/// reserved range. None if nothing is mapped at the address. A context of the memory must be
+/// current.
 [[nodiscard]] std::optional<Extent> extent_at(const Driver& driver, DevicePointer address);
-/// The extent of the memory that a pointer belongs to, of any kind. A context of the pointer has to
-/// be current.
+/// Returns the extent of the memory at a pointer, for memory of any kind. A context of the memory
+/// must be current.
 [[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
-/// As extent_of(), without a current context, and without creating one.
-/// @throws Error ENODEV if the driver describes the memory in a context only, and none exists
+/// Like extent_of(), but needs no current context. Never creates a context.
+/// @throws Error ENODEV if the driver describes the memory only in a context, and no context exists
 [[nodiscard]] std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::cuda

@@ -18,10 +18,10 @@ namespace {
 
 constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 
-/// The driver tells the one mapping that holds an address. A range that leaves it is still one
-/// piece where others were mapped behind it into the same reserved range; allocations that merely
-/// lie side by side, as cuMemAlloc makes them, are not.
-/// @return how many mappings the range spans
+/// Checks that the range is mapped without gaps. The driver reports only the one mapping that holds
+/// an address, so the mappings that follow in the same reserved range are queried one by one.
+/// Separate allocations of cuMemAlloc are never joined, even if they are adjacent.
+/// @return the number of mappings that the range spans
 std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
     const auto first = extent_of(driver, pointer);
     if (!first) {
@@ -53,8 +53,8 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
     return mappings;
 }
 
-/// Copies that return before they are done may pass an RDMA access that follows them: the driver
-/// does not see it. Once for each allocation, which keeps it.
+/// Makes cuMemcpy wait until its copy is complete. Otherwise a copy in progress could overlap with
+/// a later RDMA access, which the driver cannot see. The setting persists for the allocation.
 void synchronise_copies(const Driver& driver, const Pointer& pointer) {
     if (pointer.type != MemoryType::device || pointer.mapped()) {
         return;
@@ -74,7 +74,7 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
             hexadecimal(pointer.address) + ", which are therefore not exported");
 }
 
-/// What was asked for, and what of it may be the cause.
+/// Throws the error for a refused export, with the requested range and a possible cause.
 [[noreturn]] void raise_refused(const Driver& driver, const Pointer& pointer, Result result,
                                 const Extent& pages, std::size_t mappings) {
     std::string hint = std::to_string(pages.length) + " bytes at " + hexadecimal(pages.base) +
@@ -96,7 +96,7 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
     driver.raise(result, export_call, hint);
 }
 
-/// @p size is what the driver put behind the descriptor.
+/// Checks that the dma-buf of the driver is not shorter than the requested pages.
 void check_size(const UniqueFd& fd, const Extent& pages) {
     const off_t size = ::lseek(fd.get(), 0, SEEK_END);
     if (size < 0) {
@@ -169,7 +169,7 @@ Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t le
     const std::uint64_t offset = pointer.address % page_size();
     const Extent pages{.base = pointer.address - offset,
                        .length = round_up_to_pages(offset + length)};
-    // Into an int that is no descriptor yet, and out of it into its owner.
+    // The driver writes the descriptor into an int; take_descriptor() below then owns it.
     int raw = -1;
     const auto get = [&](unsigned long long flags) {
         return driver.functions().mem_get_handle_for_address_range(&raw, pages.base, pages.length,
@@ -177,8 +177,8 @@ Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t le
     };
     Result got = get(mapping == MappingKind::pcie ? mapping_type_pcie : 0);
     if (mapping == MappingKind::pcie && (got == not_supported || got == invalid_value)) {
-        // Drivers before CUDA 12.8 do not know the flag, and platforms with one way to the memory
-        // refuse it: that way is through the BAR.
+        // Drivers before CUDA 12.8 do not know the flag. Platforms with only one path to the memory
+        // refuse the flag; that path is the BAR, so the standard mapping is equivalent.
         mapping = MappingKind::standard;
         got = get(0);
     }

@@ -12,23 +12,26 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Why no memory of @p device can be exported, if none can.
+/// Returns the error if no memory of @p device can be exported, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
-/// @throws Error EOPNOTSUPP for memory that this driver or this device does not export, with what
-///         to use instead
+/// @throws Error EOPNOTSUPP if this driver or this device does not export the memory. The hint
+///         names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
-/// The dma-buf of the pages that hold a range.
+/// The dma-buf of the pages that contain a range.
 struct Handle {
     UniqueFd fd;
-    /// Of the range, in the first page.
+    /// Offset of the range in its first page, in bytes.
     std::uint64_t offset;
     MappingKind mapping;
 };
 
-/// @param pointer  of the first byte; its context is current
-/// @throws Error ERANGE for a range that leaves what is allocated or mapped, or what the driver
-///         says
+/// Exports the pages that contain @p length bytes from @p pointer on. The context of the memory
+/// must be current.
+/// @param pointer  the first byte
+/// @throws Error ERANGE if the range exceeds the allocation or its mappings, EFAULT if the memory
+///         was freed, EOPNOTSUPP if the memory was not allocated for RDMA, or with the errno for
+///         the driver's result
 [[nodiscard]] Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t length,
                                   MappingKind mapping);
 

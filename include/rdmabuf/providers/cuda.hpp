@@ -10,42 +10,47 @@
 namespace rdmabuf {
 
 struct CudaOptions {
-    /// The ordinal of the device that allocate() takes memory from, as CUDA_VISIBLE_DEVICES leaves
-    /// it. Exporting asks the device that an address belongs to.
+    /// Index of the device that allocate() uses. CUDA_VISIBLE_DEVICES decides which devices the
+    /// process sees, and in which order. export_range() ignores this value and uses the device that
+    /// holds the memory.
     int device = 0;
 };
 
-/// "cuda": memory of NVIDIA GPUs, through the driver's libcuda.so.1, which is loaded at run time.
-/// Exports what cuMemAlloc and cuMemMap made: CUDA 11.7 or newer, and the open kernel modules. A
-/// range may span several mappings of one reserved range. MappingKind::pcie falls back to
-/// standard: ExportedRange::mapping() says which it is. find() describes the one mapping at the
-/// address, find_range() all mappings that hold the range.
+/// Returns the exporter "cuda" for memory of NVIDIA GPUs. It loads the driver's libcuda.so.1 at run
+/// time. Exports need CUDA 11.7 or newer and the open kernel modules.
 ///
-/// - **Initialisation.** find() does nothing in a process that has not loaded libcuda.so.1 or not
-///   called cuInit, and creates no context. export_range() loads libcuda.so.1 and does not
-///   initialise CUDA; for memory without a context (cuMemMap) it uses the primary context of the
-///   device, and creates that for the time of the call if it does not exist. availability() and
-///   allocate() initialise CUDA. None of them needs a current context, except for find() of mapped
-///   memory where the program uses no primary context and the driver is older than CUDA 11.4
-///   (ENODEV).
-/// - **Drivers before CUDA 11.7** export nothing, but find() knows their memory, so that it is
-/// never
-///   registered as host memory.
-///
-/// Memory of cuMemAlloc is made to synchronise what cuMemcpy does
-/// (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) when it is first exported, as GPUDirect RDMA demands. Mapped
-/// memory (cuMemMap) has no such attribute: whoever owns its context sets CU_CTX_SYNC_MEMOPS.
+/// - **Memory.** Memory of cuMemAlloc and cuMemMap can be exported; host memory that CUDA pinned
+///   only if the driver supports it. A range may span several mappings of one reserved range.
+///   find() returns the one mapping that holds the address; find_range() returns all mappings that
+///   hold the range.
+/// - **Mapping.** If the driver or the platform does not support MappingKind::pcie, export_range()
+///   uses MappingKind::standard. ExportedRange::mapping() returns the kind that was used.
+/// - **Initialisation.** find() returns none in a process that has not loaded libcuda.so.1 or has
+///   not called cuInit. It never creates a context. export_range() loads libcuda.so.1, but does not
+///   initialise CUDA. For memory without a context (cuMemMap) it retains the primary context of the
+///   device during the call, which creates that context if it does not exist. availability() and
+///   allocate() initialise CUDA.
+/// - **Current context.** Callers need no current context, with one exception. With a driver older
+///   than CUDA 11.4, find() of mapped memory throws ENODEV if the device has no active primary
+///   context and the thread has no current context.
+/// - **Drivers before CUDA 11.7** cannot export. find() still finds their memory, so that it is
+///   never registered as host memory.
+/// - **Copies.** The first export of memory of cuMemAlloc sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as
+///   GPUDirect RDMA demands: cuMemcpy then returns only after the copy is complete. Mapped memory
+///   (cuMemMap) has no such attribute; the program must set CU_CTX_SYNC_MEMOPS on the context.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_cuda_exporter(
     const CudaOptions& options = {});
 
-/// Whom RDMA writes into a GPU's memory are to be visible to.
+/// The devices to which a flush makes RDMA writes visible: only the GPU that holds the memory
+/// (owner), or all CUDA devices.
 enum class CudaWriteScope : std::uint8_t { owner, all_devices };
 
-/// Makes RDMA writes into the memory at @p address that have completed visible to work that is
-/// given to the GPU from now on: cuFlushGPUDirectRDMAWrites, in the context of the memory.
-/// @return false where the device orders them by itself and nothing had to be done
-/// @throws Error EFAULT for an address that CUDA does not know, EOPNOTSUPP for a device that
-///         cannot flush on behalf of the host
+/// Makes completed RDMA writes into the memory at @p address visible to work that is submitted to
+/// the GPU after this call. Calls cuFlushGPUDirectRDMAWrites in the context of the memory.
+/// @return false if the device orders RDMA writes by itself, so that no flush was needed
+/// @throws Error EFAULT if @p address is not CUDA memory, EOPNOTSUPP if the device does not support
+///         a flush by the host, ENODEV if CUDA is not initialised in this process, ENOENT if
+///         libcuda.so.1 cannot be loaded, ENOSYS if it is older than CUDA 11.7
 RDMABUF_EXPORT bool flush_cuda_writes(std::uintptr_t address,
                                       CudaWriteScope scope = CudaWriteScope::owner);
 
