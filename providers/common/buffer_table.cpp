@@ -16,7 +16,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// One counter for all exporters, so that an address that changes hands changes its generation too.
+/// Returns a generation that is unique in this process. All exporters share the counter, so that an
+/// address that moves from one exporter to another gets a new generation too.
 std::uint64_t next_generation() noexcept {
     static std::atomic<std::uint64_t> last{0};
     return ++last;
@@ -31,7 +32,7 @@ ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> ke
     if (keep == nullptr) {
         return {std::move(name), std::move(fd), offset, length, address};
     }
-    // The descriptor first, then what it needs.
+    // Closes the descriptor before it releases the owner of the memory (keep).
     ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
     return {std::move(name), fd.release(), std::move(release), offset, length, address};
 }
@@ -45,7 +46,8 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
     const std::uint64_t generation = allocation.generation;
     const std::uintptr_t base = allocation.base;
     const std::unique_lock lock(mutex_);
-    // Those before begin lower and, as none overlap, end lower: only the last of them can reach in.
+    // Entries do not overlap. Of the entries that begin before base, only the last one can overlap
+    // the new allocation.
     const auto after = entries_.lower_bound(base);
     const bool next_begins_inside =
         after != entries_.end() && after->first - base < allocation.length;
@@ -62,7 +64,7 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
 }
 
 void BufferTable::remove(std::uintptr_t base) noexcept {
-    // What it keeps goes without the lock, should that be the last to hold it.
+    // Destroyed after the lock is released, because destroying the entry may free the memory.
     decltype(entries_)::node_type gone;
     const std::unique_lock lock(mutex_);
     gone = entries_.extract(base);
@@ -87,7 +89,8 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
                                         std::size_t length) const {
     constexpr const char* function = "export_range";
     check_exported(length);
-    // Until the descriptor is duplicated: another thread may be about to free the buffer.
+    // The lock is held until the descriptor is duplicated, because another thread may free the
+    // buffer.
     const std::shared_lock lock(mutex_);
     const Entry* const entry = holder(address);
     if (entry == nullptr) {

@@ -16,24 +16,27 @@
 
 namespace rdmabuf::detail {
 
-/// The live buffers of one exporter, by address. Thread safe.
+/// Table of the live buffers of one exporter, by address. Thread safe.
 class BufferTable {
   public:
-    /// Where a buffer lies in a dma-buf.
+    /// Position of a buffer in its dma-buf.
     struct Place {
-        /// Stays where it is until remove().
+        /// Descriptor of the dma-buf. The pointer must stay valid until remove().
         const UniqueFd* dmabuf = nullptr;
-        /// Where the buffer begins in the dma-buf, in bytes.
+        /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
-        /// What exported ranges hold besides, for memory that a descriptor alone does not keep.
+        /// Owner of the memory, which each exported range keeps alive. Null if the descriptor alone
+        /// keeps the memory alive.
         std::shared_ptr<const void> keep = nullptr;
     };
 
-    /// @param allocation  its generation is given here, unique in this process, unless it has one
+    /// Adds a buffer.
+    /// @param allocation  if its generation is 0, the table assigns one that is unique in this
+    ///                    process
     /// @return the generation
-    /// @throws Error EEXIST when it overlaps another: the hint names both
+    /// @throws Error EEXIST if the buffer overlaps another one in the table; the hint names both
     std::uint64_t add(Allocation allocation, Place place);
-    /// A buffer that is one whole dma-buf: an offset into one is an offset into the other.
+    /// Adds a buffer that is one whole dma-buf: its offset in the dma-buf is 0.
     void add(Allocation allocation, const UniqueFd& dmabuf) {
         add(std::move(allocation), {.dmabuf = &dmabuf});
     }
@@ -41,10 +44,12 @@ class BufferTable {
 
     [[nodiscard]] std::optional<Allocation> find(std::uintptr_t address) const;
 
-    /// Exporter::export_range, for these buffers. @param exporter its name
+    /// Implements Exporter::export_range for the buffers of this table.
+    /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// The same of memory that reaches importers in one way only. @throws Error ENOTSUP for others
+    /// Overload for memory that supports only MappingKind::standard.
+    /// @throws Error ENOTSUP for another mapping
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;
 
@@ -55,19 +60,19 @@ class BufferTable {
         Allocation allocation;
         Place place;
     };
-    /// Null when no buffer holds @p address. The caller holds the lock.
+    /// Returns the entry that contains @p address, or null. The caller holds the lock.
     [[nodiscard]] const Entry* holder(std::uintptr_t address) const;
 
     mutable std::shared_mutex mutex_;
     std::map<std::uintptr_t, Entry> entries_;
 };
 
-/// A range that is in a table for as long as it lives, with the dma-buf that holds it.
+/// Owns a dma-buf, and keeps an allocation in a BufferTable while this object exists.
 class TableRange {
   public:
-    /// @param offset  where the range begins in the dma-buf
-    /// @param keep    lives as long as the range and all that is exported of it
-    /// @throws Error EEXIST when it overlaps another
+    /// @param offset  offset of the allocation in the dma-buf, in bytes
+    /// @param keep    kept alive by this object and by the ranges that are exported from it
+    /// @throws Error EEXIST if the allocation overlaps another one in the table
     TableRange(std::shared_ptr<BufferTable> table, Allocation allocation, UniqueFd dmabuf,
                std::uint64_t offset, std::shared_ptr<const void> keep = nullptr)
         : table_(std::move(table)), dmabuf_(std::move(dmabuf)), allocation_(std::move(allocation)) {
@@ -86,7 +91,7 @@ class TableRange {
     Allocation allocation_;
 };
 
-/// The same, for a program to hold.
+/// Creates a TableRange and returns it as an AddedRange, for the program to own.
 [[nodiscard]] inline AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
                                           UniqueFd dmabuf, std::uint64_t offset,
                                           std::shared_ptr<const void> keep = nullptr) {

@@ -84,7 +84,8 @@ std::string link_name(const std::string& path) {
         return {};
     }
     const std::string text(target.data(), static_cast<std::size_t>(length));
-    // npos + 1 is 0: without a slash, all of it.
+    // If the text has no slash, rfind() returns npos, and npos + 1 is 0: the whole text is
+    // returned.
     return text.substr(text.rfind('/') + 1);
 }
 

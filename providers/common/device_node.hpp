@@ -11,23 +11,27 @@
 
 namespace rdmabuf::detail {
 
-/// What to do about a device that cannot be opened, in the words of its driver.
+/// Remedies for the error text if a device does not exist (missing), or if the process has no
+/// permission to open it (forbidden).
 struct OpenRemedies {
     std::string_view missing;
     std::string_view forbidden;
 };
 
 /// Opens a device for reading and writing, close-on-exec.
+/// @return the descriptor, or the errno of open(2) and a remedy
 [[nodiscard]] Result<UniqueFd> open_device(const std::string& path, const OpenRemedies& remedies);
 
-/// The names in a folder, sorted and without those that begin with a dot. None when the folder does
-/// not exist.
+/// Returns the names of the files in a folder, sorted, without those that begin with a dot. The
+/// list is empty if the folder does not exist.
 [[nodiscard]] Result<std::vector<std::string>> list_folder(const std::string& path);
 
-/// The first line of a small file, as in sysfs. None when it cannot be read.
+/// Returns the first line of a small file, such as a sysfs attribute. None if the file cannot be
+/// read.
 [[nodiscard]] std::optional<std::string> read_line(const std::string& path);
 
-/// The last component of where a symbolic link points to. Empty when it cannot be read.
+/// Returns the last path component of the target of a symbolic link, or an empty string if the link
+/// cannot be read.
 [[nodiscard]] std::string link_name(const std::string& path);
 
 } // namespace rdmabuf::detail

@@ -29,8 +29,8 @@ class DmaBufMemory final : public Buffer::Memory {
     }
     DmaBufMemory(const DmaBufMemory&) = delete;
     DmaBufMemory& operator=(const DmaBufMemory&) = delete;
-    /// Out of the table before the address is unmapped: from then on another thread may be given
-    /// it.
+    /// Removes the buffer from the table before its address is unmapped, because another thread may
+    /// get the same address afterwards.
     ~DmaBufMemory() override { table_->remove(address()); }
 
     [[nodiscard]] std::uintptr_t address() const noexcept override { return start(mapping_); }

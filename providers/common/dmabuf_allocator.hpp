@@ -14,8 +14,8 @@ namespace rdmabuf::detail {
 
 class BufferTable;
 
-/// An allocator whose buffers are whole dma-bufs with a mapping for the CPU, known by the address
-/// of that mapping. A provider adds how one is made, and whether it can be.
+/// Base of allocators whose buffers are whole dma-bufs with a CPU mapping. Buffers are found by the
+/// address of the mapping. A provider implements make() and availability().
 class DmaBufAllocator : public Allocator {
   public:
     [[nodiscard]] std::string_view name() const noexcept final { return name_; }
@@ -30,20 +30,21 @@ class DmaBufAllocator : public Allocator {
         Mapping mapping;
         MemoryKind kind = MemoryKind::system;
         std::string pci_address = {};
-        /// Whether DMA_BUF_IOCTL_SYNC brackets what the CPU does. What only stands in for a dma-buf
-        /// does not know it.
+        /// True if CPU accesses must be bracketed by DMA_BUF_IOCTL_SYNC. False for a memfd, which
+        /// does not support this ioctl.
         bool synced = true;
     };
 
-    /// @param name  a string literal
+    /// @param name  name of the exporter: a string literal, which is not copied
     explicit DmaBufAllocator(const char* name);
 
-    /// @param size  whole pages, not 0
+    /// Allocates the memory of a buffer.
+    /// @param size  in bytes; a multiple of the page size, not 0
     [[nodiscard]] virtual NewBuffer make(std::size_t size) const = 0;
 
   private:
     const char* name_;
-    /// Buffers outlive their allocator, and hold this.
+    /// Shared with the buffers, which can outlive the allocator.
     std::shared_ptr<BufferTable> table_;
 };
 

@@ -12,13 +12,14 @@
 
 namespace rdmabuf::detail {
 
-/// A buffer that only its driver copies, in a table for as long as it lives. What is exported of it
-/// keeps the memory.
-/// @tparam DriverMemory  has address(), size(), copy_in() and copy_out(), as Buffer::Memory does
+/// A buffer that the CPU cannot map and that its driver copies. The buffer is in the exporter's
+/// table while it exists. Exported ranges keep its memory alive.
+/// @tparam DriverMemory  a class with address(), size(), copy_in() and copy_out(), as in
+///                       Buffer::Memory
 template <class DriverMemory>
 class DriverBuffer final : public Buffer::Memory {
   public:
-    /// @param dmabuf  holds the memory from @p offset on
+    /// @param dmabuf  dma-buf that contains the memory, from @p offset bytes on
     DriverBuffer(std::shared_ptr<BufferTable> table, std::shared_ptr<DriverMemory> memory,
                  UniqueFd dmabuf, std::uint64_t offset, std::string pci_address)
         : memory_(std::move(memory)),

@@ -12,27 +12,27 @@
 
 namespace rdmabuf::detail {
 
-/// A vendor's driver in user space, loaded at run time. It stays loaded for as long as the process
-/// lives, also when nobody holds this any more: drivers start threads and register functions for
-/// exit, and unloading one under either ends the process. A driver that others have loaded already
-/// is the same one.
+/// A vendor's user-space driver, loaded at run time. It is never unloaded, not even when this
+/// object is destroyed: drivers start threads and register functions to run at exit, and the
+/// process would crash if their code were unloaded. If the process has already loaded the library,
+/// this object refers to that copy.
 class DriverLibrary {
   public:
-    /// Loads the first of @p names that there is: "libcuda.so.1".
-    /// @param vendor  whose driver it is, for the reason: "NVIDIA driver"
-    /// @param remedy  what to do where none can be loaded
-    /// @return ENOENT with the text of dlerror(3) for each name that was tried
+    /// Loads the first library of @p names that exists: "libcuda.so.1".
+    /// @param vendor  name of the driver in the error text: "NVIDIA driver"
+    /// @param remedy  remedy in the error text
+    /// @return the library, or ENOENT with the text of dlerror(3) for each name
     [[nodiscard]] static Result<DriverLibrary> open(std::span<const char* const> names,
                                                     std::string_view vendor,
                                                     std::string_view remedy);
 
-    /// Finds the first of @p names that the process has loaded already. Loads nothing.
+    /// Returns the first library of @p names that the process has already loaded. Loads nothing.
     [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
         std::span<const char* const> names);
 
-    /// The one that was loaded.
+    /// File name of the library that was loaded.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
-    /// Null when the driver does not have it.
+    /// Returns the address of a symbol, or null if the library does not define it.
     [[nodiscard]] void* symbol(const char* name) const noexcept;
 
   private:
@@ -45,28 +45,28 @@ class DriverLibrary {
 /// Finds a library that the process may load at any time. Thread safe.
 class LoadedLibrarySearch {
   public:
-    /// As DriverLibrary::find_loaded(). After a search without result it searches again only if the
-    /// process has loaded another object since then.
+    /// Like DriverLibrary::find_loaded(). After an unsuccessful search, later calls search again
+    /// only if the process has loaded another library in between.
     [[nodiscard]] std::optional<DriverLibrary> find(std::span<const char* const> names);
 
   private:
-    /// loaded_objects() at the last search without result.
+    /// Value of loaded_objects() (a count of loaded libraries) at the last unsuccessful search.
     std::atomic<unsigned long long> searched_{0};
 };
 
-/// Fills a table of functions from a driver, and notes which functions the driver lacks.
+/// Looks up functions of a driver, and records the names of missing functions.
 class SymbolLookup {
   public:
     explicit SymbolLookup(const DriverLibrary& library) noexcept : library_(&library) {}
 
-    /// Left null when the driver does not have it.
+    /// Looks up an optional function. @p function is null if the driver does not have it.
     template <class Function>
     void optional(const char* name, Function*& function) noexcept {
         function = reinterpret_cast<Function*>(library_->symbol(name));
     }
-    /// Looks up a function that only export and allocation need. A driver without it can still say
-    /// whose memory an address is.
-    /// @param since  the first driver that has it: "CUDA 11.7"
+    /// Looks up a function that only exports and allocations need. A driver without it can still
+    /// report whose memory an address is.
+    /// @param since  first version of the driver that has the function: "CUDA 11.7"
     template <class Function>
     void needed(const char* name, Function*& function, std::string_view since) {
         optional(name, function);
@@ -74,17 +74,17 @@ class SymbolLookup {
             note_missing(name, since);
         }
     }
-    /// Looks up a function without which the driver cannot say whose memory an address is.
+    /// Looks up a function without which the driver cannot report whose memory an address is.
     template <class Function>
     void required(const char* name, Function*& function, std::string_view since) {
         needed(name, function, since);
         usable_ = usable_ && function != nullptr;
     }
 
-    /// Whether the driver has all required functions.
+    /// True if the driver has all functions that were looked up with required().
     [[nodiscard]] bool usable() const noexcept { return usable_; }
-    /// Why the driver is too old: names all functions that are missing, needed and required ones.
-    /// None when no function is missing.
+    /// Returns the error ENOSYS with the names of all functions that needed() and required() did
+    /// not find. None if no function is missing.
     [[nodiscard]] std::optional<ErrorInfo> error(std::string_view remedy) const;
 
   private:

@@ -12,18 +12,18 @@
 
 namespace rdmabuf::detail {
 
-/// A failed call of a driver, in the terms of an Error.
+/// A failed driver call, from which an Error is made.
 struct DriverFailure {
-    /// "CUDA_ERROR_NOT_SUPPORTED (801)"
+    /// Name and value of the driver's result: "CUDA_ERROR_NOT_SUPPORTED (801)".
     std::string name;
-    /// The errno of the Error.
+    /// The errno value of the Error.
     int error;
-    /// The remedy for this result; null if it depends on the function called.
+    /// Remedy for this result. Null if the remedy depends on the function that was called.
     const char* remedy;
 
     /// Throws the Error.
-    /// @param function  the function of the driver; a string literal
-    /// @param hint      the operation that failed, and its remedy
+    /// @param function  name of the driver's function; a string literal
+    /// @param hint      text that names the failed operation and its remedy
     [[noreturn]] void raise(const char* function, std::string_view hint) const {
         std::string text = name + ": " + std::string(hint);
         if (remedy != nullptr) {
@@ -33,8 +33,8 @@ struct DriverFailure {
     }
 };
 
-/// Reports a failed teardown to the teardown failure handler, except for the results in @p fine:
-/// success, and the result of a driver that was unloaded earlier, at the end of the process.
+/// Calls the teardown failure handler if @p result is none of the results in @p fine: success, and
+/// the result of a driver that has already shut down at the end of the process.
 template <class Result>
 void report_teardown_unless(std::initializer_list<Result> fine, Result result, int error,
                             const char* function) noexcept {
@@ -43,13 +43,13 @@ void report_teardown_unless(std::initializer_list<Result> fine, Result result, i
     }
 }
 
-/// The name of a result, for drivers without a function that returns it.
+/// A result and its name, for drivers without a function that returns the name.
 struct StatusName {
     int status;
     const char* name;
 };
 
-/// "NRT_INVALID (2)"
+/// Returns the name and the value of a result: "NRT_INVALID (2)".
 [[nodiscard]] inline std::string status_name(int status, std::span<const StatusName> names) {
     const char* name = "a result without a name";
     for (const StatusName& known : names) {

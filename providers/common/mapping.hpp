@@ -13,7 +13,7 @@
 
 namespace rdmabuf::detail {
 
-/// Unmaps a mapping of mmap(2).
+/// Deleter that unmaps a mapping of mmap(2).
 struct Unmap {
     std::size_t size;
     void operator()(std::byte* start) const noexcept;
@@ -23,7 +23,8 @@ using UniquePages = std::unique_ptr<std::byte, Unmap>;
 /// Owns a shared, readable and writable mapping of a file.
 class Mapping {
   public:
-    /// @throws Error with the errno of mmap(2)
+    /// Maps @p size bytes of @p fd, from @p offset bytes on. @throws Error with the errno of
+    /// mmap(2)
     Mapping(int fd, std::size_t size, off_t offset = 0);
 
     [[nodiscard]] std::span<std::byte> bytes() const noexcept {
@@ -34,11 +35,11 @@ class Mapping {
     UniquePages start_;
 };
 
-/// Addresses of the process that are reserved and cannot be accessed, for memory that the CPU
-/// cannot reach.
+/// A reserved range of the process's addresses that the CPU cannot access. It identifies memory
+/// that has no address.
 class ReservedAddresses {
   public:
-    /// @param size  in bytes: whole pages, not 0
+    /// @param size  in bytes; a multiple of the page size, not 0
     /// @throws Error with the errno of mmap(2)
     explicit ReservedAddresses(std::size_t size);
 
@@ -50,10 +51,12 @@ class ReservedAddresses {
     UniquePages start_;
 };
 
-/// Returns a new empty memfd, close-on-exec, that can be sealed.
+/// Returns a new, empty memfd that is close-on-exec and can be sealed, or the errno of
+/// memfd_create(2).
 [[nodiscard]] Result<UniqueFd> open_memfd();
 
-/// Returns a new memfd of @p size bytes with the seals @p seals (F_SEAL_*). @throws Error
+/// Returns a new memfd of @p size bytes with the seals @p seals (F_SEAL_*).
+/// @throws Error with the errno of memfd_create(2), ftruncate(2) or fcntl(2)
 [[nodiscard]] UniqueFd make_memfd(std::size_t size, int seals);
 
 } // namespace rdmabuf::detail
