@@ -10,12 +10,14 @@
 
 namespace rdmabuf {
 
-/// The heaps of this machine: the names under /dev/dma_heap, sorted. Empty when there are none.
+/// Returns the names of this machine's dma-buf heaps (the files in /dev/dma_heap), sorted. The list
+/// is empty if the folder does not exist. @throws Error with the errno of opendir(3)
 [[nodiscard]] RDMABUF_EXPORT std::vector<std::string> list_dma_heaps();
 
-/// "dma_heap": dma-bufs from /dev/dma_heap/@p heap. Needs CONFIG_DMABUF_HEAPS.
-/// A heap that does not exist is no error here: availability() and allocate() say so, and list the
-/// heaps there are. drivers/dma-buf/dma-heap.c.
+/// Returns the exporter "dma_heap", which allocates dma-bufs from the heap /dev/dma_heap/@p heap.
+/// The kernel needs CONFIG_DMABUF_HEAPS (drivers/dma-buf/dma-heap.c). If the heap does not exist,
+/// this function succeeds; availability() and allocate() then report ENOENT and list the heaps that
+/// exist.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_dma_heap_exporter(
     std::string heap = "system");
 

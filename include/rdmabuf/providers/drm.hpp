@@ -10,15 +10,16 @@
 namespace rdmabuf {
 
 struct DrmOptions {
-    /// A primary node, "/dev/dri/card0" (render nodes cannot make dumb buffers); empty to choose.
+    /// Path of a DRM primary node: "/dev/dri/card0". Render nodes cannot create dumb buffers. If
+    /// empty, the exporter uses the first suitable node.
     std::string path = {};
-    /// The DRM driver to choose, "vgem"; empty for the first node that can make dumb buffers.
+    /// Name of the DRM driver that the node must have: "vgem". If empty, every driver is accepted.
     std::string driver = {};
 };
 
-/// "drm": dumb buffers of a DRM primary node, exported through PRIME and mapped for the CPU.
-/// Needs permission to open the node (group video). drm-memory(7);
-/// drivers/gpu/drm/drm_dumb_buffers.c.
+/// Returns the exporter "drm", which allocates dumb buffers from a DRM primary node, exports them
+/// through PRIME and maps them for the CPU. The process needs permission to open the node (group
+/// video). See drm-memory(7) and drivers/gpu/drm/drm_dumb_buffers.c.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_drm_exporter(
     const DrmOptions& options = {});
 

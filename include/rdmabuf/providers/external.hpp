@@ -13,30 +13,32 @@
 
 namespace rdmabuf {
 
-/// Memory whose owner has it as a dma-buf already.
+/// Describes memory for which the program already has a dma-buf.
 struct ExternalMemory {
-    /// What the program calls its first byte: a CPU pointer, a device pointer, or any number that
-    /// is unique among the addresses of its resolver. Not 0, which stands for an unknown address.
+    /// Address that the program uses for the first byte: a CPU pointer, a device pointer, or any
+    /// number that no other memory in the same Resolver uses. Not 0, which means an unknown
+    /// address.
     std::uintptr_t address = 0;
-    /// In bytes.
+    /// Length in bytes.
     std::size_t length = 0;
-    /// Where it begins in the dma-buf, in bytes. As far into its page as the address is into its
-    /// own: a NIC calls memory by its address by default, and can call it only by numbers of the
-    /// same page offset.
+    /// Offset of the first byte in the dma-buf, in bytes. The offset and the address must be equal
+    /// modulo the page size: the address is the default iova of a memory region, and a NIC requires
+    /// that the iova and the offset have the same position in a page.
     std::uint64_t offset = 0;
     MemoryKind kind = MemoryKind::device;
-    /// "0000:3b:00.0" of the device that holds it; may be empty.
+    /// PCI address of the device that holds the memory: "0000:3b:00.0". May be empty.
     std::string pci_address = {};
-    /// The owner's, where it counts its allocations: it must differ from that of all memory that
-    /// was at this address before, so an owner that counts gives one each time. 0: one is given
-    /// that differs from all that were given so.
+    /// Number that identifies the allocation, for a program that counts its allocations. It must
+    /// differ from the numbers of all earlier allocations at this address. 0: the exporter assigns
+    /// a number that is unique in the process.
     std::uint64_t generation = 0;
 };
 
-/// "external": memory that a program has the descriptors of: of a library that is not known here,
-/// or of another process. It knows what it is told of, and makes nothing.
+/// "external": exporter of memory whose dma-buf descriptors the program has, for example from a
+/// library that rdmabuf does not support, or from another process. It finds only memory that was
+/// passed to add(), and cannot allocate.
 ///
-/// Not in Resolver::system(), as it begins empty:
+/// It is not part of Resolver::system(), because it is empty at first:
 ///
 ///     auto external = make_external_exporter();
 ///     Resolver resolver = Resolver::system();
@@ -44,17 +46,20 @@ struct ExternalMemory {
 ///     const AddedRange range = external->add(fd, {.address = pointer, .length = size});
 class RDMABUF_EXPORT ExternalExporter : public Exporter {
   public:
-    /// Makes the memory known until the AddedRange is gone. @p fd stays the caller's: the exporter
-    /// has one of its own, close-on-exec, of the same dma-buf, and so has everything exported.
+    /// Adds memory to the exporter, until the returned AddedRange is destroyed. The caller keeps
+    /// ownership of @p fd: the exporter duplicates the descriptor, and duplicates it again for each
+    /// exported range. The duplicates are close-on-exec.
     ///
     /// @throws Error
-    ///   - EBADF: the descriptor is not open; EMFILE: the process has no more
-    ///   - EINVAL: a length of 0, an address of 0, an address or an offset with a length that
-    ///     overflows, page offsets that differ
-    ///   - ERANGE: the memory ends behind the dma-buf, where that can tell its size (lseek(2))
-    ///   - EEXIST: it overlaps memory that is known already; the hint names both
+    ///   - EBADF: the descriptor is not open
+    ///   - EMFILE: the process has no free descriptors
+    ///   - EINVAL: the length or the address is 0, the end of the memory overflows 64 bits, or the
+    ///     address and the offset differ modulo the page size
+    ///   - ERANGE: the memory ends after the end of the dma-buf. This is not checked for a dma-buf
+    ///     whose size lseek(2) does not report
+    ///   - EEXIST: the memory overlaps memory that was added before; the hint names both ranges
     [[nodiscard]] virtual AddedRange add(int fd, const ExternalMemory& memory) = 0;
-    /// The same with a descriptor that becomes the exporter's; when this throws, it is closed.
+    /// Overload that takes ownership of the descriptor, and closes it if the call throws.
     [[nodiscard]] virtual AddedRange add(UniqueFd fd, const ExternalMemory& memory) = 0;
 };
 

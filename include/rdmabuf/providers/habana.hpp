@@ -12,52 +12,62 @@
 namespace rdmabuf {
 
 struct HabanaOptions {
-    /// The device that the program has open, and no other process can: what hlthunk_open()
-    /// returned, or synDeviceInfoV2::fd. Stays the program's, who keeps it open for as long as
-    /// memory is added and exported. -1: none, and allocate() acquires one.
+    /// Descriptor of a device that the program has opened: the result of hlthunk_open(), or
+    /// synDeviceInfoV2::fd. A device can be open in one process at a time. The program owns the
+    /// descriptor, and keeps the device open while added or exported memory exists. -1: the
+    /// exporter has no device; allocate() acquires one.
     int fd = -1;
 };
 
-/// Memory of the device that the program allocated itself.
+/// Describes device memory that the program has allocated.
 struct HabanaMemory {
-    /// As the device knows it: of Gaudi 2 and newer a virtual address, of Gaudi 1 one in its DRAM.
+    /// Address of the memory on the device. Gaudi 2 and newer: a virtual address. Gaudi 1: an
+    /// address in the device's DRAM.
     std::uintptr_t address = 0;
-    /// In bytes.
+    /// Length in bytes.
     std::size_t length = 0;
-    /// Where the driver's mapping that holds it begins: what hlthunk_device_memory_map() returned,
-    /// or synDeviceInfoV2::globalHbmBaseAddress for memory of synDeviceMalloc(). 0: at the address.
-    /// Nothing for Gaudi 1.
+    /// Start address of the driver's mapping that contains the memory: the result of
+    /// hlthunk_device_memory_map(), or synDeviceInfoV2::globalHbmBaseAddress for memory of
+    /// synDeviceMalloc(). 0: the mapping begins at the address. Gaudi 1 has no mappings and ignores
+    /// this value.
     std::uintptr_t mapping = 0;
-    /// As ExternalMemory::generation.
+    /// See ExternalMemory::generation.
     std::uint64_t generation = 0;
 };
 
-/// "habana": memory of Intel Gaudi, through libhl-thunk.so, which is loaded at run time:
-/// hlthunk_device_mapped_memory_export_dmabuf_fd() of Gaudi 2 and newer, and
-/// hlthunk_device_memory_export_dmabuf_fd() of Gaudi 1. hlthunk.h of HabanaAI/hl-thunk;
+/// "habana": exporter of the memory of Intel Gaudi. It loads libhl-thunk.so at run time. It exports
+/// with hlthunk_device_mapped_memory_export_dmabuf_fd() on Gaudi 2 and newer, and with
+/// hlthunk_device_memory_export_dmabuf_fd() on Gaudi 1. See hlthunk.h of HabanaAI/hl-thunk and
 /// drivers/accel/habanalabs/common/memory.c.
 ///
-/// - **Addresses.** The library does not tell whose an address is, so this knows what it has made,
-///   and what the program adds. Each is exported once, when it is made or added; find() and
-///   export_range() ask nothing.
-/// - **Mappings** are exported from their begin on, also where memory is further in: kernels before
-///   6.7 ignore where else an export is to begin. They also have one size for all exports of a
-///   mapping, that of the last: with such, add what ends last, or all of the pool, first and last.
-/// - **Allocating.** libhl-thunk.so cannot copy. allocate() takes memory of libSynapse.so, which
-///   can, and acquires the first free device for as long as there are buffers: synDeviceAcquire(),
-///   synDeviceMalloc(), synMemCopyAsync().
-/// - **Lifetime.** An ExportedRange keeps a buffer of allocate(). A region made from one does not:
-///   keep the buffer for as long as its regions. A mapping that is exported cannot be unmapped.
+/// - **Addresses.** libhl-thunk.so does not report whose memory an address is. The exporter finds
+///   only buffers of allocate() and memory that the program adds. Each is exported once, when it is
+///   allocated or added; find() and export_range() do not call the driver.
+/// - **Mappings.** Each dma-buf begins at the start of the mapping, because kernels before 6.7
+///   ignore the offset of an export. These kernels also keep one size for all exports of a mapping:
+///   the size of the last export. On such kernels, add the memory with the highest end address
+///   last, or add the whole pool as one range.
+/// - **Allocation.** libhl-thunk.so cannot copy, so allocate() uses libSynapse.so
+///   (synDeviceAcquire(), synDeviceMalloc(), synMemCopyAsync()). It acquires the first free device,
+///   and releases the device with the last buffer. If HabanaOptions::fd is set, allocate() throws
+///   ENOTSUP.
+/// - **Lifetime.** An ExportedRange keeps the buffer of allocate() alive. A memory region does not:
+///   keep the buffer until all its regions are destroyed. A mapping cannot be unmapped while it is
+///   exported.
 class RDMABUF_EXPORT HabanaExporter : public Allocator {
   public:
-    /// Makes memory of the program's device known until the AddedRange is gone, and exports it.
+    /// Exports memory of the program's device and adds it to the exporter, until the returned
+    /// AddedRange is destroyed.
     /// @throws Error
-    ///   - EINVAL: a length or an address of 0, ones that overflow, or begin before the mapping;
-    ///     what the driver knows no mapping of, or that reaches past its end
-    ///   - ENODEV, EBADF: the exporter has no device, or one that is none
-    ///   - EEXIST: it overlaps memory that is known already
+    ///   - EINVAL: the length or the address is 0, the end of the memory overflows 64 bits, the
+    ///     memory begins before its mapping or ends after it, or the driver has no such mapping
+    ///   - ENODEV: HabanaOptions::fd is not set, or is not the descriptor of a Gaudi
+    ///   - EBADF: HabanaOptions::fd is not open
+    ///   - EEXIST: the memory overlaps memory that was added or allocated before
     ///   - ERANGE: the dma-buf is shorter than the memory
-    ///   - ENOENT, ENOSYS: as availability() tells; or what the driver says
+    ///   - ENOENT: libhl-thunk.so cannot be loaded
+    ///   - ENOSYS: libhl-thunk.so is too old for the device
+    ///   - the errno that the driver returned
     [[nodiscard]] virtual AddedRange add(const HabanaMemory& memory) = 0;
 };
 

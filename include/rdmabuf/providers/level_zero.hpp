@@ -10,30 +10,35 @@
 namespace rdmabuf {
 
 struct LevelZeroOptions {
-    /// Which GPU allocate() takes memory from: of all drivers' in the order of zeDriverGet and
-    /// zeDeviceGet, as ZE_AFFINITY_MASK leaves them.
+    /// Index of the GPU that allocate() uses. The GPUs of all drivers are counted in the order of
+    /// zeDriverGet and zeDeviceGet. ZE_AFFINITY_MASK decides which GPUs the process sees.
     int device = 0;
-    /// Those of the program (ze_context_handle_t) that it allocates in. A context knows its own
-    /// memory and no other, says the specification. They have to outlive the exporter. Intel's
-    /// driver answers for the memory of all its contexts, also when none is named here.
+    /// The contexts (ze_context_handle_t) in which the program allocates memory. They must outlive
+    /// the exporter. By the specification, a context can query only memory that was allocated in
+    /// it. With Intel's driver the list can be empty, because each context can query the memory of
+    /// all contexts.
     std::vector<void*> contexts = {};
 };
 
-/// "level_zero": memory of GPUs, through the loader's libze_loader.so.1, which is loaded at run
-/// time. Exports memory that was allocated with a ze_external_memory_export_desc_t of
-/// ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, as allocate() does it; other device memory where the
-/// driver gives a dma-buf of just that allocation, and host memory (zeMemAllocHost) where it gives
-/// one at all. Refuses shared memory, which moves, and what is cut from a pool: EOPNOTSUPP, with
-/// what to do. The dma-buf is the whole allocation's, and its descriptor a duplicate: the driver
-/// keeps its own.
+/// Returns the exporter "level_zero" for memory of GPUs. It loads the Level Zero loader
+/// (libze_loader.so.1) at run time.
 ///
-/// find() does nothing in a process that has not loaded the loader. find() and export_range() do
-/// not initialise Level Zero; availability() and allocate() do, for GPUs (ZE_INIT_FLAG_GPU_ONLY).
-/// Level Zero answers only in a context: in a process where it is initialised all four make one
-/// context for each driver that has a GPU, and keep it. Such a context allocates nothing on the
-/// device.
-///
-/// A generation is the driver's identifier of an allocation (ze_memory_allocation_properties_t).
+/// - **Memory.** Memory can be exported if it was allocated with a ze_external_memory_export_desc_t
+///   of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, as allocate() does. Other device memory can be
+///   exported if the driver returns a dma-buf of exactly that allocation. Host memory
+///   (zeMemAllocHost) can be exported if the driver returns a dma-buf for it. Shared memory, which
+///   migrates, and memory from a pool are refused with EOPNOTSUPP; the hint names a remedy.
+/// - **Descriptors.** The dma-buf is that of the whole allocation. The exported descriptor is a
+///   duplicate, because the driver keeps its own.
+/// - **Initialisation.** find() returns none in a process that has not loaded the loader. find()
+///   and export_range() do not initialise Level Zero. availability() and allocate() initialise it
+///   for GPUs (ZE_INIT_FLAG_GPU_ONLY).
+/// - **Contexts.** Level Zero answers queries only in a context. If no context of
+///   LevelZeroOptions::contexts finds the memory, find() and export_range() create one context for
+///   each driver that has a GPU. allocate() creates a context for the driver of its GPU. These
+///   contexts are never destroyed, and use no device memory by themselves.
+/// - **Generations.** Allocation::generation is the driver's identifier of the allocation
+///   (ze_memory_allocation_properties_t::id).
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_level_zero_exporter(
     const LevelZeroOptions& options = {});
 

@@ -8,11 +8,12 @@
 
 namespace rdmabuf {
 
-/// "memfd": ordinary memory in a sealed memfd, as the stand-in for dma-bufs on machines whose
-/// kernel has none to give. What it exports is the memfd itself, and that is no dma-buf: of all
-/// devices only those of softverbs take it for one. A kernel refuses to register it with EINVAL,
-/// since dma_buf_get() of drivers/dma-buf/dma-buf.c does. Not in Resolver::system(), so that no
-/// real device is offered one unless a program asks for it: Resolver({make_memfd_exporter()}).
+/// Returns the exporter "memfd": ordinary memory in a sealed memfd, as a substitute for dma-bufs on
+/// machines whose kernel provides none. It exports the memfd itself, which is not a dma-buf, and
+/// which only devices of softverbs accept. A kernel refuses to register a memfd with EINVAL
+/// (dma_buf_get() in drivers/dma-buf/dma-buf.c). The exporter is not part of Resolver::system(), so
+/// that no real device gets a memfd. A program asks for it by name:
+/// Resolver({make_memfd_exporter()}).
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_memfd_exporter();
 
 } // namespace rdmabuf

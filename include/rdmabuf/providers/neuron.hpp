@@ -13,52 +13,59 @@
 namespace rdmabuf {
 
 struct NeuronOptions {
-    /// The NeuronCore whose memory allocate() takes, counted as NEURON_RT_VISIBLE_CORES leaves
-    /// them.
+    /// Index of the NeuronCore in whose memory allocate() allocates, among the NeuronCores that
+    /// NEURON_RT_VISIBLE_CORES leaves to the process.
     int core = 0;
 };
 
-/// Memory of a tensor that the program made itself.
+/// Describes memory of a tensor that the program has allocated.
 struct NeuronMemory {
-    /// What nrt_tensor_get_va() says. Runtimes without nrt_get_dmabuf_fd_v2() export only from the
-    /// first address of an allocation on: no slices of it then.
+    /// Address of the memory: the result of nrt_tensor_get_va(). A runtime without
+    /// nrt_get_dmabuf_fd_v2() can export only from the start of an allocation. With such a runtime,
+    /// a slice of a tensor cannot be added.
     std::uintptr_t address = 0;
-    /// In bytes.
+    /// Length in bytes.
     std::size_t length = 0;
-    /// "0000:3b:00.0" of the device, which the runtime does not tell; may be empty.
+    /// PCI address of the device: "0000:3b:00.0". The runtime does not report it; may be empty.
     std::string pci_address = {};
-    /// As ExternalMemory::generation.
+    /// See ExternalMemory::generation.
     std::uint64_t generation = 0;
 };
 
-/// "neuron": memory of AWS Trainium and Inferentia, through the runtime's libnrt.so.1, which is
-/// loaded at run time. nrt_get_dmabuf_fd() and, where it is, nrt_get_dmabuf_fd_v2(); nrt/nrt.h of
-/// aws-neuronx-runtime-lib, src/hmem_neuron.c of libfabric.
+/// "neuron": exporter of the memory of AWS Trainium and Inferentia. It loads the Neuron runtime
+/// (libnrt.so.1) at run time. It exports with nrt_get_dmabuf_fd_v2() if the runtime has that
+/// function, otherwise with nrt_get_dmabuf_fd(). See nrt/nrt.h of aws-neuronx-runtime-lib and
+/// src/hmem_neuron.c of libfabric.
 ///
-/// - **Addresses.** The runtime does not tell whose an address is, nor where its allocation ends.
-///   So this knows what it has made, and what the program adds:
+/// - **Addresses.** The runtime does not report whose memory an address is, nor where the
+///   allocation ends. The exporter finds only buffers of allocate() and memory that the program
+///   adds:
 ///
-///       const AddedRange range = neuron->add({.address = va, .length = nrt_tensor_get_size(t)});
+///      const AddedRange range = neuron->add({.address = va, .length = nrt_tensor_get_size(t)});
 ///
-/// - **Exports.** An allocation is exported once, whole, when it is made or added; find() and
-///   export_range() ask the runtime nothing.
-/// - **Initialising.** availability() takes no NeuronCore. allocate() calls nrt_init(), unless the
-///   program has, and nothing here calls nrt_close().
-/// - **Lifetime.** An ExportedRange keeps a buffer of allocate(). A region made from one does not,
-///   and the kernel module lets memory go that a NIC still reaches: keep the memory for as long as
-///   its regions.
-/// - **Kernel module.** aws-neuronx-dkms up to 2.27 closes the descriptor a second time when a
-///   region ends (ndmabuf_detach of neuron_dmabuf.c), and is therefore refused.
+/// - **Exports.** Each allocation is exported once, as a whole, when it is allocated or added.
+///   find() and export_range() do not call the runtime.
+/// - **Initialisation.** availability() does not reserve a NeuronCore. allocate() calls nrt_init()
+///   unless the program has called it. The library never calls nrt_close().
+/// - **Lifetime.** An ExportedRange keeps the buffer of allocate() alive. A memory region does not,
+///   and the kernel module frees memory that a NIC can still access: keep the memory until all its
+///   regions are destroyed.
+/// - **Kernel module.** aws-neuronx-dkms up to 2.27 closes the descriptor of a dma-buf a second
+///   time when a region is destroyed (ndmabuf_detach() in neuron_dmabuf.c). The exporter refuses
+///   these versions with EOPNOTSUPP.
 class RDMABUF_EXPORT NeuronExporter : public Allocator {
   public:
-    /// Makes memory known until the AddedRange is gone, and exports it. Remove it before the tensor
-    /// is freed.
+    /// Exports memory and adds it to the exporter, until the returned AddedRange is destroyed.
+    /// Destroy the AddedRange before the tensor is freed.
     /// @throws Error
-    ///   - EINVAL: a length or an address of 0, or ones that overflow; an address that the runtime
-    ///     does not know, or cannot export without nrt_get_dmabuf_fd_v2()
-    ///   - EEXIST: it overlaps memory that is known already
+    ///   - EINVAL: the length or the address is 0, or the end of the memory overflows 64 bits; the
+    ///     runtime does not know the address, or cannot export it without nrt_get_dmabuf_fd_v2()
+    ///   - EEXIST: the memory overlaps memory that was added or allocated before
     ///   - ERANGE: the dma-buf is shorter than the memory
-    ///   - EOPNOTSUPP, ENOENT, ENOSYS: as availability() tells; or what the runtime says
+    ///   - EOPNOTSUPP: the kernel module is aws-neuronx-dkms 2.27 or older
+    ///   - ENOENT: libnrt.so.1 cannot be loaded
+    ///   - ENOSYS: libnrt.so.1 is too old
+    ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the hint names its NRT_STATUS
     [[nodiscard]] virtual AddedRange add(const NeuronMemory& memory) = 0;
 };
 

@@ -9,31 +9,34 @@
 namespace rdmabuf {
 
 struct RocmOptions {
-    /// The ordinal, among the GPUs that ROCR_VISIBLE_DEVICES leaves, of the one that allocate()
-    /// takes memory from. Exporting asks the device that an address belongs to.
+    /// Index of the GPU that allocate() uses, among the GPUs that ROCR_VISIBLE_DEVICES leaves to
+    /// the process. export_range() ignores this value and uses the device that holds the memory.
     int device = 0;
 };
 
-/// "rocm": memory of AMD GPUs, through ROCm's HSA runtime (libhsa-runtime64.so.1 of ROCm 5.6 or
-/// newer), which is loaded at run time. Exports what hsa_amd_memory_pool_allocate made on a GPU.
-/// HIP needs nothing more: the memory of hipMalloc is of such a pool. Not exported are host memory,
-/// which is found as pinned, and memory of other processes. Memory mapped to addresses (hipMemMap)
-/// is found from HSA AMD extension 1.12 on, page by page, and not exported: HSA does not say where
-/// its mapping begins. HSA does not describe managed memory (hipMallocManaged), which is not found.
+/// Returns the exporter "rocm" for memory of AMD GPUs. It loads ROCm's HSA runtime
+/// (libhsa-runtime64.so.1 of ROCm 5.6 or newer) at run time. See src/inc/hsa_ext_amd.h of
+/// ROCR-Runtime.
 ///
-/// - **Mapping.** MappingKind::pcie falls back to standard, where the driver does not have it or
-///   the BAR of the device is small: ExportedRange::mapping() says which it is.
-/// - **Generations.** HSA has none: the exporter registers a callback for the end of each
-///   allocation that it finds (hsa_amd_register_deallocation_callback). HSA takes callbacks for
-///   memory of pools only. The generation of other memory (hipHostRegister, hipMemMap) is 0.
+/// - **Memory.** Memory that hsa_amd_memory_pool_allocate allocated on a GPU can be exported. This
+///   includes memory of hipMalloc, which uses such a pool. Host memory is found as
+///   MemoryKind::pinned_host, and is not exported. Memory of other processes is not exported
+///   either. Memory mapped to reserved addresses (hipMemMap) is found from HSA AMD extension 1.12
+///   on, one page at a time, and is not exported, because HSA does not report where its mapping
+///   begins. Managed memory (hipMallocManaged) is not found, because HSA does not describe it.
+/// - **Mapping.** If the driver does not support MappingKind::pcie, or the BAR of the device is
+///   small, export_range() uses MappingKind::standard. ExportedRange::mapping() returns the kind
+///   that was used.
+/// - **Generations.** HSA does not number allocations. The exporter assigns a number to each
+///   allocation that it finds, and registers a callback with which HSA reports that the allocation
+///   is freed (hsa_amd_register_deallocation_callback). HSA accepts such callbacks only for memory
+///   of pools. The generation of other memory (hipHostRegister, hipMemMap) is 0.
 /// - **Initialisation.** availability() and allocate() initialise HSA. find() and export_range() do
-///   not, but where they find memory they keep HSA from being shut down as long as the exporter,
-///   its buffers or its ranges live. find() does nothing in a process that has not loaded
-///   libhsa-runtime64.so.1.
-/// - **Placement.** What a NIC reaches may be a copy in system memory, without an error: see
-///   docs/registration.md.
-///
-/// src/inc/hsa_ext_amd.h of ROCR-Runtime.
+///   not initialise HSA. After they have found memory, they keep HSA initialised while the
+///   exporter, its buffers or its ranges exist. find() returns none in a process that has not
+///   loaded libhsa-runtime64.so.1.
+/// - **Placement.** On some kernels a NIC accesses a copy of the memory in system memory, and no
+///   function reports an error: see docs/registration.md.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_rocm_exporter(
     const RocmOptions& options = {});
 

@@ -8,9 +8,10 @@
 
 namespace rdmabuf {
 
-/// "udmabuf": dma-bufs over ordinary memory (a sealed memfd), made by /dev/udmabuf. Needs
-/// CONFIG_UDMABUF and permission to open the device; a buffer is limited by the module's
-/// size_limit_mb. drivers/dma-buf/udmabuf.c.
+/// Returns the exporter "udmabuf", which makes dma-bufs over ordinary memory (a sealed memfd) with
+/// /dev/udmabuf. The kernel needs CONFIG_UDMABUF, and the process needs permission to open the
+/// device. The module parameter size_limit_mb limits the size of a buffer. See
+/// drivers/dma-buf/udmabuf.c.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_udmabuf_exporter();
 
 } // namespace rdmabuf

@@ -9,26 +9,27 @@
 
 namespace rdmabuf {
 
-/// "verbs_dm": memory on a NIC, exported as a dma-buf, so that other NICs can reach it: the one
-/// that has it needs none (DeviceMemory). Needs rdma-core 62 (looked for at run time), Linux 7.0
-/// with CONFIG_PCI_P2PDMA, and a provider that exports it, which in rdma-core 65 only mlx5 does.
-/// Importers that pin memory cannot have it. availability() tries it, with a page.
-/// ibv_dm_export_dmabuf_fd(3);
-/// drivers/infiniband/core/uverbs_std_types_dmabuf.c.
+/// Returns the exporter "verbs_dm", which allocates memory on the NIC of @p context and exports it
+/// as dma-bufs for other NICs. The NIC itself needs no dma-buf for its own memory (DeviceMemory).
+/// The exporter needs rdma-core 62 (looked up at run time), Linux 7.0 with CONFIG_PCI_P2PDMA, and
+/// an rdma-core provider that supports the export: mlx5 only, in rdma-core 65. Importers that pin
+/// memory cannot use these dma-bufs. availability() exports one page to find out. See
+/// ibv_dm_export_dmabuf_fd(3) and drivers/infiniband/core/uverbs_std_types_dmabuf.c.
 ///
-/// - **Addresses.** NIC memory has none. Each buffer is given one in a reserved part of the address
-///   space, where nothing else can be and where touching it is a fault: it is a name, as device
-///   pointers are. Buffer::copy_in and copy_out reach the bytes, whatever their alignment; what
-///   does not begin and end at a multiple of 4 is merged into words that are read before, so
-///   nobody else should be writing to those.
-/// - **Whole pages.** A NIC may put memory anywhere in a page, and libibverbs does not tell where.
-///   So buffers are whole pages, and the NIC is asked to begin them at one. Where it refuses that
-///   alignment they are taken to begin there all the same, as whole pages of mlx5 have to: it takes
-///   them out of exactly as many. A dma-buf of any other size than the buffer's is refused.
-/// - **Lifetime.** Freeing NIC memory revokes its dma-bufs. An ExportedRange keeps it; a region
-///   made from one does not: keep the buffer for as long as its regions.
+/// - **Addresses.** NIC memory has no address. Each buffer gets a reserved range of the process's
+///   addresses. The range only identifies the buffer, as a device pointer does: an access to it by
+///   the CPU faults. Buffer::copy_in and copy_out access the bytes, with any alignment. If the
+///   copied range does not begin and end at a multiple of 4 bytes, copy_in reads, merges and writes
+///   the words at its ends, so no other writer may use these words.
+/// - **Whole pages.** A NIC can place its memory at any offset in a page, which libibverbs does not
+///   report. Buffers are therefore whole pages, and the exporter requests page alignment. If the
+///   NIC refuses that alignment, the exporter assumes that whole pages begin at a page boundary, as
+///   they do on mlx5. A dma-buf that has not exactly the size of the buffer is refused with
+///   ENOTSUP.
+/// - **Lifetime.** Freeing NIC memory revokes its dma-bufs. An ExportedRange keeps the memory
+///   alive. A memory region does not: keep the buffer until all its regions are destroyed.
 ///
-/// Not in Resolver::system(), as it is that of one device:
+/// The exporter is not part of Resolver::system(), because it belongs to one device:
 /// Resolver({make_verbs_dm_exporter(context)}).
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_verbs_dm_exporter(
     const Context& context);

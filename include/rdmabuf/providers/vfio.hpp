@@ -12,46 +12,53 @@
 
 namespace rdmabuf {
 
-/// Pages of a BAR of a VFIO device.
+/// Describes pages of a BAR of a VFIO device.
 struct VfioRegion {
-    /// Its VFIO region, which is the number of the BAR: 0 to 5.
+    /// Index of the VFIO region, which is the number of the BAR: 0 to 5.
     std::uint32_t index = 0;
-    /// In bytes, from the begin of the region; whole pages.
+    /// Offset of the first page in the region, in bytes: a multiple of the page size.
     std::uint64_t offset = 0;
-    /// In bytes, whole pages; 0 for all from the offset on.
+    /// Length in bytes, a multiple of the page size; 0: up to the end of the region.
     std::size_t length = 0;
-    /// Where the program has mapped these pages, which is what they are known by then; 0 for pages
-    /// that are not mapped. Those are given an address of their own, that cannot be touched.
+    /// Address at which the program has mapped the pages, by which the exporter then finds them. 0:
+    /// the pages are not mapped, and the exporter reserves an address range for them, which the CPU
+    /// cannot access.
     std::uintptr_t address = 0;
 };
 
-/// "vfio": BARs of a device that a program drives through VFIO, by VFIO_DEVICE_FEATURE_DMA_BUF
-/// (Linux 6.19, CONFIG_VFIO_PCI_DMABUF, CONFIG_PCI_P2PDMA). It knows the regions it is told of.
+/// "vfio": exporter of BARs of a device that the program drives through VFIO, with
+/// VFIO_DEVICE_FEATURE_DMA_BUF (Linux 6.19 with CONFIG_VFIO_PCI_DMABUF and CONFIG_PCI_P2PDMA). It
+/// finds only pages that were passed to add().
 ///
-/// Resetting the device, disabling its memory and closing it revoke what was exported: regions made
-/// from it fail, and registering it is ENODEV until the memory is enabled again. So only importers
-/// can have it that let go when told to: mlx5, and irdma from Linux 7.1 on; others answer
-/// EOPNOTSUPP. drivers/vfio/pci/vfio_pci_dmabuf.c.
+/// The kernel revokes the dma-bufs when the device is reset, its memory is disabled or it is
+/// closed. Existing memory regions then fail, and new registrations fail with ENODEV until the
+/// memory is enabled again. Only importers that support revocation can therefore import these
+/// dma-bufs: mlx5, and irdma from Linux 7.1 on. Other importers fail with EOPNOTSUPP. See
+/// drivers/vfio/pci/vfio_pci_dmabuf.c.
 class RDMABUF_EXPORT VfioExporter : public Exporter {
   public:
-    /// Exports these pages, and makes them known until the AddedRange is gone. Until then, and as
-    /// long as an ExportedRange of them lives, the device stays open.
+    /// Exports pages of a BAR and adds them to the exporter, until the returned AddedRange is
+    /// destroyed. The device stays open while the AddedRange or an ExportedRange of these pages
+    /// exists.
     ///
     /// @throws Error
-    ///   - EBADF: the exporter was made of a descriptor that was not open
-    ///   - ENOTTY: the kernel does not have the feature, or the descriptor is no VFIO device's
-    ///   - EOPNOTSUPP: the VFIO driver of the device does not have it
-    ///   - ENODEV: no BAR has that number, or the device is being removed
-    ///   - EINVAL: not whole pages, or a BAR that cannot be shared
-    ///   - ERANGE: past the end of the region
-    ///   - EEXIST: the address overlaps one that is known already
+    ///   - EBADF: the descriptor passed to make_vfio_exporter() was not open
+    ///   - ENOTTY: the kernel does not support VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is
+    ///     not that of a VFIO device
+    ///   - EOPNOTSUPP: the VFIO driver of the device does not support the export
+    ///   - ENODEV: the index is not that of a BAR, or the device is being removed
+    ///   - EINVAL: the range is not whole pages, or the BAR does not exist or cannot be exported
+    ///   - ERANGE: the range ends after the end of the region
+    ///   - EEXIST: the address range overlaps one that was added before
     [[nodiscard]] virtual AddedRange add(const VfioRegion& region) = 0;
 };
 
-/// @param device       of VFIO (VFIO_GROUP_GET_DEVICE_FD, or /dev/vfio/devices/vfioN). Duplicated:
-///                     the program may close its own, and the device stays open until the exporter
-///                     and all it has exported are gone
-/// @param pci_address  "0000:3b:00.0" of the device; may be empty
+/// Returns a VfioExporter for one VFIO device.
+/// @param device       descriptor of the device (VFIO_GROUP_GET_DEVICE_FD, or
+///                     /dev/vfio/devices/vfioN). It is duplicated: the program may close its own,
+///                     and the device stays open until the exporter and all its ranges are
+///                     destroyed
+/// @param pci_address  PCI address of the device, "0000:3b:00.0"; may be empty
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<VfioExporter> make_vfio_exporter(
     int device, std::string pci_address = {});
 
