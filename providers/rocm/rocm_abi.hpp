@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What is used of the HSA runtime's interface, so that building needs no ROCm. Values are those of
-/// <hsa/hsa.h> and <hsa/hsa_ext_amd.h>; where those are installed,
+/// The part of the HSA runtime's interface that rdmabuf uses, so that the build needs no ROCm. The
+/// values are those of <hsa/hsa.h> and <hsa/hsa_ext_amd.h>. Where these headers are installed,
 /// tests/build/abi/rocm.cpp compares the two.
 namespace rdmabuf::detail::rocm {
 
@@ -31,33 +31,33 @@ struct MemoryPool {
 
 /// hsa_system_info_t
 enum class SystemInfo : int { dmabuf_supported = 0x204 };
-/// hsa_agent_info_t and hsa_amd_agent_info_t
+/// Values of hsa_agent_info_t and hsa_amd_agent_info_t.
 enum class AgentInfo : int { device = 17, bdfid = 0xA006, domain = 0xA00F };
 /// hsa_device_type_t
 enum class DeviceType : int { cpu = 0, gpu = 1 };
-/// hsa_amd_memory_pool_info_t
+/// Values of hsa_amd_memory_pool_info_t.
 enum class PoolInfo : int { segment = 0, global_flags = 1, alloc_allowed = 5 };
 /// hsa_amd_segment_t
 inline constexpr int global_segment = 0;
-/// hsa_amd_memory_pool_global_flag_t
+/// A value of hsa_amd_memory_pool_global_flag_t.
 inline constexpr std::uint32_t coarse_grained = 4;
-/// hsa_amd_dma_buf_mapping_type_t
+/// A value of hsa_amd_dma_buf_mapping_type_t.
 inline constexpr std::uint64_t mapping_type_pcie = 1;
 
 /// hsa_amd_pointer_type_t
 enum class PointerType : int {
     unknown = 0,
-    /// From a pool.
+    /// Memory that was allocated from a pool.
     hsa = 1,
-    /// Memory of the program, pinned (hsa_amd_memory_lock, hipHostRegister).
+    /// Host memory of the program that is pinned (hsa_amd_memory_lock, hipHostRegister).
     locked = 2,
     graphics = 3,
-    /// Another process's.
+    /// Memory of another process.
     ipc = 4,
-    /// Addresses without memory; since HSA AMD extension 1.12.
+    /// Reserved addresses without memory; since HSA AMD extension 1.12.
     reserved = 5,
     /// Memory mapped to reserved addresses (hsa_amd_vmem_map, hipMemMap); since HSA AMD extension
-    /// 1.12. The base is the address of the query, and the length that of the whole mapping.
+    /// 1.12. HSA reports the queried address as the base, and the length of the whole mapping.
     mapped = 6,
 };
 
@@ -75,7 +75,7 @@ struct PointerInfo {
 
 using AgentVisitor = Status(Agent, void*);
 using PoolVisitor = Status(MemoryPool, void*);
-/// hsa_amd_deallocation_callback_t
+/// Function type hsa_amd_deallocation_callback_t.
 using DeallocationCallback = void(void* pointer, void* data);
 
 using Init = Status();

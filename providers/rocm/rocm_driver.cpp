@@ -44,7 +44,7 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// What to do about results that mean the same whatever was called.
+/// Returns the remedy for a status that has the same meaning for all functions, otherwise null.
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case not_initialized:
@@ -68,7 +68,7 @@ std::string Driver::name_of(Status status) const {
     const char* text = nullptr;
     std::string name = "a status without a name";
     if (functions().status_string(status, &text) == success && text != nullptr) {
-        // "HSA_STATUS_ERROR: A generic error has occurred."
+        // HSA returns "HSA_STATUS_ERROR: A generic error has occurred."; only the name is used.
         const std::string_view whole = text;
         name = whole.substr(0, whole.find(':'));
     }

@@ -14,7 +14,7 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// The functions of the driver.
+/// Pointers to the functions of the driver. A function that the library lacks is null.
 struct Functions {
     Init* init = nullptr;
     ShutDown* shut_down = nullptr;
@@ -31,21 +31,21 @@ struct Functions {
     RegisterDeallocationCallback* register_deallocation_callback = nullptr;
     DeregisterDeallocationCallback* deregister_deallocation_callback = nullptr;
     ExportDmaBuf* export_dmabuf = nullptr;
-    /// Null before HSA AMD extension 1.9.
+    /// Null in runtimes before HSA AMD extension 1.9.
     ExportDmaBufV2* export_dmabuf_v2 = nullptr;
     CloseDmaBuf* close_dmabuf = nullptr;
 };
 
-/// The driver, loaded but not initialised: that is a step that changes the process.
+/// The HSA runtime, loaded but not initialised, because initialisation changes the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// "HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)"
+    /// Returns the name and the value of a status: "HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)".
     [[nodiscard]] std::string name_of(Status status) const;
-    /// @param hint  what was asked for, and what to do; for some results the driver's own remedy is
-    ///              added
+    /// Throws an Error for a failed call.
+    /// @param hint  text that names the failed operation. For some statuses, a remedy is appended
     [[noreturn]] void raise(Status status, const char* function, std::string_view hint) const;
     void check(Status status, const char* function, std::string_view hint) const {
         if (status != success) {
@@ -54,14 +54,14 @@ class Driver : public DriverBase<Driver, Functions> {
     }
 };
 
-/// The errno that stands for @p status.
+/// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
-/// Passes a failed teardown on, but for that of a driver that has gone before, at the end of the
-/// process: there is nothing left to give back then.
+/// Reports a failed teardown to the teardown failure handler. Ignores failures of a runtime that is
+/// already shut down at the end of the process, when no object of HSA remains to be freed.
 void report_teardown(Status status, const char* function) noexcept;
 
-/// As the driver takes addresses.
+/// Converts an address to the pointer that HSA functions take.
 [[nodiscard]] inline void* pointer_to(std::uintptr_t address) noexcept {
     return reinterpret_cast<void*>(address);
 }

@@ -20,7 +20,7 @@ using namespace detail::rocm;
 
 using SharedRuntime = std::shared_ptr<const Runtime>;
 
-/// HSA, and its GPUs.
+/// The initialised HSA runtime, and its GPUs.
 struct Usable {
     SharedRuntime runtime;
     std::vector<Agent> gpus;
@@ -62,7 +62,8 @@ class RocmExporter final : public Allocator {
             (!holds() && !find_pointer(*driver, address))) {
             return std::nullopt;
         }
-        // HSA is initialised here, because it has answered: hsa_init only adds a reference.
+        // HSA is initialised at this point, because it has returned a pointer. hsa_init only adds a
+        // reference, and the exporter keeps it.
         (void)hold(*driver).value();
         const auto met = meet(*driver, address);
         if (!met) {
@@ -105,8 +106,8 @@ class RocmExporter final : public Allocator {
         const std::lock_guard lock(mutex_);
         return runtime_ != nullptr;
     }
-    /// Keeps HSA initialised for as long as this exporter lives: what is known of allocations is
-    /// known of those of one initialisation.
+    /// Initialises HSA, and keeps it initialised while this exporter exists. The generations of
+    /// allocations are valid only during one initialisation.
     Result<SharedRuntime> hold(const Driver& driver) const {
         const std::lock_guard lock(mutex_);
         if (runtime_ == nullptr || Runtime::is_parents()) {
@@ -140,7 +141,8 @@ class RocmExporter final : public Allocator {
         return Usable{.runtime = *std::move(held), .gpus = std::move(gpus)};
     }
 
-    /// Another thread may have freed it meanwhile, and then nothing else is worth telling.
+    /// Throws EFAULT if another thread has freed the memory since it was found: that is the cause
+    /// of the failure.
     static void throw_if_freed(const Driver& driver, const Met& met) {
         const Met now = require_met(driver, met.pointer.address);
         if (met.generation != 0 && now.generation != met.generation) {

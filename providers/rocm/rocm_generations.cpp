@@ -24,7 +24,8 @@ void Generations::leave(const Driver& driver) noexcept {
         return;
     }
     for (const auto& [base, generation] : known_) {
-        // Refused for what another thread is freeing: its callback finds nothing any more.
+        // HSA refuses this for an allocation that another thread is freeing. Its callback then
+        // finds no entry in the map.
         (void)driver.functions().deregister_deallocation_callback(pointer_to(base), &freed);
     }
     known_.clear();
@@ -48,8 +49,8 @@ bool Generations::still(const Known& known) const {
 }
 
 bool Generations::watch(const Driver& driver, std::uintptr_t base) {
-    // Held while the driver is asked: should it call back at once, that waits until there is
-    // something to forget. The driver holds no lock of its own when it calls back.
+    // The lock is held while the callback is registered. If HSA calls the callback at once, the
+    // callback waits for the lock and then finds the entry. HSA holds no lock during callbacks.
     const std::lock_guard lock(mutex_);
     const auto [entry, added] = known_.try_emplace(base, last_ + 1);
     if (!added) {

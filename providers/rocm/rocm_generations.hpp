@@ -14,13 +14,13 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// HSA does not number its allocations. These numbers are ours: one is given to an allocation when
-/// it is first met, and taken back when the driver says that it is being freed, which is before its
-/// address can be given out again (hsa_amd_register_deallocation_callback). No number is given
-/// twice.
+/// Numbers the allocations of HSA, which does not number them. An allocation gets its number
+/// (generation) when an exporter first finds it. The number becomes invalid when HSA reports that
+/// the allocation is being freed (hsa_amd_register_deallocation_callback), which is before the
+/// address can be reused. No number is used twice.
 ///
-/// All that is known here is of one initialisation of HSA in one process, so it is known for as
-/// long as somebody holds a Runtime, and then forgotten.
+/// The numbers belong to one initialisation of HSA in one process. They are discarded with the last
+/// Runtime of the process.
 class Generations {
   public:
     struct Known {
@@ -28,23 +28,28 @@ class Generations {
         std::uint64_t generation;
     };
 
-    /// Never destroyed: the driver may call back late.
+    /// Returns the numbers of this process. They are never destroyed, because HSA may call the
+    /// callback until the process ends.
     [[nodiscard]] static Generations& of_process();
 
-    /// One more that holds HSA, and one less; the last one forgets all.
+    /// enter() counts a new Runtime, leave() a destroyed Runtime. After the last one, leave()
+    /// discards all numbers.
     void enter();
     void leave(const Driver& driver) noexcept;
-    /// The process that holds HSA; 0 when none does. A child sees that of its parent.
+    /// Returns the process that has a Runtime, or 0. After fork(2), the child sees the id of its
+    /// parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
-    /// The allocation that @p address belongs to if it belongs to any that is known here.
+    /// Returns the numbered allocation with the highest base that is not above @p address. It holds
+    /// the address if any numbered allocation does.
     [[nodiscard]] std::optional<Known> nearest(std::uintptr_t address) const;
-    /// Whether the allocation is still the one that was known.
+    /// True if the allocation still has the same number, so that it was not freed in between.
     [[nodiscard]] bool still(const Known& known) const;
-    /// Gives the allocation at @p base a number, and has the driver tell its end.
-    /// @return false when the driver does not do that, as for memory that is of no pool
+    /// Numbers the allocation at @p base, and registers a callback for the time when it is freed.
+    /// @return false if HSA does not accept the callback, for example for memory that is not from a
+    ///         pool
     [[nodiscard]] bool watch(const Driver& driver, std::uintptr_t base);
-    /// The allocation is no more.
+    /// Discards the number of an allocation that was freed.
     void forget(const Known& known);
 
   private:

@@ -33,7 +33,7 @@ class RocmMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
-    // The driver pins the program's bytes itself, for as long as it copies.
+    // HSA pins the program's bytes during the copy, so that they need no registration.
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         runtime_->driver().check(
             functions().memory_copy(pointer_to(address() + offset), source.data(), source.size()),

@@ -10,8 +10,8 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// Memory of a GPU's coarse-grained pool, in whole pages. HSA stays initialised as long as it
-/// lives.
+/// Allocates memory from the coarse-grained pool of a GPU, in whole pages. The buffer keeps HSA
+/// initialised.
 /// @param size  in bytes, not 0
 [[nodiscard]] Buffer allocate(std::shared_ptr<const Runtime> runtime, Agent gpu, std::size_t size);
 

@@ -17,7 +17,8 @@ namespace {
 
 constexpr const char* info_call = "hsa_amd_pointer_info";
 
-/// A pointer of unknown type for what is not HSA's, or the driver's refusal to say.
+/// Queries an address. @return a pointer of PointerType::unknown for memory that is not HSA's, or
+/// the status if the query failed
 std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address) {
     PointerInfo info;
     const Status asked =
@@ -31,12 +32,13 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
                     .length = info.length,
                     .owner = info.owner};
     if (info.type == PointerType::mapped) {
-        // HSA does not say where the mapping begins. Only the page of the address is sure.
+        // HSA does not report where the mapping begins. Only the page of the address is certain to
+        // belong to it.
         pointer.base = address - address % page_size();
         pointer.length = page_size();
         return pointer;
     }
-    // Pinned memory of the program's may have other addresses for the device than for the program.
+    // Pinned host memory can have one address for the device and another for the program.
     if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
@@ -88,7 +90,8 @@ Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
 
 std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
     Generations& generations = Generations::of_process();
-    // Once, or twice for what was not known; more often only while others free and allocate here.
+    // Normally one pass for a numbered allocation and two passes for a new one. More passes are
+    // needed only if other threads free and allocate at this address.
     for (;;) {
         const auto known = generations.nearest(address);
         const auto pointer = find_pointer(driver, address);
@@ -96,14 +99,16 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             return std::nullopt;
         }
         if (known && known->base == pointer->base) {
-            // Known before it was asked for and after: it was not freed in between.
+            // The allocation had the same number before and after the query, so it was not freed in
+            // between, and the pointer belongs to this number.
             if (generations.still(*known)) {
                 return Met{.pointer = *pointer, .generation = known->generation};
             }
             continue;
         }
         if (known && known->base > pointer->base) {
-            // Another allocation lies there now, so that one is gone, told or not.
+            // The queried allocation contains the base of the numbered one, so that one was freed,
+            // even if its callback has not run yet.
             generations.forget(*known);
         }
         if (!generations.watch(driver, pointer->base)) {

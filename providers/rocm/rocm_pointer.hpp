@@ -11,34 +11,38 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// What the driver says of an address of its own.
+/// The attributes of an address, as HSA reports them.
 struct Pointer {
     std::uintptr_t address = 0;
     PointerType type = PointerType::unknown;
-    /// The allocation; of PointerType::mapped only the page that holds the address. Small
-    /// allocations share a dma-buf, which is not described here.
+    /// Start of the allocation. For PointerType::mapped: start of the page that holds the address.
+    /// Several small allocations can share one dma-buf, which these attributes do not describe.
     std::uintptr_t base = 0;
     std::size_t length = 0;
-    /// No agent for memory of a device that this process does not see.
+    /// The device that holds the memory. Its handle is 0 if this process does not see the device.
     Agent owner;
 };
 
-/// The pointer at @p address, if it is HSA's. Does not initialise HSA.
+/// Returns the attributes of @p address, or none if the memory is not HSA's. Does not initialise
+/// HSA. @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address);
-/// @throws Error EFAULT when it is not, ENODEV when HSA is not initialised in this process
+/// Like find_pointer(), for an address that must be HSA's.
+/// @throws Error EFAULT if the memory is not HSA's, ENODEV if HSA is not initialised in this
+///         process
 [[nodiscard]] Pointer require_pointer(const Driver& driver, std::uintptr_t address);
 
-/// A pointer, and which allocation it was.
+/// The attributes of an address, and the generation of its allocation.
 struct Met {
     Pointer pointer;
-    /// 0 for memory whose end HSA does not report.
+    /// 0 for memory whose deallocation HSA does not report.
     std::uint64_t generation = 0;
 };
 
-/// The pointer at @p address and its generation, which belong together whatever other threads free
-/// and allocate. The caller holds a Runtime.
+/// Returns the attributes of @p address with the matching generation, even if other threads free
+/// and allocate memory during the call. The caller holds a Runtime. None if the memory is not
+/// HSA's.
 [[nodiscard]] std::optional<Met> meet(const Driver& driver, std::uintptr_t address);
-/// @throws Error EFAULT when there is none
+/// Like meet(), for an address that must be HSA's. @throws Error EFAULT if it is not
 [[nodiscard]] Met require_met(const Driver& driver, std::uintptr_t address);
 
 [[nodiscard]] MemoryKind kind_of(const Driver& driver, const Pointer& pointer) noexcept;

@@ -23,7 +23,8 @@ namespace {
 constexpr const char* export_call = "hsa_amd_portable_export_dmabuf";
 
 void close_dmabuf(const Driver& driver, int fd) noexcept {
-    // In a child, and where the driver has gone before, the descriptor is all there is to close.
+    // In a child process after fork(2), and after HSA was shut down, HSA has nothing to close
+    // except the descriptor.
     if (!Runtime::is_parents()) {
         const Status closed = driver.functions().close_dmabuf(fd);
         if (closed != not_initialized) {
@@ -36,7 +37,7 @@ void close_dmabuf(const Driver& driver, int fd) noexcept {
     }
 }
 
-/// A descriptor of the driver's, until something else owns it.
+/// Owns a descriptor that the driver returned, until release().
 class DriversFd {
   public:
     DriversFd(const Driver& driver, int fd) noexcept : driver_(&driver), fd_(fd) {}
@@ -56,13 +57,14 @@ class DriversFd {
     int fd_;
 };
 
-/// What the driver is asked for.
+/// The range of memory that the driver is requested to export.
 struct Pages {
     std::uintptr_t begin;
     std::size_t length;
 };
 
-/// The pages of a range, as far as they are the allocation's: the driver refuses what is not.
+/// Returns the pages that contain the range, limited to the allocation, because the driver refuses
+/// memory outside the allocation.
 Pages pages_of(const Pointer& pointer, std::size_t length) {
     const std::size_t before =
         std::min(pointer.address % page_size(), pointer.address - pointer.base);
@@ -73,7 +75,7 @@ Pages pages_of(const Pointer& pointer, std::size_t length) {
     return {.begin = begin, .length = std::min(before + length + after, most)};
 }
 
-/// What the driver gave.
+/// The dma-buf that the driver returned.
 struct Answer {
     int fd = -1;
     std::uint64_t offset = 0;
@@ -91,8 +93,8 @@ Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, Map
                                          mapping_type_pcie);
     }
     if (got == not_supported) {
-        // Drivers before HSA AMD extension 1.9 do not have the flag, and devices with a small BAR
-        // refuse it.
+        // Runtimes before HSA AMD extension 1.9 do not have the flag, and devices with a small BAR
+        // refuse the flag.
         answer.mapping = MappingKind::standard;
         got = functions.export_dmabuf(begin, pages.length, &answer.fd, &answer.offset);
     }
@@ -133,7 +135,8 @@ void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::siz
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
     const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
-    // Not left to the driver, which looks for the device that holds the memory.
+    // Checked before the driver is called, because the driver looks for the device that holds the
+    // memory and returns a less precise error.
     if (pointer.type == PointerType::mapped) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
@@ -173,11 +176,12 @@ ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const P
     if (fd.get() < 0) {
         throw Error(EIO, export_call, "the driver says that it succeeded, and gave no descriptor");
     }
-    // The kernel makes it so; nothing in the driver's interface promises it.
+    // The kernel sets close-on-exec, but the driver's interface does not guarantee it.
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
         throw Error(errno, "fcntl(F_SETFD)");
     }
-    // A dma-buf holds all that the driver took for small allocations at once.
+    // One dma-buf can hold several small allocations, so the driver returns the offset of the
+    // pages.
     const std::uint64_t offset = answer.offset + (pointer.address - pages.begin);
     check_dmabuf(fd.get(), offset, pointer, length);
     ExportedRange::Release release = [runtime](int closed) {

@@ -13,12 +13,13 @@ namespace rdmabuf::detail::rocm {
 
 inline constexpr const char* name_of_exporter = "rocm";
 
-/// @throws Error EOPNOTSUPP for memory that HSA does not export, with what to use instead
+/// @throws Error EOPNOTSUPP if HSA does not export the memory. The hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
-/// The dma-buf that holds @p length bytes from @p pointer on. It goes back to the driver, which
-/// stays initialised until then.
-/// @throws Error ERANGE for a range that leaves the allocation, or what the driver says
+/// Exports the @p length bytes from @p pointer on. The ExportedRange closes its descriptor through
+/// HSA, and keeps HSA initialised until then.
+/// @throws Error ERANGE if the range exceeds the allocation, or with the errno for the driver's
+///         status
 [[nodiscard]] ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime,
                                         const Pointer& pointer, std::size_t length,
                                         MappingKind mapping);

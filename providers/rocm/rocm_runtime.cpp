@@ -16,7 +16,8 @@
 namespace rdmabuf::detail::rocm {
 namespace {
 
-/// For the driver to call with one after the other; @p all is a vector of them.
+/// Callback for functions of HSA that iterate over handles.
+/// @param all  a std::vector<Handle>, to which the handle is appended
 template <class Handle>
 Status collect(Handle handle, void* all) noexcept {
     try {
@@ -27,14 +28,14 @@ Status collect(Handle handle, void* all) noexcept {
     }
 }
 
-/// Zero where the driver does not tell.
+/// Returns a numeric attribute of an agent, or 0 if the driver does not report it.
 std::uint32_t number(const Driver& driver, Agent agent, AgentInfo attribute) noexcept {
     std::uint32_t value = 0;
     return driver.functions().agent_get_info(agent, attribute, &value) == success ? value : 0;
 }
 
-/// Whether it is memory of the device that is not shared with others in small grains, and that may
-/// be allocated.
+/// True if the pool is coarse-grained memory of the device in the global segment, and programs may
+/// allocate from it.
 bool is_device_pool(const Driver& driver, MemoryPool pool) noexcept {
     const auto tells = [&](PoolInfo attribute, auto& value) {
         return driver.functions().memory_pool_get_info(pool, attribute, &value) == success;
@@ -54,7 +55,8 @@ Runtime::Runtime(const Driver& driver) : driver_(&driver) {
 }
 
 Runtime::~Runtime() {
-    // The parent's threads and devices are not here: shutting them down would wait for them.
+    // The child of a process that initialised HSA does not have HSA's threads. hsa_shut_down would
+    // wait for them forever.
     if (is_parents()) {
         return;
     }
@@ -104,7 +106,8 @@ std::string pci_address(const Driver& driver, Agent agent) {
         return {};
     }
     const std::uint32_t domain = number(driver, agent, AgentInfo::domain);
-    // Above the 16 bits of bus, device and function stand the partitions of some GPUs.
+    // The lower 16 bits are bus, device and function. The upper bits are the partition of some
+    // GPUs.
     const std::uint32_t place = number(driver, agent, AgentInfo::bdfid) & 0xFFFFU;
     if (place == 0) {
         return {};

@@ -12,12 +12,13 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// HSA, initialised for as long as this lives: one hsa_init, and one hsa_shut_down.
+/// Keeps HSA initialised while this object exists: one hsa_init and one hsa_shut_down.
 class Runtime {
   public:
-    /// Initialises HSA, unless it is. @return why it cannot be used
+    /// Initialises HSA, or adds a reference if HSA is initialised. @return the error if this fails
     [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
-    /// Whether this is the child of a process that held HSA: all of it is the parent's.
+    /// True if this process is the child of a process that had initialised HSA when it forked. HSA
+    /// cannot be used in such a child.
     [[nodiscard]] static bool is_parents() noexcept;
 
     ~Runtime();
@@ -32,17 +33,19 @@ class Runtime {
     const Driver* driver_;
 };
 
-/// None for an agent that the driver does not know.
+/// Returns the type of an agent, or none if the driver does not know the agent.
 [[nodiscard]] std::optional<DeviceType> type_of(const Driver& driver, Agent agent) noexcept;
-/// "0000:3b:00.0" of a GPU; empty for others, and where the driver does not tell.
+/// Returns the PCI address of a GPU, "0000:3b:00.0". Empty for other agents, and if the driver does
+/// not report the address.
 [[nodiscard]] std::string pci_address(const Driver& driver, Agent agent);
 
-/// The GPUs, in the driver's order. HSA is initialised.
+/// Returns the GPUs, in the driver's order. HSA must be initialised.
 [[nodiscard]] Result<std::vector<Agent>> list_gpus(const Driver& driver);
-/// Why nothing can be exported, if nothing can.
+/// Returns the error if the driver cannot export dma-bufs, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_dmabufs(const Driver& driver);
 
-/// Where a GPU's own memory comes from. @throws Error ENODEV when it has none
+/// Returns the pool from which memory on the GPU is allocated. @throws Error ENODEV if there is
+/// none
 [[nodiscard]] MemoryPool device_pool(const Driver& driver, Agent gpu);
 
 } // namespace rdmabuf::detail::rocm
