@@ -38,7 +38,7 @@ Result<UniqueFd> open_heap(const std::string& heap) {
     if (!listed) {
         return listed.error_info();
     }
-    // By its name in the list: a heap called "../null" is not one.
+    // Only a name in the list of heaps is accepted: the path of "../null" would leave the folder.
     const auto& heaps = *listed;
     if (std::find(heaps.begin(), heaps.end(), heap) == heaps.end()) {
         return no_such_heap(heap, heaps);

@@ -27,13 +27,14 @@ std::string asked(std::size_t size, const detail::DrmNode& node) {
            ")";
 }
 
-/// The handle of a dumb buffer. The buffer itself lives on in its dma-buf and its mappings.
+/// Owns the handle of a dumb buffer. The memory stays allocated while its dma-buf or a mapping
+/// exists, even after the handle is destroyed.
 class DumbBuffer {
   public:
-    /// @param size  whole pages
+    /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
-        // Pictures are measured in 32 bits. One row per page, in the one format every driver has:
-        // rows of that length satisfy every driver's rules on alignment.
+        // Width and height are 32-bit numbers. The buffer has one row per page and the format that
+        // all drivers support; rows of one page satisfy the alignment rules of all drivers.
         const std::size_t row = detail::page_size();
         const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
         if (size > largest) {
@@ -65,7 +66,7 @@ class DumbBuffer {
         }
     }
 
-    /// In bytes: what the driver made of the size asked for.
+    /// Returns the size in bytes, which the driver may have rounded up.
     [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
     [[nodiscard]] UniqueFd export_dmabuf() const {
@@ -76,8 +77,8 @@ class DumbBuffer {
         return UniqueFd(request.fd);
     }
 
-    /// Through the node rather than the dma-buf: not every driver lets its dma-bufs be mapped, and
-    /// all that make dumb buffers can do this.
+    /// Maps the buffer through the DRM node: some drivers do not support mmap(2) of their dma-bufs,
+    /// but all drivers with dumb buffers support DRM_IOCTL_MODE_MAP_DUMB.
     [[nodiscard]] detail::Mapping map() const {
         drm_mode_map_dumb request{};
         request.handle = handle_;

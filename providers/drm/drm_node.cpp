@@ -23,9 +23,9 @@ namespace {
 constexpr const char* folder = "/dev/dri";
 constexpr const char* create_call = "ioctl(DRM_IOCTL_MODE_CREATE_DUMB)";
 
-/// What sysfs has on the character device behind @p fd; without sysfs, what its path tells.
+/// Name and PCI address of a device, from sysfs. Without sysfs, the name is taken from the path.
 struct Identity {
-    /// "card0", "renderD128".
+    /// Name of the node: "card0", "renderD128".
     std::string name;
     std::string pci_address;
 };
@@ -38,7 +38,8 @@ Identity identify(int fd, const std::string& path) {
     }
     const std::string sysfs = "/sys/dev/char/" + std::to_string(major(status.st_rdev)) + ":" +
                               std::to_string(minor(status.st_rdev));
-    // The path may be a link: /dev/dri/by-path/pci-0000:00:02.0-render.
+    // The path can be a symbolic link, /dev/dri/by-path/pci-0000:00:02.0-render, so the name comes
+    // from sysfs.
     if (std::string name = link_name(sysfs); !name.empty()) {
         found.name = std::move(name);
     }
@@ -48,7 +49,7 @@ Identity identify(int fd, const std::string& path) {
     return found;
 }
 
-/// Empty, with errno, when the node is not a DRM one.
+/// Returns the name of the node's DRM driver. Empty, with errno set, if the node is not a DRM node.
 std::string driver_name(int fd) {
     std::array<char, 64> name{};
     drm_version version{};
@@ -57,19 +58,19 @@ std::string driver_name(int fd) {
     if (ioctl_retrying(fd, DRM_IOCTL_VERSION, &version) < 0) {
         return {};
     }
-    // The kernel fills what fits and tells how long the name is.
+    // The kernel copies the part of the name that fits, and returns the full length in name_len.
     return {name.data(), std::min<std::size_t>(version.name_len, name.size())};
 }
 
-/// Why the device behind @p fd cannot make dumb buffers and export them, if it cannot.
+/// Returns the error if the node cannot create dumb buffers or cannot export them, otherwise none.
 std::optional<ErrorInfo> check_capabilities(int fd, const std::string& what) {
     const auto refuse = [&](int error, const char* function, const char* task) {
         return ErrorInfo{error, function, what + " cannot " + task + ": " + describe_errno(error),
                          "choose another node"};
     };
-    // DRM_CAP_DUMB_BUFFER would be the question to ask, but drivers without displays are not asked:
-    // for vgem, which makes dumb buffers, the kernel answers EOPNOTSUPP. An empty picture is
-    // refused as such (EINVAL) by all that make them, and as an unknown call (ENOSYS) by the rest.
+    // DRM_CAP_DUMB_BUFFER is not usable as a test: for drivers without displays, such as vgem, the
+    // kernel returns EOPNOTSUPP even if they have dumb buffers. Instead an empty dumb buffer is
+    // created: drivers with dumb buffers return EINVAL for its size, the others return ENOSYS.
     drm_mode_create_dumb empty{};
     const int create_error = ioctl_retrying(fd, DRM_IOCTL_MODE_CREATE_DUMB, &empty) < 0 ? errno : 0;
     if (create_error != 0 && create_error != EINVAL) {
@@ -108,8 +109,8 @@ Result<DrmNode> open_node(const std::string& path, const std::string& wanted_dri
                          path + " is not a DRM device: " + describe_errno(error),
                          "use a primary node, /dev/dri/cardN"};
     }
-    // Whoever opens a primary node first becomes its master, and a display server that starts later
-    // would find the place taken. It fails harmlessly for everybody else.
+    // The first process that opens a primary node becomes DRM master, and a display server could
+    // then not become master. DROP_MASTER fails without effect if this process is not the master.
     ioctl_retrying(fd.get(), DRM_IOCTL_DROP_MASTER, nullptr);
 
     const std::string what = path + " (" + driver + ")";
@@ -126,7 +127,7 @@ Result<DrmNode> open_node(const std::string& path, const std::string& wanted_dri
                    .pci_address = std::move(identity.pci_address)};
 }
 
-/// The primary nodes: "card2" before "card10".
+/// Returns the names of the primary nodes in the order of their numbers: "card2" before "card10".
 Result<std::vector<std::string>> list_primary_nodes() {
     auto listed = list_folder(folder);
     if (listed) {
@@ -153,7 +154,7 @@ Result<DrmNode> open_drm_node(const DrmOptions& options) {
         if (node) {
             return node;
         }
-        // The errno is that of the first node; the reason names all nodes.
+        // The error has the errno of the first node. Its text names all nodes.
         const ErrorInfo& error = node.error_info();
         refused = refused ? ErrorInfo(refused->error(), refused->function(),
                                       refused->reason() + "; " + error.hint())

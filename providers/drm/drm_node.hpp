@@ -9,16 +9,17 @@
 
 namespace rdmabuf::detail {
 
-/// An open primary node that makes dumb buffers and exports them.
+/// An open primary node that can create and export dumb buffers.
 struct DrmNode {
     UniqueFd fd;
     std::string path;
     std::string driver;
-    /// Empty for a device that is not on a PCI bus, such as vgem's.
+    /// PCI address, "0000:3b:00.0". Empty for a device that is not on a PCI bus, such as vgem.
     std::string pci_address;
 };
 
-/// The node that @p options choose or, when none is fit, what is the matter with each.
+/// Opens the node that @p options select. If no node is suitable, the error has a reason for each
+/// node.
 [[nodiscard]] Result<DrmNode> open_drm_node(const DrmOptions& options);
 
 } // namespace rdmabuf::detail

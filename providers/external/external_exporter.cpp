@@ -26,7 +26,7 @@ std::string describe(const ExternalMemory& memory) {
            ", offset " + std::to_string(memory.offset);
 }
 
-/// What needs no look at the descriptor.
+/// Checks the numbers that can be checked without the descriptor. @throws Error EINVAL
 void check_numbers(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));
     if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
@@ -102,7 +102,7 @@ class RangeExporter final : public ExternalExporter {
         return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset);
     }
 
-    /// Ranges outlive their exporter, and hold this.
+    /// Shared with added ranges, which can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

@@ -3,9 +3,10 @@
 
 #include <cstdint>
 
-/// What is used of Habana's two libraries, so that building needs neither. Values are those of
-/// <hlthunk.h>, and of <synapse_api.h> and <synapse_common_types.h>; where these are installed,
-/// tests/build/abi/habana.cpp compares them.
+/// The parts of the interfaces of Habana's two libraries that rdmabuf uses, so that the build needs
+/// neither library. The values are those of <hlthunk.h>, <synapse_api.h> and
+/// <synapse_common_types.h>. Where these headers are installed, tests/build/abi/habana.cpp compares
+/// them.
 namespace rdmabuf::detail::habana {
 
 /// hlthunk_device_name
@@ -15,7 +16,7 @@ using GetDeviceName = DeviceName(int fd);
 using GetPciBusId = int(int fd, char* text, int length);
 using OpenControl = int(int index, const char* pci_bus_id);
 using Close = int(int fd);
-/// A descriptor, or the errno negated.
+/// Returns a descriptor, or the negated errno value.
 using ExportMemory = int(int fd, std::uint64_t address, std::uint64_t size, std::uint32_t flags);
 using ExportMappedMemory = int(int fd, std::uint64_t mapping, std::uint64_t size,
                                std::uint64_t offset, std::uint32_t flags);

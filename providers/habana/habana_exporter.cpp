@@ -21,7 +21,8 @@ using detail::ExportedMemory;
 
 constexpr const char* name_of_exporter = "habana";
 
-/// What works for allocate() alone may be missing.
+/// Returns the reason why allocate() fails if libSynapse.so cannot be used, otherwise an empty
+/// string. add() works without libSynapse.so.
 std::string allocating() {
     const auto loaded = Synapse::of_process().load();
     return loaded ? "" : ", and cannot allocate: " + loaded.reason();
@@ -131,7 +132,7 @@ class DriverExporter final : public HabanaExporter {
     }
 
     HabanaOptions options_;
-    /// Buffers and ranges outlive their exporter, and hold this.
+    /// Shared with buffers and added ranges, which can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

@@ -98,7 +98,7 @@ void report(Status status, const char* function) noexcept {
     report_teardown_unless({success}, status, errno_of(status), function);
 }
 
-/// The device of the process, and how many hold it.
+/// The device that this process has acquired, and the number of SharedDevice objects that use it.
 struct Acquired {
     std::mutex mutex;
     std::unique_ptr<SynapseDevice> device;
@@ -106,7 +106,7 @@ struct Acquired {
 };
 
 Acquired& acquired() {
-    // Never destroyed: buffers of static objects give it back.
+    // Never destroyed, because buffers of static objects use it when they release the device.
     static auto* const one = new Acquired;
     return *one;
 }
@@ -124,7 +124,7 @@ void Synapse::check(Status status, const char* function, std::string_view hint) 
     DriverFailure{name_of(status), errno_of(status), remedy_for(status)}.raise(function, hint);
 }
 
-/// Host memory that the device can reach.
+/// Host memory that the device can access; copies go through it.
 class SynapseDevice::HostMemory {
   public:
     HostMemory(const SynapseDevice& device, std::size_t size) : device_(&device) {

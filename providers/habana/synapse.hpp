@@ -15,7 +15,7 @@
 
 namespace rdmabuf::detail::habana {
 
-/// The functions of libSynapse.so.
+/// Pointers to the functions of libSynapse.so.
 struct SynapseFunctions {
     Initialize* initialize = nullptr;
     DeviceAcquire* device_acquire = nullptr;
@@ -31,17 +31,18 @@ struct SynapseFunctions {
     MemCopyAsync* mem_copy_async = nullptr;
 };
 
-/// libSynapse.so, which allocates and copies.
+/// libSynapse.so, which allocates device memory and copies it.
 class Synapse : public DriverBase<Synapse, SynapseFunctions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<SynapseFunctions> description();
 
-    /// @param hint  what was asked for; for some results a remedy is added
+    /// Throws an Error if @p status is not success.
+    /// @param hint  text that names the operation. For some statuses, a remedy is appended
     void check(Status status, const char* function, std::string_view hint) const;
 };
 
-/// A device that this process has acquired, and no other can then.
+/// A device that this process has acquired, so that no other process can acquire it.
 class SynapseDevice {
   public:
     explicit SynapseDevice(const Synapse& synapse);
@@ -50,9 +51,11 @@ class SynapseDevice {
     SynapseDevice& operator=(const SynapseDevice&) = delete;
 
     [[nodiscard]] int fd() const noexcept { return static_cast<int>(info_.fd); }
-    /// Where the mapping begins that all its memory is in.
+    /// Returns the start address of the mapping that contains all memory of the device.
     [[nodiscard]] std::uint64_t mapping() const noexcept { return info_.global_hbm_base_address; }
-    /// How much of the mapping the exports so far have to reach, one to @p end included.
+    /// Returns the size in bytes that the next export of the mapping must have, so that it reaches
+    /// to @p end and to the ends of all earlier exports. Kernels before 6.7 give all exports of a
+    /// mapping the size of the last export.
     [[nodiscard]] std::size_t reach(std::uint64_t end);
 
     [[nodiscard]] std::uint64_t allocate(std::size_t size);
@@ -72,8 +75,8 @@ class SynapseDevice {
     std::size_t reach_ = 0;
 };
 
-/// A process can acquire one device: all memory of this process is of the same one, which is
-/// released with the last of it.
+/// Shared ownership of the device of this process. A process can acquire only one device. The first
+/// SharedDevice acquires it, and the last one releases it.
 class SharedDevice {
   public:
     explicit SharedDevice(const Synapse& synapse);
@@ -87,7 +90,7 @@ class SharedDevice {
     SynapseDevice* device_;
 };
 
-/// Memory of the device.
+/// Allocated memory of the device.
 class SynapseMemory {
   public:
     SynapseMemory(const Synapse& synapse, std::size_t size)

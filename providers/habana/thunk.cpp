@@ -26,10 +26,11 @@ constexpr const char* version_remedy = "update habanalabs-thunk";
 
 constexpr const char* dram_call = "hlthunk_device_memory_export_dmabuf_fd";
 constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf_fd";
-/// The library ignores them, or did: the descriptor is set close-on-exec afterwards, too.
+/// Some versions of the library ignore these flags, so take_descriptor() also sets close-on-exec.
 constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 
-/// More control devices than a machine has; those of other drivers are numbered with them.
+/// Upper limit of the index of control devices that are tried. Devices of other drivers share the
+/// numbering.
 constexpr int most_devices = 64;
 
 ThunkFunctions look_up(SymbolLookup& lookup) {
@@ -44,7 +45,7 @@ ThunkFunctions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// The memory within whole pages.
+/// The whole pages that contain the memory: their start and their size in bytes.
 struct Pages {
     std::uint64_t start;
     std::size_t size;
@@ -135,7 +136,8 @@ ExportedMemory Thunk::export_dram(int fd, const HabanaMemory& memory) const {
 ExportedMemory Thunk::export_mapping(int fd, const HabanaMemory& memory,
                                      std::size_t at_least) const {
     const std::uint64_t start = memory.mapping != 0 ? memory.mapping : memory.address;
-    // From the begin of the mapping on, as include/rdmabuf/providers/habana.hpp says why.
+    // The export begins at the start of the mapping, because kernels before 6.7 ignore the offset
+    // of an export.
     const std::uint64_t offset = memory.address - start;
     const Pages pages{.start = start,
                       .size = round_up_to_pages(std::max(offset + memory.length, at_least))};

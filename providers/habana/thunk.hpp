@@ -15,34 +15,39 @@
 
 namespace rdmabuf::detail::habana {
 
-/// The functions of libhl-thunk.so.
+/// Pointers to the functions of libhl-thunk.so.
 struct ThunkFunctions {
     GetDeviceName* get_device_name = nullptr;
     GetPciBusId* get_pci_bus_id = nullptr;
     OpenControl* open_control = nullptr;
     Close* close = nullptr;
     ExportMemory* export_memory = nullptr;
-    /// Null in libraries from before Gaudi 2.
+    /// Null in libraries that do not support Gaudi 2.
     ExportMappedMemory* export_mapped_memory = nullptr;
 };
 
-/// libhl-thunk.so, the driver in user space.
+/// libhl-thunk.so, the user-space driver.
 class Thunk : public DriverBase<Thunk, ThunkFunctions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<ThunkFunctions> description();
 
-    /// The kind of device behind an open descriptor, whose memory can be exported.
+    /// Returns the model of the device behind a descriptor.
+    /// @return EBADF if the descriptor is not open, ENODEV if the device is not a Gaudi, ENOSYS if
+    ///         the library cannot export memory of this model
     [[nodiscard]] Result<DeviceName> device(int fd) const;
-    /// "0000:3b:00.0"; empty when the driver does not tell.
+    /// Returns the PCI address of a device, "0000:3b:00.0", or an empty string if the driver does
+    /// not report the address.
     [[nodiscard]] std::string pci_address(int fd) const;
-    /// Of all devices, without opening any for use.
+    /// Returns the PCI addresses of all devices, through their control nodes, so that no device is
+    /// acquired.
     [[nodiscard]] std::vector<std::string> pci_addresses() const;
 
-    /// The dma-buf of memory of @p device.
-    /// @param fd  of that device
-    /// @param at_least  so many bytes of the mapping are in it
-    /// @throws Error as HabanaExporter::add
+    /// Exports memory of a device as a dma-buf.
+    /// @param fd        descriptor of the device
+    /// @param device    model of the device
+    /// @param at_least  minimum size in bytes of the export from the start of the mapping
+    /// @throws Error as HabanaExporter::add()
     [[nodiscard]] ExportedMemory export_memory(int fd, DeviceName device,
                                                const HabanaMemory& memory,
                                                std::size_t at_least = 0) const;
@@ -53,7 +58,7 @@ class Thunk : public DriverBase<Thunk, ThunkFunctions> {
                                                 std::size_t at_least) const;
 };
 
-/// Gaudi 1 has no virtual memory, and a call of its own.
+/// True for Gaudi 1, which has no virtual memory and therefore a separate function for exports.
 [[nodiscard]] constexpr bool is_gaudi1(DeviceName name) noexcept {
     return name == DeviceName::gaudi || name == DeviceName::gaudi_hl2000m;
 }

@@ -78,7 +78,7 @@ const char* short_name_of(Result result) {
     return found != names.end() ? found->second : nullptr;
 }
 
-/// What to do about results that mean the same whatever was called.
+/// Returns the remedy for a result that has the same meaning for all functions, otherwise null.
 const char* remedy_for(Result result) noexcept {
     switch (result) {
         case uninitialized:
@@ -91,7 +91,7 @@ const char* remedy_for(Result result) noexcept {
     }
 }
 
-/// What a function that fills an array has, of as many as it says there are.
+/// Calls a function that fills an array twice: first for the number of items, then for the items.
 template <class Item, class Get>
 std::variant<std::vector<Item>, Result> all_of(const Get& get) {
     std::uint32_t count = 0;
@@ -110,11 +110,11 @@ std::variant<std::vector<Item>, Result> all_of(const Get& get) {
 
 struct Driver::OwnContexts {
     std::mutex mutex;
-    /// Every driver that has a GPU has given one.
+    /// True if each driver that has a GPU has created a context.
     bool complete = false;
     std::map<DriverHandle, Context> made;
 
-    /// That of @p driver, unless there is one.
+    /// Creates a context of @p driver, unless it exists.
     Result make(const Functions& functions, DriverHandle driver) {
         if (made.contains(driver)) {
             return success;
@@ -142,7 +142,7 @@ std::optional<ErrorInfo> Driver::initialise() const {
     if (initialised == success) {
         return std::nullopt;
     }
-    // The loader has no other word for a machine without a driver.
+    // On a machine without a driver, zeInit of the loader also fails with this result.
     return ErrorInfo{
         errno_of(initialised), "zeInit",
         "no driver for a GPU can be initialised by " + library() + ": " + name_of(initialised),
@@ -189,12 +189,14 @@ rdmabuf::Result<std::vector<Gpu>> Driver::gpus() const {
     return all;
 }
 
-/// Makes the contexts that are missing, and notes the first failure. The caller holds the lock.
+/// Creates the missing contexts, and stores the first failure in @p list. The caller holds the
+/// lock.
 void Driver::make_contexts(OwnContextList& list) const {
     bool complete = true;
     const auto note = [&](Result result, const char* function) {
         complete = false;
-        // Without initialisation, or without any driver, there is no memory either.
+        // Not failures: before zeInit, or without any driver, the process has no memory of Level
+        // Zero.
         const bool none = result == uninitialized || result == unsupported_feature;
         if (list.failed == success && !none) {
             list.failed = result;

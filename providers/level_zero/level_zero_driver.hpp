@@ -15,7 +15,8 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// The functions of the loader, which passes them on to the drivers.
+/// Pointers to the functions of the loader, which passes calls to the drivers. A function that the
+/// loader lacks is null.
 struct Functions {
     Init* init = nullptr;
     DriverGet* driver_get = nullptr;
@@ -34,47 +35,51 @@ struct Functions {
     CommandListDestroy* command_list_destroy = nullptr;
     CommandListAppendMemoryCopy* command_list_append_memory_copy = nullptr;
 
-    /// Null in loaders before those that have them.
+    /// Null in older loaders, which do not have these functions.
     DevicePciGetProperties* device_pci_get_properties = nullptr;
     MemPutIpcHandle* mem_put_ipc_handle = nullptr;
     MemGetFdFromIpcHandle* mem_get_fd_from_ipc_handle = nullptr;
 };
 
-/// A GPU, and the driver that it belongs to.
+/// A GPU, and the handle of its driver.
 struct Gpu {
     DriverHandle driver = nullptr;
     Device device = nullptr;
 };
 
-/// One context of each driver that has a GPU, as far as the drivers make one.
+/// One context for each driver that has a GPU. Contexts that could not be created are missing.
 struct OwnContextList {
     std::vector<Context> contexts;
-    /// The first failure: of the drivers that it concerns no memory can be looked up.
+    /// The first failure, or success. Memory of the driver that failed cannot be queried.
     Result failed = 0;
     const char* function = "";
 };
 
-/// Level Zero, loaded but not initialised: that is a step that changes the process.
+/// The Level Zero loader, loaded but not initialised, because initialisation changes the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking);
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// Initialises Level Zero in this process, unless it is. @return why it cannot be used
+    /// Initialises Level Zero in this process, if it is not initialised. @return the error if this
+    /// fails
     [[nodiscard]] std::optional<ErrorInfo> initialise() const;
-    /// The GPUs of all drivers, in the order of zeDriverGet and zeDeviceGet.
+    /// Returns the GPUs of all drivers, in the order of zeDriverGet and zeDeviceGet.
     [[nodiscard]] rdmabuf::Result<std::vector<Gpu>> gpus() const;
 
-    /// The contexts of this library. The first call in a process that has initialised Level Zero
-    /// makes them; in other processes the list is empty and without a failure. They are never
-    /// destroyed: buffers of static objects are freed through them.
+    /// Returns the contexts that rdmabuf has created. The first call after zeInit creates them;
+    /// before zeInit, the list is empty and contains no failure. The contexts are never destroyed,
+    /// because buffers of static objects are freed through them.
     [[nodiscard]] OwnContextList contexts() const;
-    /// That of @p driver. @throws Error
+    /// Returns rdmabuf's context for @p driver, and creates it if necessary.
+    /// @throws Error with the errno for the result of zeContextCreate
     [[nodiscard]] Context context_of(DriverHandle driver) const;
 
-    /// "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE (0x78000003)"
+    /// Returns the name and the value of a result: "ZE_RESULT_ERROR_UNSUPPORTED_FEATURE
+    /// (0x78000003)".
     [[nodiscard]] static std::string name_of(Result result);
-    /// @param hint  what was asked for, and what to do; for some results a remedy is added
+    /// Throws an Error for a failed call.
+    /// @param hint  text that names the failed operation. For some results, a remedy is appended
     [[noreturn]] static void raise(Result result, const char* function, std::string_view hint);
     static void check(Result result, const char* function, std::string_view hint) {
         if (result != success) {
@@ -82,9 +87,10 @@ class Driver : public DriverBase<Driver, Functions> {
         }
     }
 
-    /// Whether memory of @p device can be exported as a dma-buf.
+    /// True if memory of @p device can be exported as a dma-buf.
     [[nodiscard]] bool exports_dmabufs(Device device) const;
-    /// "0000:3a:00.0"; empty when the driver does not tell.
+    /// Returns the PCI address of a device, "0000:3a:00.0", or an empty string if the driver does
+    /// not report the address.
     [[nodiscard]] std::string pci_address(Device device) const;
 
   private:
@@ -97,11 +103,11 @@ class Driver : public DriverBase<Driver, Functions> {
     std::shared_ptr<OwnContexts> own_;
 };
 
-/// The errno that stands for @p result.
+/// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Passes a failed teardown on, but for that of a loader that has gone before: at the end of the
-/// process there is nothing left to give back.
+/// Reports a failed teardown to the teardown failure handler. Ignores failures of a loader that is
+/// already shut down at the end of the process, when no object of the driver remains to be freed.
 void report_teardown(Result result, const char* function) noexcept;
 
 } // namespace rdmabuf::detail::level_zero

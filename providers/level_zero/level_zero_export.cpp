@@ -24,8 +24,8 @@ constexpr const char* descriptor_remedy =
     "allocate it for export: zeMemAllocDevice with a ze_external_memory_export_desc_t of "
     "ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF in pNext";
 
-/// A descriptor of our own for one of the driver's, which keeps that for the next who asks: closing
-/// it would take it from them.
+/// Duplicates a descriptor that the driver owns and returns again to later callers. The driver's
+/// own descriptor must not be closed.
 UniqueFd duplicate(int fd, const char* function) {
     UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!own) {
@@ -35,7 +35,7 @@ UniqueFd duplicate(int fd, const char* function) {
     return own;
 }
 
-/// The way that the specification has.
+/// Exports memory by the method of the specification: zeMemGetAllocProperties.
 std::variant<UniqueFd, Result> export_descriptor(const Driver& driver, const Pointer& pointer) {
     ExportFd exported;
     AllocationProperties properties;
@@ -52,8 +52,8 @@ std::variant<UniqueFd, Result> export_descriptor(const Driver& driver, const Poi
     return duplicate(exported.fd, export_call);
 }
 
-/// An IPC handle, which goes back where the loader takes it back. In others it goes with the
-/// memory.
+/// Owns an IPC handle, and releases it if the loader has zeMemPutIpcHandle. Otherwise the driver
+/// releases the handle when the memory is freed.
 class IpcExport {
   public:
     IpcExport(const Driver& driver, const Pointer& pointer, std::uintptr_t base)
@@ -73,7 +73,8 @@ class IpcExport {
     IpcExport(const IpcExport&) = delete;
     IpcExport& operator=(const IpcExport&) = delete;
 
-    /// The handle's, and gone with it. What else is in the handle is the driver's secret.
+    /// Returns the descriptor in the handle. The handle owns the descriptor, and its other contents
+    /// are private to the driver.
     [[nodiscard]] int fd() const {
         constexpr const char* function = "zeMemGetFileDescriptorFromIpcHandleExp";
         std::uint64_t fd = 0;
@@ -93,7 +94,8 @@ class IpcExport {
     IpcHandle handle_;
 };
 
-/// Whether a driver refuses for want of the descriptor at allocation, and not for what happened.
+/// True if the driver may have refused the export because the memory was allocated without a
+/// ze_external_memory_export_desc_t. False for other failures.
 bool may_lack_descriptor(Result result) noexcept {
     return result == unsupported_feature || result == unsupported_enumeration ||
            result == invalid_enumeration || result == invalid_argument;
@@ -133,8 +135,9 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer, std::uintptr_t 
     return export_by_ipc(driver, pointer, base, refused);
 }
 
-/// A dma-buf of one allocation begins with it, and has its length in the driver's pages. What is
-/// cut from a pool has the pool's, and where in that it lies is told to nobody.
+/// Checks that the dma-buf contains only this allocation. Its size is then that of the allocation,
+/// rounded up to the driver's pages. A dma-buf of a pool is larger, and no function returns the
+/// offset of the allocation in the pool.
 void check_whole(const UniqueFd& fd, const Extent& extent, std::size_t driver_page) {
     const auto size = dmabuf_size(fd.get());
     if (!size) {

@@ -11,21 +11,23 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Why no memory of @p device can be exported, if none can.
+/// Returns the error if no memory of @p device can be exported, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
-/// @throws Error EOPNOTSUPP for memory that is not exported, with what to use instead
+/// @throws Error EOPNOTSUPP if the memory cannot be exported. The hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
-/// The dma-buf of an allocation, and where in it a range begins.
+/// The dma-buf of an allocation, and the offset in bytes of the exported range in it.
 struct Handle {
     UniqueFd fd;
     std::uint64_t offset;
 };
 
+/// Exports the allocation that contains @p length bytes from @p pointer on.
 /// @param pointer  the first byte
-/// @throws Error ERANGE for a range that leaves the allocation, EOPNOTSUPP for memory that was not
-///         allocated for export and that the driver does not export all the same or in a dma-buf of
-///         more than the allocation, or what the driver says
+/// @throws Error ERANGE if the range exceeds the allocation; EFAULT if the memory was freed;
+///         EOPNOTSUPP if the memory was not allocated for export and the driver refuses it, or
+///         returns a dma-buf that is larger than the allocation; or the errno for the driver's
+///         result
 [[nodiscard]] Handle export_allocation(const Driver& driver, const Pointer& pointer,
                                        std::size_t length);
 

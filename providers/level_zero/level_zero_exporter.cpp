@@ -43,7 +43,8 @@ std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer)
                       .pci_address = driver.pci_address(pointer.device)};
 }
 
-/// @return the GPUs that there are, the wanted one among them
+/// Initialises Level Zero.
+/// @return all GPUs, or ENODEV if there is no GPU with the index @p wanted
 rdmabuf::Result<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
     if (auto error = driver.initialise()) {
         return std::move(*error);
@@ -120,7 +121,7 @@ class LevelZeroExporter final : public Allocator {
         try {
             return describe(*driver, *pointer);
         } catch (const Error&) {
-            // Another thread may have freed it meanwhile.
+            // The failure has no meaning if another thread has freed the memory since it was found.
             if (const auto now = contexts.find(address); !now || now->id != pointer->id) {
                 return std::nullopt;
             }
@@ -135,8 +136,9 @@ class LevelZeroExporter final : public Allocator {
         const Driver& driver = *loader_->load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
-        // Another thread may have freed it meanwhile. The descriptor was then perhaps another
-        // file's when it was duplicated, and an error is not worth telling.
+        // Another thread may have freed the memory during the export. The duplicated descriptor may
+        // then be that of another file, and an error of the driver has no meaning, so the export
+        // fails with EFAULT.
         const auto check_alive = [&] {
             if (contexts.require(address).id != pointer.id) {
                 raise_freed(address);

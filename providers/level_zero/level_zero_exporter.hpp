@@ -9,8 +9,8 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// As make_level_zero_exporter(), with another loader than that of the process.
-/// @param loader  has to outlive the exporter and all that it makes
+/// Like make_level_zero_exporter(), with a loader other than that of the process, for tests.
+/// @param loader  must outlive the exporter and its buffers
 [[nodiscard]] std::shared_ptr<Allocator> make_exporter(ProcessDriver<Driver>& loader,
                                                        const LevelZeroOptions& options);
 

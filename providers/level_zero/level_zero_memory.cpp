@@ -12,7 +12,7 @@
 namespace rdmabuf::detail::level_zero {
 namespace {
 
-/// Owns what zeMemAllocDevice gave.
+/// Owns an allocation of zeMemAllocDevice.
 class Allocated {
   public:
     Allocated(const Driver& driver, Context context, Device device, std::size_t size)
@@ -36,7 +36,7 @@ class Allocated {
     void* address_ = nullptr;
 };
 
-/// The first group of the GPU's queues that copies.
+/// Returns the ordinal of the GPU's first queue group that can copy memory.
 std::uint32_t copying_queues(const Driver& driver, Device device) {
     constexpr const char* function = "zeDeviceGetCommandQueueGroupProperties";
     const auto get = driver.functions().device_get_queue_group_properties;
@@ -54,7 +54,7 @@ std::uint32_t copying_queues(const Driver& driver, Device device) {
                 "none of the GPU's " + std::to_string(count) + " groups of queues copies memory");
 }
 
-/// Commands that are done when their call returns.
+/// An immediate command list in synchronous mode: each call returns when its command is complete.
 class Commands {
   public:
     Commands(const Driver& driver, Context context, Device device)
@@ -96,7 +96,7 @@ class LevelZeroMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
-    // A list of commands is one thread's: each copy has its own.
+    // Command lists are not thread safe, so each copy creates its own.
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         Commands(*driver_, context_, device_)
             .copy(allocated_.address() + offset, source.data(), source.size());

@@ -9,9 +9,9 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Memory of a GPU, in whole pages, allocated for export and copied by the GPU.
-/// @param driver  initialised, and alive as long as the process
-/// @param size  in bytes, not 0
+/// Allocates memory of a GPU for export, in whole pages. The GPU copies to and from the memory.
+/// @param driver  initialised; must exist until the process ends
+/// @param size    in bytes, not 0
 [[nodiscard]] Buffer allocate(const Driver& driver, const Gpu& gpu, std::size_t size);
 
 } // namespace rdmabuf::detail::level_zero

@@ -12,41 +12,45 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// What a context says of an address of its own.
+/// The attributes of an address, as a context reports them.
 struct Pointer {
     std::uintptr_t address = 0;
-    /// That knows it.
+    /// The context that reported the attributes.
     Context context = nullptr;
     MemoryType type = MemoryType::unknown;
-    /// Unique in this process: no allocation is given that of an earlier one.
+    /// Identifies the allocation. Unique in this process: no later allocation gets the same number.
     std::uint64_t id = 0;
-    /// What the driver allocates in.
+    /// Page size of the driver's allocation, in bytes.
     std::size_t page_size = 0;
-    /// Null for host memory, and for shared memory of no device in particular.
+    /// Null for host memory, and for shared memory that is assigned to no device.
     Device device = nullptr;
 };
 
-/// Queries one context for @p address. @return a pointer of unknown type for memory that is not the
-/// context's, or the result with which the driver failed to answer
+/// Queries @p address in one context.
+/// @return a pointer of MemoryType::unknown for memory that the context does not know, or the
+///         driver's result if the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, Context context,
                                                   std::uintptr_t address);
 
-/// The contexts in which addresses are looked up: first those that the program named, then those of
-/// this library. Intel's driver answers for the memory of all contexts in each context. By the
-/// specification a context knows only its own memory.
+/// The contexts in which addresses are queried: first the contexts of the program, then those of
+/// rdmabuf. By the specification, a context knows only its own memory. In Intel's driver, each
+/// context knows the memory of all contexts.
 class Contexts {
   public:
     Contexts(const Driver& driver, std::span<const Context> named)
         : driver_(&driver), named_(named) {}
 
-    /// None for memory that no context knows. @throws Error if no context knows it, and one of them
-    /// or a driver failed to answer
+    /// Returns the attributes of @p address, or none for memory that no context knows.
+    /// @throws Error if no context knows the memory, and the query failed in a context or a driver
     [[nodiscard]] std::optional<Pointer> find(std::uintptr_t address) const;
-    /// @throws Error as find(), EFAULT where no context knows it, ENODEV when no context exists
+    /// Like find(), for an address that a context must know.
+    /// @throws Error EFAULT if no context knows the memory, ENODEV if no context exists, or as
+    ///         find()
     [[nodiscard]] Pointer require(std::uintptr_t address) const;
 
   private:
-    /// @param failed  set to the first result with which a context failed to answer
+    /// Queries the address in each context.
+    /// @param failed  set to the driver's result if a query failed, unless it is already set
     [[nodiscard]] std::optional<Pointer> find_in(std::span<const Context> contexts,
                                                  std::uintptr_t address, Result& failed) const;
 
@@ -54,7 +58,8 @@ class Contexts {
     std::span<const Context> named_;
 };
 
-/// The allocation that holds a pointer. None where there is none any more. @throws Error
+/// Returns the extent of the allocation that holds a pointer, or none if the memory was freed.
+/// @throws Error with the errno for the driver's result, if the query failed
 [[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::level_zero

@@ -26,7 +26,8 @@ class MemfdExporter final : public detail::DmaBufAllocator {
 
   protected:
     [[nodiscard]] NewBuffer make(std::size_t size) const override {
-        // A dma-buf has one size for life, and nobody who holds it can make it read-only.
+        // The seals make the memfd behave like a dma-buf, whose size never changes. F_SEAL_SEAL
+        // prevents later seals, such as F_SEAL_WRITE.
         UniqueFd memfd = detail::make_memfd(size, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
         detail::Mapping mapping(memfd.get(), size);
         return {.dmabuf = std::move(memfd), .mapping = std::move(mapping), .synced = false};

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What is used of the Neuron runtime's interface, so that building needs no Neuron SDK. Values are
-/// those of <nrt/nrt.h>, <nrt/nrt_status.h> and <nrt/nrt_version.h>; where these are installed,
-/// tests/build/abi/neuron.cpp compares the two.
+/// The part of the Neuron runtime's interface that rdmabuf uses, so that the build needs no Neuron
+/// SDK. The values are those of <nrt/nrt.h>, <nrt/nrt_status.h> and <nrt/nrt_version.h>. Where
+/// these headers are installed, tests/build/abi/neuron.cpp compares the two.
 namespace rdmabuf::detail::neuron {
 
 using Status = int; // NRT_STATUS
@@ -50,7 +50,8 @@ using TensorGetAddress = void*(const Tensor*);
 using TensorRead = Status(const Tensor*, void*, std::size_t offset, std::size_t);
 using TensorWrite = Status(Tensor*, const void*, std::size_t offset, std::size_t);
 using GetDmabufFd = Status(std::uint64_t address, std::uint64_t size, int* fd);
-/// Not in the public header: as libfabric declares it (src/hmem_neuron.c).
+/// The public header does not declare nrt_get_dmabuf_fd_v2; the type is that of libfabric
+/// (src/hmem_neuron.c).
 using GetDmabufFdV2 = Status(std::uint64_t address, std::uint64_t size, int* fd,
                              std::uint64_t* offset);
 

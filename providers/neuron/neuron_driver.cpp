@@ -39,7 +39,7 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// What to do about results that mean the same whatever was called.
+/// Returns the remedy for a status that has the same meaning for all functions, otherwise null.
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case uninitialized:
@@ -57,7 +57,7 @@ std::string range(std::uint64_t address, std::size_t length) {
     return std::to_string(length) + " bytes at " + hexadecimal(address);
 }
 
-/// What may be behind the refusal of an export.
+/// Returns the likely cause of a refused export, as text for the error.
 std::string export_remedy(Status status, const std::string& version) {
     if (status != invalid) {
         return "";
@@ -88,8 +88,8 @@ std::string Driver::version() const {
 }
 
 ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) const {
-    // Two functions, told apart by their names: the second says where in the dma-buf the address
-    // is, which the first leaves to be the beginning.
+    // nrt_get_dmabuf_fd_v2 returns the offset of the address in the dma-buf. nrt_get_dmabuf_fd
+    // returns no offset: its dma-buf begins at the address.
     const bool tells_offset = functions().get_dmabuf_fd_v2 != nullptr;
     const char* const call = tells_offset ? "nrt_get_dmabuf_fd_v2" : "nrt_get_dmabuf_fd";
     const std::size_t in_page = address % page_size();
@@ -167,8 +167,9 @@ std::optional<ErrorInfo> check_kernel_module(const std::optional<std::string>& v
         minor > 27) {
         return std::nullopt;
     }
-    // ndmabuf_detach() takes the number of the descriptor away and drops the reference that was the
-    // descriptor's, whether it was closed before or is later: the file is freed while it is in use.
+    // ndmabuf_detach() frees the number of the descriptor and drops the reference of the
+    // descriptor, even if the descriptor was closed before or is closed later. The file is then
+    // freed while it is in use.
     return ErrorInfo{EOPNOTSUPP, "nrt_get_dmabuf_fd",
                      "the kernel module neuron " + *version +
                          " closes a dma-buf's descriptor itself when a region of it "

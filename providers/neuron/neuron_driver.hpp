@@ -15,7 +15,7 @@
 
 namespace rdmabuf::detail::neuron {
 
-/// The functions of the runtime.
+/// Pointers to the functions of the runtime.
 struct Functions {
     Init* init = nullptr;
     GetTotalCoreCount* get_total_core_count = nullptr;
@@ -25,25 +25,28 @@ struct Functions {
     TensorRead* tensor_read = nullptr;
     TensorWrite* tensor_write = nullptr;
     GetDmabufFd* get_dmabuf_fd = nullptr;
-    /// Null in older runtimes, as is what follows.
+    /// Null in older runtimes, as are the functions below.
     GetDmabufFdV2* get_dmabuf_fd_v2 = nullptr;
     GetVersion* get_version = nullptr;
 };
 
-/// The runtime, loaded but not initialised: that takes NeuronCores from other processes.
+/// The Neuron runtime, loaded but not initialised, because initialisation reserves NeuronCores.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// "2.31.24.0"; empty when the runtime does not tell.
+    /// Returns the version, "2.31.24.0", or an empty string if the runtime does not report it.
     [[nodiscard]] std::string version() const;
 
-    /// The dma-buf of the memory of one allocation, from its first address on.
-    /// @throws Error as NeuronExporter::add
+    /// Exports memory of one allocation as a dma-buf.
+    /// @param address  start of the allocation, or any of its addresses with nrt_get_dmabuf_fd_v2
+    /// @param length   in bytes
+    /// @throws Error as NeuronExporter::add()
     [[nodiscard]] ExportedMemory export_memory(std::uint64_t address, std::size_t length) const;
 
-    /// @param hint  what was asked for, and what to do; for some results a remedy is added
+    /// Throws an Error for a failed call.
+    /// @param hint  text that names the failed operation. For some statuses, a remedy is appended
     [[noreturn]] void raise(Status status, const char* function, std::string_view hint) const;
     void check(Status status, const char* function, std::string_view hint) const {
         if (status != success) {
@@ -52,16 +55,16 @@ class Driver : public DriverBase<Driver, Functions> {
     }
 };
 
-/// "NRT_INVALID (2)"
+/// Returns the name and the value of a status: "NRT_INVALID (2)".
 [[nodiscard]] std::string name_of(Status status);
-/// The errno that stands for @p status.
+/// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
-/// Why a kernel module must not be used, if so.
-/// @param version  what /sys/module/neuron/version has; none where there is no such file
+/// Returns the error EOPNOTSUPP for a version of the kernel module that must not be used.
+/// @param version  contents of /sys/module/neuron/version, or none if the file does not exist
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
     const std::optional<std::string>& version);
-/// The same of the one that is loaded.
+/// Overload for the kernel module that is loaded.
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module();
 
 } // namespace rdmabuf::detail::neuron

@@ -20,7 +20,7 @@ using namespace detail::neuron;
 
 constexpr const char* name_of_exporter = "neuron";
 
-/// The runtime, where its dma-bufs can be used.
+/// Returns the runtime, or the error if it cannot be loaded or its kernel module must not be used.
 Result<const Driver*> usable_driver() {
     auto loaded = Driver::of_process().load();
     if (!loaded) {
@@ -32,7 +32,8 @@ Result<const Driver*> usable_driver() {
     return loaded;
 }
 
-/// How many NeuronCores there are, @p wanted among them. Asked before nrt_init(), which takes them.
+/// Returns the number of NeuronCores, or the error ENODEV if @p wanted is not one of their indices.
+/// Called before nrt_init(), which reserves NeuronCores.
 Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     constexpr const char* call = "nrt_get_total_nc_count";
     std::uint32_t count = 0;
@@ -114,7 +115,7 @@ class RuntimeExporter final : public NeuronExporter {
 
   private:
     NeuronOptions options_;
-    /// Buffers and ranges outlive their exporter, and hold this.
+    /// Shared with buffers and added ranges, which can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

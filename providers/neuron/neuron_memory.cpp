@@ -14,11 +14,12 @@ Status try_to_allocate(const Driver& driver, int core, std::size_t size, Tensor*
     return driver.functions().tensor_allocate(Placement::device, core, size, "rdmabuf", &tensor);
 }
 
-/// nrt_init() is for once in a process, and there is no asking whether it was.
+/// Calls nrt_init(), then allocates. A process may call nrt_init() only once, and no function
+/// returns whether it was called, so the caller has first tried to allocate.
 Status initialise_and_allocate(const Driver& driver, int core, std::size_t size, Tensor*& tensor) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    // Another thread may have done it meanwhile.
+    // Another thread may have initialised the runtime while this thread waited for the lock.
     const Status allocated = try_to_allocate(driver, core, size, tensor);
     if (allocated != uninitialized) {
         return allocated;

@@ -13,8 +13,10 @@ namespace rdmabuf::detail::neuron {
 /// A tensor in the memory of a NeuronCore.
 class TensorMemory {
   public:
-    /// Initialises the runtime, unless that was done.
-    /// @param driver  alive as long as the process
+    /// Allocates the tensor. Initialises the runtime if it is not initialised.
+    /// @param driver  must exist until the process ends
+    /// @param size    in bytes, not 0
+    /// @throws Error with the errno for the status of the runtime
     TensorMemory(const Driver& driver, int core, std::size_t size);
 
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }

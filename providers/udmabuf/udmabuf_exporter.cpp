@@ -33,7 +33,8 @@ Result<UniqueFd> open_udmabuf() {
          .forbidden = "add the user to the group of the device, or run as root"});
 }
 
-/// What the module allows a buffer to have, in MiB. None when that cannot be read.
+/// Returns the maximum size of a buffer in MiB (module parameter size_limit_mb). None if the
+/// parameter cannot be read.
 std::optional<std::uint32_t> size_limit() {
     const auto text = detail::read_line(limit_path);
     if (!text) {
@@ -79,7 +80,8 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
         if (limit && size > *limit * bytes_per_mebibyte) {
             throw Error(EINVAL, create_call, refused(size, limit));
         }
-        // As udmabuf wants it: it may grow, but not shrink under the importers' feet.
+        // udmabuf requires F_SEAL_SHRINK and refuses F_SEAL_WRITE, so that the pages stay valid and
+        // writable while importers use them.
         const UniqueFd memfd = detail::make_memfd(size, F_SEAL_SHRINK);
         udmabuf_create request{};
         request.memfd = static_cast<__u32>(memfd.get());
@@ -92,7 +94,7 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
                         error == EINVAL ? refused(size, limit)
                                         : std::to_string(size) + " bytes were asked for");
         }
-        // The dma-buf keeps the pages: the memfd may go.
+        // The dma-buf holds references to the pages, so the memfd can be closed.
         detail::Mapping mapping(dmabuf.get(), size);
         return {.dmabuf = std::move(dmabuf), .mapping = std::move(mapping)};
     }

@@ -23,8 +23,8 @@ constexpr const char* name_of_exporter = "verbs_buf";
 constexpr const char* alloc_call = "ibv_alloc_buf";
 constexpr const char* export_call = "ibv_export_buf_dmabuf_fd";
 
-/// The functions of libibverbs that this exporter calls. A function is null if this libibverbs does
-/// not have it.
+/// Pointers to the functions of libibverbs that this exporter calls. A function is null if
+/// libibverbs does not have it.
 struct Functions {
     void* (*alloc_buf)(ibv_pd* pd, std::size_t size, ibv_buf** buffer) = nullptr;
     void (*free_buf)(ibv_buf* buffer) = nullptr;
@@ -199,7 +199,7 @@ class PdExporter final : public VerbsBufExporter {
     }
 
     ProtectionDomain pd_;
-    /// Buffers can outlive their exporter, and hold the table.
+    /// Shared with buffers and added ranges, which can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

@@ -28,16 +28,17 @@ namespace {
 constexpr const char* name_of_exporter = "verbs_dm";
 constexpr const char* export_call = "ibv_dm_export_dmabuf_fd";
 
-/// Newer than the rdma-core that this is built with may be. Null where there is none.
+/// Returns ibv_dm_export_dmabuf_fd, which the rdma-core headers of the build may not declare, or
+/// null if libibverbs does not have it.
 using ExportDm = int (*)(ibv_dm*);
 ExportDm find_export() noexcept {
     return reinterpret_cast<ExportDm>(::dlvsym(RTLD_DEFAULT, export_call, "IBVERBS_1.16"));
 }
 
-/// The unit in which devices copy, as DeviceMemory::copy_in explains.
+/// NIC memory is copied in units of 4 bytes: see DeviceMemory::copy_in().
 constexpr std::size_t copy_unit = 4;
 
-/// NIC memory, and the addresses it goes by.
+/// NIC memory, and the reserved address range that identifies it.
 struct NicMemory {
     DeviceMemory memory;
     detail::ReservedAddresses addresses;
@@ -48,7 +49,7 @@ struct Exported {
     UniqueFd dmabuf;
 };
 
-/// Beginning at a page, where the NIC can be asked for that.
+/// Allocates NIC memory that begins at a page, if the NIC supports that alignment.
 DeviceMemory allocate(const Context& context, std::size_t size) {
     try {
         const auto page_bits = static_cast<std::uint32_t>(std::countr_zero(detail::page_size()));
@@ -96,7 +97,8 @@ ErrorInfo no_export(const Context& context, int error) {
     }
 }
 
-/// @param size  whole pages
+/// Allocates NIC memory and exports it.
+/// @param size  in bytes; a multiple of the page size
 Result<Exported> try_to_make(const Context& context, std::size_t size) {
     const ExportDm export_dm = find_export();
     if (export_dm == nullptr) {
@@ -185,7 +187,7 @@ class NicBuffer final : public Buffer::Memory {
     struct Words {
         alignas(copy_unit) std::array<std::byte, 4096> bytes;
     };
-    /// The words around the next bytes to copy, as many as fit.
+    /// The part of the next bytes that fits into Words, extended to whole words of 4 bytes.
     struct Window {
         Window(std::size_t offset, std::size_t left) noexcept
             : lead(offset % copy_unit),
@@ -207,7 +209,8 @@ class NicBuffer final : public Buffer::Memory {
     detail::TableRange range_;
 };
 
-/// Of the NIC; empty where it is on no PCI bus, as that of softverbs.
+/// Returns the PCI address of the NIC. Empty for a NIC that is not on a PCI bus, such as that of
+/// softverbs.
 std::string pci_address_of(const Context& context) {
     const std::string device = std::string(context.native()->device->ibdev_path) + "/device";
     return detail::link_name(device + "/subsystem") == "pci" ? detail::link_name(device)
@@ -255,7 +258,7 @@ class VerbsDmExporter final : public Allocator {
   private:
     Context context_;
     std::string pci_address_;
-    /// Buffers outlive their exporter, and hold this.
+    /// Shared with the buffers, which can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

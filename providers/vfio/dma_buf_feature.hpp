@@ -8,19 +8,19 @@
 
 namespace rdmabuf::detail {
 
-// VFIO_DEVICE_FEATURE_DMA_BUF of linux/vfio.h, which is younger than the headers that this is built
-// with may be.
+// VFIO_DEVICE_FEATURE_DMA_BUF of <linux/vfio.h>, for builds with kernel headers that do not have
+// it.
 
 constexpr __u32 vfio_feature_dma_buf = 11;
 
-/// What VFIO_DEVICE_FEATURE is given for it: the feature, and one range of a region.
+/// Argument of VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF, with one range of a region.
 struct VfioDmaBufRequest {
     __u32 argsz;
     __u32 feature_flags;
     __u32 region_index;
-    /// Of the descriptor to come, as in open(2).
+    /// Flags of the new descriptor, as for open(2).
     __u32 open_flags;
-    /// 0.
+    /// Must be 0.
     __u32 flags;
     __u32 nr_ranges;
     __u64 offset;

@@ -28,7 +28,7 @@ constexpr const char* add_call = "add";
 constexpr const char* info_call = "ioctl(VFIO_DEVICE_GET_REGION_INFO)";
 constexpr const char* feature_call = "ioctl(VFIO_DEVICE_FEATURE)";
 
-/// What a range, and all that is exported of it, keeps.
+/// Kept alive by an added range and by all ranges that are exported from it.
 struct Kept {
     std::shared_ptr<const UniqueFd> device;
     std::optional<detail::ReservedAddresses> addresses;
@@ -39,7 +39,7 @@ std::string describe(const VfioRegion& region) {
            " of region " + std::to_string(region.index);
 }
 
-/// Why the feature cannot be had, of errors that say so of the device and not of a range.
+/// Returns the error for an errno that concerns the device and not one range.
 ErrorInfo no_feature(int error, const char* function) {
     switch (error) {
         case ENOTTY:
@@ -63,7 +63,8 @@ ErrorInfo no_feature(int error, const char* function) {
     }
 }
 
-/// 0 or a descriptor, or -1 and errno.
+/// Calls VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF.
+/// @return a descriptor, 0 for a probe, or -1 with errno
 int ask_feature(int device, __u32 operation, const VfioRegion& region) noexcept {
     detail::VfioDmaBufRequest request{.argsz = sizeof(request),
                                       .feature_flags = operation | detail::vfio_feature_dma_buf,
@@ -89,7 +90,7 @@ UniqueFd export_pages(int device, const VfioRegion& region) {
     return dmabuf;
 }
 
-/// In bytes; 0 where the device has no such region.
+/// Returns the size of a region in bytes, or 0 if the device has no such region.
 std::uint64_t region_size(int device, std::uint32_t index) {
     vfio_region_info info{};
     info.argsz = sizeof(info);
@@ -103,7 +104,8 @@ std::uint64_t region_size(int device, std::uint32_t index) {
     return info.size;
 }
 
-/// @p region with its length. What the kernel answers with a bare errno, in words.
+/// Checks @p region, and fills in its length if that is 0. The kernel returns only an errno for
+/// these mistakes; the errors of this function name the mistake.
 VfioRegion checked(int device, VfioRegion region) {
     if (region.index >= VFIO_PCI_ROM_REGION_INDEX) {
         throw Error(
@@ -143,7 +145,7 @@ VfioRegion checked(int device, VfioRegion region) {
 
 class BarExporter final : public VfioExporter {
   public:
-    /// @param device_error  why there is no device; otherwise 0
+    /// @param device_error  errno of the failed duplication of the device's descriptor, otherwise 0
     BarExporter(UniqueFd device, int device_error, std::string pci_address)
         : device_(std::make_shared<const UniqueFd>(std::move(device))),
           device_error_(device_error),
@@ -197,7 +199,7 @@ class BarExporter final : public VfioExporter {
     std::shared_ptr<const UniqueFd> device_;
     int device_error_;
     std::string pci_address_;
-    /// Ranges outlive their exporter, and hold this.
+    /// Shared with added ranges, which can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 
