@@ -57,7 +57,7 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
             next_begins_inside ? after->second.allocation : before->allocation;
         throw Error(EEXIST, "add",
                     describe(allocation) + " overlap " + describe(other) +
-                        ", which are here already; remove those first");
+                        ", which are in this exporter already; remove them first");
     }
     entries_.emplace(base, Entry{std::move(allocation), std::move(place)});
     return generation;
@@ -95,7 +95,7 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
     const Entry* const entry = holder(address);
     if (entry == nullptr) {
         throw Error(EFAULT, function,
-                    hexadecimal(address) + " lies in no live buffer of this " +
+                    hexadecimal(address) + " is not in any live buffer of this " +
                         std::string(exporter) + " exporter");
     }
     const Extent extent{.base = entry->allocation.base, .length = entry->allocation.length};

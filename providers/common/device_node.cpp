@@ -33,10 +33,10 @@ Result<UniqueFd> open_device(const std::string& path, const OpenRemedies& remedi
         case ENOENT:
         case ENODEV:
         case ENXIO:
-            return ErrorInfo{error, "open", "there is no device behind " + path, remedies.missing};
+            return ErrorInfo{error, "open", "there is no device at " + path, remedies.missing};
         case EACCES:
         case EPERM:
-            return ErrorInfo{error, "open", "this process may not open " + path,
+            return ErrorInfo{error, "open", "this process has no permission to open " + path,
                              remedies.forbidden};
         default:
             return ErrorInfo{error, "open", path + " cannot be opened: " + describe_errno(error)};

@@ -60,7 +60,7 @@ void* DriverLibrary::symbol(const char* name) const noexcept {
 void SymbolLookup::note_missing(const char* name, std::string_view since) {
     missing_.append(missing_.empty() ? "" : ", ")
         .append(name)
-        .append(" (there since ")
+        .append(" (available since ")
         .append(since)
         .append(")");
 }
@@ -69,8 +69,8 @@ std::optional<ErrorInfo> SymbolLookup::error(std::string_view remedy) const {
     if (missing_.empty()) {
         return std::nullopt;
     }
-    return ErrorInfo{ENOSYS, "dlsym", library_->name() + " is too old: it lacks " + missing_,
-                     remedy};
+    return ErrorInfo{ENOSYS, "dlsym",
+                     library_->name() + " is too old: it does not have " + missing_, remedy};
 }
 
 } // namespace rdmabuf::detail

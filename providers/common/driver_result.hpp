@@ -51,7 +51,7 @@ struct StatusName {
 
 /// Returns the name and the value of a result: "NRT_INVALID (2)".
 [[nodiscard]] inline std::string status_name(int status, std::span<const StatusName> names) {
-    const char* name = "a result without a name";
+    const char* name = "unknown result";
     for (const StatusName& known : names) {
         if (known.status == status) {
             name = known.name;

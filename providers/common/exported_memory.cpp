@@ -29,7 +29,7 @@ std::optional<std::uint64_t> dmabuf_size(int fd) noexcept {
 UniqueFd take_descriptor(int raw, const char* call) {
     UniqueFd fd(raw);
     if (!fd) {
-        throw Error(EIO, call, "the driver says that it succeeded, and gave no descriptor");
+        throw Error(EIO, call, "the driver reported success, but returned no descriptor");
     }
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
         throw Error(errno, "fcntl(F_SETFD)");
@@ -42,8 +42,8 @@ void check_holds(const ExportedMemory& exported, std::size_t length, const char*
     const auto size = dmabuf_size(exported.fd.get());
     if (size && (exported.offset > *size || length > *size - exported.offset)) {
         throw Error(ERANGE, call,
-                    "the driver's dma-buf has " + std::to_string(*size) +
-                        " bytes, which does not do for the " + described + ", from offset " +
+                    "the dma-buf that the driver returned has " + std::to_string(*size) +
+                        " bytes, but must contain the " + described + ", from offset " +
                         std::to_string(exported.offset) + " on");
     }
 }
@@ -64,16 +64,16 @@ void check_added(std::uintptr_t address, std::size_t length, const std::string& 
     if (address == 0) {
         throw Error(
             EINVAL, function,
-            described + ": address 0 stands for an unknown address; give the memory another");
+            described + ": address 0 means an unknown address; use another address for the memory");
     }
     if (length > std::numeric_limits<std::uintptr_t>::max() - address) {
-        throw Error(EINVAL, function, described + ": the end is past what 64 bits can tell");
+        throw Error(EINVAL, function, described + ": the end does not fit into 64 bits");
     }
 }
 
 void check_allocated(std::size_t size) {
     if (size == 0) {
-        throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be made");
+        throw Error(EINVAL, "allocate", "a buffer of 0 bytes cannot be allocated");
     }
 }
 
@@ -85,17 +85,16 @@ void check_exported(std::size_t length) {
 
 void check_standard(std::string_view exporter, MappingKind mapping) {
     if (mapping != MappingKind::standard) {
-        throw Error(
-            ENOTSUP, "export_range",
-            std::string(exporter) +
-                " memory reaches an importer in one way only; ask for MappingKind::standard");
+        throw Error(ENOTSUP, "export_range",
+                    std::string(exporter) + " memory supports only MappingKind::standard");
     }
 }
 
 void raise_freed(std::uintptr_t address) {
     throw Error(EFAULT, "export_range",
                 "the allocation at " + hexadecimal(address) +
-                    " was freed while it was exported, and there is another now");
+                    " was freed during the export, and its address belongs to another allocation "
+                    "now; keep the memory until export_range() returns");
 }
 
 } // namespace rdmabuf::detail

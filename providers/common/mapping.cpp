@@ -59,7 +59,7 @@ Result<UniqueFd> open_memfd() {
     if (!memfd) {
         const int error = errno;
         return ErrorInfo{error, "memfd_create",
-                         "no file in memory can be made: " + describe_errno(error)};
+                         "a memfd cannot be created: " + describe_errno(error)};
     }
     return memfd;
 }

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::array library_names{"libcuda.so.1", "libcuda.so"};
 constexpr const char* library_remedy =
-    "install the NVIDIA driver of the GPU; a container needs the host's (nvidia-container-toolkit, "
-    "--gpus all)";
-constexpr const char* version_remedy = "install the driver of CUDA 11.7 (515) or newer";
+    "install the NVIDIA driver; in a container, make the driver of the host available "
+    "(nvidia-container-toolkit, --gpus all)";
+constexpr const char* version_remedy = "install NVIDIA driver 515 (CUDA 11.7) or newer";
 constexpr const char* fork_remedy =
-    "CUDA is not initialised in this process; in the child of a process that had initialised it, "
-    "CUDA stays unusable: exec another program, or fork before CUDA is used";
+    "CUDA is not initialised in this process; if a parent process initialised CUDA before fork(), "
+    "CUDA cannot be used in the child: fork before CUDA is used, or exec another program";
 
 Functions look_up(SymbolLookup& lookup) {
     Functions all;
@@ -59,12 +59,13 @@ const char* remedy_for(Result result) noexcept {
         case deinitialized:
             return "the driver is shutting down: the process is about to end";
         case no_device:
-            return "let this process see a GPU: CUDA_VISIBLE_DEVICES, and the devices of its "
-                   "container";
+            return "this process sees no GPU: check CUDA_VISIBLE_DEVICES, and the devices that are "
+                   "passed to its container";
         case context_is_destroyed:
         case invalid_context:
-            return "the context that the memory was allocated in is gone: use the memory before "
-                   "its context is destroyed, or the primary context";
+            return "the context in which the memory was allocated has been destroyed: keep the "
+                   "context while the memory is used, or allocate the memory in the primary "
+                   "context";
         default:
             return nullptr;
     }
@@ -85,8 +86,8 @@ std::optional<ErrorInfo> Driver::initialise() const {
     return ErrorInfo{errno_of(initialised), "cuInit",
                      "CUDA cannot be initialised: " + name_of(initialised),
                      remedy != nullptr ? remedy
-                                       : "see whether nvidia-smi finds the GPU, and "
-                                         "dmesg for what the kernel module says"};
+                                       : "check whether nvidia-smi lists the GPU, and check dmesg "
+                                         "for messages of the kernel module"};
 }
 
 std::string Driver::name_of(Result result) const {
@@ -147,7 +148,7 @@ PrimaryContext::PrimaryContext(const Driver& driver, Device device)
     : functions_(&driver.functions()), device_(device) {
     driver.check(functions_->device_primary_context_retain(&context_, device),
                  "cuDevicePrimaryCtxRetain",
-                 "the primary context of device " + std::to_string(device) + " cannot be had");
+                 "the primary context of device " + std::to_string(device) + " cannot be retained");
 }
 
 PrimaryContext::~PrimaryContext() {

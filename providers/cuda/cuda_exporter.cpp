@@ -105,11 +105,11 @@ rdmabuf::Result<Usable> initialise(int wanted) {
                          "the devices cannot be counted: " + driver.name_of(counted)};
     }
     if (wanted < 0 || wanted >= usable.devices) {
-        return ErrorInfo{ENODEV, "cuDeviceGet",
-                         "there is no device " + std::to_string(wanted) + ", of " +
-                             std::to_string(usable.devices),
-                         "choose one of those there are, or let this process see "
-                         "more of them with CUDA_VISIBLE_DEVICES"};
+        return ErrorInfo{
+            ENODEV, "cuDeviceGet",
+            "there is no device " + std::to_string(wanted) +
+                "; number of devices that this process sees: " + std::to_string(usable.devices),
+            "choose a device that exists, or make more devices visible with CUDA_VISIBLE_DEVICES"};
     }
     return usable;
 }
@@ -201,7 +201,7 @@ class CudaExporter final : public Allocator {
         Device device = 0;
         usable.driver->check(usable.driver->functions().device_get(&device, options_.device),
                              "cuDeviceGet",
-                             "device " + std::to_string(options_.device) + " was asked for");
+                             "device " + std::to_string(options_.device) + " was requested");
         return detail::cuda::allocate(*usable.driver, device, size);
     }
 

@@ -30,7 +30,7 @@ Flush flush_needed(const Driver& driver, Device device, int scope) {
 void flush(const Driver& driver, int scope) {
     driver.check(
         driver.functions().flush_gpu_direct_rdma_writes(flush_target_current_context, scope),
-        function, "RDMA writes may not be visible to the device yet");
+        function, "the flush failed, so RDMA writes may not be visible to the device yet");
 }
 
 } // namespace detail::cuda
@@ -46,9 +46,9 @@ bool flush_cuda_writes(std::uintptr_t address, CudaWriteScope scope) {
         case Flush::impossible:
             throw Error(EOPNOTSUPP, function,
                         "device " + std::to_string(pointer.device) +
-                            " does not flush RDMA writes on behalf of the host: wait for them in "
-                            "the stream, with CU_STREAM_WAIT_VALUE_FLUSH, or read back from the "
-                            "memory through the NIC that wrote");
+                            " does not support flushes of RDMA writes by the host: flush in the "
+                            "stream, with CU_STREAM_WAIT_VALUE_FLUSH, or read the memory back "
+                            "through the NIC that wrote it");
         case Flush::necessary:
             break;
     }

@@ -15,7 +15,7 @@ class Allocated {
     Allocated(const Driver& driver, Context context, std::size_t size)
         : driver_(&driver), context_(context) {
         driver.check(driver.functions().mem_alloc(&address_, size), "cuMemAlloc",
-                     std::to_string(size) + " bytes were asked for");
+                     std::to_string(size) + " bytes were requested");
     }
     ~Allocated() {
         const Functions& functions = driver_->functions();
@@ -64,7 +64,8 @@ class CudaMemory final : public Buffer::Memory {
         const CurrentContext current(*driver_, context_.get());
         driver_->check(
             driver_->functions().memcpy_h_to_d(address_ + offset, source.data(), source.size()),
-            "cuMemcpyHtoD", std::to_string(source.size()) + " bytes to the device");
+            "cuMemcpyHtoD",
+            std::to_string(source.size()) + " bytes could not be copied to the device");
     }
     void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
         const CurrentContext current(*driver_, context_.get());
@@ -72,10 +73,11 @@ class CudaMemory final : public Buffer::Memory {
         if (flush_needed(*driver_, device_, to_owner) == Flush::necessary) {
             flush(*driver_, to_owner);
         }
-        driver_->check(driver_->functions().memcpy_d_to_h(destination.data(), address_ + offset,
-                                                          destination.size()),
-                       "cuMemcpyDtoH",
-                       std::to_string(destination.size()) + " bytes from the device");
+        driver_->check(
+            driver_->functions().memcpy_d_to_h(destination.data(), address_ + offset,
+                                               destination.size()),
+            "cuMemcpyDtoH",
+            std::to_string(destination.size()) + " bytes could not be copied from the device");
     }
 
   private:

@@ -99,8 +99,8 @@ Pointer require_pointer(const Driver& driver, DevicePointer address) {
     if (std::get<Pointer>(found).type == MemoryType::none) {
         throw Error(EFAULT, "cuPointerGetAttributes",
                     hexadecimal(address) +
-                        " lies in no live allocation of cuda: pass an address of memory that has "
-                        "not been freed");
+                        " is not in any live allocation of cuda: pass an address of memory that "
+                        "has not been freed");
     }
     return std::get<Pointer>(found);
 }
@@ -143,7 +143,7 @@ std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
         return std::nullopt;
     }
     driver.check(asked, "cuMemGetAddressRange",
-                 "the allocation that holds " + hexadecimal(address) + " cannot be asked for");
+                 "the allocation that holds " + hexadecimal(address) + " cannot be queried");
     return extent;
 }
 
@@ -186,7 +186,7 @@ std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer) 
     throw Error(ENODEV, "cuMemGetAddressRange",
                 "the memory at " + hexadecimal(pointer.address) + " of device " +
                     std::to_string(pointer.device) +
-                    " has no context, none is current in this thread, and the device has no "
+                    " has no context, no context is current in this thread, and the device has no "
                     "primary context: make a context current before this call");
 }
 

@@ -26,7 +26,7 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
     const auto first = extent_of(driver, pointer);
     if (!first) {
         throw Error(EFAULT, "cuMemGetAddressRange",
-                    hexadecimal(pointer.address) + " lies in no live allocation of cuda");
+                    hexadecimal(pointer.address) + " is not in any live allocation of cuda");
     }
     if (first->holds(pointer.address, length)) {
         return 1;
@@ -37,8 +37,8 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
     const Extent reserved{.base = pointer.range_start, .length = pointer.range_size};
     if (!reserved.holds(pointer.address, length)) {
         throw leaves(*first, pointer.address, length,
-                     ", and the " + std::to_string(reserved.length) + " that were reserved at " +
-                         hexadecimal(reserved.base));
+                     ", and the reserved range of " + std::to_string(reserved.length) +
+                         " bytes at " + hexadecimal(reserved.base));
     }
     std::size_t mappings = 1;
     DevicePointer next = first->base + first->length;
@@ -46,7 +46,7 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
         const auto extent = extent_at(driver, next);
         if (!extent || extent->length == 0) {
             throw leaves(*first, pointer.address, length,
-                         ", and nothing is mapped behind it at " + hexadecimal(next));
+                         ", and no memory is mapped after it, at " + hexadecimal(next));
         }
         next = extent->base + extent->length;
     }
@@ -70,15 +70,16 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
     driver.check(
         functions.pointer_set_attribute(&value, PointerAttribute::sync_memops, pointer.address),
         "cuPointerSetAttribute(SYNC_MEMOPS)",
-        "without it, cuMemcpy and RDMA may disagree about the bytes at " +
-            hexadecimal(pointer.address) + ", which are therefore not exported");
+        "the attribute cannot be set; without it, RDMA and an unfinished cuMemcpy could access the "
+        "same bytes at " +
+            hexadecimal(pointer.address) + ", so the memory is not exported");
 }
 
 /// Throws the error for a refused export, with the requested range and a possible cause.
 [[noreturn]] void raise_refused(const Driver& driver, const Pointer& pointer, Result result,
                                 const Extent& pages, std::size_t mappings) {
     std::string hint = std::to_string(pages.length) + " bytes at " + hexadecimal(pages.base) +
-                       " of " + driver.pci_address(pointer.device) + " were asked for";
+                       " of " + driver.pci_address(pointer.device) + " were requested";
     unsigned capable = 1;
     const bool told =
         driver.functions().pointer_get_attribute(
@@ -86,12 +87,12 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
     if (told && capable == 0) {
         throw Error(EOPNOTSUPP, export_call,
                     driver.name_of(result) + ": " + hint +
-                        "; the memory was not made for RDMA: set allocFlags.gpuDirectRDMACapable "
-                        "for cuMemCreate, or use cuMemAlloc");
+                        "; the memory was not allocated for RDMA: set "
+                        "allocFlags.gpuDirectRDMACapable for cuMemCreate, or use cuMemAlloc");
     }
     if (mappings > 1) {
-        hint += "; the " + std::to_string(mappings) +
-                " mappings in it must be of one device and have the same properties";
+        hint += "; the range spans " + std::to_string(mappings) +
+                " mappings, which must be on one device and have the same properties";
     }
     driver.raise(result, export_call, hint);
 }
@@ -100,13 +101,14 @@ void synchronise_copies(const Driver& driver, const Pointer& pointer) {
 void check_size(const UniqueFd& fd, const Extent& pages) {
     const off_t size = ::lseek(fd.get(), 0, SEEK_END);
     if (size < 0) {
-        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be asked");
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
     }
     if (static_cast<std::uint64_t>(size) < pages.length) {
         throw Error(ERANGE, export_call,
-                    "the driver's dma-buf has " + std::to_string(size) + " bytes, and not the " +
-                        std::to_string(pages.length) + " asked for at " + hexadecimal(pages.base) +
-                        ": what is mapped there ends before");
+                    "the driver's dma-buf has " + std::to_string(size) + " bytes instead of the " +
+                        std::to_string(pages.length) + " bytes requested at " +
+                        hexadecimal(pages.base) +
+                        ": the memory that is mapped at this address ends earlier");
     }
 }
 
@@ -120,7 +122,8 @@ std::optional<ErrorInfo> check_device(const Driver& driver, Device device) {
                               driver.pci_address(device) + ") does not export dma-bufs";
     constexpr const char* attribute = "cuDeviceGetAttribute(DMA_BUF_SUPPORTED)";
     if (driver.attribute(DeviceAttribute::integrated, device) != 0) {
-        return ErrorInfo{EOPNOTSUPP, attribute, which + ": it has no memory but the host's",
+        return ErrorInfo{EOPNOTSUPP, attribute,
+                         which + ": it is integrated, and uses the memory of the host",
                          "allocate with cuMemHostAlloc and register as host "
                          "memory, with MemoryRegion"};
     }
@@ -140,21 +143,21 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
     if (pointer.managed) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
-                        "managed (cuMemAllocManaged), and moves between host and device while "
-                        "a NIC needs it in one place: allocate with cuMemAlloc");
+                        "managed (cuMemAllocManaged), and migrates between host and device, so it "
+                        "cannot be exported: allocate with cuMemAlloc");
     }
     if (pointer.pooled) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
-                        "of a pool (cuMemAllocAsync), which the driver does not export: "
+                        "from a memory pool (cuMemAllocAsync), which the driver does not export: "
                         "allocate with cuMemAlloc, or cuMemCreate and cuMemMap");
     }
     if (pointer.type == MemoryType::host) {
         if (driver.attribute(DeviceAttribute::host_alloc_dma_buf_supported, pointer.device) == 0) {
             throw Error(EOPNOTSUPP, export_call,
                         what +
-                            "host memory, which this driver does not export: register it as "
-                            "what it is, with MemoryRegion");
+                            "host memory, which this driver does not export: register it as host "
+                            "memory, with MemoryRegion");
         }
     } else if (const auto error = check_device(driver, pointer.device)) {
         error->raise();

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* folder = "/dev/dma_heap";
 constexpr const char* no_heaps_remedy =
     "use a kernel with CONFIG_DMABUF_HEAPS and CONFIG_DMABUF_HEAPS_SYSTEM; a container needs the "
-    "devices passed in";
+    "devices of /dev/dma_heap passed in";
 
 ErrorInfo no_such_heap(const std::string& heap, const std::vector<std::string>& heaps) {
     const std::string reason = "there is no dma-buf heap '" + heap + "'";
@@ -30,7 +30,7 @@ ErrorInfo no_such_heap(const std::string& heap, const std::vector<std::string>& 
     for (const std::string& name : heaps) {
         list.append(list.empty() ? "" : ", ").append(name);
     }
-    return {ENOENT, "open", reason, "the heaps there are: " + list};
+    return {ENOENT, "open", reason, "the existing heaps are: " + list};
 }
 
 Result<UniqueFd> open_heap(const std::string& heap) {
@@ -71,7 +71,7 @@ class DmaHeapExporter final : public detail::DmaBufAllocator {
         if (detail::ioctl_retrying(device.get(), DMA_HEAP_IOCTL_ALLOC, &request) < 0) {
             throw Error(
                 errno, "ioctl(DMA_HEAP_IOCTL_ALLOC)",
-                std::to_string(size) + " bytes were asked for from the heap '" + heap_ + "'");
+                std::to_string(size) + " bytes were requested from the heap '" + heap_ + "'");
         }
         UniqueFd dmabuf(static_cast<int>(request.fd));
         detail::Mapping mapping(dmabuf.get(), size);

@@ -23,7 +23,7 @@ namespace {
 constexpr const char* create_call = "ioctl(DRM_IOCTL_MODE_CREATE_DUMB)";
 
 std::string asked(std::size_t size, const detail::DrmNode& node) {
-    return std::to_string(size) + " bytes were asked for from " + node.path + " (" + node.driver +
+    return std::to_string(size) + " bytes were requested from " + node.path + " (" + node.driver +
            ")";
 }
 
@@ -115,7 +115,8 @@ class DrmExporter final : public detail::DmaBufAllocator {
         const DumbBuffer dumb(node, size);
         if (dumb.size() < size) {
             throw Error(EIO, create_call,
-                        asked(size, node) + "; it made " + std::to_string(dumb.size()));
+                        asked(size, node) + "; number of bytes that the driver allocated: " +
+                            std::to_string(dumb.size()));
         }
         UniqueFd dmabuf = dumb.export_dmabuf();
         detail::Mapping mapping = dumb.map();

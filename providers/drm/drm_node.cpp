@@ -116,7 +116,7 @@ Result<DrmNode> open_node(const std::string& path, const std::string& wanted_dri
     const std::string what = path + " (" + driver + ")";
     if (!wanted_driver.empty() && driver != wanted_driver) {
         return ErrorInfo{ENODEV, "ioctl(DRM_IOCTL_VERSION)",
-                         what + " is not driven by " + wanted_driver};
+                         what + " does not have the requested driver " + wanted_driver};
     }
     if (auto error = check_capabilities(fd.get(), what)) {
         return std::move(*error);

@@ -30,7 +30,9 @@ std::string describe(const ExternalMemory& memory) {
 void check_numbers(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));
     if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
-        throw Error(EINVAL, function, describe(memory) + ": the end is past what 64 bits can tell");
+        throw Error(
+            EINVAL, function,
+            describe(memory) + ": the end of the range in the dma-buf does not fit into 64 bits");
     }
     const std::size_t page = detail::page_size();
     if (memory.address % page != memory.offset % page) {
@@ -38,8 +40,9 @@ void check_numbers(const ExternalMemory& memory) {
             EINVAL, function,
             describe(memory) + ": the address lies " + std::to_string(memory.address % page) +
                 " bytes into its page and the offset " + std::to_string(memory.offset % page) +
-                " bytes into its; they must agree, since a NIC calls the memory by its "
-                "address and finds pages by both (pages here have " +
+                " bytes into its page; they must be equal, because the address is the iova of the "
+                "memory region, and a NIC requires that iova and offset have the same position in "
+                "a page (of " +
                 std::to_string(page) + " bytes)");
     }
 }
@@ -49,9 +52,10 @@ UniqueFd duplicate(int fd) {
     if (!copy) {
         const int error = errno;
         throw Error(error, "fcntl",
-                    error == EBADF ? "descriptor " + std::to_string(fd) +
-                                         " is not open; add the memory while its dma-buf is"
-                                   : std::string());
+                    error == EBADF
+                        ? "descriptor " + std::to_string(fd) +
+                              " is not open; keep the dma-buf open until the memory is added"
+                        : std::string());
     }
     return copy;
 }
@@ -81,7 +85,7 @@ class RangeExporter final : public ExternalExporter {
 
     [[nodiscard]] AddedRange add(UniqueFd fd, const ExternalMemory& memory) override {
         if (!fd) {
-            throw Error(EBADF, function, describe(memory) + ": no descriptor was given");
+            throw Error(EBADF, function, describe(memory) + ": the UniqueFd has no descriptor");
         }
         check_numbers(memory);
         return add_checked(std::move(fd), memory);

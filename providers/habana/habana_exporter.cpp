@@ -25,7 +25,7 @@ constexpr const char* name_of_exporter = "habana";
 /// string. add() works without libSynapse.so.
 std::string allocating() {
     const auto loaded = Synapse::of_process().load();
-    return loaded ? "" : ", and cannot allocate: " + loaded.reason();
+    return loaded ? "" : "; allocate() cannot be used: " + loaded.reason();
 }
 
 class DriverExporter final : public HabanaExporter {
@@ -58,8 +58,8 @@ class DriverExporter final : public HabanaExporter {
         if (options_.fd < 0) {
             throw Error(ENODEV, "add",
                         describe(memory) +
-                            ": of which device is not known; make the exporter with "
-                            "the open one's descriptor, HabanaOptions::fd");
+                            ": the exporter has no device; make it with the descriptor of the open "
+                            "device, HabanaOptions::fd");
         }
         const DeviceName device = thunk.device(options_.fd).value();
         ExportedMemory exported = thunk.export_memory(options_.fd, device, memory);
@@ -77,8 +77,8 @@ class DriverExporter final : public HabanaExporter {
         const std::size_t whole = detail::round_up_to_pages(size);
         if (options_.fd >= 0) {
             throw Error(ENOTSUP, "allocate",
-                        "memory of the program's own device is the program's to allocate: do so, "
-                        "and add() it");
+                        "the program has opened this device itself (HabanaOptions::fd): allocate "
+                        "the memory in the program, and add() it");
         }
         const Thunk& thunk = *Thunk::of_process().load().value();
         const Synapse& synapse = *Synapse::of_process().load().value();
@@ -89,7 +89,8 @@ class DriverExporter final : public HabanaExporter {
     static void check_numbers(const HabanaMemory& memory) {
         detail::check_added(memory.address, memory.length, describe(memory));
         if (memory.mapping > memory.address) {
-            throw Error(EINVAL, "add", describe(memory) + ": the mapping begins behind the memory");
+            throw Error(EINVAL, "add",
+                        describe(memory) + ": the mapping begins after the start of the memory");
         }
     }
 
@@ -109,10 +110,10 @@ class DriverExporter final : public HabanaExporter {
             list.append(list.empty() ? "" : ", ").append(address);
         }
         if (list.empty()) {
-            return Availability::no(thunk.library() + " finds no device",
-                                    "see that the module habanalabs is loaded, and "
-                                    "/dev/accel/accel_controlD0 or /dev/hl_controlD0 there for "
-                                    "this process");
+            return Availability::no(
+                thunk.library() + " finds no device",
+                "check that the kernel module habanalabs is loaded, and that this process can open "
+                "/dev/accel/accel_controlD0 or /dev/hl_controlD0");
         }
         return Availability::yes(thunk.library() + ", " + list + allocating());
     }

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::array library_names{"libSynapse.so", "/usr/lib/habanalabs/libSynapse.so"};
 constexpr const char* library_remedy =
-    "install habanalabs-graph of the Gaudi's software, and let the loader find it "
-    "(/usr/lib/habanalabs); without, add() memory that the program allocates";
+    "install habanalabs-graph of the Gaudi software, and make sure that the loader finds it (in "
+    "/usr/lib/habanalabs); without it, add() memory that the program allocates";
 
 SynapseFunctions look_up(SymbolLookup& lookup) {
     SynapseFunctions all;
@@ -82,11 +82,12 @@ const char* remedy_for(Status status) noexcept {
     switch (status) {
         case no_device_found:
         case not_enough_devices_found:
-            return "a device has one process at a time: see hl-smi for who has them, and let the "
-                   "container have one (HABANA_VISIBLE_DEVICES)";
+            return "only one process can use a device at a time: hl-smi lists the processes that "
+                   "use devices; for a container, check HABANA_VISIBLE_DEVICES";
         case device_already_acquired:
-            return "this process has a device already: allocate of that one, and add() it to an "
-                   "exporter made with its descriptor (HabanaOptions::fd)";
+            return "this process has acquired a device already: allocate memory on that device, "
+                   "and add() it to an exporter that is made with its descriptor "
+                   "(HabanaOptions::fd)";
         case device_reset:
             return "the device is being reset: see dmesg";
         default:
@@ -130,7 +131,7 @@ class SynapseDevice::HostMemory {
     HostMemory(const SynapseDevice& device, std::size_t size) : device_(&device) {
         device.synapse_->check(
             device.synapse_->functions().host_malloc(device.id_, size, 0, &start_), "synHostMalloc",
-            std::to_string(size) + " bytes to copy through");
+            std::to_string(size) + " bytes of host memory for the copy cannot be allocated");
     }
     ~HostMemory() {
         report(device_->synapse_->functions().host_free(device_->id_, start_, 0), "synHostFree");
@@ -155,12 +156,12 @@ SynapseDevice::SynapseDevice(const Synapse& synapse) : synapse_(&synapse) {
         synapse.check(initialised, "synInitialize", "the library cannot be initialised");
     }
     synapse.check(functions.device_acquire(&id_, nullptr), "synDeviceAcquire",
-                  "no device can be had");
+                  "no device can be acquired");
     try {
         synapse.check(functions.device_get_info(id_, &info_), "synDeviceGetInfoV2",
-                      "where its memory is cannot be asked");
+                      "the address of the device's memory cannot be queried");
         synapse.check(functions.stream_create(&stream_, id_, 0), "synStreamCreateGeneric",
-                      "the device cannot copy");
+                      "a stream for copies cannot be created");
     } catch (...) {
         report(functions.device_release(id_), "synDeviceRelease");
         throw;
@@ -181,7 +182,7 @@ std::size_t SynapseDevice::reach(std::uint64_t end) {
 std::uint64_t SynapseDevice::allocate(std::size_t size) {
     std::uint64_t address = 0;
     synapse_->check(synapse_->functions().device_malloc(id_, size, 0, 0, &address),
-                    "synDeviceMalloc", std::to_string(size) + " bytes were asked for");
+                    "synDeviceMalloc", std::to_string(size) + " bytes were requested");
     return address;
 }
 
@@ -205,7 +206,8 @@ void SynapseDevice::copy(std::uint64_t from, std::size_t size, std::uint64_t to,
                          Direction direction) {
     const std::string hint =
         std::to_string(size) + " bytes " +
-        (direction == Direction::host_to_device ? "to the device" : "from the device");
+        (direction == Direction::host_to_device ? "could not be copied to the device"
+                                                : "could not be copied from the device");
     const std::lock_guard lock(mutex_);
     synapse_->check(synapse_->functions().mem_copy_async(stream_, from, size, to, direction),
                     "synMemCopyAsync", hint);

@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::array library_names{"libhl-thunk.so", "/usr/lib/habanalabs/libhl-thunk.so"};
 constexpr const char* library_remedy =
-    "install habanalabs-thunk of the Gaudi's software, and let the loader find it "
-    "(/usr/lib/habanalabs)";
+    "install habanalabs-thunk of the Gaudi software, and make sure that the loader finds it (in "
+    "/usr/lib/habanalabs)";
 constexpr const char* version_remedy = "update habanalabs-thunk";
 
 constexpr const char* dram_call = "hlthunk_device_memory_export_dmabuf_fd";
@@ -54,13 +54,13 @@ struct Pages {
 [[noreturn]] void raise(int error, const char* call, const Pages& pages, const HabanaMemory& memory,
                         std::string_view remedy) {
     std::string hint = std::to_string(pages.size) + " bytes at " + hexadecimal(pages.start) +
-                       " were asked for, for the " + describe(memory);
+                       " were requested for the " + describe(memory);
     if (error == EINVAL) {
         hint.append("; ").append(remedy);
     } else if (error == EBUSY) {
         hint += "; the device is being reset, or has failed: see dmesg";
     } else if (error == ENOTTY || error == EBADF) {
-        hint += "; the descriptor has to be that of the open device: hlthunk_open()";
+        hint += "; the descriptor must be that of the open device, from hlthunk_open()";
     }
     throw Error(error, call, hint);
 }
@@ -76,18 +76,18 @@ Result<DeviceName> Thunk::device(int fd) const {
     const std::string which = "descriptor " + std::to_string(fd);
     if (::fcntl(fd, F_GETFD) < 0) {
         return ErrorInfo{EBADF, call, which + " is not open",
-                         "keep the device open for as long as the exporter"};
+                         "keep the device open while the exporter exists"};
     }
     const DeviceName name = functions().get_device_name(fd);
     if (name == DeviceName::invalid || name == DeviceName::goya) {
-        return ErrorInfo{ENODEV, call, which + " is of no Gaudi",
-                         "give that of the open device: what hlthunk_open() "
-                         "returned, or synDeviceInfoV2::fd"};
+        return ErrorInfo{ENODEV, call, which + " is not that of a Gaudi",
+                         "pass the descriptor of the open device: the result of hlthunk_open(), or "
+                         "synDeviceInfoV2::fd"};
     }
     if (!is_gaudi1(name) && functions().export_mapped_memory == nullptr) {
         return ErrorInfo{ENOSYS, "dlsym",
-                         library() + " is too old for this device: it lacks " + mapping_call +
-                             " (there since Gaudi 2)",
+                         library() + " is too old for this device: it does not have " +
+                             mapping_call + " (available since Gaudi 2)",
                          version_remedy};
     }
     return name;
@@ -128,7 +128,7 @@ ExportedMemory Thunk::export_dram(int fd, const HabanaMemory& memory) const {
     const int got = functions().export_memory(fd, pages.start, pages.size, export_flags);
     if (got < 0) {
         raise(-got, dram_call, pages, memory,
-              "of a Gaudi 1 it has to be an address in its DRAM, within the PCI BAR");
+              "on Gaudi 1, the address must be in the DRAM of the device, within the PCI BAR");
     }
     return {.fd = take_descriptor(got, dram_call), .offset = offset};
 }
@@ -144,8 +144,8 @@ ExportedMemory Thunk::export_mapping(int fd, const HabanaMemory& memory,
     const int got = functions().export_mapped_memory(fd, pages.start, pages.size, 0, export_flags);
     if (got < 0) {
         raise(-got, mapping_call, pages, memory,
-              "the mapping has to be what hlthunk_device_memory_map() returned, or "
-              "synDeviceInfoV2::globalHbmBaseAddress, and end behind the memory");
+              "the mapping must be the result of hlthunk_device_memory_map(), or "
+              "synDeviceInfoV2::globalHbmBaseAddress, and must not end before the memory");
     }
     return {.fd = take_descriptor(got, mapping_call), .offset = offset};
 }

@@ -21,8 +21,8 @@ constexpr const char* library_remedy =
     "intel-level-zero-gpu)";
 constexpr const char* version_remedy = "install a Level Zero loader of version 1.2 or newer";
 constexpr const char* driver_remedy =
-    "install the driver of the GPU (libze-intel-gpu1, intel-level-zero-gpu), and let this process "
-    "open /dev/dri/renderD* (group render)";
+    "install the driver of the GPU (libze-intel-gpu1, intel-level-zero-gpu), and give this process "
+    "permission to open /dev/dri/renderD* (group render)";
 constexpr const char* initialise_remedy =
     "Level Zero is not initialised in this process: call zeInit first, or availability()";
 
@@ -84,8 +84,8 @@ const char* remedy_for(Result result) noexcept {
         case uninitialized:
             return initialise_remedy;
         case device_lost:
-            return "the GPU hung or was reset, and its memory is gone: see dmesg, and start the "
-                   "process anew";
+            return "the GPU hung or was reset, and the contents of its memory are lost: check "
+                   "dmesg, and restart the process";
         default:
             return nullptr;
     }
@@ -237,7 +237,7 @@ OwnContextList Driver::contexts() const {
 Context Driver::context_of(DriverHandle driver) const {
     const std::lock_guard lock(own_->mutex);
     check(own_->make(functions(), driver), "zeContextCreate",
-          "a context for the GPU was asked for");
+          "a context for the GPU cannot be created");
     return own_->made.at(driver);
 }
 
@@ -245,7 +245,7 @@ std::string Driver::name_of(Result result) {
     const char* const name = short_name_of(result);
     std::array<char, 16> number{};
     std::snprintf(number.data(), number.size(), "0x%" PRIx32, result);
-    return (name != nullptr ? std::string("ZE_RESULT_") + name : "a result without a name") + " (" +
+    return (name != nullptr ? std::string("ZE_RESULT_") + name : "unknown result") + " (" +
            number.data() + ")";
 }
 

@@ -30,7 +30,8 @@ UniqueFd duplicate(int fd, const char* function) {
     UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!own) {
         throw Error(errno, "fcntl(F_DUPFD_CLOEXEC)",
-                    std::string(function) + " gave descriptor " + std::to_string(fd));
+                    std::string(function) +
+                        " returned a descriptor that cannot be duplicated: " + std::to_string(fd));
     }
     return own;
 }
@@ -80,10 +81,11 @@ class IpcExport {
         std::uint64_t fd = 0;
         Driver::check(
             functions_->mem_get_fd_from_ipc_handle(context_, handle_, &fd), function,
-            std::string("the descriptor of an IPC handle was asked for; ") + descriptor_remedy);
+            std::string("the descriptor of an IPC handle cannot be queried; ") + descriptor_remedy);
         if (fd > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
-            throw Error(EIO, function,
-                        "the driver gave " + std::to_string(fd) + ", which is no descriptor");
+            throw Error(
+                EIO, function,
+                "the driver returned " + std::to_string(fd) + ", which is not a descriptor");
         }
         return static_cast<int>(fd);
     }
@@ -108,14 +110,14 @@ UniqueFd export_by_ipc(const Driver& driver, const Pointer& pointer, std::uintpt
     if (pointer.type == MemoryType::host) {
         throw Error(EOPNOTSUPP, export_call,
                     Driver::name_of(refused) + ": " + what +
-                        ": it is host memory; register it as what it is, with MemoryRegion");
+                        ": it is host memory; register it as host memory, with MemoryRegion");
     }
     if (driver.functions().mem_get_fd_from_ipc_handle == nullptr) {
         throw Error(EOPNOTSUPP, export_call,
                     Driver::name_of(refused) + ": " + what + "; " + descriptor_remedy + " (" +
                         driver.library() +
-                        " has no zeMemGetFileDescriptorFromIpcHandleExp, since 1.10, by which its "
-                        "IPC handle could be used)");
+                        " does not have zeMemGetFileDescriptorFromIpcHandleExp of Level Zero 1.10, "
+                        "which could export the memory by its IPC handle)");
     }
     const IpcExport ipc(driver, pointer, base);
     return duplicate(ipc.fd(), "zeMemGetFileDescriptorFromIpcHandleExp");
@@ -130,7 +132,7 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer, std::uintptr_t 
     if (!may_lack_descriptor(refused)) {
         Driver::raise(
             refused, export_call,
-            "the dma-buf of the memory at " + hexadecimal(pointer.address) + " was asked for");
+            "the memory at " + hexadecimal(pointer.address) + " cannot be exported as a dma-buf");
     }
     return export_by_ipc(driver, pointer, base, refused);
 }
@@ -141,21 +143,24 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer, std::uintptr_t 
 void check_whole(const UniqueFd& fd, const Extent& extent, std::size_t driver_page) {
     const auto size = dmabuf_size(fd.get());
     if (!size) {
-        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be asked");
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
     }
     const std::string numbers = "the driver's dma-buf has " + std::to_string(*size) +
                                 " bytes, and the allocation at " + hexadecimal(extent.base) +
                                 " has " + std::to_string(extent.length);
     if (*size < extent.length) {
-        throw Error(ERANGE, export_call,
-                    numbers +
-                        ": it is spread over several dma-bufs, as on a GPU of several tiles; "
-                        "allocate on one tile (a sub-device, or ZE_FLAT_DEVICE_HIERARCHY=FLAT)");
+        throw Error(
+            ERANGE, export_call,
+            numbers +
+                ": the allocation is spread over several dma-bufs, as on a GPU with several tiles; "
+                "allocate on one tile (a sub-device, or ZE_FLAT_DEVICE_HIERARCHY=FLAT)");
     }
     const std::size_t granule = std::max(page_size(), driver_page);
     if (*size - extent.length >= granule || extent.base % granule != 0) {
         throw Error(EOPNOTSUPP, export_call,
-                    numbers + ", which is a part of it, and the driver does not tell which; " +
+                    numbers +
+                        ": the allocation is a part of the dma-buf, and the driver does not report "
+                        "its offset; " +
                         descriptor_remedy);
     }
 }
@@ -169,16 +174,16 @@ std::optional<ErrorInfo> check_device(const Driver& driver, Device device) {
     return ErrorInfo{
         EOPNOTSUPP, "zeDeviceGetExternalMemoryProperties",
         "the GPU " + driver.pci_address(device) + " does not export its memory as dma-bufs",
-        "use a newer driver of the GPU, or memory of the host"};
+        "use a newer driver of the GPU, or host memory"};
 }
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::shared) {
-        throw Error(EOPNOTSUPP, export_call,
-                    "the memory at " + hexadecimal(pointer.address) +
-                        " is shared (zeMemAllocShared), and moves between host and device while a "
-                        "NIC needs it in one place: use zeMemAllocDevice, with a "
-                        "ze_external_memory_export_desc_t");
+        throw Error(
+            EOPNOTSUPP, export_call,
+            "the memory at " + hexadecimal(pointer.address) +
+                " is shared (zeMemAllocShared), and migrates between host and device, so it cannot "
+                "be exported: use zeMemAllocDevice, with a ze_external_memory_export_desc_t");
     }
     if (pointer.type == MemoryType::device) {
         if (const auto error = check_device(driver, pointer.device)) {
@@ -191,7 +196,7 @@ Handle export_allocation(const Driver& driver, const Pointer& pointer, std::size
     const auto extent = extent_of(driver, pointer);
     if (!extent) {
         throw Error(EFAULT, "zeMemGetAddressRange",
-                    hexadecimal(pointer.address) + " lies in no live allocation of level_zero");
+                    hexadecimal(pointer.address) + " is not in any live allocation of level_zero");
     }
     if (!extent->holds(pointer.address, length)) {
         throw leaves(*extent, pointer.address, length);

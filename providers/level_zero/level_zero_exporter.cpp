@@ -53,10 +53,10 @@ rdmabuf::Result<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
     if (found && (wanted < 0 || static_cast<std::size_t>(wanted) >= found->size())) {
         return ErrorInfo{
             ENODEV, "zeDeviceGet",
-            "there is no GPU " + std::to_string(wanted) + ", of " + std::to_string(found->size()),
-            "choose one of those there are, or let this process see "
-            "more of them: ZE_AFFINITY_MASK, and /dev/dri/renderD* of "
-            "its container"};
+            "there is no GPU " + std::to_string(wanted) +
+                "; number of GPUs that this process sees: " + std::to_string(found->size()),
+            "choose a GPU that exists, or make more GPUs visible: check ZE_AFFINITY_MASK, and that "
+            "/dev/dri/renderD* are passed to the container"};
     }
     return found;
 }

@@ -22,7 +22,7 @@ class Allocated {
         Driver::check(
             functions_->mem_alloc_device(context, &desc, size, page_size(), device, &address_),
             "zeMemAllocDevice",
-            std::to_string(size) + " bytes for export as a dma-buf were asked for");
+            std::to_string(size) + " bytes for export as a dma-buf were requested");
     }
     ~Allocated() { report_teardown(functions_->mem_free(context_, address_), "zeMemFree"); }
     Allocated(const Allocated&) = delete;
@@ -41,17 +41,18 @@ std::uint32_t copying_queues(const Driver& driver, Device device) {
     constexpr const char* function = "zeDeviceGetCommandQueueGroupProperties";
     const auto get = driver.functions().device_get_queue_group_properties;
     std::uint32_t count = 0;
-    Driver::check(get(device, &count, nullptr), function, "the GPU's queues are needed to copy");
+    Driver::check(get(device, &count, nullptr), function,
+                  "the GPU's queue groups, which copies need, cannot be queried");
     std::vector<QueueGroupProperties> groups(count);
     Driver::check(get(device, &count, groups.data()), function,
-                  "the GPU's queues are needed to copy");
+                  "the GPU's queue groups, which copies need, cannot be queried");
     for (std::uint32_t group = 0; group < count; ++group) {
         if ((groups[group].flags & queue_group_copies) != 0) {
             return group;
         }
     }
     throw Error(EOPNOTSUPP, function,
-                "none of the GPU's " + std::to_string(count) + " groups of queues copies memory");
+                "none of the GPU's " + std::to_string(count) + " queue groups can copy memory");
 }
 
 /// An immediate command list in synchronous mode: each call returns when its command is complete.
@@ -61,7 +62,8 @@ class Commands {
         : functions_(&driver.functions()) {
         const QueueDesc desc{.ordinal = copying_queues(driver, device), .mode = queue_synchronous};
         Driver::check(functions_->command_list_create_immediate(context, device, &desc, &list_),
-                      "zeCommandListCreateImmediate", "a list of commands is needed to copy");
+                      "zeCommandListCreateImmediate",
+                      "a command list, which copies need, cannot be created");
     }
     ~Commands() {
         report_teardown(functions_->command_list_destroy(list_), "zeCommandListDestroy");
@@ -72,7 +74,8 @@ class Commands {
     void copy(void* to, const void* from, std::size_t size) const {
         Driver::check(
             functions_->command_list_append_memory_copy(list_, to, from, size, nullptr, 0, nullptr),
-            "zeCommandListAppendMemoryCopy", std::to_string(size) + " bytes to or from the GPU");
+            "zeCommandListAppendMemoryCopy",
+            std::to_string(size) + " bytes could not be copied to or from the GPU");
     }
 
   private:

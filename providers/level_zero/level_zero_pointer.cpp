@@ -82,9 +82,9 @@ Pointer Contexts::require(std::uintptr_t address) const {
     }
     throw Error(EFAULT, "zeMemGetAllocProperties",
                 hexadecimal(address) +
-                    " lies in no live allocation of level_zero: pass an address of memory that has "
-                    "not been freed, and name the context that it was allocated in "
-                    "(LevelZeroOptions::contexts)");
+                    " is not in any live allocation of level_zero: pass an address of memory that "
+                    "has not been freed, and add the context in which it was allocated to "
+                    "LevelZeroOptions::contexts");
 }
 
 std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
@@ -97,7 +97,7 @@ std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
     }
     Driver::check(
         asked, "zeMemGetAddressRange",
-        "the allocation that holds " + hexadecimal(pointer.address) + " cannot be asked for");
+        "the allocation that holds " + hexadecimal(pointer.address) + " cannot be queried");
     extent.base = reinterpret_cast<std::uintptr_t>(base);
     return extent;
 }

@@ -21,7 +21,7 @@ class MemfdExporter final : public detail::DmaBufAllocator {
         if (!made) {
             return made.error_info().availability();
         }
-        return Availability::yes("a stand-in that only softverbs takes for a dma-buf");
+        return Availability::yes("a substitute for dma-bufs that only devices of softverbs accept");
     }
 
   protected:

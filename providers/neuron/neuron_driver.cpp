@@ -43,11 +43,11 @@ Functions look_up(SymbolLookup& lookup) {
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case uninitialized:
-            return "call nrt_init() before";
+            return "call nrt_init() first";
         case closed:
             return "nrt_close() was called, and ended the runtime in this process";
         case load_not_enough_cores:
-            return "other processes have the NeuronCores, or NEURON_RT_VISIBLE_CORES leaves none";
+            return "other processes use the NeuronCores, or NEURON_RT_VISIBLE_CORES excludes them";
         default:
             return nullptr;
     }
@@ -64,11 +64,10 @@ std::string export_remedy(Status status, const std::string& version) {
     }
     if (version.starts_with("2.32.31.")) {
         return "; libnrt " + version +
-               " says so whatever it is asked, without asking the kernel: use another version";
+               " returns this for every export, without calling the kernel: use another version";
     }
-    return "; it has to be memory of a live tensor on a device, as nrt_tensor_get_va() tells it, "
-           "and "
-           "where there is no nrt_get_dmabuf_fd_v2, from its first address on";
+    return "; the address must be that of a live tensor on a device, from nrt_tensor_get_va(); "
+           "without nrt_get_dmabuf_fd_v2, it must be the first address of an allocation";
 }
 
 } // namespace
@@ -96,8 +95,8 @@ ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) 
     if (!tells_offset && in_page != 0) {
         throw Error(EINVAL, call,
                     range(address, length) + ": " + std::to_string(in_page) +
-                        " bytes into a page; this runtime exports from the first address of an "
-                        "allocation on, others from any (nrt_get_dmabuf_fd_v2): update "
+                        " bytes into a page; this runtime can export only from the first address "
+                        "of an allocation, because it does not have nrt_get_dmabuf_fd_v2: update "
                         "aws-neuronx-runtime-lib, or add the whole allocation");
     }
     int raw = -1;
@@ -106,14 +105,16 @@ ExportedMemory Driver::export_memory(std::uint64_t address, std::size_t length) 
                                     : functions().get_dmabuf_fd(address, length, &raw);
     if (got != success) {
         raise(got, call,
-              range(address, length) + " were asked for" + export_remedy(got, version()));
+              range(address, length) + " were requested" + export_remedy(got, version()));
     }
     ExportedMemory exported{.fd = take_descriptor(raw, call), .offset = offset};
     if (offset % page_size() != in_page) {
         throw Error(EIO, call,
-                    range(address, length) + " are " + std::to_string(in_page) +
-                        " bytes into a page, and the runtime has them at offset " +
-                        std::to_string(offset) + " of the dma-buf: no NIC can reach them there");
+                    range(address, length) + " begin " + std::to_string(in_page) +
+                        " bytes into a page, but the runtime reports offset " +
+                        std::to_string(offset) +
+                        " in the dma-buf, which is another position in a page: a NIC could not use "
+                        "the address as the iova");
     }
     check_holds(exported, length, call, range(address, length));
     return exported;
@@ -170,11 +171,11 @@ std::optional<ErrorInfo> check_kernel_module(const std::optional<std::string>& v
     // ndmabuf_detach() frees the number of the descriptor and drops the reference of the
     // descriptor, even if the descriptor was closed before or is closed later. The file is then
     // freed while it is in use.
-    return ErrorInfo{EOPNOTSUPP, "nrt_get_dmabuf_fd",
-                     "the kernel module neuron " + *version +
-                         " closes a dma-buf's descriptor itself when a region of it "
-                         "ends, and so a second time",
-                     "update aws-neuronx-dkms to one newer than 2.27"};
+    return ErrorInfo{
+        EOPNOTSUPP, "nrt_get_dmabuf_fd",
+        "the kernel module neuron " + *version +
+            " closes the descriptor of a dma-buf a second time when a memory region is destroyed",
+        "update aws-neuronx-dkms to a version newer than 2.27"};
 }
 
 std::optional<ErrorInfo> check_kernel_module() {

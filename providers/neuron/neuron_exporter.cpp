@@ -41,15 +41,14 @@ Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
         counted != success) {
         return ErrorInfo{errno_of(counted), call,
                          "the NeuronCores cannot be counted: " + name_of(counted),
-                         "see that aws-neuronx-dkms is installed, its module neuron "
-                         "loaded, and /dev/neuron0 there for this process"};
+                         "check that aws-neuronx-dkms is installed, that its kernel module neuron "
+                         "is loaded, and that this process can open /dev/neuron0"};
     }
     if (wanted < 0 || static_cast<std::uint32_t>(wanted) >= count) {
-        return ErrorInfo{
-            ENODEV, call,
-            "there is no NeuronCore " + std::to_string(wanted) + ", of " + std::to_string(count),
-            "choose one of those there are, or let the container have "
-            "/dev/neuron0"};
+        return ErrorInfo{ENODEV, call,
+                         "there is no NeuronCore " + std::to_string(wanted) +
+                             "; number of NeuronCores: " + std::to_string(count),
+                         "choose a NeuronCore that exists, or pass /dev/neuron0 to the container"};
     }
     return count;
 }

@@ -40,7 +40,7 @@ TensorMemory::UniqueTensor TensorMemory::allocate(const Driver& driver, int core
     }
     driver.check(
         allocated, "nrt_tensor_allocate",
-        std::to_string(size) + " bytes of NeuronCore " + std::to_string(core) + " were asked for");
+        std::to_string(size) + " bytes of NeuronCore " + std::to_string(core) + " were requested");
     return {tensor, Free{driver.functions().tensor_free}};
 }
 
@@ -51,21 +51,24 @@ TensorMemory::TensorMemory(const Driver& driver, int core, std::size_t size)
       address_(
           reinterpret_cast<std::uintptr_t>(driver.functions().tensor_get_address(tensor_.get()))) {
     if (address_ == 0) {
-        throw Error(EIO, "nrt_tensor_get_va", "the runtime has no address for its own tensor");
+        throw Error(EIO, "nrt_tensor_get_va",
+                    "the runtime returned no address for a tensor that it has just allocated");
     }
 }
 
 void TensorMemory::copy_in(std::size_t offset, std::span<const std::byte> source) {
     driver_->check(
         driver_->functions().tensor_write(tensor_.get(), source.data(), offset, source.size()),
-        "nrt_tensor_write", std::to_string(source.size()) + " bytes to the device");
+        "nrt_tensor_write",
+        std::to_string(source.size()) + " bytes could not be copied to the device");
 }
 
 void TensorMemory::copy_out(std::size_t offset, std::span<std::byte> destination) const {
-    driver_->check(driver_->functions().tensor_read(tensor_.get(), destination.data(), offset,
-                                                    destination.size()),
-                   "nrt_tensor_read",
-                   std::to_string(destination.size()) + " bytes from the device");
+    driver_->check(
+        driver_->functions().tensor_read(tensor_.get(), destination.data(), offset,
+                                         destination.size()),
+        "nrt_tensor_read",
+        std::to_string(destination.size()) + " bytes could not be copied from the device");
 }
 
 } // namespace rdmabuf::detail::neuron

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::array library_names{"libhsa-runtime64.so.1", "libhsa-runtime64.so"};
 constexpr const char* library_remedy =
-    "install ROCm's HSA runtime (hsa-rocr), and where it is in no usual folder, name that in "
-    "LD_LIBRARY_PATH (/opt/rocm/lib)";
+    "install ROCm's HSA runtime (hsa-rocr); if it is not in a default library folder, add its "
+    "folder to LD_LIBRARY_PATH (/opt/rocm/lib)";
 constexpr const char* version_remedy = "install ROCm 5.6 or newer";
 
 Functions look_up(SymbolLookup& lookup) {
@@ -48,11 +48,11 @@ Functions look_up(SymbolLookup& lookup) {
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case not_initialized:
-            return "HSA is not initialised in this process; in the child of a process that had "
-                   "initialised it, HSA stays unusable: exec another program, or fork before it is "
-                   "used";
+            return "HSA is not initialised in this process; if a parent process initialised HSA "
+                   "before fork(), HSA cannot be used in the child: fork before HSA is used, or "
+                   "exec another program";
         case invalid_agent:
-            return "the device that holds the memory cannot share it";
+            return "the device that holds the memory cannot export it";
         default:
             return nullptr;
     }
@@ -66,7 +66,7 @@ DriverDescription<Functions> Driver::description() {
 
 std::string Driver::name_of(Status status) const {
     const char* text = nullptr;
-    std::string name = "a status without a name";
+    std::string name = "unknown status";
     if (functions().status_string(status, &text) == success && text != nullptr) {
         // HSA returns "HSA_STATUS_ERROR: A generic error has occurred."; only the name is used.
         const std::string_view whole = text;

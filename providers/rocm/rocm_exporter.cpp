@@ -28,9 +28,10 @@ struct Usable {
 
 ErrorInfo no_such_device(int wanted, std::size_t devices) {
     return {ENODEV, "hsa_iterate_agents",
-            "there is no GPU " + std::to_string(wanted) + ", of " + std::to_string(devices),
-            "choose one of those there are, or let this process see more of them: "
-            "ROCR_VISIBLE_DEVICES, and the devices of its container"};
+            "there is no GPU " + std::to_string(wanted) +
+                "; number of GPUs that this process sees: " + std::to_string(devices),
+            "choose a GPU that exists, or make more GPUs visible: check ROCR_VISIBLE_DEVICES, and "
+            "the devices that are passed to the container"};
 }
 
 class RocmExporter final : public Allocator {

@@ -16,7 +16,7 @@ class RocmMemory final : public Buffer::Memory {
         : runtime_(std::move(runtime)), size_(size) {
         runtime_->driver().check(functions().memory_pool_allocate(pool, size, 0, &start_),
                                  "hsa_amd_memory_pool_allocate",
-                                 std::to_string(size) + " bytes were asked for");
+                                 std::to_string(size) + " bytes were requested");
     }
     ~RocmMemory() override {
         if (!Runtime::is_parents()) {
@@ -37,13 +37,15 @@ class RocmMemory final : public Buffer::Memory {
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         runtime_->driver().check(
             functions().memory_copy(pointer_to(address() + offset), source.data(), source.size()),
-            "hsa_memory_copy", std::to_string(source.size()) + " bytes to the device");
+            "hsa_memory_copy",
+            std::to_string(source.size()) + " bytes could not be copied to the device");
     }
     void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
         runtime_->driver().check(
             functions().memory_copy(destination.data(), pointer_to(address() + offset),
                                     destination.size()),
-            "hsa_memory_copy", std::to_string(destination.size()) + " bytes from the device");
+            "hsa_memory_copy",
+            std::to_string(destination.size()) + " bytes could not be copied from the device");
     }
 
   private:

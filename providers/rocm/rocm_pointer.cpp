@@ -81,11 +81,11 @@ Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
     if (pointer != nullptr && pointer->type != PointerType::unknown) {
         return *pointer;
     }
-    throw Error(EFAULT, info_call,
-                hexadecimal(address) +
-                    " lies in no live allocation of rocm: pass an address of memory that has not "
-                    "been freed, and that is not managed (hipMallocManaged), which HSA does not "
-                    "describe");
+    throw Error(
+        EFAULT, info_call,
+        hexadecimal(address) +
+            " is not in any live allocation of rocm: pass an address of memory that has not been "
+            "freed, and that is not managed (hipMallocManaged), which HSA does not describe");
 }
 
 std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {

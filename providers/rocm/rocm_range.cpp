@@ -100,11 +100,11 @@ Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, Map
     }
     if (got != success) {
         std::string hint = std::to_string(pages.length) + " bytes at " + hexadecimal(pages.begin) +
-                           " of " + pci_address(driver, pointer.owner) + " were asked for";
+                           " of " + pci_address(driver, pointer.owner) + " were requested";
         if (got == out_of_resources) {
             hint +=
-                "; the kernel gave no descriptor, which may be for want of descriptors "
-                "(ulimit -n), or for what its log says";
+                "; the kernel returned no descriptor: check the limit of open files (ulimit -n), "
+                "and the kernel log (dmesg)";
         }
         driver.raise(got, export_call, hint);
     }
@@ -112,22 +112,23 @@ Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, Map
 }
 
 void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::size_t length) {
-    const std::string begins = "the driver says that " + hexadecimal(pointer.address) +
-                               " lies at offset " + std::to_string(offset) + " of its dma-buf, ";
+    const std::string begins = "the driver reports that " + hexadecimal(pointer.address) +
+                               " is at offset " + std::to_string(offset) + " of its dma-buf, ";
     if (offset % page_size() != pointer.address % page_size()) {
-        throw Error(EIO, export_call,
-                    begins +
-                        "which is another place in its page: a NIC could not call it by its "
-                        "address");
+        throw Error(
+            EIO, export_call,
+            begins +
+                "which is another position in a page: a NIC could not use the address as the iova");
     }
     const auto size = dmabuf_size(fd);
     if (!size) {
-        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be asked");
+        throw Error(errno, "lseek", "the size of the driver's dma-buf cannot be queried");
     }
     if (offset > *size || length > *size - offset) {
         throw Error(ERANGE, export_call,
-                    begins + "which has " + std::to_string(*size) + " bytes and not the " +
-                        std::to_string(length) + " asked for behind that");
+                    begins + "but the dma-buf has " + std::to_string(*size) +
+                        " bytes, too few for the " + std::to_string(length) +
+                        " bytes requested from that offset on");
     }
 }
 
@@ -141,22 +142,22 @@ void check_exportable(const Driver& driver, const Pointer& pointer) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
                         "mapped (hipMemMap), which HSA does not export by its address: export its "
-                        "handle (hipMemExportToShareableHandle), and pass the descriptor on "
-                        "(make_external_exporter)");
+                        "handle (hipMemExportToShareableHandle), and add the descriptor to an "
+                        "exporter of make_external_exporter()");
     }
     if (pointer.type == PointerType::ipc || pointer.type == PointerType::graphics) {
         const bool ipc = pointer.type == PointerType::ipc;
         throw Error(EOPNOTSUPP, export_call,
                     what +
-                        (ipc ? "another process's (hipIpcOpenMemHandle): export it there"
-                             : "of a graphics driver: export it through that one") +
-                        ", and pass the descriptor on (make_external_exporter)");
+                        (ipc ? "of another process (hipIpcOpenMemHandle): export it in that process"
+                             : "of a graphics driver: export it with that driver") +
+                        ", and add the descriptor to an exporter of make_external_exporter()");
     }
     if (kind_of(driver, pointer) == MemoryKind::pinned_host) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
-                        "host memory, which HSA does not export: register it as what it is, "
-                        "with MemoryRegion");
+                        "host memory, which HSA does not export: register it as host memory, with "
+                        "MemoryRegion");
     }
     if (const auto error = check_dmabufs(driver)) {
         error->raise();
@@ -174,7 +175,7 @@ ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const P
     const Answer answer = ask(driver, pointer, pages, mapping);
     DriversFd fd(driver, answer.fd);
     if (fd.get() < 0) {
-        throw Error(EIO, export_call, "the driver says that it succeeded, and gave no descriptor");
+        throw Error(EIO, export_call, "the driver reported success, but returned no descriptor");
     }
     // The kernel sets close-on-exec, but the driver's interface does not guarantee it.
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {

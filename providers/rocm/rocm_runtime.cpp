@@ -71,18 +71,18 @@ bool Runtime::is_parents() noexcept {
 
 Result<std::shared_ptr<const Runtime>> Runtime::acquire(const Driver& driver) {
     if (is_parents()) {
-        return ErrorInfo{ENODEV, "hsa_init", "HSA was used before this process was forked",
-                         "in the child of a process that used it, HSA stays "
-                         "unusable: exec another program, or fork before it is "
-                         "used"};
+        return ErrorInfo{ENODEV, "hsa_init",
+                         "a parent process used HSA before it forked this process",
+                         "HSA cannot be used in such a child process: fork before HSA is used, or "
+                         "exec another program"};
     }
     const Status initialised = driver.functions().init();
     if (initialised != success) {
         return ErrorInfo{ENODEV, "hsa_init",
                          "HSA cannot be initialised: " + driver.name_of(initialised),
-                         "see whether rocminfo finds the GPU: it needs the amdgpu "
-                         "module, and /dev/kfd and /dev/dri/renderD* open to this "
-                         "user (groups render, video) and given to its container"};
+                         "check whether rocminfo lists the GPU; HSA needs the amdgpu module, and "
+                         "permission to open /dev/kfd and /dev/dri/renderD* (groups render, "
+                         "video), which must also be passed to a container"};
     }
     try {
         return std::shared_ptr<const Runtime>(new Runtime(driver));
@@ -137,10 +137,10 @@ std::optional<ErrorInfo> check_dmabufs(const Driver& driver) {
         return std::nullopt;
     }
     const std::string why = asked == success ? "" : " (" + driver.name_of(asked) + ")";
-    return ErrorInfo{EOPNOTSUPP, "hsa_system_get_info(DMABUF_SUPPORTED)",
-                     "the kernel's driver does not export dma-bufs" + why,
-                     "use a kernel, or AMD's amdgpu-dkms, whose KFD has interface "
-                     "1.12 or newer"};
+    return ErrorInfo{
+        EOPNOTSUPP, "hsa_system_get_info(DMABUF_SUPPORTED)",
+        "the kernel's driver does not export dma-bufs" + why,
+        "use a kernel or an amdgpu-dkms whose KFD has interface version 1.12 or newer"};
 }
 
 MemoryPool device_pool(const Driver& driver, Agent gpu) {
@@ -153,9 +153,11 @@ MemoryPool device_pool(const Driver& driver, Agent gpu) {
             return pool;
         }
     }
-    throw Error(ENODEV, "hsa_amd_agent_iterate_memory_pools",
-                pci_address(driver, gpu) + " has no coarse-grained memory to allocate, among " +
-                    std::to_string(pools.size()) + " pools");
+    throw Error(
+        ENODEV, "hsa_amd_agent_iterate_memory_pools",
+        pci_address(driver, gpu) +
+            " has no coarse-grained pool that programs can allocate from; number of its pools: " +
+            std::to_string(pools.size()) + " pools");
 }
 
 } // namespace rdmabuf::detail::rocm

@@ -47,7 +47,7 @@ std::optional<std::uint32_t> size_limit() {
 }
 
 std::string refused(std::size_t size, std::optional<std::uint32_t> limit) {
-    const std::string asked = std::to_string(size) + " bytes were asked for; ";
+    const std::string asked = std::to_string(size) + " bytes were requested; ";
     if (!limit) {
         return asked +
                "a likely reason is the udmabuf module's size limit, which cannot be read from " +
@@ -69,7 +69,7 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
         }
         const auto limit = size_limit();
         return Availability::yes(std::string(device_path) +
-                                 (limit ? ", up to " + std::to_string(*limit) + " MiB a buffer"
+                                 (limit ? ", up to " + std::to_string(*limit) + " MiB per buffer"
                                         : "; its size limit cannot be read"));
     }
 
@@ -92,7 +92,7 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
             const int error = errno;
             throw Error(error, create_call,
                         error == EINVAL ? refused(size, limit)
-                                        : std::to_string(size) + " bytes were asked for");
+                                        : std::to_string(size) + " bytes were requested");
         }
         // The dma-buf holds references to the pages, so the memfd can be closed.
         detail::Mapping mapping(dmabuf.get(), size);

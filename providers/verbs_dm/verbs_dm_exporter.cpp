@@ -68,11 +68,11 @@ Result<DeviceMemory> try_to_allocate(const Context& context, std::size_t size) {
     } catch (const Error& error) {
         const char* remedy = "";
         if (error.error() == EOPNOTSUPP || context.attributes().max_dm_size() == 0) {
-            remedy = "use a NIC with memory of its own, as mlx5 has from ConnectX-5 on";
+            remedy = "use a NIC that has device memory, such as ConnectX-5 or newer";
         } else if (error.error() == EINVAL) {
-            remedy = "ask for less";
+            remedy = "allocate less memory";
         } else if (error.error() == ENOMEM) {
-            remedy = "free some: all processes share what the NIC has, page by page";
+            remedy = "free memory on the NIC: all processes share it, in units of pages";
         }
         return ErrorInfo{error.error(), error.function(), error.hint(), remedy};
     }
@@ -89,8 +89,8 @@ ErrorInfo no_export(const Context& context, int error) {
             return {error, export_call,
                     "the kernel, or the rdma-core provider of " + device +
                         ", does not export its memory",
-                    "use a kernel with CONFIG_PCI_P2PDMA and a device whose "
-                    "provider can: mlx5"};
+                    "use a kernel with CONFIG_PCI_P2PDMA, and a device whose rdma-core provider "
+                    "supports the export: mlx5"};
         default:
             return {error, export_call,
                     "the memory of " + device + " cannot be exported: " + describe_errno(error)};
@@ -122,9 +122,10 @@ Result<Exported> try_to_make(const Context& context, std::size_t size) {
     if (const auto exported = detail::dmabuf_size(dmabuf.get()); exported != size) {
         return ErrorInfo{ENOTSUP, export_call,
                          "a dma-buf of " + (exported ? std::to_string(*exported) : "unknown") +
-                             " bytes came for " + std::to_string(size) + " bytes of memory of " +
-                             context.device_name() + ": where in it they begin is not known",
-                         "register the memory itself: DeviceMemoryMR"};
+                             " bytes was returned for " + std::to_string(size) +
+                             " bytes of memory of " + context.device_name() +
+                             ": the offset of the memory in the dma-buf is not known",
+                         "register the memory itself instead, with DeviceMemoryMR"};
     }
     return Exported{std::move(nic), std::move(dmabuf)};
 }
@@ -233,7 +234,8 @@ class VerbsDmExporter final : public Allocator {
                     device + ", " + std::to_string(context_.attributes().max_dm_size()) + " bytes");
             }
             return made.error() == ENOMEM
-                       ? Availability::yes(device + ", all in use now: exporting it was not tried")
+                       ? Availability::yes(device +
+                                           ", which is all in use now: the export was not tested")
                        : made.error_info().availability();
         } catch (const Error& error) {
             return Availability::no(error.what());

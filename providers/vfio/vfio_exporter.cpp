@@ -45,18 +45,18 @@ ErrorInfo no_feature(int error, const char* function) {
         case ENOTTY:
         case EINVAL: // of a probe, whose arguments are right for kernels that know it
             return {error, function,
-                    "this kernel has no VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor is no VFIO "
-                    "device's",
+                    "this kernel does not support VFIO_DEVICE_FEATURE_DMA_BUF, or the descriptor "
+                    "is not that of a VFIO device",
                     "use Linux 6.19 or newer with CONFIG_VFIO_PCI_DMABUF"};
         case EOPNOTSUPP:
             return {error, function, "the VFIO driver of this device does not export its BARs",
                     "bind the device to vfio-pci, on a kernel with "
                     "CONFIG_PCI_P2PDMA"};
         case ENODEV:
-            return {error, function, "the device is gone, or is being removed"};
+            return {error, function, "the device was removed, or is being removed"};
         case EBADF:
-            return {error, function, "the descriptor that the exporter was made of was not open",
-                    "make the exporter while the VFIO device is"};
+            return {error, function, "the descriptor passed to make_vfio_exporter() was not open",
+                    "make the exporter while the descriptor of the VFIO device is open"};
         default:
             return {error, function,
                     "VFIO_DEVICE_FEATURE_DMA_BUF cannot be used: " + describe_errno(error)};
@@ -83,9 +83,9 @@ UniqueFd export_pages(int device, const VfioRegion& region) {
         const int error = errno;
         throw Error(error, feature_call,
                     describe(region) + ": " +
-                        (error == EINVAL
-                             ? "the kernel shares memory BARs only, and only with CONFIG_PCI_P2PDMA"
-                             : no_feature(error, feature_call).hint()));
+                        (error == EINVAL ? "the kernel exports only memory BARs, not I/O BARs, and "
+                                           "only with CONFIG_PCI_P2PDMA"
+                                         : no_feature(error, feature_call).hint()));
     }
     return dmabuf;
 }
@@ -97,9 +97,11 @@ std::uint64_t region_size(int device, std::uint32_t index) {
     info.index = index;
     if (detail::ioctl_retrying(device, VFIO_DEVICE_GET_REGION_INFO, &info) < 0) {
         const int error = errno;
-        throw Error(error, info_call,
-                    "region " + std::to_string(index) +
-                        (error == ENOTTY ? " of a descriptor that is no VFIO device's" : ""));
+        throw Error(
+            error, info_call,
+            "region " + std::to_string(index) +
+                (error == ENOTTY ? " cannot be queried: the descriptor is not that of a VFIO device"
+                                 : ""));
     }
     return info.size;
 }
@@ -108,14 +110,14 @@ std::uint64_t region_size(int device, std::uint32_t index) {
 /// these mistakes; the errors of this function name the mistake.
 VfioRegion checked(int device, VfioRegion region) {
     if (region.index >= VFIO_PCI_ROM_REGION_INDEX) {
-        throw Error(
-            ENODEV, add_call,
-            "region " + std::to_string(region.index) + " is no BAR: those are the regions 0 to 5");
+        throw Error(ENODEV, add_call,
+                    "region " + std::to_string(region.index) +
+                        " is not a BAR: the BARs are the regions 0 to 5");
     }
     const std::uint64_t size = region_size(device, region.index);
     if (size == 0) {
         throw Error(EINVAL, add_call,
-                    "the device has nothing in BAR " + std::to_string(region.index));
+                    "the device does not have BAR " + std::to_string(region.index));
     }
     if (region.length == 0 && region.offset < size) {
         region.length = size - region.offset;
@@ -127,18 +129,20 @@ VfioRegion checked(int device, VfioRegion region) {
     const std::size_t page = detail::page_size();
     if (region.offset % page != 0 || region.length % page != 0) {
         throw Error(EINVAL, add_call,
-                    describe(region) + ": VFIO exports whole pages, of " + std::to_string(page) +
-                        " bytes here");
+                    describe(region) + ": offset and length must be multiples of the page size, " +
+                        std::to_string(page) + " bytes");
     }
     if (region.address % page != 0) {
         throw Error(EINVAL, add_call,
-                    describe(region) + " begin at a page, and " +
-                        detail::hexadecimal(region.address) + " is no mapping of them: it lies " +
+                    describe(region) + " cannot be mapped at " +
+                        detail::hexadecimal(region.address) +
+                        ", because a BAR begins at a page and this address lies " +
                         std::to_string(region.address % page) + " bytes into its page");
     }
     if (region.length > std::numeric_limits<std::uintptr_t>::max() - region.address) {
         throw Error(EINVAL, add_call,
-                    describe(region) + " do not fit behind " + detail::hexadecimal(region.address));
+                    describe(region) + " do not fit into the address space after " +
+                        detail::hexadecimal(region.address));
     }
     return region;
 }

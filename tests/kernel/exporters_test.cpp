@@ -75,7 +75,7 @@ TEST(RealUdmabuf, KeepsToTheModulesLimit) {
     const std::size_t limit = limit_mb << 20;
     const auto exporter = make_udmabuf_exporter();
     EXPECT_EQ(exporter->availability().reason,
-              "/dev/udmabuf, up to " + std::to_string(limit_mb) + " MiB a buffer");
+              "/dev/udmabuf, up to " + std::to_string(limit_mb) + " MiB per buffer");
     const auto error = error_of([&] { (void)exporter->allocate(limit + 1); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EINVAL);

@@ -102,12 +102,12 @@ TEST_F(RealVfio, ExportsAllOfABarAndPartsOfIt) {
 
 TEST_F(RealVfio, RefusesWhatTheDeviceDoesNotHave) {
     EXPECT_THAT(error_of([&] { (void)exporter_->add({.index = 1}); }),
-                fails_with("add", EINVAL, "the device has nothing in BAR 1"));
+                fails_with("add", EINVAL, "the device does not have BAR 1"));
     EXPECT_THAT(error_of([&] { (void)exporter_->add({.index = bar, .offset = bar_size}); }),
                 fails_with("add", ERANGE, "which has " + std::to_string(bar_size) + " bytes"));
     // The registers, which are less than a page.
     EXPECT_THAT(error_of([&] { (void)exporter_->add({.index = 0}); }),
-                fails_with("add", EINVAL, "VFIO exports whole pages"));
+                fails_with("add", EINVAL, "offset and length must be multiples of the page size"));
 }
 
 TEST_F(RealVfio, IsRefusedByTheKernelToAnImporterThatPins) {

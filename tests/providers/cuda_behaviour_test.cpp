@@ -181,7 +181,8 @@ TEST_F(CudaRanges, ThatAreFreedMeanwhileAreNoRanges) {
         const auto error = refusal(address, 1);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), EFAULT);
-        EXPECT_THAT(error->what(), HasSubstr(again ? "there is another now" : "not been freed"));
+        EXPECT_THAT(error->what(),
+                    HasSubstr(again ? "belongs to another allocation now" : "not been freed"));
         fake_cuda_free(address);
     }
 }
@@ -194,7 +195,7 @@ TEST_F(CudaRanges, NeedADescriptorThatIsClosedOnExec) {
     const auto error = refusal(address, 1);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
-    EXPECT_THAT(error->what(), HasSubstr("gave no descriptor"));
+    EXPECT_THAT(error->what(), HasSubstr("returned no descriptor"));
 }
 
 TEST_F(CudaRanges, GoThroughTheBarWhereThePlatformHasIt) {
@@ -269,7 +270,7 @@ TEST_F(CudaMappings, EndWhereTheReservedRangeEnds) {
         EXPECT_EQ(error->error(), ERANGE);
         EXPECT_THAT(error->what(),
                     AllOf(HasSubstr("buffer of " + std::to_string(page) + " bytes"),
-                          HasSubstr(std::to_string(2 * page) + " that were reserved")));
+                          HasSubstr("reserved range of " + std::to_string(2 * page) + " bytes")));
     }
     EXPECT_EQ(fake_cuda_calls(export_call), 0U);
 }
@@ -281,7 +282,7 @@ TEST_F(CudaMappings, HaveNoHolesInARange) {
     const auto error = refusal(address, 3 * page);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), ERANGE);
-    EXPECT_THAT(error->what(), HasSubstr("nothing is mapped behind it"));
+    EXPECT_THAT(error->what(), HasSubstr("no memory is mapped after it"));
     EXPECT_TRUE(exporter_->find(address + 2 * page));
     EXPECT_FALSE(exporter_->find(address + page));
 }
@@ -292,8 +293,9 @@ TEST_F(CudaMappings, OfTwoDevicesAreNoRange) {
     const auto error = refusal(address, 2 * page);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr("CUDA_ERROR_INVALID_VALUE (1)"),
-                                     HasSubstr("the 2 mappings in it must be of one device")));
+    EXPECT_THAT(error->what(),
+                AllOf(HasSubstr("CUDA_ERROR_INVALID_VALUE (1)"),
+                      HasSubstr("the range spans 2 mappings, which must be on one device")));
 }
 
 TEST_F(CudaMappings, MustHaveBeenMadeForRdma) {
@@ -315,8 +317,8 @@ TEST_F(CudaKinds, ThatMoveOrArePooledAreRefusedWithWhatToUse) {
     const auto pooled = refusal(make(FakeCudaKind::pool), 1);
     ASSERT_TRUE(pooled);
     EXPECT_EQ(pooled->error(), EOPNOTSUPP);
-    EXPECT_THAT(pooled->what(),
-                AllOf(HasSubstr("of a pool (cuMemAllocAsync)"), HasSubstr("with cuMemAlloc")));
+    EXPECT_THAT(pooled->what(), AllOf(HasSubstr("from a memory pool (cuMemAllocAsync)"),
+                                      HasSubstr("with cuMemAlloc")));
     EXPECT_EQ(fake_cuda_calls(export_call), 0U);
 }
 
@@ -354,7 +356,7 @@ TEST_F(CudaKinds, OfADeviceWithoutDmaBufsAreRefusedWithWhatWouldHelp) {
     EXPECT_THAT(refusal(address, 1)->what(), ::testing::Not(HasSubstr("nvidia_peermem")));
     fake_cuda_set_attribute(0, 18, 1);
     EXPECT_THAT(refusal(address, 1)->what(),
-                AllOf(HasSubstr("no memory but the host's"), HasSubstr("cuMemHostAlloc")));
+                AllOf(HasSubstr("uses the memory of the host"), HasSubstr("cuMemHostAlloc")));
     EXPECT_EQ(exporter_->find(address)->kind, MemoryKind::device);
 }
 

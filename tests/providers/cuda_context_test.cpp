@@ -102,7 +102,7 @@ TEST_F(CudaContexts, ThatAreGoneAreTold) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
     EXPECT_THAT(error->what(), AllOf(HasSubstr("CUDA_ERROR_INVALID_CONTEXT (201)"),
-                                     HasSubstr("allocated in is gone")));
+                                     HasSubstr("was allocated has been destroyed")));
 }
 
 // What copies do
@@ -126,7 +126,7 @@ TEST_F(CudaAttributes, ThatCannotBeSetKeepMemoryFromBeingExported) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
     EXPECT_STREQ(error->function(), "cuPointerSetAttribute(SYNC_MEMOPS)");
-    EXPECT_THAT(error->what(), HasSubstr("cuMemcpy and RDMA may disagree"));
+    EXPECT_THAT(error->what(), HasSubstr("RDMA and an unfinished cuMemcpy"));
     EXPECT_EQ(fake_cuda_calls("cuMemGetHandleForAddressRange"), 0U);
 }
 
@@ -206,7 +206,8 @@ TEST_F(CudaAllocate, TellsWhichDevicesThereAre) {
         const auto error = error_of([&] { (void)exporter->allocate(1); });
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), ENODEV);
-        EXPECT_THAT(error->what(), HasSubstr("no device " + std::to_string(device) + ", of 2"));
+        EXPECT_THAT(error->what(), HasSubstr("no device " + std::to_string(device) +
+                                             "; number of devices that this process sees: 2"));
         EXPECT_FALSE(exporter->availability());
     }
 }

@@ -39,7 +39,8 @@ TEST_F(CudaOlder, KnowsDeviceMemoryAndSaysWhyItIsNotExported) {
     const auto error = error_of([&] { (void)exporter_->export_range(address_, 1); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), ENOSYS);
-    EXPECT_THAT(error->what(), HasSubstr("cuMemGetHandleForAddressRange (there since CUDA 11.7)"));
+    EXPECT_THAT(error->what(),
+                HasSubstr("cuMemGetHandleForAddressRange (available since CUDA 11.7)"));
     EXPECT_FALSE(exporter_->availability());
 }
 

@@ -76,7 +76,8 @@ TEST_F(DmaHeap, TellsThatAHeapIsForbidden) {
     kernel.add_heap("system");
     kernel.forbid("/dev/dma_heap/system");
     const auto exporter = make_dma_heap_exporter();
-    EXPECT_EQ(exporter->availability().reason, "this process may not open /dev/dma_heap/system");
+    EXPECT_EQ(exporter->availability().reason,
+              "this process has no permission to open /dev/dma_heap/system");
     const auto error = error_of([&] { (void)exporter->allocate(1); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EACCES);

@@ -60,9 +60,8 @@ TEST(SymbolLookup, NamesAllThatIsMissingAndWhoHasIt) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), ENOSYS);
     EXPECT_STREQ(error->function(), "dlsym");
-    EXPECT_THAT(error->reason(),
-                HasSubstr("is too old: it lacks acme_export (there since Acme 2), acme_flush "
-                          "(there since Acme 3)"));
+    EXPECT_THAT(error->reason(), HasSubstr("is too old: it does not have acme_export (available "
+                                           "since Acme 2), acme_flush (available since Acme 3)"));
     EXPECT_EQ(error->remedy(), "update");
 }
 

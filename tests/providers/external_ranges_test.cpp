@@ -126,7 +126,7 @@ TEST_F(External, ForgetsARangeThatIsRemoved) {
     const auto error = error_of([&] { (void)exporter->export_range(somewhere, 1); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EFAULT);
-    EXPECT_THAT(error->hint(), HasSubstr("no live buffer of this external exporter"));
+    EXPECT_THAT(error->hint(), HasSubstr("not in any live buffer of this external exporter"));
 }
 
 TEST_F(External, ForgetsARangeWhoseHandleIsGoneOrReplaced) {
@@ -252,7 +252,7 @@ TEST_F(External, RefusesDescriptorsThatAreNotOpen) {
         error_of([&] { (void)exporter->add(UniqueFd(), {.address = somewhere, .length = 1}); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EBADF);
-    EXPECT_THAT(error->hint(), HasSubstr("no descriptor was given"));
+    EXPECT_THAT(error->hint(), HasSubstr("the UniqueFd has no descriptor"));
 }
 
 TEST_F(External, TellsThatTheProcessHasNoDescriptorsLeft) {
@@ -272,10 +272,10 @@ TEST_F(External, RefusesNumbersThatMakeNoRange) {
     const std::uintptr_t top = most / page_size() * page_size();
     const std::vector<std::pair<ExternalMemory, std::string>> refused = {
         {{.address = somewhere}, "0 bytes"},
-        {{.length = 1}, "address 0 stands for an unknown address"},
-        {{.address = top, .length = page_size() + 1}, "past what 64 bits can tell"},
+        {{.length = 1}, "address 0 means an unknown address"},
+        {{.address = top, .length = page_size() + 1}, "does not fit into 64 bits"},
         {{.address = somewhere, .length = page_size() + 1, .offset = top},
-         "past what 64 bits can tell"},
+         "does not fit into 64 bits"},
         {{.address = somewhere + 24, .length = 1}, "24 bytes into its page and the offset 0"},
         {{.address = somewhere, .length = 1, .offset = page_size() + 8},
          "0 bytes into its page and the offset 8"},

@@ -85,7 +85,7 @@ TEST_F(HabanaAllocating, TellsTheLibrarysOwnNameOfWhatFails) {
              {"synDeviceGetInfoV2", abi::unsupported, EOPNOTSUPP, "synUnsupported (18)"},
              {"synStreamCreateGeneric", abi::device_reset, EIO, "being reset"},
              {"synDeviceMalloc", abi::out_of_device_memory, ENOMEM, "synOutOfDeviceMemory (4)"},
-             {"synDeviceMalloc", 99, EIO, "a result without a name (99)"},
+             {"synDeviceMalloc", 99, EIO, "unknown result (99)"},
          }) {
         fake_habana_fail(function, 1, status);
         const auto error = refusal_to_allocate();

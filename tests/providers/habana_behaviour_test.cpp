@@ -119,9 +119,9 @@ TEST_F(HabanaAdding, RefusesNumbersThatCannotBe) {
          {std::pair{HabanaMemory{.address = address}, "0 bytes"},
           std::pair{HabanaMemory{.length = 1}, "address 0"},
           std::pair{HabanaMemory{.address = std::uintptr_t{0} - 16, .length = 32},
-                    "past what 64 bits can tell"},
+                    "does not fit into 64 bits"},
           std::pair{HabanaMemory{.address = address, .length = 1, .mapping = address + 1},
-                    "the mapping begins behind the memory"}}) {
+                    "the mapping begins after the start of the memory"}}) {
         const auto error = refusal(*exporter, memory);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), EINVAL);
@@ -160,7 +160,7 @@ TEST_F(HabanaAdding, TellsOfAGaudi1WhatItsAddressesAre) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EINVAL);
     EXPECT_STREQ(error->function(), dram_call);
-    EXPECT_THAT(error->what(), HasSubstr("an address in its DRAM"));
+    EXPECT_THAT(error->what(), HasSubstr("in the DRAM of the device"));
 }
 
 TEST_F(HabanaAdding, RefusesADmaBufThatIsTooShort) {

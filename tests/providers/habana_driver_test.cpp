@@ -37,7 +37,7 @@ TEST(HabanaDriver, ThatIsTooOldIsToldWithWhatItLacks) {
     ASSERT_FALSE(thunk);
     EXPECT_EQ(thunk.error(), ENOSYS);
     EXPECT_THAT(thunk.reason(),
-                AllOf(HasSubstr(std::string(dram_call) + " (there since 2021)"),
+                AllOf(HasSubstr(std::string(dram_call) + " (available since 2021)"),
                       Not(HasSubstr("hlthunk_close")), Not(HasSubstr(mapping_call))));
     const auto synapse = abi::Synapse::load(names);
     ASSERT_FALSE(synapse);
@@ -76,8 +76,8 @@ TEST_F(HabanaDevice, MustBeOpenAndAGaudi) {
         const char* text;
     };
     for (const auto& [fd, expected, text] :
-         {Case{1'000'000, EBADF, "is not open"}, Case{goya, ENODEV, "is of no Gaudi"},
-          Case{0, ENODEV, "descriptor 0 is of no Gaudi"}}) {
+         {Case{1'000'000, EBADF, "is not open"}, Case{goya, ENODEV, "is not that of a Gaudi"},
+          Case{0, ENODEV, "descriptor 0 is not that of a Gaudi"}}) {
         const auto exporter = make_habana_exporter({.fd = fd});
         const Availability found = exporter->availability();
         EXPECT_FALSE(found);

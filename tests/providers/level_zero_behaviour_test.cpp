@@ -258,7 +258,7 @@ TEST_F(LevelZeroRanges, ThatAreFreedMeanwhileAreNoRanges) {
             ASSERT_TRUE(error);
             EXPECT_EQ(error->error(), EFAULT);
             EXPECT_THAT(error->what(),
-                        HasSubstr(again ? "there is another now" : "not been freed"));
+                        HasSubstr(again ? "belongs to another allocation now" : "not been freed"));
             fake_level_zero_free(address);
         }
     }
@@ -301,7 +301,7 @@ TEST_F(LevelZeroKinds, ThatMoveAreRefusedWithWhatToUse) {
     const auto error = refusal(make(shared));
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EOPNOTSUPP);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr("shared (zeMemAllocShared), and moves"),
+    EXPECT_THAT(error->what(), AllOf(HasSubstr("shared (zeMemAllocShared), and migrates"),
                                      HasSubstr("use zeMemAllocDevice")));
     EXPECT_EQ(fake_level_zero_calls(export_call), 0U);
 }

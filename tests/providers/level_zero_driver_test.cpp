@@ -32,7 +32,7 @@ TEST(LevelZeroLoader, ThatIsTooOldIsToldWithWhatItLacks) {
     ASSERT_FALSE(loaded);
     EXPECT_EQ(loaded.error(), ENOSYS);
     EXPECT_THAT(loaded.reason(),
-                AllOf(HasSubstr("zeMemGetAddressRange (there since Level Zero 1.0)"),
+                AllOf(HasSubstr("zeMemGetAddressRange (available since Level Zero 1.0)"),
                       HasSubstr("zeCommandListAppendMemoryCopy"), Not(HasSubstr("zeInit")),
                       Not(HasSubstr("zeMemPutIpcHandle"))));
 }
@@ -59,7 +59,7 @@ TEST(LevelZeroLoader, ThatFindsNoDriverIsTold) {
     const auto error = error_of([&] { (void)exporter->allocate(1); });
     ASSERT_TRUE(error);
     EXPECT_STREQ(error->function(), "zeInit");
-    EXPECT_THAT(error->what(), HasSubstr("a result without a name (0x70123456)"));
+    EXPECT_THAT(error->what(), HasSubstr("unknown result (0x70123456)"));
 }
 
 using LevelZeroDevices = LevelZeroTest;
@@ -83,7 +83,8 @@ TEST_F(LevelZeroDevices, AreGpusAndNothingElse) {
     fake_level_zero_set_device_type(1, 5);
     const Availability none = exporter_->availability();
     EXPECT_FALSE(none);
-    EXPECT_THAT(none.reason, HasSubstr("there is no GPU 0, of 0"));
+    EXPECT_THAT(none.reason,
+                HasSubstr("there is no GPU 0; number of GPUs that this process sees: 0"));
     EXPECT_THAT(none.remedy, HasSubstr("ZE_AFFINITY_MASK"));
 }
 
@@ -95,8 +96,8 @@ TEST_F(LevelZeroDevices, AreChosenByTheirOrdinal) {
             error_of([&] { (void)make_level_zero_exporter({.device = device})->allocate(1); });
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), ENODEV);
-        EXPECT_THAT(error->what(),
-                    HasSubstr("there is no GPU " + std::to_string(device) + ", of 2"));
+        EXPECT_THAT(error->what(), HasSubstr("there is no GPU " + std::to_string(device) +
+                                             "; number of GPUs that this process sees: 2"));
     }
 }
 

@@ -78,7 +78,7 @@ TEST_F(LevelZeroIpc, HasADescriptorOrNone) {
     const auto error = refusal(address);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
-    EXPECT_THAT(error->what(), HasSubstr("18446744073709551615, which is no descriptor"));
+    EXPECT_THAT(error->what(), HasSubstr("18446744073709551615, which is not a descriptor"));
 }
 
 TEST_F(LevelZeroIpc, ThatCannotBeGivenBackIsReportedAndTheRangeIsThere) {
@@ -100,7 +100,8 @@ TEST_F(LevelZeroIpc, OfMemoryThatIsFreedMeanwhileIsNone) {
         const auto error = refusal(address);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), EFAULT);
-        EXPECT_THAT(error->what(), HasSubstr(again ? "there is another now" : "not been freed"));
+        EXPECT_THAT(error->what(),
+                    HasSubstr(again ? "belongs to another allocation now" : "not been freed"));
         fake_level_zero_free(address);
     }
 }

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 const Subject subject{.name = "memfd",
                       .make = [] { return make_memfd_exporter(); },
                       .machine = [] { return std::make_shared<FakeKernel>(); },
-                      .works_with = "only softverbs takes for a dma-buf",
+                      .works_with = "only devices of softverbs accept",
                       .makes_dmabufs = false};
 
 INSTANTIATE_TEST_SUITE_P(Memfd, ExporterSuite, ::testing::Values(subject));
@@ -45,7 +45,7 @@ TEST(Memfd, TellsWhyNoneCanBeMade) {
     kernel.fail_call(1, EPERM); // as in a sandbox
     const Availability found = make_memfd_exporter()->availability();
     EXPECT_FALSE(found);
-    EXPECT_THAT(found.reason, HasSubstr("no file in memory can be made"));
+    EXPECT_THAT(found.reason, HasSubstr("a memfd cannot be created"));
     EXPECT_THAT(found.reason, HasSubstr("(EPERM)"));
 }
 

@@ -30,7 +30,7 @@ TEST(NeuronDriver, ThatIsTooOldIsToldWithWhatItLacks) {
     const auto loaded = abi::Driver::load(names);
     ASSERT_FALSE(loaded);
     EXPECT_EQ(loaded.error(), ENOSYS);
-    EXPECT_THAT(loaded.reason(), AllOf(HasSubstr("nrt_get_dmabuf_fd (there since 2023)"),
+    EXPECT_THAT(loaded.reason(), AllOf(HasSubstr("nrt_get_dmabuf_fd (available since 2023)"),
                                        HasSubstr("nrt_tensor_get_va"), Not(HasSubstr("nrt_init")),
                                        Not(HasSubstr("_v2"))));
     EXPECT_THAT(loaded.error_info().remedy(), HasSubstr("update aws-neuronx-runtime-lib"));
@@ -40,7 +40,7 @@ TEST(NeuronDriver, WithoutADeviceIsTold) {
     fake_neuron_reset(0);
     Availability found = make_neuron_exporter()->availability();
     EXPECT_FALSE(found);
-    EXPECT_THAT(found.reason, HasSubstr("no NeuronCore 0, of 0"));
+    EXPECT_THAT(found.reason, HasSubstr("no NeuronCore 0; number of NeuronCores: 0"));
     fake_neuron_fail("nrt_get_total_nc_count", 1, abi::failure);
     found = make_neuron_exporter()->availability();
     EXPECT_FALSE(found);

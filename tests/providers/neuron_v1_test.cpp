@@ -55,8 +55,8 @@ TEST_F(NeuronV1, TellsOfASliceThatTheRuntimeRefuses) {
     const auto error = refusal(address + page_size(), page_size());
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EINVAL);
-    EXPECT_THAT(error->what(),
-                AllOf(HasSubstr("NRT_INVALID (2)"), HasSubstr("from its first address on")));
+    EXPECT_THAT(error->what(), AllOf(HasSubstr("NRT_INVALID (2)"),
+                                     HasSubstr("the first address of an allocation")));
     EXPECT_FALSE(exporter_->find(address + page_size()));
 }
 

@@ -254,7 +254,7 @@ TEST_F(RocmRanges, GoBackToTheDriverWhateverFailsBehindTheExport) {
     const auto displaced = refusal(address, 1);
     ASSERT_TRUE(displaced);
     EXPECT_EQ(displaced->error(), EIO);
-    EXPECT_THAT(displaced->what(), HasSubstr("another place in its page"));
+    EXPECT_THAT(displaced->what(), HasSubstr("another position in a page"));
     gone_back(4);
     for (const std::uint64_t far :
          {std::uint64_t{2 * page_size()},
@@ -302,7 +302,8 @@ TEST_F(RocmRanges, ThatAreFreedMeanwhileAreNoRanges) {
         const auto error = refusal(address, 1);
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), EFAULT);
-        EXPECT_THAT(error->what(), HasSubstr(again ? "there is another now" : "not been freed"));
+        EXPECT_THAT(error->what(),
+                    HasSubstr(again ? "belongs to another allocation now" : "not been freed"));
         fake_rocm_free(address);
     }
 }
@@ -314,7 +315,7 @@ TEST_F(RocmRanges, TellWhatTheDriverSays) {
         {abi::invalid_agent, EOPNOTSUPP, "HSA_STATUS_ERROR_INVALID_AGENT (0x1004)"},
         {abi::out_of_resources, ENOMEM, "HSA_STATUS_ERROR_OUT_OF_RESOURCES (0x1008)"},
         {abi::general_error, EIO, "HSA_STATUS_ERROR (0x1000)"},
-        {0x1234, EIO, "a status without a name (0x1234)"},
+        {0x1234, EIO, "unknown status (0x1234)"},
     };
     for (const auto& [status, number, text] : answers) {
         fake_rocm_fail(export_call, 1, status);
@@ -336,7 +337,7 @@ TEST_F(RocmRanges, NeedADescriptorThatIsClosedOnExec) {
     const auto error = refusal(address, 1);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
-    EXPECT_THAT(error->what(), HasSubstr("gave no descriptor"));
+    EXPECT_THAT(error->what(), HasSubstr("returned no descriptor"));
 }
 
 TEST_F(RocmRanges, GoThroughTheBarWhereTheDeviceHasOneThatReaches) {

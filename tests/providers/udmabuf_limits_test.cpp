@@ -25,7 +25,7 @@ class Udmabuf : public ::testing::Test {
 
 TEST_F(Udmabuf, TellsTheKernelsSizeLimit) {
     kernel.add_udmabuf(64);
-    EXPECT_EQ(exporter->availability().reason, "/dev/udmabuf, up to 64 MiB a buffer");
+    EXPECT_EQ(exporter->availability().reason, "/dev/udmabuf, up to 64 MiB per buffer");
 }
 
 TEST_F(Udmabuf, TellsWhenTheSizeLimitCannotBeRead) {
@@ -80,7 +80,7 @@ TEST_F(Udmabuf, TellsThatItsDeviceIsForbidden) {
     kernel.forbid("/dev/udmabuf");
     const Availability found = exporter->availability();
     EXPECT_FALSE(found);
-    EXPECT_EQ(found.reason, "this process may not open /dev/udmabuf");
+    EXPECT_EQ(found.reason, "this process has no permission to open /dev/udmabuf");
     EXPECT_THAT(found.remedy, HasSubstr("group"));
     const auto error = error_of([&] { (void)exporter->allocate(1); });
     ASSERT_TRUE(error);

@@ -129,9 +129,9 @@ struct Answer {
     const char* remedy;
 };
 constexpr std::array answers{
-    Answer{ENOTTY, "this kernel has no VFIO_DEVICE_FEATURE_DMA_BUF", "Linux 6.19"},
+    Answer{ENOTTY, "this kernel does not support VFIO_DEVICE_FEATURE_DMA_BUF", "Linux 6.19"},
     Answer{EOPNOTSUPP, "the VFIO driver of this device does not export", "vfio-pci"},
-    Answer{ENODEV, "the device is gone", ""},
+    Answer{ENODEV, "the device was removed", ""},
     Answer{EPERM, "cannot be used: Operation not permitted (EPERM)", ""},
 };
 
@@ -173,11 +173,11 @@ TEST_F(Vfio, TellsWhatIsNoVfioDevice) {
     const UniqueFd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
     exporter = make_vfio_exporter(other.get());
     EXPECT_FALSE(exporter->availability());
-    EXPECT_THAT(exporter->availability().reason, HasSubstr("no VFIO device's"));
+    EXPECT_THAT(exporter->availability().reason, HasSubstr("not that of a VFIO device"));
     const auto error = refusal({.index = 0});
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), ENOTTY);
-    EXPECT_THAT(error->hint(), HasSubstr("no VFIO device's"));
+    EXPECT_THAT(error->hint(), HasSubstr("not that of a VFIO device"));
 }
 
 TEST_F(Vfio, TellsThatTheDeviceWasNotOpen) {
@@ -200,13 +200,13 @@ TEST_F(Vfio, RefusesWhatIsNoPartOfABar) {
         std::string text;
     };
     const std::vector<Refused> all = {
-        {{.index = 6}, ENODEV, "region 6 is no BAR"},
-        {{.index = 100}, ENODEV, "region 100 is no BAR"},
-        {{.index = 1}, EINVAL, "nothing in BAR 1"},
-        {{.index = 5}, EINVAL, "nothing in BAR 5"},
-        {{.index = 2}, EINVAL, "whole pages"},
-        {{.index = 0, .offset = 8}, EINVAL, "whole pages"},
-        {{.index = 0, .length = page + 1}, EINVAL, "whole pages"},
+        {{.index = 6}, ENODEV, "region 6 is not a BAR"},
+        {{.index = 100}, ENODEV, "region 100 is not a BAR"},
+        {{.index = 1}, EINVAL, "does not have BAR 1"},
+        {{.index = 5}, EINVAL, "does not have BAR 5"},
+        {{.index = 2}, EINVAL, "multiples of the page size"},
+        {{.index = 0, .offset = 8}, EINVAL, "multiples of the page size"},
+        {{.index = 0, .length = page + 1}, EINVAL, "multiples of the page size"},
         {{.index = 0, .length = 9 * page},
          ERANGE,
          std::to_string(9 * page) + " bytes at offset 0 of region 0, which has " +

@@ -283,7 +283,7 @@ TEST_F(VerbsDm, RefusesADmaBufInWhichItsPlaceIsNotKnown) {
     calls.replaced = true;
     calls.found = reinterpret_cast<void*>(&export_too_much);
     const std::string text = "a dma-buf of " + std::to_string(2 * page_size()) +
-                             " bytes came for " + std::to_string(page_size()) + " bytes";
+                             " bytes was returned for " + std::to_string(page_size()) + " bytes";
     EXPECT_THAT(refusal(1), fails_with(export_call, ENOTSUP, text));
     const Availability found = exporter().availability();
     EXPECT_FALSE(found);
@@ -294,8 +294,8 @@ TEST_F(VerbsDm, RefusesADmaBufInWhichItsPlaceIsNotKnown) {
 TEST_F(VerbsDm, IsAvailableWhileAllOfItIsInUse) {
     const Buffer all = exporter().allocate(16 * page_size());
     EXPECT_TRUE(exporter().availability());
-    EXPECT_THAT(exporter().availability().reason, HasSubstr("soft0, all in use now"));
-    EXPECT_THAT(refusal(1), fails_with(alloc, ENOMEM, "free some"));
+    EXPECT_THAT(exporter().availability().reason, HasSubstr("soft0, which is all in use now"));
+    EXPECT_THAT(refusal(1), fails_with(alloc, ENOMEM, "free memory on the NIC"));
 }
 
 TEST_F(VerbsDm, TellsHowMuchThereIsWhenAskedForMore) {
@@ -303,7 +303,7 @@ TEST_F(VerbsDm, TellsHowMuchThereIsWhenAskedForMore) {
                 fails_with(alloc, EINVAL, std::to_string(17 * page_size()) + " bytes"));
     EXPECT_THAT(refusal(17 * page_size()),
                 fails_with(EINVAL, "reports " + std::to_string(16 * page_size()) +
-                                       " bytes of device memory; ask for less"));
+                                       " bytes of device memory; allocate less memory"));
 }
 
 TEST_F(VerbsDm, LeaksNothingWhicheverCallFails) {
