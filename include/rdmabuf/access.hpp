@@ -9,8 +9,8 @@
 
 namespace rdmabuf {
 
-/// What may be done to a memory region, as a set of flags. The local side may always read.
-/// ibv_reg_mr(3).
+/// Access flags of a memory region or a memory window; combine flags with `|`. Local reads are
+/// always permitted. ibv_reg_mr(3).
 enum class Access : unsigned {
     local_read = 0,
     local_write = IBV_ACCESS_LOCAL_WRITE,
@@ -18,20 +18,24 @@ enum class Access : unsigned {
     remote_read = IBV_ACCESS_REMOTE_READ,
     remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
     memory_window_bind = IBV_ACCESS_MW_BIND,
-    /// Remote addresses count from 0 instead of from the address of the memory.
+    /// Work requests and peers address the region by byte offsets from its beginning instead of by
+    /// virtual addresses.
     zero_based = IBV_ACCESS_ZERO_BASED,
-    /// Pages are faulted in by the NIC instead of being pinned.
+    /// On-demand paging: the pages are not pinned. The NIC raises a page fault when it accesses a
+    /// page that is not present.
     on_demand = IBV_ACCESS_ON_DEMAND,
-    /// The whole region lies in huge pages, so the NIC may use large translations.
+    /// The program guarantees that the region consists of huge pages only, so the NIC can use large
+    /// translations. Only together with on_demand.
     hugetlb = IBV_ACCESS_HUGETLB,
-    /// IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT (rdma-core 45): peers may flush
-    /// their writes to global visibility, or to persistence. See WorkBatch::native(). Host memory
-    /// only.
+    /// IBV_ACCESS_FLUSH_GLOBAL (rdma-core 45): peers may flush their writes to global visibility,
+    /// with the requests of WorkBatch::native(). Host memory only.
     flush_global = 1U << 8U,
+    /// IBV_ACCESS_FLUSH_PERSISTENT (rdma-core 45): peers may flush their writes to persistent
+    /// memory. Host memory only.
     flush_persistent = 1U << 9U,
-    /// PCIe relaxed ordering: faster on some systems, and the order in which bytes of one write
-    /// become visible is no longer promised. An optional flag: kernels that do not know it ignore
-    /// it for host memory.
+    /// PCIe relaxed ordering, which is faster on some systems. The bytes of one write may become
+    /// visible in any order. For host memory the flag is optional: libibverbs drops the flag if the
+    /// kernel does not support it.
     relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
 };
 
@@ -48,20 +52,22 @@ constexpr Access& operator|=(Access& a, Access b) noexcept {
     return a = a | b;
 }
 
-/// Whether every flag of @p flags is in @p set.
+/// Returns whether @p set contains every flag of @p flags.
 [[nodiscard]] constexpr bool has(Access set, Access flags) noexcept {
     return (set & flags) == flags;
 }
-/// Whether any flag of @p flags is in @p set.
+/// Returns whether @p set contains at least one flag of @p flags.
 [[nodiscard]] constexpr bool has_any(Access set, Access flags) noexcept {
     return (set & flags) != Access::local_read;
 }
 
-/// Everything a peer can be given: local_write, remote_write, remote_read and remote_atomic.
+/// The access that permits all RDMA operations of peers: local_write, remote_write, remote_read and
+/// remote_atomic.
 inline constexpr Access full_access =
     Access::local_write | Access::remote_write | Access::remote_read | Access::remote_atomic;
 
-/// The flag names joined by `|`, "local_read" for none, bits without a name in hexadecimal.
+/// Returns the names of the flags joined by `|`, or "local_read" if no flag is set. Bits without a
+/// name are in hexadecimal.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(Access access);
 
 } // namespace rdmabuf

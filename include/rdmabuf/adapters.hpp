@@ -8,21 +8,24 @@
 
 #include <rdmabuf/exported_range.hpp>
 
-/// What other projects' registrations take, filled from a range that was exported here, for
-/// programs that leave registering to them; and the range_of_ functions, which return the range
-/// that such arguments describe. None of their headers is needed: the functions are
-/// templates over their types, or over anything with members of the same names.
+/// Converts between DmaBufRange and the registration arguments of libfabric, UCX and NCCL. With
+/// these functions a program exports memory with rdmabuf and registers it with one of those
+/// libraries. The range_of_ functions convert in the other direction. The headers of those
+/// libraries are not needed: the functions are templates over their types, and accept any type with
+/// members of the same names.
 ///
-/// All of these calls borrow the descriptor. The ExportedRange has to live until the call has
-/// returned, and may go then: the kernel holds the dma-buf for as long as it is registered. None
-/// of them closes it, and the program must not either, for it is the range's to give back.
+/// The registration calls of those libraries borrow the descriptor and do not close it. Keep the
+/// ExportedRange until the registration call has returned; after that it may be destroyed, because
+/// the kernel holds a reference to a registered dma-buf. Only the ExportedRange may release the
+/// descriptor: the program must not close it.
 ///
-/// The iova is the memory's own address wherever a range knows it (DmaBufRange::address), and has
-/// to lie in its page where the offset does, as all of Resolver and Exporter do. Nothing here
-/// calls into a driver, allocates or fails.
+/// The iova is the address of the memory if the range has one (DmaBufRange::address). The address
+/// must have the same page offset as DmaBufRange::offset, which is true for all ranges of Resolver
+/// and Exporter. The fill_, add_ and range_of_ functions call no driver, allocate nothing and
+/// cannot fail.
 namespace rdmabuf::adapters {
 
-/// Fills libfabric's struct fi_mr_dmabuf, which is there since 1.20 (include/rdma/fi_domain.h):
+/// Fills libfabric's struct fi_mr_dmabuf (include/rdma/fi_domain.h, libfabric 1.20 or newer):
 ///
 ///     fi_mr_dmabuf dmabuf;
 ///     fill_fi_mr_dmabuf(exported, dmabuf);
@@ -32,15 +35,20 @@ namespace rdmabuf::adapters {
 ///     fi_mr_regattr(domain, &attr, FI_MR_DMABUF, &mr);
 ///
 /// libfabric registers @p out.base_addr + @p out.offset as the iova (vrb_mr_reg_common in
-/// prov/verbs/src/verbs_mr.c, efa_mr_reg_ibv_mr in prov/efa/src/efa_mr.c), so base_addr is where
-/// the dma-buf begins in the exporter's addresses; null where the range has no address, and then
-/// the iova is the offset. Neither offset nor length needs to be a multiple of the page size.
+/// prov/verbs/src/verbs_mr.c, efa_mr_reg_ibv_mr in prov/efa/src/efa_mr.c). So base_addr is the
+/// address of the first byte of the dma-buf in the exporter's address space. If the range has no
+/// address, base_addr is null and the iova is the offset. Neither offset nor length needs to be a
+/// multiple of the page size.
 ///
-/// It takes FI_MR_DMABUF in a domain opened with FI_HMEM by a program that asked for API version
-/// 1.20 or newer, with attr.offset 0 and attr.base_mr null (fi_mr(3)); efa answers -FI_EBADFLAGS
-/// to older ones. An iface whose support libfabric has not initialised is -FI_ENOSYS, and so is
-/// verbs without ibv_reg_dmabuf_mr. cxi uses the address alone and exports it once more itself
-/// (prov/cxi/src/cxip_iomm.c): what libfabric has no exporter for it cannot register.
+/// fi_mr_regattr() accepts FI_MR_DMABUF if the domain was opened with FI_HMEM, the program
+/// requested API version 1.20 or newer, attr.offset is 0 and attr.base_mr is null (fi_mr(3)). It
+/// fails with
+/// - -FI_EBADFLAGS on efa if the program requested an older API version
+/// - -FI_ENOSYS if libfabric has not initialised the iface, or if libibverbs has no
+///   ibv_reg_dmabuf_mr
+///
+/// The cxi provider ignores the descriptor: it uses the address and exports the memory again
+/// (prov/cxi/src/cxip_iomm.c). So cxi registers only memory that libfabric can export.
 template <class FiMrDmaBuf>
 requires requires(FiMrDmaBuf& out) {
     out.fd, out.offset, out.len, out.base_addr;
@@ -56,7 +64,7 @@ void fill_fi_mr_dmabuf(const DmaBufRange& range, FiMrDmaBuf& out) noexcept {
 }
 
 /// Returns the range that a struct fi_mr_dmabuf describes, for programs and libfabric providers
-/// that register it here (DmaBufMR). The descriptor remains the owner's.
+/// that register the range with DmaBufMR. The result borrows the descriptor.
 template <class FiMrDmaBuf>
 requires requires(const FiMrDmaBuf& in) {
     in.fd, in.offset, in.len, in.base_addr;
@@ -69,28 +77,32 @@ requires requires(const FiMrDmaBuf& in) {
             .address = base == 0 ? 0 : base + static_cast<std::uintptr_t>(in.offset)};
 }
 
-/// UCT_MD_MEM_REG_FIELD_DMABUF_FD and UCT_MD_MEM_REG_FIELD_DMABUF_OFFSET.
+/// The bits UCT_MD_MEM_REG_FIELD_DMABUF_FD and UCT_MD_MEM_REG_FIELD_DMABUF_OFFSET of
+/// uct_md_mem_reg_params_t::field_mask.
 inline constexpr std::uint64_t uct_mem_reg_fields_dmabuf = 2U | 4U;
 
-/// Adds the dma-buf to UCX's uct_md_mem_reg_params_t, where it is since 1.14
-/// (src/uct/api/v2/uct_v2.h); the other fields, field_mask among them, are the caller's to set
-/// before:
+/// Adds the dma-buf to UCX's uct_md_mem_reg_params_t (src/uct/api/v2/uct_v2.h, UCX 1.14 or newer).
+/// The caller sets field_mask and the other fields before this call:
 ///
 ///     uct_md_mem_reg_params_t params = {.field_mask = UCT_MD_MEM_REG_FIELD_FLAGS, .flags = ...};
 ///     add_to_uct_mem_reg_params(exported, params);
 ///     uct_md_mem_reg_v2(md, reinterpret_cast<void*>(exported.address()), exported.length(),
 ///                       &params, &memh);
 ///
-/// The address of the call is the iova (uct_ib_reg_mr in src/uct/ib/base/ib_md.c), so the range
-/// has to know its own. With mlx5 data direct the whole dma-buf up to the range's end is
-/// registered, from its first byte on, with the iova that belongs to that byte
-/// (uct_ib_mlx5_direct_nic_reg_mr). Neither offset nor length needs to be a multiple of the page
-/// size. UCT does not close the descriptor; ucp_mm.c closes those that it exported itself.
+/// UCT uses the address argument of uct_md_mem_reg_v2() as the iova (uct_ib_reg_mr in
+/// src/uct/ib/base/ib_md.c), so the range must have an address. With mlx5 data direct, UCT
+/// registers the dma-buf from its first byte to the end of the range, with the iova that belongs to
+/// the first byte (uct_ib_mlx5_direct_nic_reg_mr). Neither offset nor length needs to be a multiple
+/// of the page size. UCT does not close the descriptor; ucp_mm.c closes only descriptors that it
+/// has exported.
 ///
-/// Only memory domains with UCT_MD_FLAG_REG_DMABUF take it; which ones have that is found by a
-/// probe with all remote access, which efa's driver fails for its atomics. UCX does not install
-/// that header (src/uct/Makefile.am): this is for programs built with UCX's sources. Its public
-/// ucp_mem_map() takes no dma-buf, up to 1.22: it exports the address once more itself.
+/// Only memory domains with UCT_MD_FLAG_REG_DMABUF accept a dma-buf. UCX sets this flag if a test
+/// registration with all remote access flags succeeds. The efa driver rejects remote atomics, so
+/// the flag is not set on efa.
+///
+/// UCX does not install uct_v2.h (src/uct/Makefile.am), so this function is for programs that are
+/// built with the sources of UCX. The public ucp_mem_map() accepts no dma-buf (up to UCX 1.22): it
+/// exports the memory at the given address again.
 template <class UctMemRegParams>
 requires requires(UctMemRegParams& out) {
     out.field_mask, out.dmabuf_fd, out.dmabuf_offset;
@@ -102,8 +114,8 @@ void add_to_uct_mem_reg_params(const DmaBufRange& range, UctMemRegParams& out) n
 }
 
 /// Returns the range that uct_md_mem_reg_v2() registers for these arguments, for UCT components
-/// that register it here (DmaBufMR). The descriptor is -1 if the parameters have none, and remains
-/// UCP's.
+/// that register the range with DmaBufMR. The descriptor is -1 if @p in has no descriptor;
+/// otherwise the result borrows it from UCP.
 template <class UctMemRegParams>
 requires requires(const UctMemRegParams& in) {
     in.field_mask, in.dmabuf_fd, in.dmabuf_offset;
@@ -118,7 +130,8 @@ requires requires(const UctMemRegParams& in) {
             .address = reinterpret_cast<std::uintptr_t>(address)};
 }
 
-/// What regMrDmaBuf of an NCCL network plugin takes of a range, in its order.
+/// The arguments of regMrDmaBuf() of an NCCL network plugin that describe a dma-buf, in the units
+/// of that function: bytes, and a borrowed descriptor.
 struct NcclDmaBuf {
     void* data = nullptr;
     std::size_t size = 0;
@@ -126,11 +139,12 @@ struct NcclDmaBuf {
     int fd = -1;
 };
 
-/// The range, widened to the begin of its first page: NCCL's own plugin rounds data down to that
-/// and size up, and takes the offset as it is (ncclIbRegMrDmaBufInternal2 in
-/// src/transport/net_ib/reg.cc), and NCCL calls plugins with memory that begins a page, at offset
-/// 0 (src/transport/net.cc). The range has to know its address. What isend and irecv are given
-/// stays the memory's own address.
+/// Converts a range for regMrDmaBuf(), extended downwards to the beginning of its first page. The
+/// extension is necessary because NCCL's own plugin rounds data down and size up to whole pages,
+/// but does not change the offset (ncclIbRegMrDmaBufInternal2 in src/transport/net_ib/reg.cc). NCCL
+/// itself passes only memory that begins at a page boundary, with offset 0
+/// (src/transport/net.cc). The range must have an address. isend and irecv still take the address
+/// of the memory, not NcclDmaBuf::data.
 [[nodiscard]] inline NcclDmaBuf nccl_dmabuf(const DmaBufRange& range) noexcept {
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     const std::uintptr_t in_page = range.address % page;
@@ -140,8 +154,9 @@ struct NcclDmaBuf {
             .fd = range.fd};
 }
 
-/// Returns the range that NCCL passes to regMrDmaBuf, for network plugins that register it here
-/// (DmaBufMR). The descriptor remains NCCL's, which closes it when regMrDmaBuf has returned.
+/// Returns the range that NCCL passes to regMrDmaBuf(), for network plugins that register the range
+/// with DmaBufMR. The result borrows the descriptor; NCCL closes it after regMrDmaBuf() has
+/// returned.
 [[nodiscard]] inline DmaBufRange range_of_nccl(const NcclDmaBuf& in) noexcept {
     return {.fd = in.fd,
             .offset = in.offset,
@@ -149,15 +164,16 @@ struct NcclDmaBuf {
             .address = reinterpret_cast<std::uintptr_t>(in.data)};
 }
 
-/// Registers the range with an NCCL network plugin: ncclNet_v6_t to ncclNet_v12_t, and
-/// ncclCollNet_v6_t to ncclCollNet_v12_t, have the same regMrDmaBuf (plugins/net/README.md).
-/// @param net   whose regMrDmaBuf is not null: a plugin has it where the ptrSupport of its
-///              getProperties has NCCL_PTR_DMABUF
-/// @param comm  a send or a receive communicator of it
-/// @param type  NCCL_PTR_CUDA; plugins may refuse dma-bufs as NCCL_PTR_HOST
-/// @return what the plugin says: ncclSuccess (0), with @p mhandle set, for its deregMr. NCCL's
-///         own plugin knows registrations by address and gives an older one out for memory inside
-///         it: deregister before the memory is freed.
+/// Registers the range with an NCCL network plugin. The structures ncclNet_v6_t to ncclNet_v12_t
+/// and ncclCollNet_v6_t to ncclCollNet_v12_t have the same regMrDmaBuf() (plugins/net/README.md).
+/// @param net      the plugin. Its regMrDmaBuf must not be null: it is set if getProperties()
+///                 reports NCCL_PTR_DMABUF in ptrSupport
+/// @param comm     a send or receive communicator of the plugin
+/// @param type     NCCL_PTR_CUDA; plugins may reject dma-bufs with NCCL_PTR_HOST
+/// @param mhandle  is set to the handle of the registration, which the caller passes to deregMr()
+/// @return the result of the plugin, ncclSuccess (0) on success. NCCL's own plugin caches
+///         registrations by address and returns an older registration for memory inside it:
+///         deregister before the memory is freed.
 template <class NcclNet>
 auto nccl_reg_mr(const NcclNet& net, void* comm, const DmaBufRange& range, int type,
                  void** mhandle) noexcept {

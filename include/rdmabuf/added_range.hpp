@@ -10,16 +10,17 @@
 
 namespace rdmabuf {
 
-/// A range of memory that a program told an exporter of, and that the exporter knows for as long as
-/// this lives. Moves only. May outlive the exporter.
+/// A memory range that the program has added to an exporter. The exporter can find and export the
+/// range until this object is destroyed. Moves only. May outlive the exporter.
 ///
-/// Removing it takes nothing from what was exported before: an ExportedRange has a descriptor of
-/// its own, and a region has the kernel's reference. It is the owner of the memory who decides when
-/// that goes; remove the range before, so that a cache does not find it again.
+/// Removing the range has no effect on earlier exports: an ExportedRange owns its own descriptor,
+/// and a region holds a kernel reference to the dma-buf. The program remains the owner of the
+/// memory. Remove the range before the memory is freed, so that a registration cache does not use
+/// it again.
 class AddedRange {
   public:
-    /// For exporters.
-    /// @param held  makes the exporter forget the range when it goes
+    /// Called by exporters.
+    /// @param held  an object whose destructor removes the range from the exporter
     AddedRange(Allocation allocation, std::shared_ptr<const void> held) noexcept
         : allocation_(std::move(allocation)), held_(std::move(held)) {}
     AddedRange(AddedRange&&) noexcept = default;
@@ -28,15 +29,17 @@ class AddedRange {
     AddedRange& operator=(const AddedRange&) = delete;
     ~AddedRange() = default;
 
-    /// What the exporter answers for it, its generation included.
+    /// The allocation that Exporter::find() returns for the range, including its generation (a
+    /// number that distinguishes allocations at the same address).
     [[nodiscard]] const Allocation& allocation() const noexcept { return allocation_; }
     [[nodiscard]] std::uintptr_t address() const noexcept { return allocation_.base; }
-    /// In bytes.
+    /// The length of the range in bytes.
     [[nodiscard]] std::size_t length() const noexcept { return allocation_.length; }
 
-    /// The exporter forgets it now. Nothing happens the second time.
+    /// Removes the range from the exporter now. Further calls do nothing.
     void remove() noexcept { held_.reset(); }
-    /// Whether the exporter knows it: not after remove(), nor after it was moved from.
+    /// Returns whether the exporter can find the range: false after remove(), and after this object
+    /// was moved from.
     [[nodiscard]] bool added() const noexcept { return held_ != nullptr; }
 
   private:

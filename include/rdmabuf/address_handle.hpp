@@ -21,9 +21,9 @@ struct RDMABUF_EXPORT DestroyAh {
 } // namespace detail
 
 struct AddressHandleOptions {
-    /// The local port to send from.
+    /// The number of the local port to send from; the first port is 1.
     std::uint8_t port = 1;
-    /// The local entry of the port's GID table to send with.
+    /// The index of the source GID in the GID table of the local port.
     std::uint8_t gid_index = 0;
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
@@ -37,31 +37,37 @@ struct AddressHandleOptions {
     std::uint8_t src_path_bits = 0;
 };
 
-/// The way to a peer's port, for UD and SRD queue pairs. Moves only; holds its protection domain.
-/// ibv_create_ah(3).
+/// An address handle: the address vector of a peer's port, for UD and SRD queue pairs. Moves only.
+/// Keeps its protection domain alive. ibv_create_ah(3).
 class RDMABUF_EXPORT AddressHandle {
   public:
-    /// @throws Error EINVAL for a port or GID index that is not there, EHOSTUNREACH or ETIMEDOUT
-    /// when
-    ///         the peer's address does not resolve (RoCE).
+    /// Creates an address handle for the port of @p peer.
+    /// @throws Error
+    ///   - EINVAL: the device has no such port or GID index
+    ///   - EHOSTUNREACH, ETIMEDOUT: the kernel cannot resolve the peer's IP address (RoCE)
+    ///   - EBADF: @p pd was closed, released or moved from
     AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                   const AddressHandleOptions& options);
 
-    /// The number of this address handle on EFA. Completions of messages that SRD queue pairs
-    /// receive from this port have it in WorkCompletion::slid. Address handles of one protection
-    /// domain for one GID have the same number. efadv_query_ah(3).
-    /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded
+    /// Queries the address handle number (EFA only). If an SRD queue pair receives a message from
+    /// this port, WorkCompletion::slid is this number. Address handles of one protection domain for
+    /// one GID have the same number. efadv_query_ah(3).
+    /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded; EBADF
+    ///         if this was closed, released or moved from
     [[nodiscard]] std::uint16_t number() const;
 
-    /// The queue pair @p peer, on the port to which this address handle leads.
+    /// Returns the queue pair @p peer as the destination of a send request. @p peer must be a queue
+    /// pair of the port for which this address handle was created. The result points to this
+    /// address handle, which must outlive the request.
     [[nodiscard]] Destination destination(const QueuePairAddress& peer) const noexcept {
         return {.ah = native(), .queue_pair = peer.number, .qkey = peer.qkey};
     }
 
     [[nodiscard]] ibv_ah* native() const noexcept { return handle_.get(); }
-    /// The caller destroys it from now on.
+    /// Transfers ownership: the caller destroys the returned ibv_ah.
     [[nodiscard]] ibv_ah* release() noexcept { return handle_.release(); }
-    /// @throws Error what ibv_destroy_ah(3) says; it stays owned.
+    /// Destroys the address handle.
+    /// @throws Error with the errno of ibv_destroy_ah(3); this object then still owns the handle.
     void close() { detail::close_handle(handle_); }
 
   private:
@@ -69,7 +75,7 @@ class RDMABUF_EXPORT AddressHandle {
 };
 
 namespace detail {
-/// The address vector to @p peer, as address handles and connections need it.
+/// Makes the address vector of @p peer, for ibv_create_ah() and for connecting a queue pair.
 [[nodiscard]] RDMABUF_EXPORT ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
                                                       const AddressHandleOptions& options) noexcept;
 } // namespace detail

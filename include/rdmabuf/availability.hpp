@@ -8,13 +8,14 @@
 
 namespace rdmabuf {
 
-/// Whether something can be used here and now and, when it cannot, why and what would change that.
+/// The result of a probe: whether a feature can be used on this machine. If it cannot, the reason
+/// and a remedy.
 struct Availability {
     bool available = false;
-    /// What was found, as a sentence without a full stop. Also set when available, where there is
-    /// something worth knowing ("/dev/udmabuf, up to 64 MiB a buffer").
+    /// The result of the probe as a sentence without a full stop. It may also be set if `available`
+    /// is true: "/dev/udmabuf, up to 64 MiB a buffer".
     std::string reason;
-    /// What to do about it; empty when available or when nothing can be done.
+    /// How to make the feature available; empty if it is available or cannot be made available.
     std::string remedy;
 
     [[nodiscard]] static Availability yes(std::string reason = {}) {
@@ -27,7 +28,7 @@ struct Availability {
     explicit operator bool() const noexcept { return available; }
 };
 
-/// "yes", "yes: reason", "no: reason" or "no: reason; remedy".
+/// Returns "yes", "yes: reason", "no", "no: reason" or "no: reason; remedy".
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Availability& availability);
 
 } // namespace rdmabuf

@@ -16,59 +16,74 @@
 
 namespace rdmabuf::bootstrap {
 
-/// A TCP connection by which two processes tell each other what they need to connect: for programs
-/// that have no launcher to do it. Both ends greet each other first; then messages are framed,
-/// bounded and checked. Not encrypted, not authenticated: for trusted networks.
+/// A TCP connection over which two processes exchange the addresses of their queue pairs and
+/// regions, for programs whose launcher does not exchange them. Both processes send a greeting
+/// first. After the greeting, each message has a header with its length and kind, which the
+/// receiver checks. The connection is neither encrypted nor authenticated: use it in trusted
+/// networks only.
 ///
-/// Every operation ends within the timeout, however slowly the peer drips, or throws:
-/// - ETIMEDOUT   the whole message did not come, or was not taken, in time
-/// - ECONNRESET  the peer closed the connection, or its process ended
-/// - EPROTO      the peer speaks something else, or is at another step than this side: both must
-///               call the same operations in the same order
-/// - ENOTCONN    an earlier ETIMEDOUT, ECONNRESET or garbled message ended this channel
+/// An operation that is not complete within the timeout fails with ETIMEDOUT, even if single bytes
+/// still arrive. All operations throw Error:
+/// - ETIMEDOUT: the complete message was not received or not sent within the timeout
+/// - ECONNRESET: the peer closed the connection, or its process ended
+/// - EPROTO: the peer does not use this protocol, or called a different operation than this side.
+///   Both sides must call the same operations in the same order
+/// - ENOTCONN: an earlier ETIMEDOUT, ECONNRESET or malformed message has closed this channel
 class RDMABUF_EXPORT Channel {
   public:
-    /// @param host     name or address, IPv4 or IPv6; every address of a name is tried. The lookup
-    ///                 of a name has limits of its own: resolv.conf(5).
-    /// @param timeout  for the connection and the greeting, and afterwards for each message;
-    ///                 wait_forever waits
-    /// @throws Error ETIMEDOUT, ECONNREFUSED, EHOSTUNREACH or ENETUNREACH, EINVAL for a host that
-    ///         has no address, EPROTO when the other end is something else (the hint quotes it),
-    ///         EPROTONOSUPPORT when it is of another version
+    /// Connects to a Listener and exchanges greetings with the peer.
+    /// @param host     a host name, or an IPv4 or IPv6 address. All addresses of a name are tried.
+    ///                 The timeout does not limit the name lookup: see resolv.conf(5).
+    /// @param timeout  the limit for connecting and the greeting together, and later for each
+    ///                 message; wait_forever for no limit
+    /// @throws Error
+    ///   - EINVAL: the host has no address
+    ///   - ECONNREFUSED: no process listens on the port
+    ///   - EHOSTUNREACH, ENETUNREACH: there is no route to the host
+    ///   - ETIMEDOUT: no connection or no complete greeting within the timeout
+    ///   - ECONNRESET: the peer closed the connection during the greeting
+    ///   - EPROTO: the peer is not an rdmabuf bootstrap; the hint quotes the bytes received
+    ///   - EPROTONOSUPPORT: the peer uses another version of the protocol
     [[nodiscard]] static Channel connect(const std::string& host, std::uint16_t port,
                                          std::chrono::milliseconds timeout);
 
-    /// Sends one message of up to max_message bytes. Returns when the kernel has taken it: two
-    /// sides that both send more than the socket buffers hold, before either receives, time out.
-    /// @throws Error EMSGSIZE for more
+    /// Sends one message of up to max_message bytes. Returns when the whole message is in the
+    /// socket buffer of the kernel. If both sides send more than the socket buffers hold before
+    /// either side receives, both sends time out.
+    /// @throws Error EMSGSIZE if the message is longer than max_message
     void send(std::span<const std::byte> message);
-    /// Receives one message, which the peer gave to send().
+    /// Receives one message that the peer has sent with send().
     [[nodiscard]] std::vector<std::byte> receive();
 
-    /// Sends ours and receives theirs. @throws Error EPROTONOSUPPORT for another version
+    /// Sends the address @p ours to the peer and returns the address that the peer sends.
+    /// @throws Error EPROTONOSUPPORT if the peer's address has another version of the encoding
     [[nodiscard]] QueuePairAddress exchange(const QueuePairAddress& ours);
+    /// Sends the region @p ours to the peer and returns the region that the peer sends. Errors are
+    /// the same as for a QueuePairAddress.
     [[nodiscard]] RemoteRegion exchange(const RemoteRegion& ours);
-    /// Sends ours and compares it with theirs: for what both sides must have been started with.
-    /// Both sides get the error, and can go on.
-    /// @throws Error EPROTO when they differ; the hint has the name and both values. EMSGSIZE when
-    ///         name and value are longer than max_agreement together.
+    /// Sends the value @p ours to the peer and compares it with the value that the peer sends. Use
+    /// it for options that must be equal on both sides. If the values differ, both sides throw, and
+    /// the channel remains usable.
+    /// @throws Error EPROTO if the names or the values differ (the hint has those of both sides);
+    ///         EMSGSIZE if name and value together are longer than max_agreement
     void agree(std::string_view name, std::string_view ours);
-    /// Returns when both sides have called it.
+    /// Waits until the peer has called barrier(), too.
     void barrier();
 
-    /// The socket, for poll(2): it is readable when a message has arrived, and when the peer has
-    /// closed the connection. -1 after a move.
+    /// The socket, for poll(2), still owned by this object. It is readable when a message has
+    /// arrived and when the peer has closed the connection. -1 after a move, and after an error
+    /// that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
-    /// The longest message, in bytes.
+    /// The maximum length of a message in bytes.
     static constexpr std::size_t max_message = std::size_t{64} * 1024;
-    /// The longest name and value of agree(), in bytes: so short that both sides can send before
-    /// either receives.
+    /// The maximum length of name and value of agree() together, in bytes. It is less than a socket
+    /// buffer holds, so that both sides can send before either side receives.
     static constexpr std::size_t max_agreement = 1024;
 
   private:
     friend class Listener;
-    /// What a frame carries; on the wire.
+    /// The kind of a message, which is part of its header on the wire.
     enum class Kind : std::uint8_t;
 
     Channel(UniqueFd socket, std::chrono::milliseconds timeout) noexcept
@@ -83,20 +98,30 @@ class RDMABUF_EXPORT Channel {
     std::chrono::milliseconds timeout_;
 };
 
-/// Waits for Channels.
+/// A listening TCP socket that accepts Channels.
 class RDMABUF_EXPORT Listener {
   public:
-    /// @param port  0 for one that is free
-    /// @param host  the address to listen at; empty for all, IPv6 and IPv4
-    /// @throws Error EADDRINUSE, EADDRNOTAVAIL when the host is not this machine, EACCES for a port
-    ///         below 1024, EINVAL for a host that has no address
+    /// Starts to listen.
+    /// @param port  the TCP port; 0 for a free port, which port() returns
+    /// @param host  the local address or name to listen on; empty for all addresses, IPv6 and IPv4
+    /// @throws Error
+    ///   - EADDRINUSE: another socket listens on the port
+    ///   - EADDRNOTAVAIL: the host is not an address of this machine
+    ///   - EACCES: a port below 1024 without CAP_NET_BIND_SERVICE
+    ///   - EINVAL: the host has no address
     explicit Listener(std::uint16_t port, const std::string& host = {});
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-    /// @param timeout  for a peer to come and to greet, and afterwards for each message;
-    ///                 wait_forever waits
-    /// @throws Error ETIMEDOUT, EMFILE, ECONNRESET, EPROTO and EPROTONOSUPPORT as
-    ///         Channel::connect: it has not been one of these that came; accept again
+    /// Waits for a connection and exchanges greetings with the peer.
+    /// @param timeout  the limit for the connection and the greeting together, and later for each
+    ///                 message; wait_forever for no limit
+    /// @throws Error
+    ///   - ETIMEDOUT: no peer connected within the timeout, or a peer that connected sent no
+    ///     complete greeting
+    ///   - ECONNRESET, EPROTO, EPROTONOSUPPORT: the process that connected closed the connection,
+    ///     is not an rdmabuf bootstrap, or uses another version. The listener remains usable: call
+    ///     accept() again
+    ///   - EMFILE: the process has reached its limit of descriptors
     [[nodiscard]] Channel accept(std::chrono::milliseconds timeout);
 
   private:

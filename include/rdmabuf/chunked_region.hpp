@@ -18,19 +18,23 @@ namespace rdmabuf {
 
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};
-    /// The maximum size of a chunk in bytes, a multiple of the page size. 0 for the smallest limit
-    /// of the devices (DeviceAttributes::max_mr_size). If a device then refuses a dma-buf because
-    /// of its length, smaller chunks are tried, down to 64 MiB.
+    /// The maximum size of a chunk in bytes, a multiple of the page size. 0 selects the smallest
+    /// DeviceAttributes::max_mr_size of the devices; if a device then rejects a dma-buf because of
+    /// its length, smaller chunks are tried, down to 64 MiB.
     std::size_t chunk_size = 0;
 };
 
-/// Memory that is registered in chunks, because a device does not register as much at once, on one
-/// protection domain or on several. The chunks lie one behind the other and cover every byte; all
-/// but the first begin at a page boundary. All devices have the same chunks. One dma-buf is
-/// exported for each mapping that a device needs. Where a path cannot register one chunk on one
-/// device, it has registered none. A range that fits is one chunk.
+/// Memory that is registered in chunks on one or several protection domains, for ranges larger than
+/// the maximum size of a memory region of a device. The chunks are consecutive and cover every
+/// byte. All chunks except the first begin at a page boundary. The chunks are the same on all
+/// devices. A range that is not larger than the maximum is one chunk.
 ///
-/// A transfer has to be cut where chunks end, at both ends: split() does that.
+/// One dma-buf is exported for each mapping that a device needs. If a registration method (a
+/// RegistrationPath) cannot register a chunk on a device, the chunks that it has registered are
+/// deregistered before the next method is tried.
+///
+/// A transfer must not cross the end of a chunk, neither a local nor a remote chunk: split() cuts
+/// it into pieces.
 ///
 ///     // A pool of 200 GiB on four NICs, with two threads for each.
 ///     const ChunkedRegion pool(pds, resolver, address, length,
@@ -39,37 +43,42 @@ struct ChunkedRegionOptions {
 ///     for (const TransferPiece& piece : pool.split(remote, transfer, {}, 2)) { ... }
 class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
   public:
-    /// On each protection domain of @p pds; the functions below take the position of one in this
-    /// list.
-    /// @throws Error as register_memory(), and EINVAL for a chunk size that is not whole pages or
-    ///         is more than a device registers at once, and for Access::zero_based, by which every
-    ///         chunk would begin at the same address; ENOMEM when there is no memory for the list
-    ///         of chunks.
+    /// Registers the memory on each protection domain of @p pds. The parameter i of the functions
+    /// below is the index of a protection domain in @p pds.
+    /// @param address  the first byte of the memory, a CPU or a device pointer
+    /// @param length   in bytes
+    /// @throws Error with the errors of register_memory(), and with
+    ///   - EINVAL: @p pds is empty; the chunk size is not a multiple of the page size, or larger
+    ///     than the max_mr_size of a device; Access::zero_based, with which every chunk would begin
+    ///     at address 0
+    ///   - ENOMEM: there is no memory for the list of chunks
     ChunkedRegion(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                   std::uintptr_t address, std::size_t length,
                   const ChunkedRegionOptions& options = {});
-    /// On one protection domain.
+    /// Registers the memory on one protection domain.
     ChunkedRegion(const ProtectionDomain& pd, const Resolver& resolver, std::uintptr_t address,
                   std::size_t length, const ChunkedRegionOptions& options = {})
         : ChunkedRegion(std::span(&pd, 1), resolver, address, length, options) {}
 
     /// The number of protection domains.
     [[nodiscard]] std::size_t size() const noexcept { return max_message_sizes_.size(); }
-    /// In order. Empty once it is closed; a revoked one still has them: see check().
+    /// The chunks on protection domain @p i, in the order of their addresses. Empty after close().
+    /// A revoked region still has its chunks: see check().
     [[nodiscard]] std::span<const LocalChunk> chunks(std::size_t i = 0) const noexcept {
         const std::span<const LocalChunk> all = chunks_;
         return all.empty() ? all : all.subspan(i * chunk_count(), chunk_count());
     }
-    /// The chunk that has the byte at @p address, as the NIC counts; nullptr outside. O(log n).
+    /// Returns the chunk that contains the iova @p address, or nullptr if no chunk contains it.
+    /// O(log n).
     [[nodiscard]] const LocalChunk* find(std::uint64_t address, std::size_t i = 0) const noexcept {
         return detail::find_chunk(chunks(i), address);
     }
-    /// The maximum size of a chunk in bytes.
+    /// The maximum size of a chunk in bytes, which was used for the registration.
     [[nodiscard]] std::size_t chunk_size() const noexcept { return chunk_size_; }
 
-    /// Cuts a transfer between this memory and a peer's: see TransferSplitter. Its status is ENODEV
-    /// when this was revoked, and EBADF when it was closed. Does not throw. This object and
-    /// @p remote must outlive the result.
+    /// Cuts a transfer between this memory and the memory of a peer into pieces that cross no end
+    /// of a chunk. This object and @p remote must outlive the returned TransferSplitter, whose
+    /// status() is ENODEV if this memory was revoked and EBADF if it was closed. Does not throw.
     /// @param max_message_size  the maximum size of a piece in bytes; by default
     ///                          Context::max_message_size() of the device
     [[nodiscard]] TransferSplitter split(
@@ -82,11 +91,12 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
                       : TransferSplitter(usable);
     }
 
-    /// What a peer needs to reach all of it through protection domain @p i.
-    /// @throws Error ENODEV when revoked, EBADF when closed.
+    /// Returns the iova, length and rkey of every chunk on protection domain @p i, for a peer that
+    /// accesses this memory.
+    /// @throws Error ENODEV if the memory was revoked; EBADF if it was closed; ENOMEM
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
-    /// The region of a chunk.
+    /// The ibv_mr of chunk number @p chunk on protection domain @p i; owned by this object.
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return set().regions[i * chunk_count() + chunk].native();
     }
@@ -95,7 +105,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
         return set().regions[i * chunk_count()].protection_domain();
     }
 
-    /// As RegisteredMemory::close(). From the first call on there are no chunks to be used.
+    /// Deregisters the memory, as RegisteredMemory::close(). chunks() is empty afterwards, even if
+    /// close() fails.
     void close();
 
   private:
@@ -112,9 +123,9 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] std::size_t chunk_count() const noexcept { return set().regions.size() / size(); }
 
     std::size_t chunk_size_;
-    /// In bytes, of each device.
+    /// The maximum size of a message in bytes, for each protection domain.
     std::vector<std::uint32_t> max_message_sizes_;
-    /// Those of the first protection domain, then those of the second, and so on.
+    /// All chunks of the first protection domain, then all chunks of the second, and so on.
     std::vector<LocalChunk> chunks_;
 };
 

@@ -19,11 +19,12 @@ struct RDMABUF_EXPORT DestroyCompChannel {
 using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
 } // namespace detail
 
-/// Reports events of completion queues to threads that sleep. Several queues may use one channel.
-/// Queues created with a channel keep it alive. ibv_create_comp_channel(3).
+/// A completion event channel: a thread can sleep on it until a completion queue has completions.
+/// Several queues may use one channel. A queue created with a channel keeps the channel alive.
+/// ibv_create_comp_channel(3).
 ///
-/// wait() sleeps until there is an event. A program with its own event loop adds fd() to epoll(7)
-/// instead, and takes the events with get_event():
+/// wait() sleeps until an event arrives. A program with its own event loop adds fd() to epoll(7)
+/// instead, and reads the events with get_event():
 ///
 ///     while (ibv_cq* ready = channel.get_event()) {
 ///         Connection& connection = *static_cast<Connection*>(ready->cq_context);
@@ -33,12 +34,14 @@ using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChann
 ///     }
 ///     epoll_wait(...);
 ///
-/// A completion that arrives before request_notification() raises no event, so the program polls
-/// the queue until it is empty after each request, also after the first.
+/// A completion that arrives before request_notification() raises no event. Therefore the program
+/// must poll the queue until it is empty after each call of request_notification(), including the
+/// first call.
 class RDMABUF_EXPORT CompletionChannel {
   public:
-    /// The file descriptor of the channel is non-blocking.
-    /// @throws Error EMFILE at the process's limit of descriptors.
+    /// Creates a channel. Its file descriptor is non-blocking.
+    /// @throws Error EMFILE if the process has reached its limit of descriptors; EBADF if
+    ///         @p context was closed, released or moved from
     explicit CompletionChannel(const Context& context);
     CompletionChannel(CompletionChannel&&) noexcept = default;
     CompletionChannel& operator=(CompletionChannel&&) noexcept = default;
@@ -46,31 +49,32 @@ class RDMABUF_EXPORT CompletionChannel {
     CompletionChannel& operator=(const CompletionChannel&) = delete;
     ~CompletionChannel() = default;
 
-    /// Waits for an event of any queue of this channel and acknowledges it. A queue sends one event
-    /// for each CompletionQueue::request_notification(). Several threads may wait; each event goes
-    /// to one of them.
-    /// @param timeout  zero polls, wait_forever waits
-    /// @return the queue that has completions, nullptr when the time has run out
-    /// @throws Error EBADF when the channel was closed, released or moved from
+    /// Waits for the next event of the queues of this channel and acknowledges the event. A queue
+    /// raises one event for each CompletionQueue::request_notification(). Several threads may wait;
+    /// each event wakes one thread.
+    /// @param timeout  0 to return at once, wait_forever for no limit
+    /// @return the queue that has completions; nullptr if the timeout has expired
+    /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] ibv_cq* wait(std::chrono::milliseconds timeout) const;
 
-    /// Takes the next event without waiting, and does not acknowledge it: the program calls
-    /// CompletionQueue::acknowledge_event() of the returned queue. Destroying a queue blocks while
-    /// an event of it is not acknowledged (ibv_destroy_cq(3)), so the returned queue exists until
-    /// then.
-    /// @return the queue that has completions, nullptr when there is no event
-    /// @throws Error EBADF when the channel was closed, released or moved from
+    /// Reads the next event without waiting and does not acknowledge the event. The program must
+    /// call CompletionQueue::acknowledge_event() of the returned queue. Destroying a queue blocks
+    /// until all events of the queue are acknowledged (ibv_destroy_cq(3)), so the returned queue
+    /// exists until the program acknowledges the event.
+    /// @return the queue that has completions; nullptr if there is no event
+    /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] ibv_cq* get_event() const;
 
-    /// The file descriptor, which is readable when there is an event: for epoll(7). It is
-    /// non-blocking. The channel owns it.
-    /// @throws Error EBADF when the channel was closed, released or moved from
+    /// The file descriptor for epoll(7), which is readable when an event is pending. It is
+    /// non-blocking. The channel owns the descriptor.
+    /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] int fd() const;
 
     [[nodiscard]] ibv_comp_channel* native() const noexcept { return handle_.get(); }
-    /// The caller destroys the channel from now on.
+    /// Transfers ownership: the caller destroys the returned channel.
     [[nodiscard]] ibv_comp_channel* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while completion queues use it.
+    /// Destroys the channel.
+    /// @throws Error EBUSY while completion queues use the channel; the channel then stays open
     void close() { handle_.close(); }
 
   private:

@@ -25,7 +25,8 @@ namespace detail {
 class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    /// Acknowledges the counted events first, because ibv_destroy_cq(3) waits for that.
+    /// Acknowledges the events that CqEvents has counted, then destroys the queue:
+    /// ibv_destroy_cq(3) blocks until all events are acknowledged.
     static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
                     const std::shared_ptr<CqEvents>& events,
                     const std::optional<ProtectionDomain>& parent_domain) noexcept;
@@ -33,102 +34,124 @@ struct RDMABUF_EXPORT DestroyCq {
 } // namespace detail
 
 struct CompletionQueueOptions {
-    /// Completions it must hold at once; the device may round up. A queue that overruns is lost.
+    /// The number of completions that the queue can hold; the device may round up. A queue that
+    /// overruns cannot be used any more.
     unsigned depth = 256;
-    /// The channel for events; nullptr for a queue that is only polled.
+    /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
+    /// The queue keeps the channel alive.
     const CompletionChannel* channel = nullptr;
-    /// The interrupt of the device that raises the events, from 0 to num_comp_vectors - 1.
+    /// The completion vector, which selects the interrupt of the device that raises the events: 0
+    /// to ibv_context::num_comp_vectors - 1.
     int vector = 0;
-    /// The program's own pointer, such as that of its connection. It becomes ibv_cq::cq_context of
-    /// the queue that CompletionChannel::wait() and get_event() return.
+    /// A pointer of the program, for example to its connection object. It is stored in
+    /// ibv_cq::cq_context of the queue that CompletionChannel::wait() and get_event() return.
     void* cq_context = nullptr;
 };
 
-/// The queue that receives the completions of work requests. Copies share it; it holds its Context
-/// and CompletionChannel. ibv_create_cq(3).
+/// A completion queue, which receives the completions of work requests. Copies share the queue. It
+/// keeps its Context and CompletionChannel alive. ibv_create_cq(3).
 ///
-/// poll() and request_notification() are calls of the data path. They must not be called after
-/// close(), release() or a move: an assertion where assertions are enabled, undefined where they
-/// are not. The other functions throw Error EBADF then.
+/// poll() and request_notification() belong to the data path. After close(), release() or a move
+/// their behaviour is undefined; builds with assertions abort. The other functions throw Error
+/// EBADF in this case.
 class RDMABUF_EXPORT CompletionQueue {
   public:
-    /// @throws Error EINVAL for a depth of 0, above the device's max_cqe, or a vector it does not
-    /// have;
-    ///         ENOMEM.
+    /// Creates a completion queue.
+    /// @throws Error
+    ///   - EINVAL: a depth of 0 or above the device's max_cqe, or a completion vector that the
+    ///     device does not have
+    ///   - EBADF: @p context or the channel was closed, released or moved from
+    ///   - ENOMEM
     explicit CompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
-    /// Takes over a completion queue created elsewhere on @p context.
-    /// @param channel  the channel with which the queue was created, which the queue then keeps
-    ///                 alive. A channel that is not passed must outlive the queue.
+    /// Takes ownership of a completion queue that other code has created on @p context.
+    /// @param channel  the channel of the queue, which the queue then keeps alive. If the channel
+    /// is
+    ///                 not passed, it must outlive the queue.
     [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq,
                                                const CompletionChannel* channel = nullptr);
-    /// Uses a completion queue that other code destroys, after every queue pair created with this
-    /// object is gone.
+    /// Uses a completion queue without ownership: other code destroys the queue, after all queue
+    /// pairs created with this object are destroyed.
     [[nodiscard]] static CompletionQueue borrow(ibv_cq* cq);
 
-    /// Takes up to completions.size() completions, oldest first. ibv_poll_cq(3).
-    /// @return how many were written; negative when the queue is broken (it overran)
+    /// Removes up to completions.size() completions from the queue, the oldest first.
+    /// ibv_poll_cq(3).
+    /// @return the number of completions written to @p completions; negative if the queue overran
+    ///         or the device failed
     [[nodiscard, gnu::always_inline]] int poll(
         std::span<WorkCompletion> completions) const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return ibv_poll_cq(handle_.get(), static_cast<int>(completions.size()), completions.data());
     }
-    /// Takes one completion. @return 1, 0 or negative, as for a span.
+    /// Removes one completion from the queue, the oldest.
+    /// @return 1 if @p completion was written, 0 if the queue is empty, negative if the queue
+    ///         overran or the device failed
     [[nodiscard, gnu::always_inline]] int poll(WorkCompletion& completion) const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return ibv_poll_cq(handle_.get(), 1, &completion);
     }
 
-    /// Requests one event on the channel, for the next completion. A completion that arrived before
-    /// this call raises no event, so poll once more before sleeping. ibv_req_notify_cq(3).
+    /// Requests one event on the channel for the next completion. A completion that arrived before
+    /// this call raises no event: poll the queue again after this call and before sleeping.
+    /// ibv_req_notify_cq(3).
+    /// @param solicited_only  request the event only for received messages that the peer sent with
+    ///                        IBV_SEND_SOLICITED, and for failed completions
     Status request_notification(bool solicited_only = false) const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return Status(ibv_req_notify_cq(handle_.get(), solicited_only ? 1 : 0));
     }
 
-    /// Acknowledges one event of this queue that CompletionChannel::get_event() returned. Must be
-    /// called once for each such event. The events are counted: ibv_ack_cq_events(3), which takes a
-    /// mutex, is called for 64 events together, and for the rest before this object destroys the
-    /// queue. Events of a borrowed queue are acknowledged at once.
-    /// @throws Error EBADF when this was closed, released or moved from.
+    /// Acknowledges one event that CompletionChannel::get_event() has returned for this queue. The
+    /// program must call it once for each such event. ibv_ack_cq_events(3) locks a mutex, so it is
+    /// called once for 64 events, and for the remaining events before the queue is destroyed. The
+    /// events of a borrowed queue are acknowledged at once.
+    /// @throws Error EBADF if this was closed, released or moved from
     void acknowledge_event() const;
 
-    /// Changes the number of completions that the queue can hold; the device may round up.
-    /// Completions in the queue stay there. ibv_resize_cq(3).
-    /// @throws Error EINVAL for a depth of 0, above the device's max_cqe or below the number of
-    ///         completions in the queue; EOPNOTSUPP where the provider cannot; EBADF when this was
-    ///         closed, released or moved from
+    /// Changes the number of completions that the queue can hold; the device may round up. The
+    /// completions in the queue are kept. ibv_resize_cq(3).
+    /// @throws Error
+    ///   - EINVAL: a depth of 0, above the device's max_cqe, or less than the number of completions
+    ///     in the queue
+    ///   - EOPNOTSUPP: the provider cannot resize completion queues
+    ///   - EBADF: this was closed, released or moved from
     void resize(unsigned depth);
-    /// Moderates events: the device raises an event when @p count completions have arrived since
-    /// the request, or @p period has passed since the first of them. A count or period of 0 ends
-    /// the moderation. ibv_modify_cq(3).
-    /// @param period  in whole microseconds, at most 65535
-    /// @throws Error EOPNOTSUPP where the provider cannot; EINVAL above the limits of the device,
-    ///         which are ibv_device_attr_ex::cq_mod_caps; EBADF when this was closed, released or
-    ///         moved from
+    /// Sets the event moderation: after request_notification(), the device raises an event when
+    /// @p count completions have arrived, or when @p period has passed since the first of these
+    /// completions. A count or period of 0 switches moderation off. ibv_modify_cq(3).
+    /// @param period  at most 65535 us
+    /// @throws Error
+    ///   - EINVAL: above the limits of the device (ibv_device_attr_ex::cq_mod_caps)
+    ///   - EOPNOTSUPP: the provider has no moderation
+    ///   - EBADF: this was closed, released or moved from
     void moderate(std::uint16_t count, std::chrono::microseconds period);
 
-    /// Waits until there is a completion. If the queue has a channel, the thread sleeps, and the
-    /// descriptor of the channel becomes non-blocking; otherwise it polls. The channel must not be
-    /// shared with other queues: use CompletionChannel::wait() for those. Several threads may wait
-    /// through copies of one CompletionQueue; each completion goes to one of them.
-    /// @param timeout  zero polls once, wait_forever waits
-    /// @return how many completions were written; 0 when the time has run out
-    /// @throws Error EIO when the queue is broken; EINVAL for an empty span, and when the channel
-    ///         reports an event of another queue; EBADF when this was closed, released or moved
-    ///         from
+    /// Waits until the queue has a completion. If the queue has a channel, the calling thread
+    /// sleeps on the channel, whose file descriptor becomes non-blocking. If the queue has no
+    /// channel, the thread polls. Other queues must not use the same channel: for a shared channel
+    /// call CompletionChannel::wait(). Several threads may wait with copies of one CompletionQueue;
+    /// each completion is returned to one thread.
+    /// @param timeout  0 to poll once, wait_forever for no limit
+    /// @return the number of completions written to @p completions; 0 if the timeout has expired
+    /// @throws Error
+    ///   - EIO: the queue overran or the device failed
+    ///   - EINVAL: the span is empty, or the channel reports an event of another queue
+    ///   - EBADF: this was closed, released or moved from
     [[nodiscard]] std::size_t wait(std::span<WorkCompletion> completions,
                                    std::chrono::milliseconds timeout) const;
 
     [[nodiscard]] ibv_cq* native() const noexcept { return handle_.get(); }
-    /// @throws Error EBADF when this was closed, released or moved from.
+    /// The context on which the queue was created.
+    /// @throws Error EBADF if this was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// The caller destroys it from now on. All events that were passed to acknowledge_event() are
-    /// acknowledged.
+    /// Transfers ownership: the caller destroys the returned queue. Acknowledges the events for
+    /// which the program has called acknowledge_event().
     [[nodiscard]] ibv_cq* release() noexcept;
-    /// @throws Error EBUSY while copies, or queue pairs made with it, exist.
+    /// Destroys the queue.
+    /// @throws Error EBUSY while copies of this object, or queue pairs that use the queue, exist;
+    ///         the queue then stays open
     void close() { handle_.close(); }
 
     friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
@@ -140,13 +163,14 @@ class RDMABUF_EXPORT CompletionQueue {
         detail::shared_handle<ibv_cq, detail::DestroyCq, Context, detail::CompletionChannelHandle,
                               std::shared_ptr<detail::CqEvents>, std::optional<ProtectionDomain>>;
     explicit CompletionQueue(Handle handle) noexcept : handle_(std::move(handle)) {}
-    /// An owner without a queue, which holds the objects that a new queue is created from.
-    /// @param channel        may be nullptr
-    /// @param parent_domain  may be nullptr
+    /// Returns an empty handle that keeps alive the context, channel and parent domain from which a
+    /// queue is created. The caller then stores the new queue in the handle.
+    /// @param channel        nullptr for a queue without a channel
+    /// @param parent_domain  nullptr for a queue without a parent domain
     [[nodiscard]] static Handle::unique parents_of(const Context& context,
                                                    const CompletionChannel* channel,
                                                    const ProtectionDomain* parent_domain);
-    /// As borrow().
+    /// Returns the handle of a queue that other code destroys, for borrow().
     [[nodiscard]] static Handle borrow_handle(ibv_cq* cq);
 
     Handle handle_;
