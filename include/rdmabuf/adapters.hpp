@@ -41,11 +41,10 @@ namespace rdmabuf::adapters {
 /// multiple of the page size.
 ///
 /// fi_mr_regattr() accepts FI_MR_DMABUF if the domain was opened with FI_HMEM, the program
-/// requested API version 1.20 or newer, attr.offset is 0 and attr.base_mr is null (fi_mr(3)). It
-/// fails with
-/// - -FI_EBADFLAGS on efa if the program requested an older API version
-/// - -FI_ENOSYS if libfabric has not initialised the iface, or if libibverbs has no
-///   ibv_reg_dmabuf_mr
+/// requested API version 1.20 or newer, attr.offset is 0 and attr.base_mr is null (fi_mr(3)).
+/// Errors:
+/// - -FI_EBADFLAGS: the program requested an older API version (efa)
+/// - -FI_ENOSYS: libfabric has not initialised the iface, or libibverbs has no ibv_reg_dmabuf_mr
 ///
 /// The cxi provider ignores the descriptor: it uses the address and exports the memory again
 /// (prov/cxi/src/cxip_iomm.c). So cxi registers only memory that libfabric can export.
@@ -155,8 +154,7 @@ struct NcclDmaBuf {
 }
 
 /// Returns the range that NCCL passes to regMrDmaBuf(), for network plugins that register the range
-/// with DmaBufMR. The result borrows the descriptor; NCCL closes it after regMrDmaBuf() has
-/// returned.
+/// with DmaBufMR. The result borrows the descriptor; NCCL closes it after regMrDmaBuf() returns.
 [[nodiscard]] inline DmaBufRange range_of_nccl(const NcclDmaBuf& in) noexcept {
     return {.fd = in.fd,
             .offset = in.offset,

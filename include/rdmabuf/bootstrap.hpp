@@ -116,12 +116,13 @@ class RDMABUF_EXPORT Listener {
     /// @param timeout  the limit for the connection and the greeting together, and later for each
     ///                 message; wait_forever for no limit
     /// @throws Error
-    ///   - ETIMEDOUT: no peer connected within the timeout, or a peer that connected sent no
-    ///     complete greeting
-    ///   - ECONNRESET, EPROTO, EPROTONOSUPPORT: the process that connected closed the connection,
-    ///     is not an rdmabuf bootstrap, or uses another version. The listener remains usable: call
-    ///     accept() again
-    ///   - EMFILE: the process has reached its limit of descriptors
+    ///   - ETIMEDOUT: no connection or no complete greeting within the timeout
+    ///   - ECONNRESET: the process that connected closed the connection during the greeting
+    ///   - EPROTO: the process that connected is not an rdmabuf bootstrap
+    ///   - EPROTONOSUPPORT: the process that connected uses another version of the protocol
+    ///   - EMFILE: this process has reached its limit of descriptors
+    ///
+    /// After each of these errors the listener remains usable: call accept() again.
     [[nodiscard]] Channel accept(std::chrono::milliseconds timeout);
 
   private:

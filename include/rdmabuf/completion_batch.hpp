@@ -130,9 +130,8 @@ class RDMABUF_EXPORT CompletionBatch {
     /// ExtendedCompletionQueueOptions::fields, or that are not valid for this completion, are 0.
     [[nodiscard]] WorkCompletion work_completion() const noexcept;
 
-    /// The queue of the batch, to read fields for which this class has no function, for example
-    /// with ibv_wc_read_tm_info() or efadv_wc_read_sgid(). nullptr if the batch started without a
-    /// completion.
+    /// The queue of the batch, for fields that this class cannot read: for example with
+    /// ibv_wc_read_tm_info() or efadv_wc_read_sgid(). nullptr if start_poll() found no completion.
     [[nodiscard]] ibv_cq_ex* native() const noexcept { return cq_; }
 
   private:

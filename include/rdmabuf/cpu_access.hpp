@@ -10,19 +10,21 @@
 
 namespace rdmabuf {
 
-/// What the CPU is going to do to a dma-buf. The values are the DMA_BUF_SYNC_* bits of
-/// linux/dma-buf.h.
+/// The kind of CPU access to a dma-buf. The values are the DMA_BUF_SYNC_* bits of linux/dma-buf.h.
 enum class CpuAccessMode : std::uint8_t { read = 1, write = 2, read_write = 3 };
 
-/// Brackets CPU access to a mapped dma-buf with DMA_BUF_IOCTL_SYNC, so that CPU and device caches
-/// agree: START when made, END with the same mode when it goes. It orders caches and locks nothing.
+/// A guard for CPU access to a mapped dma-buf, which keeps CPU and device caches coherent. The
+/// constructor calls DMA_BUF_IOCTL_SYNC with DMA_BUF_SYNC_START, the destructor with
+/// DMA_BUF_SYNC_END and the same mode. The guard is not a lock.
 /// Documentation/driver-api/dma-buf.rst, "CPU Access to DMA Buffer Objects".
 class RDMABUF_EXPORT CpuAccess {
   public:
-    /// @param dmabuf   not owned; -1 for memory that needs no synchronising
-    /// @param mapping  a mapping of it
-    /// @throws Error ENOTSUP for an empty mapping; otherwise what the ioctl says, EAGAIN and EINTR
-    ///         being retried
+    /// Begins the CPU access.
+    /// @param dmabuf   the descriptor, which is borrowed; -1 for memory that needs no
+    /// synchronisation
+    /// @param mapping  the bytes of the dma-buf that are mapped into this process
+    /// @throws Error ENOTSUP if the mapping is empty; otherwise the errno of the ioctl, which is
+    ///         repeated after EAGAIN and EINTR
     CpuAccess(int dmabuf, std::span<std::byte> mapping, CpuAccessMode mode);
     CpuAccess(CpuAccess&& other) noexcept
         : dmabuf_(std::exchange(other.dmabuf_, -1)),
@@ -31,10 +33,10 @@ class RDMABUF_EXPORT CpuAccess {
     CpuAccess& operator=(CpuAccess&&) = delete;
     CpuAccess(const CpuAccess&) = delete;
     CpuAccess& operator=(const CpuAccess&) = delete;
-    /// An END that fails goes to the teardown failure handler.
+    /// Ends the CPU access. If the ioctl fails, the destructor calls the TeardownFailureHandler.
     ~CpuAccess();
 
-    /// The bytes. Not to be used after the guard is gone.
+    /// The mapped bytes, which must not be accessed after this guard is destroyed.
     [[nodiscard]] std::span<std::byte> bytes() const noexcept { return mapping_; }
 
   private:

@@ -14,15 +14,16 @@
 
 namespace rdmabuf {
 
-/// An RDMA device of this machine, not yet opened. Holds the list it came from.
+/// An RDMA device of this machine, not opened. Keeps alive the list of ibv_get_device_list(3) that
+/// contains it.
 class RDMABUF_EXPORT Device {
   public:
-    /// The name under /sys/class/infiniband, "mlx5_0".
+    /// The name of the device in /sys/class/infiniband, for example "mlx5_0".
     [[nodiscard]] std::string name() const;
-    /// The node GUID in host byte order; 0 while the driver has not set one.
+    /// The node GUID in host byte order; 0 if the driver has not set the GUID yet.
     [[nodiscard]] std::uint64_t guid() const noexcept;
-    /// The kernel driver bound to it ("mlx5_core"), read from sysfs. "rxe" of Soft-RoCE; empty for
-    /// other software devices, which have no parent.
+    /// The name of the kernel driver of the device, read from sysfs: "mlx5_core" for example, and
+    /// "rxe" for Soft-RoCE. Empty for other software devices.
     [[nodiscard]] std::string driver() const;
 
     [[nodiscard]] ibv_device* native() const noexcept { return device_; }
@@ -39,8 +40,8 @@ class RDMABUF_EXPORT Device {
 /// The RDMA devices of this machine at the time of construction. An empty list is not an error.
 class RDMABUF_EXPORT DeviceList {
   public:
-    /// @throws Error EPERM, ENOMEM, or ENOSYS (no kernel support: ib_uverbs is not loaded).
-    ///         ibv_get_device_list(3).
+    /// Lists the devices. ibv_get_device_list(3).
+    /// @throws Error ENOSYS if the kernel module ib_uverbs is not loaded; EPERM; ENOMEM
     DeviceList();
 
     [[nodiscard]] std::size_t size() const noexcept { return devices_.size(); }
@@ -49,20 +50,24 @@ class RDMABUF_EXPORT DeviceList {
     [[nodiscard]] auto end() const noexcept { return devices_.end(); }
     [[nodiscard]] const Device& operator[](std::size_t i) const noexcept { return devices_[i]; }
 
-    /// The first device. @throws Error ENODEV when there is none.
+    /// The first device of the list.
+    /// @throws Error ENODEV if the list is empty
     [[nodiscard]] const Device& front() const;
-    /// @throws Error ENODEV. The hint lists the devices there are or, where there is none, what to
-    ///         check: the driver, ib_uverbs, /dev/infiniband inside a container.
+    /// Returns the device with the name @p name.
+    /// @throws Error ENODEV if the list does not contain the device. The hint lists all devices. If
+    ///         the list is empty, the hint names the likely causes: the NIC's driver or ib_uverbs
+    ///         is not loaded, or a container has no /dev/infiniband.
     [[nodiscard]] const Device& find(std::string_view name) const;
-    /// @param guid  in host byte order. @throws Error ENODEV, as for a name.
+    /// Returns the device with the node GUID @p guid, which is in host byte order.
+    /// @throws Error ENODEV if the list does not contain the device; the hint is as for a name
     [[nodiscard]] const Device& find(std::uint64_t guid) const;
 
   private:
     std::vector<Device> devices_;
 };
 
-/// "0x0002c903000ae254" as the IB tools print it: four groups of four digits,
-/// "0002:c903:000a:e254".
+/// Formats a GUID as ibv_devinfo(1) does: 0x0002c903000ae254 as "0002:c903:000a:e254".
+/// @param guid  in host byte order
 [[nodiscard]] RDMABUF_EXPORT std::string guid_to_string(std::uint64_t guid);
 
 } // namespace rdmabuf

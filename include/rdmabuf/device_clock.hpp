@@ -9,44 +9,48 @@
 
 namespace rdmabuf {
 
-/// The point in time of CLOCK_REALTIME, in nanoseconds.
+/// A point in time of CLOCK_REALTIME, in nanoseconds.
 using WallclockTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 
-/// The free-running clock of a device, which stamps completions (CompletionBatch::timestamp()), and
-/// its relation to CLOCK_REALTIME at the time of the last synchronize(). Copies are independent.
+/// Converts the timestamps of completions (CompletionBatch::timestamp()) to CLOCK_REALTIME. The
+/// timestamps are ticks of a free-running clock of the device. The object stores a pair of readings
+/// of both clocks, which synchronize() renews. Copies are independent.
 ///
-/// The device reports its frequency in kHz, and clocks drift: an error of 10 ppm makes wallclock()
-/// wrong by 10 us after one second. Call synchronize() as often as the program needs, or create the
-/// completion queue with CompletionFields::wallclock, where the provider converts.
+/// The error of wallclock() grows with the time since synchronize(), because clocks drift and the
+/// device reports its frequency only in kHz: a frequency error of 10 ppm is 10 us after one second.
+/// Call synchronize() as often as the required accuracy demands. Alternatively, create the
+/// completion queue with CompletionFields::wallclock: then the provider converts the timestamps.
 class RDMABUF_EXPORT DeviceClock {
   public:
-    /// Reads the frequency of the clock, and synchronizes.
-    /// @throws Error EOPNOTSUPP where the device or its provider does not report its clock; EBADF
-    ///         when @p context was closed. ibv_query_rt_values_ex(3).
+    /// Queries the frequency of the device's clock and calls synchronize().
+    /// ibv_query_rt_values_ex(3).
+    /// @throws Error EOPNOTSUPP if the device or its provider does not report the clock; EBADF if
+    ///         @p context was closed, released or moved from
     explicit DeviceClock(const Context& context);
 
-    /// The current time of the clock in ticks. Takes a read over PCIe, about 1 us.
-    /// @throws Error EOPNOTSUPP where the provider cannot
+    /// Reads the device's clock, in ticks. The read crosses PCIe and takes about 1 us.
+    /// @throws Error EOPNOTSUPP if the provider does not report the clock
     [[nodiscard]] std::uint64_t now() const;
 
-    /// Reads the clock of the device and CLOCK_REALTIME a few times, and keeps the reading with the
-    /// smallest uncertainty.
-    /// @throws Error as now()
+    /// Reads the device's clock and CLOCK_REALTIME eight times, and keeps the pair of readings with
+    /// the smallest uncertainty.
+    /// @throws Error EOPNOTSUPP if the provider does not report the clock
     void synchronize();
-    /// The maximum error of wallclock() for the time of the last synchronize().
+    /// The maximum error of wallclock() for a timestamp taken at the last synchronize(). For other
+    /// timestamps the clock drift is added.
     [[nodiscard]] std::chrono::nanoseconds uncertainty() const noexcept { return uncertainty_; }
 
-    /// Ticks per millisecond. ibv_device_attr_ex::hca_core_clock.
+    /// The frequency of the device's clock in kHz (ibv_device_attr_ex::hca_core_clock).
     [[nodiscard]] std::uint64_t frequency_khz() const noexcept { return frequency_khz_; }
-    /// The valid bits of a timestamp; a timestamp wraps to 0 after this value.
-    /// ibv_device_attr_ex::completion_timestamp_mask.
+    /// The valid bits of a timestamp (ibv_device_attr_ex::completion_timestamp_mask). It is also
+    /// the largest timestamp; the next one is 0.
     [[nodiscard]] std::uint64_t mask() const noexcept { return mask_; }
 
-    /// The time from timestamp @p from to timestamp @p to, in ticks of this clock. Negative if @p
-    /// to is earlier. Correct if the two are less than half of mask() apart.
+    /// The time between two timestamps, which are in ticks of the device's clock. Negative if
+    /// @p to is earlier than @p from. Correct if the timestamps differ by less than half of mask().
     [[nodiscard]] std::chrono::nanoseconds between(std::uint64_t from,
                                                    std::uint64_t to) const noexcept;
-    /// The CLOCK_REALTIME of a timestamp.
+    /// Converts a timestamp, in ticks of the device's clock, to CLOCK_REALTIME.
     [[nodiscard]] WallclockTime wallclock(std::uint64_t timestamp) const noexcept {
         return synchronized_at_ + between(synchronized_ticks_, timestamp);
     }

@@ -26,21 +26,23 @@ using DeviceMemoryHandle = shared_handle<ibv_dm, FreeDm, Context>;
 } // namespace detail
 
 struct DeviceMemoryOptions {
-    /// The address in device memory is a multiple of 2^log2_alignment bytes. The device has a
-    /// minimum (64 bytes on mlx5) and a maximum.
+    /// The base-2 logarithm of the alignment: the start address in device memory is a multiple of
+    /// 2^log2_alignment bytes. The device has a minimum (64 bytes on mlx5) and a maximum.
     std::uint32_t log2_alignment = 0;
 };
 
-/// Memory on the NIC itself: what it holds is sent without a PCIe read, and atomics on it are done
-/// without crossing PCIe. There is little of it (DeviceAttributes::max_dm_size). Regions made from
-/// it keep it alive. ibv_alloc_dm(3).
+/// Memory on the NIC. The NIC sends data from this memory, and executes atomics in it, without
+/// PCIe transactions. Its size is small: see DeviceAttributes::max_dm_size(). A DeviceMemoryMR
+/// keeps the memory alive. Moves only. ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemory {
   public:
+    /// Allocates device memory.
     /// @param size  in bytes; not 0
-    /// @throws Error EINVAL for a size of 0, above max_dm_size, or an alignment beyond the
-    /// device's;
-    ///         EOPNOTSUPP where the device or its provider has none; ENOMEM when it is used up (it
-    ///         is handed out in whole pages on mlx5).
+    /// @throws Error
+    ///   - EINVAL: a size of 0 or above max_dm_size, or an alignment that the device does not have
+    ///   - EOPNOTSUPP: the device or its provider has no device memory
+    ///   - ENOMEM: not enough free device memory. mlx5 allocates whole pages
+    ///   - EBADF: @p context was closed, released or moved from
     DeviceMemory(const Context& context, std::size_t size, const DeviceMemoryOptions& options = {});
     /// Imports the device memory with @p handle, which is ibv_dm::handle in the process that
     /// allocated it. That process frees it; destroying or closing this object only ends the import.
@@ -58,31 +60,37 @@ class RDMABUF_EXPORT DeviceMemory {
     DeviceMemory& operator=(const DeviceMemory&) = delete;
     ~DeviceMemory() = default;
 
-    /// In bytes, as asked for.
+    /// The requested size in bytes.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// Writes @p source at @p offset. Offset and length must be multiples of 4, the unit devices
-    /// copy in, and @p source must be aligned to 4; all is checked before the driver sees it.
-    /// @throws Error ERANGE outside the memory (with the numbers), EINVAL for alignment, EOPNOTSUPP
-    ///         when the provider has no way to copy, EBADF when this was closed, released or moved
-    ///         from, or what the provider says.
+    /// Copies @p source from host memory to the device memory at byte @p offset. Providers copy
+    /// words of 4 bytes, so offset, length and host address must be multiples of 4.
+    /// @throws Error
+    ///   - ERANGE: the bytes are not inside the device memory
+    ///   - EINVAL: offset, length or host address is not a multiple of 4
+    ///   - EOPNOTSUPP: the provider has no function to copy to device memory
+    ///   - EBADF: this was closed, released or moved from
+    ///   - other errno values of ibv_memcpy_to_dm()
     void copy_in(std::size_t offset, std::span<const std::byte> source);
-    /// Reads into @p destination from @p offset; as copy_in.
+    /// Copies the device memory at byte @p offset to @p destination in host memory. The same
+    /// alignment and errors as copy_in().
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
-    /// copy_in and copy_out for the data path: the same checks, the errno as a value. EBADF when
-    /// this was closed, released or moved from.
+    /// copy_in() for the data path: returns the errno value instead of throwing.
     Status try_copy_in(std::size_t offset, std::span<const std::byte> source) noexcept;
+    /// copy_out() for the data path: returns the errno value instead of throwing.
     Status try_copy_out(std::size_t offset, std::span<std::byte> destination) const noexcept;
 
-    /// @throws Error EBADF when this was closed, released or moved from.
+    /// The context on which the memory was allocated.
+    /// @throws Error EBADF if this was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("DeviceMemory::context", "DeviceMemory");
     }
     [[nodiscard]] ibv_dm* native() const noexcept { return handle_.get(); }
-    /// The caller frees it from now on.
+    /// Transfers ownership: the caller frees the returned memory.
     [[nodiscard]] ibv_dm* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while regions made from it exist; it stays allocated.
+    /// Frees the device memory.
+    /// @throws Error EBUSY while a DeviceMemoryMR uses the memory, which then stays allocated
     void close() { handle_.close(); }
 
   private:
@@ -95,27 +103,34 @@ class RDMABUF_EXPORT DeviceMemory {
 
     detail::DeviceMemoryHandle handle_;
     std::size_t size_;
-    /// Whether the provider set the copy functions: some leave them null, or never set at all.
+    /// Whether the provider has set ibv_dm::memcpy_to_dm and memcpy_from_dm to functions. mlx5 sets
+    /// them to null for some kinds of device memory, and mana leaves them uninitialised.
     bool can_copy_in_;
     bool can_copy_out_;
 };
 
 struct DeviceMemoryMROptions {
-    /// zero_based is supplied. Relaxed ordering is refused: kernels answer it with a bare EINVAL.
+    /// A combination of local_write, remote_write, remote_read and remote_atomic. The constructor
+    /// adds zero_based.
     Access access = Access::local_write;
-    /// Where the region begins in the device memory, in bytes.
+    /// The byte offset of the region in the device memory.
     std::size_t offset = 0;
-    /// In bytes; 0 for all from offset on.
+    /// The length of the region in bytes; 0 for all bytes from offset to the end.
     std::size_t length = 0;
 };
 
-/// A registered part of device memory. Its addresses, local and remote, count from 0.
-/// ibv_reg_dm_mr in ibv_alloc_dm(3).
+/// A registered part of device memory, which it keeps alive. Work requests and peers address it by
+/// byte offsets from its beginning. ibv_reg_dm_mr() in ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemoryMR : public Region {
   public:
-    /// @throws Error ERANGE for a part outside the memory (with the numbers), EINVAL for flags
-    /// other
-    ///         than local_write, remote_write, remote_read and remote_atomic, EOPNOTSUPP, ENOMEM.
+    /// Registers the part.
+    /// @throws Error
+    ///   - ERANGE: the part is not inside the device memory
+    ///   - EINVAL: a length of 0; an access flag other than local_write, remote_write, remote_read,
+    ///     remote_atomic and zero_based; remote_write or remote_atomic without local_write
+    ///   - EOPNOTSUPP: the provider cannot register device memory
+    ///   - EBADF: @p pd or @p memory was closed, released or moved from
+    ///   - ENOMEM
     DeviceMemoryMR(const ProtectionDomain& pd, const DeviceMemory& memory,
                    const DeviceMemoryMROptions& options = {});
 };

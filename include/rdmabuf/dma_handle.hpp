@@ -9,7 +9,8 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
-/// Of rdma-core 59 and newer; this library is built with older ones as well.
+/// The DMA handle of rdma-core 59. The forward declaration lets this library build with older
+/// versions of rdma-core.
 struct ibv_dmah; // NOLINT(readability-identifier-naming)
 
 namespace rdmabuf {
@@ -21,41 +22,50 @@ struct RDMABUF_EXPORT DeallocDmah {
 };
 } // namespace detail
 
-/// The kind of memory that a NIC's hint is about. PCIe 6.0, 6.17.
+/// The memory type in a TLP processing hint. PCIe 6.0, section 6.17.
 enum class TphMemory : std::uint8_t { volatile_memory = 0, persistent_memory = 1 };
 
 struct DmaHandleOptions {
-    /// The processor whose cache the data goes to. Goes together with `memory`.
+    /// The number of the CPU whose cache receives the data. `memory` must be set, too.
     std::optional<std::uint32_t> cpu = std::nullopt;
+    /// The type of the memory that the NIC accesses. `cpu` must be set, too.
     std::optional<TphMemory> memory = std::nullopt;
-    /// The processing hint, 0 to 3: bidirectional, requester, target, target with priority.
-    /// mlx5 demands one.
+    /// The processing hint: 0 bidirectional, 1 requester, 2 target, 3 target with priority. mlx5
+    /// requires a value.
     std::optional<std::uint8_t> processing_hint = std::nullopt;
 };
 
-/// How a NIC's writes into a region reach the processors: TLP processing hints (TPH). Copies share
-/// it; regions registered with it keep it. ibv_alloc_dmah(3), of rdma-core 59, Linux 6.17 and mlx5;
-/// looked for when it is used.
+/// A DMA handle: the TLP processing hints (TPH) of a NIC's DMA into a region, for example the CPU
+/// whose cache receives the data. Copies share the handle, and regions registered with the handle
+/// keep it alive. Requires mlx5, Linux 6.17 and rdma-core 59, in which the functions are looked up
+/// at run time. ibv_alloc_dmah(3).
 class RDMABUF_EXPORT DmaHandle {
   public:
-    /// @throws Error EINVAL for a processing hint above 3, or a processor without the kind of
-    /// memory
-    ///         or the reverse; ENOSYS where libibverbs is older than rdma-core 59; from the kernel:
-    ///         EPROTONOSUPPORT before 6.17, EOPNOTSUPP from drivers other than mlx5, EPERM for a
-    ///         processor this process may not run on. uverbs_std_types_dmah.c.
+    /// Allocates a DMA handle. drivers/infiniband/core/uverbs_std_types_dmah.c.
+    /// @throws Error
+    ///   - EINVAL: a processing hint above 3; only one of `cpu` and `memory` is set; no processing
+    ///     hint on mlx5
+    ///   - ENOSYS: libibverbs is older than rdma-core 59
+    ///   - EPROTONOSUPPORT: the kernel is older than 6.17
+    ///   - EOPNOTSUPP: the driver is not mlx5, or the device has no TPH
+    ///   - EPERM: this process may not run on the CPU (sched_setaffinity(2))
+    ///   - EBADF: @p context was closed, released or moved from
     DmaHandle(const Context& context, const DmaHandleOptions& options);
 
-    /// Whether libibverbs has DMA handles at all; it tells nothing about kernel and device.
+    /// Returns whether the loaded libibverbs has DMA handles. Kernel and device are not tested.
     [[nodiscard]] static Availability available();
 
-    /// @throws Error EBADF when this was closed, released or moved from.
+    /// The context on which the handle was allocated.
+    /// @throws Error EBADF if this was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("DmaHandle::context", "DmaHandle");
     }
     [[nodiscard]] ibv_dmah* native() const noexcept { return handle_.get(); }
-    /// The caller deallocates it from now on.
+    /// Transfers ownership: the caller deallocates the returned handle.
     [[nodiscard]] ibv_dmah* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while copies, or regions registered with it, exist.
+    /// Deallocates the handle.
+    /// @throws Error EBUSY while copies of this object, or regions registered with the handle,
+    ///         exist; the handle then stays allocated
     void close() { handle_.close(); }
 
   private:

@@ -12,40 +12,47 @@
 namespace rdmabuf {
 
 struct DmaBufOptions {
-    /// Of local_write, remote_write, remote_read, remote_atomic and relaxed_ordering only.
+    /// A combination of local_write, remote_write, remote_read, remote_atomic and relaxed_ordering.
     Access access = Access::local_write;
-    /// What the NIC calls the first byte. Must have the same offset into its page as the range has
-    /// in the dma-buf. By default the buffer's own address, so that remote addresses are the
-    /// pointers people know or, where no address is known, the offset.
+    /// The iova of the first byte, which work requests and peers use as its address. It must have
+    /// the same page offset as DmaBufRange::offset. By default it is DmaBufRange::address, so that
+    /// remote addresses are the program's pointers. If the range has no address, it is the offset.
     std::optional<std::uint64_t> iova = std::nullopt;
 };
 
-/// A registered range of a dma-buf: memory of a GPU, an accelerator, a display, another device.
+/// A registered range of a dma-buf, such as memory of a GPU, an accelerator or another device.
 ///
-/// The kernel takes its own reference to the dma-buf, so the descriptor may be closed and the
-/// ExportedRange dropped right after. Several regions, on several protection domains, can be made
-/// from one. ibv_reg_dmabuf_mr in ibv_reg_mr(3); drivers/infiniband/core/uverbs_std_types_mr.c.
+/// The kernel holds its own reference to the dma-buf. So the program may close the descriptor, or
+/// destroy the ExportedRange, when the constructor has returned. Several regions can be created
+/// from one dma-buf, also on different protection domains. ibv_reg_dmabuf_mr() in ibv_reg_mr(3);
+/// drivers/infiniband/core/uverbs_std_types_mr.c.
 class RDMABUF_EXPORT DmaBufMR : public Region {
   public:
-    /// Refused here, with the errno the kernel would give (EINVAL) and the reason it would not: a
-    /// length of 0; offset + length that overflows; iova and offset with different page offsets; a
-    /// flag that dma-buf registration does not allow; remote write or atomics without local write.
+    /// Registers the range. The descriptor is borrowed.
     ///
-    /// @throws Error for those, and from the kernel:
-    ///   - EBADF: the descriptor is not open
-    ///   - EINVAL: not a dma-buf, or a range past its end (the hint has both numbers)
-    ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs, or the exporter
-    ///     refuses this importer
+    /// Some invalid arguments are checked before the kernel is called, and the hint has the reason:
+    /// a length of 0; an overflow of offset + length; different page offsets of iova and offset; an
+    /// access flag that ibv_reg_dmabuf_mr() does not accept; remote write or remote atomic without
+    /// local write. The errno value is EINVAL, as from the kernel.
+    ///
+    /// @throws Error
+    ///   - EINVAL: an argument listed above; the descriptor is not a dma-buf; the range ends after
+    ///     the end of the dma-buf (the hint has both sizes)
+    ///   - EBADF: the descriptor is not open, or @p pd was closed, released or moved from
+    ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs, or the exporter rejects
+    ///     this importer
     ///   - EPROTONOSUPPORT: the kernel is older than 5.12
-    ///   - ENODEV: the buffer was revoked; ENOMEM
-    ///   - 524 (ENOTSUPP): the NVIDIA driver refuses this pair of devices (PCI topology)
+    ///   - ENODEV: the buffer was revoked
+    ///   - ENOMEM
+    ///   - 524 (kernel_enotsupp): the exporter, such as the NVIDIA driver, rejects this pair of
+    ///     devices because of the PCI topology
     DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,
              const DmaBufOptions& options = {});
 
-    /// The range in the dma-buf begins here, in bytes.
+    /// The offset of the range in the dma-buf, in bytes.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-    /// The range begins here in the exporter's address space: a CPU or a device pointer. 0 where it
-    /// is not known. (The mr->addr of verbs is no address for dma-bufs: it is the offset.)
+    /// The address of the range in the exporter's address space, a CPU or a device pointer; 0 if it
+    /// is unknown. (ibv_mr::addr of a dma-buf region is the offset, not an address.)
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
 
   private:

@@ -9,8 +9,8 @@
 
 namespace rdmabuf {
 
-/// A place in a program. Not std::source_location, which clang 14 does not have: a library built by
-/// one compiler must fit a program built by the other.
+/// A location in source code. It is used instead of std::source_location, which clang 14 does not
+/// have: a library built with one compiler must link with a program built with another.
 struct SourceLocation {
     const char* file;
     unsigned line;
@@ -23,27 +23,30 @@ struct SourceLocation {
     }
 };
 
-/// The one exception of this library: a call into verbs, librdmacm or the kernel failed, or was
-/// refused here because it could only have failed.
+/// The exception of this library. It is thrown if a call of verbs, librdmacm or the kernel failed,
+/// or if the library has found before the call that the arguments are invalid.
 ///
-/// what() reads `function: meaning (errno NAME): hint`. code() is in std::system_category(), so
-/// `error.code() == std::errc::invalid_argument` works as usual.
+/// what() is `function: description (ERRNO NAME): hint`, for example "ibv_reg_mr: Cannot allocate
+/// memory (ENOMEM): …". code() is in std::system_category(), so a program can compare
+/// `error.code() == std::errc::invalid_argument`.
 class RDMABUF_EXPORT Error : public std::system_error {
   public:
     /// @param error     a positive errno value
-    /// @param function  the C function that failed, or that would have; a string literal
-    /// @param hint      what was asked for, why it cannot work, and what to do; may be empty
+    /// @param function  the name of the C function that failed or was not called because of invalid
+    ///                  arguments; a string literal
+    /// @param hint      the values of the request, the cause and a remedy; may be empty
+    /// @param where     the source location; by default that of the caller
     Error(int error, const char* function, std::string_view hint = {},
           SourceLocation where = SourceLocation::current());
 
     [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
-    /// The errno value.
+    /// The positive errno value.
     [[nodiscard]] int error() const noexcept { return code().value(); }
     /// The name of the C function that failed.
     [[nodiscard]] const char* function() const noexcept { return function_; }
-    /// Why, and what to do about it; empty where nothing is known beyond the errno.
+    /// The cause and a remedy; empty if the library knows only the errno value.
     [[nodiscard]] const std::string& hint() const noexcept { return hint_; }
-    /// Where in the program (or in this library) the failure was noticed.
+    /// The source location, in the program or in this library, that reported the failure.
     [[nodiscard]] const SourceLocation& where() const noexcept { return where_; }
 
   private:
@@ -53,19 +56,23 @@ class RDMABUF_EXPORT Error : public std::system_error {
     SourceLocation where_;
 };
 
-/// ENOTSUPP of the kernel's include/linux/errno.h, which <cerrno> lacks. It is meant for the kernel
-/// alone, but the dma-buf exporter of nvidia.ko and others return it, and uverbs passes it on.
+/// ENOTSUPP of the kernel's include/linux/errno.h, which <cerrno> does not define. The kernel
+/// should not return it to user space, but some dma-buf exporters (nvidia.ko) return it and uverbs
+/// does not translate it.
 inline constexpr int kernel_enotsupp = 524;
 
-/// "Invalid argument (EINVAL)" for 22. Also knows kernel_enotsupp, which strerror does not know.
+/// Returns the description and the name of an errno value: "Invalid argument (EINVAL)" for 22.
+/// Unlike strerror(3), it also describes kernel_enotsupp.
 [[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
-/// Called when a destructor could not give a resource back: destructors do not throw, and a failed
-/// teardown must not pass unseen. @param function is the C function, @param error its errno.
+/// A function that is called if a destructor cannot release a resource, because destructors do not
+/// throw.
+/// @param function  the name of the C function that failed
+/// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;
 
-/// Replaces the handler (thread safe) and returns the one before. nullptr restores the default,
-/// which writes one line to stderr.
+/// Sets the handler for failures in destructors and returns the previous handler. Thread safe.
+/// @param handler  nullptr restores the default handler, which writes one line to stderr
 RDMABUF_EXPORT TeardownFailureHandler
 set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;
 

@@ -13,44 +13,52 @@
 
 namespace rdmabuf {
 
-/// A range of a dma-buf that somebody else owns: what registration needs.
+/// A range of a dma-buf, as DmaBufMR registers it. The descriptor is borrowed: this structure does
+/// not close it.
 struct DmaBufRange {
     int fd = -1;
-    /// Where the range begins in the dma-buf, in bytes.
+    /// The offset of the range in the dma-buf, in bytes.
     std::uint64_t offset = 0;
-    /// In bytes.
+    /// The length of the range in bytes.
     std::size_t length = 0;
-    /// Where the range begins in the exporter's address space; 0 when unknown.
+    /// The address of the range in the exporter's address space, a CPU or a device pointer; 0 if it
+    /// is unknown.
     std::uintptr_t address = 0;
 };
 
-/// How a dma-buf reaches the importer.
+/// The path on which the NIC accesses the memory of a dma-buf. The exporter maps the dma-buf for
+/// this path.
 enum class MappingKind : std::uint8_t {
-    /// The exporter's default.
+    /// The exporter's default path.
     standard,
-    /// Through the PCIe BAR even where the exporter has a faster way of its own (NVIDIA GB200).
+    /// The PCIe BAR of the device, even if there is a faster path (NVLink-C2C of the NVIDIA GB200).
     pcie,
 };
 
-/// A range that an exporter gave out. Owns the descriptor, and gives it back in the exporter's own
-/// way: not every driver wants close(2). Export once, register on any number of protection domains,
-/// then drop it.
+/// A range that an exporter has exported as a dma-buf. Owns the descriptor and releases it as the
+/// exporter's driver requires, which is not always close(2). Moves only. Export a range once,
+/// register it on any number of protection domains, then destroy the ExportedRange.
 class RDMABUF_EXPORT ExportedRange {
   public:
-    /// How the exporter wants its descriptor back. Called once, with the descriptor; must not
-    /// throw.
+    /// A function of the exporter that releases the descriptor. It is called once, with the
+    /// descriptor, and must not throw.
     using Release = std::function<void(int)>;
 
-    /// A range whose descriptor is closed with close(2).
+    /// Takes ownership of @p fd, which is released with close(2).
+    /// @param exporter  the name of the exporter
+    /// @param offset    the offset of the range in the dma-buf, in bytes
+    /// @param length    in bytes
+    /// @param address   the address of the range in the exporter's address space; 0 if unknown
+    /// @param mapping   the path for which the exporter has mapped the dma-buf
     ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
                   std::uintptr_t address, MappingKind mapping = MappingKind::standard);
-    /// A range whose descriptor goes back through @p release. Should this constructor throw, the
-    /// descriptor has been released.
+    /// Takes ownership of @p fd, which is released by calling @p release, also if this constructor
+    /// throws. The other parameters are as above.
     ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
                   std::size_t length, std::uintptr_t address,
                   MappingKind mapping = MappingKind::standard);
 
-    /// The range, without its ownership: what DmaBufMR takes.
+    /// The range for DmaBufMR. The result borrows the descriptor of this object.
     [[nodiscard]] DmaBufRange range() const noexcept {
         return {.fd = fd(), .offset = offset_, .length = length_, .address = address_};
     }
@@ -60,9 +68,10 @@ class RDMABUF_EXPORT ExportedRange {
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
     [[nodiscard]] std::size_t length() const noexcept { return length_; }
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
-    /// How it reaches the importer: an exporter asked for MappingKind::pcie may have fallen back.
+    /// The mapping that the exporter has used. It may be MappingKind::standard although
+    /// MappingKind::pcie was requested: see Exporter::export_range().
     [[nodiscard]] MappingKind mapping() const noexcept { return mapping_; }
-    /// The name of the exporter it came from.
+    /// The name of the exporter, as Exporter::name() returns it.
     [[nodiscard]] const std::string& exporter() const noexcept { return exporter_; }
 
   private:

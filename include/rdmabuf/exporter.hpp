@@ -17,73 +17,80 @@
 
 namespace rdmabuf {
 
-/// What kind of memory an allocation is.
+/// The kind of memory of an allocation.
 enum class MemoryKind : std::uint8_t {
-    /// Pages of this machine's memory that a kernel driver shares as a dma-buf.
+    /// Host memory that a kernel driver exports as a dma-buf.
     system,
     /// Memory of a GPU, an accelerator or another PCIe device.
     device,
-    /// Memory that moves between host and device as it is used. It has no dma-buf; it can be
-    /// registered with RegistrationPath::on_demand where NIC and kernel can page it.
+    /// Managed memory: the driver migrates its pages between host and device. It has no dma-buf. It
+    /// can be registered with RegistrationPath::on_demand if NIC and kernel support this.
     managed,
-    /// Host memory pinned by a device's driver.
+    /// Host memory that a device driver has pinned.
     pinned_host,
 };
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(MemoryKind kind) noexcept;
 
-/// What an exporter knows about an address.
+/// The allocation that contains an address, as an exporter reports it.
 struct Allocation {
-    /// Address of the first byte of the allocation, and its length in bytes.
+    /// The address of the first byte of the allocation.
     std::uintptr_t base = 0;
+    /// The length of the allocation in bytes.
     std::size_t length = 0;
-    /// Differs from the generation of any allocation that was at the same address before, so that
-    /// a cache can compare the two. 0 if the exporter cannot distinguish them.
+    /// A number that differs from that of every earlier allocation at the same address. A cache
+    /// compares it to detect that an allocation was replaced. 0 if the exporter has no such number.
     std::uint64_t generation = 0;
     MemoryKind kind = MemoryKind::device;
-    /// "0000:3b:00.0" of the device that holds the memory; empty when it has none.
+    /// The PCI address of the device that holds the memory, "0000:3b:00.0"; empty if the memory is
+    /// on no PCI device or the exporter does not know it.
     std::string pci_address = {};
-    /// Whether the driver reports that a coherent chip-to-chip link (NVLink-C2C) connects the
-    /// device to its CPU, so that a NIC at that CPU reaches the memory without the device's PCIe
-    /// link.
+    /// True if the driver reports a coherent chip-to-chip link (NVLink-C2C) between the device and
+    /// its CPU. A NIC at that CPU then reaches the memory without the device's PCIe link.
     bool c2c = false;
 };
 
-/// Turns addresses of one kind of memory into dma-bufs. Thread safe. A program can derive its own:
-/// docs/exporters.md has a complete example.
+/// Exports memory as dma-bufs: finds the allocation of an address and creates a dma-buf for it.
+/// Each exporter handles the memory of one driver. Thread safe. A program can derive its own
+/// exporter: docs/exporters.md has a complete example.
 ///
-/// Any exception may leave the functions that are not noexcept. Resolver, register_memory() and
-/// RegistrationCache pass on Error and std::bad_alloc. They throw an Error for other exceptions:
-/// with the errno of a std::system_error that has one, otherwise with EIO.
+/// Functions that are not noexcept may throw any exception. Resolver, register_memory() and
+/// RegistrationCache rethrow Error and std::bad_alloc. They convert other exceptions to Error: with
+/// the errno value of a std::system_error, or with EIO if there is no errno value.
 class RDMABUF_EXPORT Exporter {
   public:
     virtual ~Exporter() = default;
     Exporter(const Exporter&) = delete;
     Exporter& operator=(const Exporter&) = delete;
 
-    /// A short fixed name: "drm", "cuda".
+    /// The short, constant name of the exporter, for example "drm" or "cuda".
     [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-    /// Whether it can work on this machine, and why not.
+    /// Returns whether the exporter can work on this machine, with the reason if it cannot.
     [[nodiscard]] virtual Availability availability() const = 0;
-    /// Returns the allocation that holds @p address, or none for memory that is not this
-    /// exporter's. Exports nothing, loads no driver, initialises no driver and creates no context:
-    /// a driver that the program does not use has no memory in this process.
-    /// @throws Error if the exporter cannot say whose memory it is (the driver is too old, or
-    ///         fails). The memory may be a device's then.
+    /// Returns the allocation that contains @p address, or std::nullopt if the memory does not
+    /// belong to this exporter. Exports nothing. Neither loads nor initialises a driver and creates
+    /// no device context: a driver that the program does not use has no memory in this process.
+    /// @throws Error if the driver is too old or fails, so that the owner of the memory is unknown.
+    ///         The memory may then be device memory.
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
-    /// As find(), for the @p length bytes at @p address. Where one dma-buf can span several pieces
-    /// of memory (mappings of CUDA virtual memory), the result covers all pieces that hold the
-    /// range, and its generation changes when any of them is replaced. Other exporters return what
-    /// find() returns.
+    /// Returns the allocation that contains the @p length bytes at @p address. If one dma-buf can
+    /// span several mappings (CUDA virtual memory management), the result covers all mappings of
+    /// the range, and its generation changes when one of them is replaced. The default
+    /// implementation returns find(address).
     [[nodiscard]] virtual std::optional<Allocation> find_range(std::uintptr_t address,
                                                                std::size_t length) const {
         static_cast<void>(length);
         return find(address);
     }
-    /// The dma-buf that holds the @p length bytes at @p address.
-    /// @param mapping  one that the exporter does not have is refused with ENOTSUP, or falls back
-    ///                 to standard where it depends on the machine: ExportedRange::mapping()
-    /// @throws Error EFAULT for an address it does not know, ERANGE for a range that leaves the
-    ///         allocation, EINVAL for a length of 0, and what the driver says.
+    /// Exports the @p length bytes at @p address as a dma-buf, which the result owns.
+    /// @param mapping  the path for which the dma-buf is mapped. If the exporter has this mapping
+    ///                 but the machine does not, the exporter may use MappingKind::standard: see
+    ///                 ExportedRange::mapping().
+    /// @throws Error
+    ///   - EFAULT: the address does not belong to this exporter
+    ///   - ERANGE: the range is not inside the allocation
+    ///   - EINVAL: a length of 0
+    ///   - ENOTSUP: the exporter does not have this mapping
+    ///   - errno values of the driver
     [[nodiscard]] virtual ExportedRange export_range(
         std::uintptr_t address, std::size_t length,
         MappingKind mapping = MappingKind::standard) const = 0;
@@ -92,11 +99,12 @@ class RDMABUF_EXPORT Exporter {
     Exporter() = default;
 };
 
-/// Memory made by an Allocator. Moves only; gives everything back when destroyed, and keeps alive
-/// what it needs of the allocator.
+/// Memory that an Allocator has allocated. The destructor frees the memory. A Buffer may outlive
+/// the Allocator. Moves only.
 class RDMABUF_EXPORT Buffer {
   public:
-    /// What an allocator keeps for one buffer; its destructor gives it back.
+    /// The interface that an Allocator implements for the memory of one Buffer. The destructor
+    /// frees the memory.
     class Memory {
       public:
         virtual ~Memory() = default;
@@ -105,14 +113,17 @@ class RDMABUF_EXPORT Buffer {
 
         [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
         [[nodiscard]] virtual std::size_t size() const noexcept = 0;
-        /// Where the CPU sees it; empty when it cannot.
+        /// The mapping of the memory into this process; empty if the CPU cannot access the memory.
         [[nodiscard]] virtual std::span<std::byte> mapping() const noexcept = 0;
-        /// The dma-buf to bracket CPU access with; -1 when none is needed.
+        /// The descriptor of the dma-buf for DMA_BUF_IOCTL_SYNC, owned by this object; -1 if CPU
+        /// access needs no synchronisation.
         [[nodiscard]] virtual int sync_fd() const noexcept = 0;
 
-        /// Buffer::copy_in and copy_out, inside the memory and of more than nothing. Unless memory
-        /// has a way of its own they go through the mapping, bracketed as cpu_access() does it.
+        /// Implements Buffer::copy_in(), which has checked that @p source is not empty and fits at
+        /// @p offset. The default implementation writes through mapping() with a CpuAccess.
         virtual void copy_in(std::size_t offset, std::span<const std::byte> source);
+        /// Implements Buffer::copy_out(), which has checked that the bytes are inside the memory.
+        /// The default implementation reads through mapping() with a CpuAccess.
         virtual void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
       protected:
@@ -121,36 +132,44 @@ class RDMABUF_EXPORT Buffer {
 
     explicit Buffer(std::unique_ptr<Memory> memory) noexcept : memory_(std::move(memory)) {}
 
-    /// The address the exporter knows it by: pass it to Exporter::find, export_range, Resolver.
+    /// The address of the memory in the exporter's address space, for Exporter::find(),
+    /// Exporter::export_range(), Resolver and register_memory().
     [[nodiscard]] std::uintptr_t address() const noexcept { return memory_->address(); }
-    /// In bytes: at least what was asked for.
+    /// The size in bytes, which is at least the requested size.
     [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
-    /// Whether the CPU can read and write it.
+    /// Returns whether the memory is mapped into this process, so that the CPU can access it.
     [[nodiscard]] bool mapped() const noexcept { return !memory_->mapping().empty(); }
 
-    /// The bytes, for as long as the guard lives: caches are synchronised when it is made and when
-    /// it goes, as DMA_BUF_IOCTL_SYNC demands. It orders caches only and locks nothing.
-    /// @throws Error ENOTSUP when the memory is not mapped, or what the ioctl says
+    /// Begins CPU access to the mapped bytes. The CPU may access CpuAccess::bytes() until the
+    /// result is destroyed. CPU and device caches are synchronised by DMA_BUF_IOCTL_SYNC at the
+    /// beginning and at the end. The result is not a lock.
+    /// @throws Error ENOTSUP if the memory is not mapped; otherwise the errno of the ioctl
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
         return {memory_->sync_fd(), memory_->mapping(), mode};
     }
 
-    /// Writes @p source at @p offset, in the way that this memory has: also where the CPU has no
-    /// mapping of it. @throws Error ERANGE outside the buffer (with the numbers), ENOTSUP for
-    /// memory without any such way, or what the kernel or the driver says
+    /// Copies @p source to the buffer at byte @p offset, through the mapping or with a function of
+    /// the device's driver.
+    /// @throws Error ERANGE if the bytes are not inside the buffer; ENOTSUP if the memory has
+    ///         neither a mapping nor a copy function; otherwise the errno of the kernel or the
+    ///         driver
     void copy_in(std::size_t offset, std::span<const std::byte> source) const;
-    /// Reads into @p destination from @p offset; as copy_in.
+    /// Copies the bytes of the buffer at byte @p offset to @p destination. The same errors as
+    /// copy_in().
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
   private:
     std::unique_ptr<Memory> memory_;
 };
 
-/// An exporter that also makes memory.
+/// An exporter that can also allocate memory.
 class RDMABUF_EXPORT Allocator : public Exporter {
   public:
-    /// @param size  in bytes; rounded up to what the memory comes in (pages)
-    /// @throws Error EINVAL for 0, ENOMEM, or why the memory cannot be had here
+    /// Allocates memory, which the returned Buffer owns.
+    /// @param size  in bytes; rounded up to whole pages or to the unit of the driver
+    /// @throws Error EINVAL for a size of 0; ENOMEM; otherwise the errno of the kernel or the
+    /// driver,
+    ///         for example because the allocator is not available on this machine
     [[nodiscard]] virtual Buffer allocate(std::size_t size) = 0;
 };
 

@@ -15,8 +15,8 @@
 
 namespace rdmabuf {
 
-/// The fields of completions that an ExtendedCompletionQueue delivers, as a set of flags. wr_id,
-/// status, opcode, flags and vendor error are always delivered. ibv_create_cq_ex(3).
+/// The fields that can be read from the completions of an ExtendedCompletionQueue; combine fields
+/// with `|`. wr_id, status, opcode, flags and vendor error can always be read. ibv_create_cq_ex(3).
 enum class CompletionFields : std::uint32_t {
     none = 0,
     byte_length = IBV_WC_EX_WITH_BYTE_LEN,
@@ -26,7 +26,7 @@ enum class CompletionFields : std::uint32_t {
     /// The sender of datagrams: queue pair, LID, service level and path bits.
     source = IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
              IBV_WC_EX_WITH_DLID_PATH_BITS,
-    /// The fields of ibv_wc, which all providers with extended queues have.
+    /// The fields of ibv_wc. All providers that have extended completion queues support them.
     standard = byte_length | immediate | queue_pair | source,
     /// The time of the completion in ticks of the device's clock.
     timestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
@@ -42,60 +42,68 @@ enum class CompletionFields : std::uint32_t {
     return static_cast<CompletionFields>(static_cast<std::uint32_t>(a) |
                                          static_cast<std::uint32_t>(b));
 }
-/// Whether every field of @p fields is in @p set.
+/// Returns whether @p set contains every field of @p fields.
 [[nodiscard]] constexpr bool has(CompletionFields set, CompletionFields fields) noexcept {
     return (static_cast<std::uint32_t>(set) & static_cast<std::uint32_t>(fields)) ==
            static_cast<std::uint32_t>(fields);
 }
 
 struct ExtendedCompletionQueueOptions {
-    /// As in CompletionQueueOptions, like the three options below.
+    /// The number of completions that the queue can hold; the device may round up.
     unsigned depth = 256;
+    /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     const CompletionChannel* channel = nullptr;
+    /// The completion vector: 0 to ibv_context::num_comp_vectors - 1.
     int vector = 0;
+    /// A pointer of the program, which is stored in ibv_cq::cq_context.
     void* cq_context = nullptr;
 
     CompletionFields fields = CompletionFields::standard;
-    /// Gives its thread domain and its memory to the queue; nullptr for none.
+    /// The parent domain whose thread domain and allocator the queue uses; nullptr for none.
     const ParentDomain* parent_domain = nullptr;
-    /// Only one thread at a time polls the queue, so the provider needs no lock. The program
-    /// guarantees it.
+    /// The program guarantees that only one thread at a time polls the queue, so that the provider
+    /// needs no lock.
     bool single_threaded = false;
-    /// The queue never overruns: new completions replace old ones. For programs that need only the
-    /// newest, or that limit their requests by other means.
+    /// The device does not check for overruns: new completions overwrite old completions. For
+    /// programs that need only the newest completions, or that limit their requests themselves.
     bool ignore_overrun = false;
 };
 
-/// A completion queue whose completions have more fields, such as timestamps, and cost less to
-/// read, because the program reads only the fields that it needs. It is a CompletionQueue with the
-/// same rules, for queue pairs and for wait(); copies share it, also copies as CompletionQueue.
-/// ibv_create_cq_ex(3).
+/// A completion queue whose completions can have more fields, such as timestamps. Polling is
+/// cheaper than with ibv_poll_cq(), because the program reads only the fields that it needs. It can
+/// be used wherever a CompletionQueue can be used. Copies share the queue. ibv_create_cq_ex(3).
 class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
   public:
-    /// @throws Error EOPNOTSUPP where the provider has no extended queues, or not these fields or
-    ///         options; EINVAL for a depth of 0, above the device's max_cqe, or a vector that it
-    ///         does not have; ENOMEM; EBADF when @p context, the channel or the parent domain was
-    ///         closed
+    /// Creates an extended completion queue.
+    /// @throws Error
+    ///   - EOPNOTSUPP: the provider has no extended completion queues, or not these fields or
+    ///     options
+    ///   - EINVAL: a depth of 0 or above the device's max_cqe, or a completion vector that the
+    ///     device does not have
+    ///   - EBADF: @p context, the channel or the parent domain was closed, released or moved from
+    ///   - ENOMEM
     explicit ExtendedCompletionQueue(const Context& context,
                                      const ExtendedCompletionQueueOptions& options = {});
 
-    /// Takes over a queue created elsewhere on @p context, by mlx5dv_create_cq(3) for example.
-    /// @param channel  the channel with which the queue was created, which the queue then keeps
-    ///                 alive. A channel that is not passed must outlive the queue.
+    /// Takes ownership of a queue that other code has created on @p context, for example with
+    /// mlx5dv_create_cq(3).
+    /// @param channel  the channel of the queue, which the queue then keeps alive. If the channel
+    /// is
+    ///                 not passed, it must outlive the queue.
     [[nodiscard]] static ExtendedCompletionQueue adopt(const Context& context, ibv_cq_ex* cq,
                                                        const CompletionChannel* channel = nullptr);
-    /// Uses a queue that other code destroys, after every queue pair created with this object is
-    /// destroyed.
+    /// Uses a queue without ownership: other code destroys the queue, after all queue pairs created
+    /// with this object are destroyed.
     [[nodiscard]] static ExtendedCompletionQueue borrow(ibv_cq_ex* cq);
 
-    /// Starts to read completions, the oldest first. At most one batch at a time in each thread.
-    /// A call of the data path, as CompletionQueue::poll().
+    /// Starts a batch, which reads completions, the oldest first. A thread may have only one batch
+    /// at a time. Belongs to the data path: undefined after close(), release() or a move.
     [[nodiscard, gnu::always_inline]] CompletionBatch start_poll() const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return CompletionBatch(native_ex());
     }
 
-    /// The queue of native() as extended queue.
+    /// The queue as ibv_cq_ex, still owned by this object.
     [[nodiscard, gnu::always_inline]] ibv_cq_ex* native_ex() const noexcept {
         // The inverse of ibv_cq_ex_to_cq(), which is a cast.
         return reinterpret_cast<ibv_cq_ex*>(handle_.get());
@@ -105,7 +113,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     explicit ExtendedCompletionQueue(Handle handle) noexcept : CompletionQueue(std::move(handle)) {}
 };
 
-/// The names of the fields joined by `|`, "none" for none, bits without a name in hexadecimal.
+/// Returns the names of the fields joined by `|`, or "none". Bits without a name are in
+/// hexadecimal.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(CompletionFields fields);
 
 } // namespace rdmabuf

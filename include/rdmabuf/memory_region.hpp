@@ -12,35 +12,42 @@ namespace rdmabuf {
 
 struct MemoryRegionOptions {
     Access access = Access::local_write;
-    /// What the NIC calls the first byte; by default its virtual address, or 0 with
+    /// The iova of the first byte, which work requests and peers use as its address. It must have
+    /// the same page offset as the address. By default it is the virtual address, or 0 with
     /// Access::zero_based.
     std::optional<std::uint64_t> iova = std::nullopt;
 };
 
-/// Registered host memory. The memory stays the caller's and must outlive the region.
+/// Registered host memory. The caller owns the memory, which must outlive the region.
 /// ibv_reg_mr(3).
 class RDMABUF_EXPORT MemoryRegion : public Region {
   public:
-    /// @param address  the first byte. Needs no alignment.
+    /// Registers host memory.
+    /// @param address  the first byte; needs no alignment, except that Access::zero_based requires
+    ///                 the beginning of a page
     /// @param length   in bytes
-    /// @throws Error EINVAL for a length of 0, remote write or atomics without local write, flags
-    /// the
-    ///         device refuses; ENOMEM above RLIMIT_MEMLOCK (the hint says so); EFAULT for memory
-    ///         that is not there or is device memory, which DmaBufMR is for.
+    /// @throws Error
+    ///   - EINVAL: a length of 0; remote write or remote atomic without local write; different page
+    ///     offsets of iova and address; access flags that the device rejects
+    ///   - ENOMEM: more pinned memory than RLIMIT_MEMLOCK permits (the hint has the limit)
+    ///   - EFAULT: the memory is not mapped, is read-only while the access permits writes, or is
+    ///     device memory, for which DmaBufMR must be used
+    ///   - EBADF: @p pd was closed, released or moved from
     MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,
                  const MemoryRegionOptions& options = {});
 
-    /// The whole address space of the process, also what is mapped later: implicit on-demand
-    /// paging. No page is pinned; the NIC faults the pages that it accesses. The iova of a byte is
-    /// its address, so that sge() takes an address as the offset, and rkey() reaches all memory of
-    /// the process. ibv_reg_mr(3).
+    /// Registers the whole address space of the process, including later mappings: implicit
+    /// on-demand paging. No page is pinned; the NIC raises page faults for the pages that it
+    /// accesses. The iova of a byte is its virtual address, so the offset parameter of sge() is an
+    /// address. rkey() gives peers access to all memory of the process. ibv_reg_mr(3).
     ///
     ///     const MemoryRegion all = MemoryRegion::implicit_on_demand(pd);
     ///     qp.post_send(all.sge(reinterpret_cast<std::uintptr_t>(buffer), length));
     ///
-    /// @param access  Access::on_demand is added
-    /// @throws Error EOPNOTSUPP or EINVAL for a device without it (IBV_ODP_SUPPORT_IMPLICIT in
-    ///         DeviceAttributes::odp_capabilities(); ConnectX has it), with this reason
+    /// @param access  the permitted access; the function adds Access::on_demand
+    /// @throws Error EOPNOTSUPP or EINVAL if the device has no implicit on-demand paging:
+    ///         DeviceAttributes::odp_capabilities() does not contain IBV_ODP_SUPPORT_IMPLICIT.
+    ///         ConnectX has it.
     [[nodiscard]] static MemoryRegion implicit_on_demand(const ProtectionDomain& pd,
                                                          Access access = Access::local_write);
 

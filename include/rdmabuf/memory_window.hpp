@@ -23,31 +23,35 @@ struct RDMABUF_EXPORT DeallocMw {
 } // namespace detail
 
 enum class MemoryWindowType : std::uint8_t {
-    /// Bound by ibv_bind_mw(3). A peer reaches it through any queue pair of the protection domain.
+    /// Bound with ibv_bind_mw(3). Peers access the window through any queue pair of the protection
+    /// domain.
     type_1 = IBV_MW_TYPE_1,
-    /// Bound by a work request. A peer reaches it only through the queue pair on which it was bound
-    /// (type 2B). Peers can invalidate it.
+    /// Bound with a work request. Peers access the window only through the queue pair on which it
+    /// was bound (type 2B), and can invalidate it.
     type_2 = IBV_MW_TYPE_2,
 };
 
-/// The part of a region that a memory window opens to peers.
+/// The part of a region that peers can access through a memory window.
 struct MemoryWindowBinding {
-    /// Must have Access::memory_window_bind, and Access::local_write if the window permits writes
-    /// or atomics. The kernel refuses memory_window_bind for dma-bufs and device memory.
+    /// The region, which must have Access::memory_window_bind, and Access::local_write if the
+    /// window permits writes or atomics. The kernel rejects memory_window_bind for dma-bufs and
+    /// device memory.
     const Region& region;
     /// The offset of the window in the region, in bytes.
     std::uint64_t offset = 0;
-    /// In bytes.
+    /// The length of the window in bytes.
     std::uint64_t length = 0;
-    /// What peers may do: remote_read, remote_write and remote_atomic. With zero_based (type 2
-    /// only), remote addresses count from 0 at the beginning of the window.
+    /// The operations that peers may use: a combination of remote_read, remote_write and
+    /// remote_atomic. With zero_based (type 2 only), remote addresses are byte offsets from the
+    /// beginning of the window.
     Access access = Access::local_read;
 
-    /// The first byte of the window for peers.
+    /// The address of the first byte of the window, as peers use it.
     [[nodiscard]] std::uint64_t remote_address() const noexcept {
         return has(access, Access::zero_based) ? 0 : region.iova() + offset;
     }
-    /// The region must not be closed, released or moved from (an assertion).
+    /// The arguments of the bind request. The region must not have been closed, released or moved
+    /// from: builds with assertions abort.
     [[nodiscard]] ibv_mw_bind_info native() const noexcept {
         assert(region.native() != nullptr && "the region was closed, released or moved from");
         return {.mr = region.native(),
@@ -57,17 +61,18 @@ struct MemoryWindowBinding {
     }
 };
 
-/// An rkey for a part of a memory region. Binding and invalidating are work requests, so they are
-/// much faster than a registration. Moves only; holds its protection domain. A region cannot be
-/// deregistered while a window is bound to it (EBUSY). ibv_alloc_mw(3).
+/// A memory window: an rkey for a part of a memory region. Windows are bound and invalidated by
+/// work requests, which are much faster than a registration. A region cannot be deregistered while
+/// a window is bound to it (EBUSY). Moves only. Keeps its protection domain alive. ibv_alloc_mw(3).
 ///
 /// QueuePair::post_bind() binds windows of both types. A window of type 1 may be bound again at any
 /// time; a binding with a length of 0 unbinds it. A window of type 2 must be invalidated before it
 /// is bound again: by QueuePair::post_local_inv() on this side, or by QueuePair::post_send_inv() of
 /// the peer.
 ///
-/// A message that is posted after the bind request on the same queue pair may carry the new rkey to
-/// the peer. On any other way, the rkey may only be sent when the bind request has completed.
+/// The program may send the new rkey to the peer in a message that it posts after the bind request
+/// on the same queue pair. To send the rkey over another connection, wait for the completion of the
+/// bind request first.
 ///
 ///     MemoryWindow window(pd, MemoryWindowType::type_2);
 ///     const MemoryWindowBinding part{
@@ -76,8 +81,12 @@ struct MemoryWindowBinding {
 ///     send_to_peer(window.remote(part));
 class RDMABUF_EXPORT MemoryWindow {
   public:
-    /// @throws Error EOPNOTSUPP where the device has no memory windows; EINVAL or EOPNOTSUPP for a
-    ///         type that it does not have; ENOMEM above its max_mw.
+    /// Allocates a memory window.
+    /// @throws Error
+    ///   - EOPNOTSUPP: the device has no memory windows, or not this type
+    ///   - EINVAL: the device does not have this type
+    ///   - ENOMEM: more windows than ibv_device_attr::max_mw
+    ///   - EBADF: @p pd was closed, released or moved from
     MemoryWindow(const ProtectionDomain& pd, MemoryWindowType type);
 
     [[nodiscard]] MemoryWindowType type() const noexcept {
@@ -85,26 +94,29 @@ class RDMABUF_EXPORT MemoryWindow {
     }
     /// The rkey of the bind request that was posted last.
     [[nodiscard]] std::uint32_t rkey() const noexcept { return checked()->rkey; }
-    /// The rkey for the next bind request of a window of type 2. See set_rkey().
+    /// The rkey to use in the next bind request of a window of type 2. See set_rkey().
     [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(rkey()); }
-    /// Sets the rkey of the window. Needed in two cases: after a bind request of a SendList or a
-    /// WorkBatch was posted, set the rkey of this request; after a bind request has failed with an
-    /// error completion, set the rkey that the window had before.
+    /// Sets the rkey of the window. This is necessary in two cases. After posting a bind request of
+    /// a SendList or a WorkBatch, set the rkey of that request. After a bind request has completed
+    /// with an error, set the rkey that the window had before the request.
     void set_rkey(std::uint32_t rkey) noexcept { checked()->rkey = rkey; }
 
-    /// What a peer needs to reach the memory, once @p binding is bound.
+    /// Returns the address, length and rkey with which a peer accesses the window, after @p binding
+    /// is bound.
     [[nodiscard]] RemoteRegion remote(const MemoryWindowBinding& binding) const noexcept {
         return {.address = binding.remote_address(), .length = binding.length, .rkey = rkey()};
     }
 
-    /// @throws Error EBADF when this was closed.
+    /// The protection domain on which the window was allocated.
+    /// @throws Error EBADF if this was closed
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("MemoryWindow::protection_domain", "MemoryWindow");
     }
     [[nodiscard]] ibv_mw* native() const noexcept { return handle_.get(); }
-    /// The caller deallocates it from now on.
+    /// Transfers ownership: the caller deallocates the returned window.
     [[nodiscard]] ibv_mw* release() noexcept { return handle_.release(); }
-    /// @throws Error what ibv_dealloc_mw(3) says; it stays owned.
+    /// Deallocates the window.
+    /// @throws Error with the errno of ibv_dealloc_mw(3); this object then still owns the window
     void close() { detail::close_handle(handle_); }
 
   private:
