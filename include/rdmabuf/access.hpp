@@ -61,13 +61,13 @@ constexpr Access& operator|=(Access& a, Access b) noexcept {
     return (set & flags) != Access::local_read;
 }
 
-/// The access that permits all RDMA operations of peers: local_write, remote_write, remote_read and
-/// remote_atomic.
+/// The access that permits all RDMA operations of peers, and local writes, which remote writes and
+/// atomics require.
 inline constexpr Access full_access =
     Access::local_write | Access::remote_write | Access::remote_read | Access::remote_atomic;
 
 /// Returns the names of the flags joined by `|`, or "local_read" if no flag is set. Bits without a
-/// name are in hexadecimal.
+/// name are hexadecimal.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(Access access);
 
 } // namespace rdmabuf

@@ -129,8 +129,8 @@ requires requires(const UctMemRegParams& in) {
             .address = reinterpret_cast<std::uintptr_t>(address)};
 }
 
-/// The arguments of regMrDmaBuf() of an NCCL network plugin that describe a dma-buf, in the units
-/// of that function: bytes, and a borrowed descriptor.
+/// The arguments of regMrDmaBuf() of an NCCL network plugin that describe a dma-buf, in the order
+/// of the parameters. Size and offset are in bytes. The descriptor is borrowed.
 struct NcclDmaBuf {
     void* data = nullptr;
     std::size_t size = 0;

@@ -100,7 +100,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return set().regions[i * chunk_count() + chunk].native();
     }
-    /// @throws Error EBADF when this was closed.
+    /// The protection domain with the index @p i.
+    /// @throws Error EBADF if this was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i * chunk_count()].protection_domain();
     }

@@ -48,8 +48,8 @@ struct CompletionQueueOptions {
     void* cq_context = nullptr;
 };
 
-/// A completion queue, which receives the completions of work requests. Copies share the queue. It
-/// keeps its Context and CompletionChannel alive. ibv_create_cq(3).
+/// A completion queue, which receives the completions of work requests. Copies share the queue. The
+/// queue keeps its Context and CompletionChannel alive. ibv_create_cq(3).
 ///
 /// poll() and request_notification() belong to the data path. After close(), release() or a move
 /// their behaviour is undefined; builds with assertions abort. The other functions throw Error
@@ -65,9 +65,8 @@ class RDMABUF_EXPORT CompletionQueue {
     explicit CompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
     /// Takes ownership of a completion queue that other code has created on @p context.
-    /// @param channel  the channel of the queue, which the queue then keeps alive. If the channel
-    /// is
-    ///                 not passed, it must outlive the queue.
+    /// @param channel  the channel of the queue, which the queue keeps alive. A queue whose channel
+    ///                 is not passed must be destroyed before the channel.
     [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq,
                                                const CompletionChannel* channel = nullptr);
     /// Uses a completion queue without ownership: other code destroys the queue, after all queue
@@ -102,9 +101,9 @@ class RDMABUF_EXPORT CompletionQueue {
     }
 
     /// Acknowledges one event that CompletionChannel::get_event() has returned for this queue. The
-    /// program must call it once for each such event. ibv_ack_cq_events(3) locks a mutex, so it is
-    /// called once for 64 events, and for the remaining events before the queue is destroyed. The
-    /// events of a borrowed queue are acknowledged at once.
+    /// program must call this function once for each such event. ibv_ack_cq_events(3) locks a
+    /// mutex, so it is called once for 64 events, and for the remaining events before the queue is
+    /// destroyed. The events of a borrowed queue are acknowledged at once.
     /// @throws Error EBADF if this was closed, released or moved from
     void acknowledge_event() const;
 

@@ -123,7 +123,7 @@ struct DeviceMemoryMROptions {
 /// byte offsets from its beginning. ibv_reg_dm_mr() in ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemoryMR : public Region {
   public:
-    /// Registers the part.
+    /// Registers a part of @p memory.
     /// @throws Error
     ///   - ERANGE: the part is not inside the device memory
     ///   - EINVAL: a length of 0; an access flag other than local_write, remote_write, remote_read,

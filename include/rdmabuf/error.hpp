@@ -31,6 +31,7 @@ struct SourceLocation {
 /// `error.code() == std::errc::invalid_argument`.
 class RDMABUF_EXPORT Error : public std::system_error {
   public:
+    /// Creates an exception for a failed call.
     /// @param error     a positive errno value
     /// @param function  the name of the C function that failed or was not called because of invalid
     ///                  arguments; a string literal
@@ -42,7 +43,7 @@ class RDMABUF_EXPORT Error : public std::system_error {
     [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
     /// The positive errno value.
     [[nodiscard]] int error() const noexcept { return code().value(); }
-    /// The name of the C function that failed.
+    /// The name of the C function that failed, or was not called because of invalid arguments.
     [[nodiscard]] const char* function() const noexcept { return function_; }
     /// The cause and a remedy; empty if the library knows only the errno value.
     [[nodiscard]] const std::string& hint() const noexcept { return hint_; }
@@ -65,8 +66,7 @@ inline constexpr int kernel_enotsupp = 524;
 /// Unlike strerror(3), it also describes kernel_enotsupp.
 [[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
-/// A function that is called if a destructor cannot release a resource, because destructors do not
-/// throw.
+/// A function that is called if a destructor cannot release a resource. (Destructors do not throw.)
 /// @param function  the name of the C function that failed
 /// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;

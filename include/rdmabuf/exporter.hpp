@@ -150,9 +150,10 @@ class RDMABUF_EXPORT Buffer {
 
     /// Copies @p source to the buffer at byte @p offset, through the mapping or with a function of
     /// the device's driver.
-    /// @throws Error ERANGE if the bytes are not inside the buffer; ENOTSUP if the memory has
-    ///         neither a mapping nor a copy function; otherwise the errno of the kernel or the
-    ///         driver
+    /// @throws Error
+    ///   - ERANGE: the bytes are not inside the buffer
+    ///   - ENOTSUP: the memory has neither a mapping nor a copy function
+    ///   - other errno values of the kernel or the driver
     void copy_in(std::size_t offset, std::span<const std::byte> source) const;
     /// Copies the bytes of the buffer at byte @p offset to @p destination. The same errors as
     /// copy_in().
@@ -167,9 +168,11 @@ class RDMABUF_EXPORT Allocator : public Exporter {
   public:
     /// Allocates memory, which the returned Buffer owns.
     /// @param size  in bytes; rounded up to whole pages or to the unit of the driver
-    /// @throws Error EINVAL for a size of 0; ENOMEM; otherwise the errno of the kernel or the
-    /// driver,
-    ///         for example because the allocator is not available on this machine
+    /// @throws Error
+    ///   - EINVAL: a size of 0
+    ///   - ENOMEM
+    ///   - other errno values of the kernel or the driver, for example if the driver is not
+    ///     installed
     [[nodiscard]] virtual Buffer allocate(std::size_t size) = 0;
 };
 

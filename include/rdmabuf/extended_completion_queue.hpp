@@ -76,8 +76,7 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
   public:
     /// Creates an extended completion queue.
     /// @throws Error
-    ///   - EOPNOTSUPP: the provider has no extended completion queues, or not these fields or
-    ///     options
+    ///   - EOPNOTSUPP: the provider does not support extended queues, these fields or these options
     ///   - EINVAL: a depth of 0 or above the device's max_cqe, or a completion vector that the
     ///     device does not have
     ///   - EBADF: @p context, the channel or the parent domain was closed, released or moved from
@@ -87,9 +86,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
 
     /// Takes ownership of a queue that other code has created on @p context, for example with
     /// mlx5dv_create_cq(3).
-    /// @param channel  the channel of the queue, which the queue then keeps alive. If the channel
-    /// is
-    ///                 not passed, it must outlive the queue.
+    /// @param channel  the channel of the queue, which the queue keeps alive. A queue whose channel
+    ///                 is not passed must be destroyed before the channel.
     [[nodiscard]] static ExtendedCompletionQueue adopt(const Context& context, ibv_cq_ex* cq,
                                                        const CompletionChannel* channel = nullptr);
     /// Uses a queue without ownership: other code destroys the queue, after all queue pairs created
@@ -113,8 +111,7 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     explicit ExtendedCompletionQueue(Handle handle) noexcept : CompletionQueue(std::move(handle)) {}
 };
 
-/// Returns the names of the fields joined by `|`, or "none". Bits without a name are in
-/// hexadecimal.
+/// Returns the names of the fields joined by `|`, or "none". Bits without a name are hexadecimal.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(CompletionFields fields);
 
 } // namespace rdmabuf

@@ -18,8 +18,7 @@ struct RDMABUF_EXPORT Gid {
     [[nodiscard]] static Gid from_native(const union ibv_gid& gid) noexcept;
     [[nodiscard]] union ibv_gid native() const noexcept;
 
-    /// Returns whether the GID is an IPv4-mapped address (::ffff:a.b.c.d), which RoCE uses for
-    /// IPv4.
+    /// Returns whether the GID is an IPv4-mapped address (::ffff:a.b.c.d); RoCE uses it for IPv4.
     [[nodiscard]] bool is_ipv4_mapped() const noexcept;
     /// Returns whether the GID is a link-local address (fe80::/10).
     [[nodiscard]] bool is_link_local() const noexcept;
@@ -32,7 +31,7 @@ struct RDMABUF_EXPORT Gid {
 /// Formats a GID in IPv6 notation.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Gid& gid);
 
-/// The network protocol of an entry of the GID table. ibv_query_gid_ex(3).
+/// The protocol for which an entry of the GID table is used. ibv_query_gid_ex(3).
 enum class GidType : std::uint8_t {
     infiniband = IBV_GID_TYPE_IB,
     roce_v1 = IBV_GID_TYPE_ROCE_V1,
