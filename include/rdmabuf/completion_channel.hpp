@@ -51,7 +51,7 @@ class RDMABUF_EXPORT CompletionChannel {
 
     /// Waits for the next event of the queues of this channel and acknowledges the event. A queue
     /// raises one event for each CompletionQueue::request_notification(). Several threads may wait;
-    /// each event wakes one thread.
+    /// each event is returned to one thread.
     /// @param timeout  0 to return at once, wait_forever for no limit
     /// @return the queue that has completions; nullptr if the timeout has expired
     /// @throws Error EBADF if the channel was closed, released or moved from

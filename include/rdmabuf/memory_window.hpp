@@ -23,10 +23,11 @@ struct RDMABUF_EXPORT DeallocMw {
 } // namespace detail
 
 enum class MemoryWindowType : std::uint8_t {
-    /// Bound with ibv_bind_mw(3). Peers access the window through any queue pair of the protection
-    /// domain.
+    /// Bound with ibv_bind_mw(3). Peers can access the window through any queue pair of the
+    /// protection domain.
     type_1 = IBV_MW_TYPE_1,
-    /// Bound with a work request. Peers access the window only through the queue pair on which it
+    /// Bound with a work request. Peers can access the window only through the queue pair on which
+    /// it
     /// was bound (type 2B), and can invalidate it.
     type_2 = IBV_MW_TYPE_2,
 };
