@@ -20,26 +20,28 @@ struct RDMABUF_EXPORT DeallocTd {
 };
 } // namespace detail
 
-/// The promise that only one thread at a time uses the objects created with this thread domain. The
-/// provider then needs no locks for them, and gives queue pairs their own doorbell register where
-/// it has one. The program keeps the promise by itself: the provider does not check it. Objects are
-/// created with a thread domain through a ParentDomain. Copies share it, and it holds its Context.
-/// ibv_alloc_td(3).
+/// A thread domain: the program's promise that only one thread at a time uses the objects created
+/// with it. The provider then needs no locks for these objects, and gives each queue pair its own
+/// doorbell register if the device has enough of them. The provider does not check the promise. A
+/// ParentDomain passes the thread domain to the objects that are created with it. Copies share the
+/// thread domain, and hold its Context. ibv_alloc_td(3).
 class RDMABUF_EXPORT ThreadDomain {
   public:
-    /// @throws Error EOPNOTSUPP where the provider has no thread domains; ENOMEM when the device
-    /// has
-    ///         no more; EBADF when @p context was closed
+    /// Allocates a thread domain on the device of @p context.
+    /// @throws Error EOPNOTSUPP if the provider has no thread domains; ENOMEM if the device has no
+    ///         free one; EBADF if @p context was closed
     explicit ThreadDomain(const Context& context);
 
     [[nodiscard]] ibv_td* native() const noexcept { return handle_.get(); }
-    /// @throws Error EBADF when this was closed, released or moved from.
+    /// Returns the context on which the thread domain was allocated.
+    /// @throws Error EBADF if the thread domain was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("ThreadDomain::context", "ThreadDomain");
     }
-    /// The caller deallocates it from now on.
+    /// Returns the ibv_td and gives up ownership: the caller must deallocate the ibv_td.
     [[nodiscard]] ibv_td* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while copies, or parent domains made with it, exist.
+    /// Deallocates the thread domain now. It stays allocated and owned after an error.
+    /// @throws Error EBUSY while copies of the thread domain, or parent domains with it, exist
     void close() { handle_.close(); }
 
     friend bool operator==(const ThreadDomain& a, const ThreadDomain& b) noexcept {
@@ -53,31 +55,34 @@ class RDMABUF_EXPORT ThreadDomain {
 };
 
 struct ParentDomainOptions {
-    /// The thread domain of objects created with the parent domain; nullptr for none.
+    /// The thread domain for the objects that are created with the parent domain; nullptr for no
+    /// thread domain.
     const ThreadDomain* thread_domain = nullptr;
-    /// Allocates the memory of queues: a function as in ibv_alloc_parent_domain(3). It returns
-    /// nullptr for ENOMEM, or IBV_ALLOCATOR_USE_DEFAULT. Either both functions are set or none.
+    /// A function that allocates memory for queues, as ibv_alloc_parent_domain(3) describes. It
+    /// returns nullptr if no memory is left, or IBV_ALLOCATOR_USE_DEFAULT. The program must set
+    /// both `alloc` and `free`, or none of the two.
     decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
-    /// Frees what `alloc` returned.
+    /// A function that frees the memory that `alloc` returned.
     decltype(ibv_parent_domain_init_attr::free) free = nullptr;
-    /// The argument pd_context of both functions. It must be valid until the parent domain and all
-    /// objects created with it are destroyed.
+    /// The argument pd_context of `alloc` and `free`. The memory behind this pointer must be valid
+    /// until the parent domain and all objects created with it are destroyed.
     void* pd_context = nullptr;
 };
 
-/// A protection domain that gives a thread domain, or memory for queues, to the objects created
-/// with it: queue pairs, shared receive queues, and completion queues by
-/// ExtendedCompletionQueueOptions::parent_domain. Keys of regions are those of the underlying
-/// protection domain, so queue pairs of a parent domain use the regions of that domain. Copies
-/// share it, also copies as ProtectionDomain, and it holds its protection domain and thread domain.
+/// A protection domain that passes a thread domain, or memory for queues, to the objects created
+/// with it: queue pairs, shared receive queues, and completion queues
+/// (ExtendedCompletionQueueOptions::parent_domain). The regions of the underlying protection domain
+/// can be used by queue pairs of the parent domain. Copies share the parent domain, also copies of
+/// type ProtectionDomain. It holds its protection domain and thread domain.
 /// ibv_alloc_parent_domain(3).
 class RDMABUF_EXPORT ParentDomain : public ProtectionDomain {
   public:
-    /// @throws Error EOPNOTSUPP where the provider has no parent domains; EINVAL when only one of
-    ///         the functions is set, or for a thread domain of another context; ENOMEM; EBADF when
-    ///         @p pd or the thread domain was closed
+    /// Allocates a parent domain on top of @p pd.
+    /// @throws Error EOPNOTSUPP if the provider has no parent domains; EINVAL if only one of
+    ///         `alloc` and `free` is set, or if the thread domain belongs to another context;
+    ///         ENOMEM if no memory is left; EBADF if @p pd or the thread domain was closed
     explicit ParentDomain(const ProtectionDomain& pd, const ParentDomainOptions& options = {});
-    /// A parent domain has no parent domain.
+    /// A parent domain cannot be created on top of another parent domain.
     ParentDomain(const ParentDomain& pd, const ParentDomainOptions& options) = delete;
 };
 

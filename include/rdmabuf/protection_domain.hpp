@@ -20,36 +20,42 @@ struct RDMABUF_EXPORT DeallocPd {
 };
 } // namespace detail
 
-/// What memory regions and queue pairs must share to work together. Copies share it, and it holds
-/// its Context. ibv_alloc_pd(3).
+/// A protection domain. A queue pair can access only memory regions of its own protection domain.
+/// Copies share the protection domain, and hold its Context. ibv_alloc_pd(3).
 class RDMABUF_EXPORT ProtectionDomain {
   public:
-    /// @throws Error ENOMEM when the device has no more; EBADF when @p context was closed.
+    /// Allocates a protection domain on the device of @p context.
+    /// @throws Error ENOMEM if the device has no free protection domain; EBADF if @p context was
+    ///         closed
     explicit ProtectionDomain(const Context& context);
 
-    /// Takes over a protection domain made elsewhere on @p context.
+    /// Takes ownership of @p pd, a protection domain that the program allocated on @p context.
     [[nodiscard]] static ProtectionDomain adopt(const Context& context, ibv_pd* pd);
-    /// Imports the protection domain with @p handle, which is ibv_pd::handle in the process that
-    /// allocated it. That process deallocates it, after the objects that this process creates from
-    /// it; destroying or closing this object only ends the import. ibv_import_pd(3).
-    /// @param context  of Context::import_descriptor()
-    /// @throws Error EOPNOTSUPP where the provider cannot import; ENOENT when the device file has
-    /// no
-    ///         such protection domain; EBADF when @p context was closed
+    /// Imports a protection domain that another process has allocated. Destroying or closing this
+    /// object only ends the import. The other process deallocates the protection domain, and must
+    /// not do so before the objects that this process creates from it are destroyed.
+    /// ibv_import_pd(3).
+    /// @param context  a context that Context::import_descriptor() returned
+    /// @param handle   the value of ibv_pd::handle in the other process
+    /// @throws Error EOPNOTSUPP if the provider cannot import; ENOENT if the device file has no
+    ///         such protection domain; EBADF if @p context was closed
     [[nodiscard]] static ProtectionDomain import_handle(const Context& context,
                                                         std::uint32_t handle);
-    /// Uses one that somebody else deallocates, after everything made from this one is gone. This
-    /// is how a transport that has its own verbs objects registers memory with this library.
+    /// Uses @p pd without ownership. The owner must not deallocate it before this object and all
+    /// objects created from this object are destroyed. A transport with its own verbs objects
+    /// registers memory with this library in this way.
     [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);
 
     [[nodiscard]] ibv_pd* native() const noexcept { return handle_.get(); }
-    /// @throws Error EBADF when this was closed, released or moved from.
+    /// Returns the context on which the protection domain was allocated.
+    /// @throws Error EBADF if the protection domain was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("ProtectionDomain::context", "ProtectionDomain");
     }
-    /// The caller deallocates it from now on.
+    /// Returns the ibv_pd and gives up ownership: the caller must deallocate the ibv_pd.
     [[nodiscard]] ibv_pd* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while copies, or objects made from it, exist.
+    /// Deallocates the protection domain now. It stays allocated and owned after an error.
+    /// @throws Error EBUSY while copies of the protection domain, or objects created from it, exist
     void close() { handle_.close(); }
 
     friend bool operator==(const ProtectionDomain& a, const ProtectionDomain& b) noexcept {
@@ -57,7 +63,8 @@ class RDMABUF_EXPORT ProtectionDomain {
     }
 
   protected:
-    /// The second parent keeps the objects of a ParentDomain alive; otherwise it is null.
+    /// The second parent keeps alive the objects that a ParentDomain holds. It is null for other
+    /// protection domains.
     using Handle =
         detail::shared_handle<ibv_pd, detail::DeallocPd, Context, std::shared_ptr<const void>>;
     explicit ProtectionDomain(Handle handle) noexcept : handle_(std::move(handle)) {}

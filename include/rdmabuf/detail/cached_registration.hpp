@@ -16,25 +16,30 @@ struct CacheKeys {
     std::uint32_t rkey = 0;
 };
 
-/// What a lease reads of an entry of a cache: does not change while there is one. The cache keeps
-/// what else a hit needs behind it, all in one cache line.
+/// The part of a cache entry that a lease reads. These members do not change while the entry has a
+/// lease. The cache derives its entries from this struct; an entry fits in one cache line.
 struct CachedRegistration {
     std::uintptr_t address = 0;
-    /// The address after the last.
+    /// The address behind the last byte of the entry.
     std::uintptr_t end = 0;
-    /// Of each protection domain: &first, when there is one only.
+    /// The keys for each protection domain of the cache. Points to `first` if the cache has only
+    /// one protection domain.
     const CacheKeys* keys = &first;
     CacheKeys first = {};
     Access access{};
 };
 
-/// A lease on an entry that serves, or on a new one.
+/// Adds a lease to an entry that holds the range and allows @p access, and returns the entry. If
+/// the cache has no such entry, registers the range first.
+/// @throws Error as RegistrationCache::acquire()
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
                                                          std::size_t length, Access access);
-/// A lease on an entry that serves; nullptr when there is none.
+/// Adds a lease to an entry that holds the range and allows @p access, and returns the entry.
+/// Returns nullptr if the cache has no such entry.
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration* find(CacheCore& core, std::uintptr_t address,
                                                       std::size_t length, Access access) noexcept;
-/// Ends a lease. When it was the last of an entry that is no longer found, deregisters.
+/// Ends a lease on @p entry. If this was the last lease of an entry that was removed from the
+/// cache, deregisters the memory of the entry.
 RDMABUF_EXPORT void give_back(CachedRegistration& entry) noexcept;
 
 } // namespace rdmabuf::detail

@@ -12,17 +12,19 @@
 
 namespace rdmabuf::detail {
 
-/// Throws an Error, also for programs that are compiled without exceptions and cannot say so.
+/// Throws an Error. Inline functions call this function because a program that is compiled without
+/// exceptions (-fno-exceptions) cannot contain a throw expression.
 [[noreturn]] RDMABUF_EXPORT void raise(int error, const char* function, std::string_view hint,
                                        SourceLocation where = SourceLocation::current());
 
-/// Throws Error EBADF: an object was used that has no verbs object.
-/// @param type  the name of its class
+/// Throws Error EBADF for an object that was closed, released or moved from.
+/// @param type  the name of the object's class
 [[noreturn]] RDMABUF_EXPORT void raise_closed(const char* function, const char* type,
                                               SourceLocation where = SourceLocation::current());
 
-/// Returns the verbs object of @p owner, an object of class @p type.
-/// @throws Error EBADF when there is none: @p owner was closed, released or moved from
+/// Returns the verbs object of @p owner.
+/// @param type  the name of the owner's class, for the error
+/// @throws Error EBADF if @p owner was closed, released or moved from
 template <class Owner>
 [[nodiscard]] auto* native_of(const Owner& owner, const char* function, const char* type,
                               SourceLocation where = SourceLocation::current()) {
@@ -33,9 +35,9 @@ template <class Owner>
     return native;
 }
 
-/// A hint is text, or a function from the errno to text: the latter for hints that take work, which
-/// is done only on failure, and after errno has been read. Should that work fail in turn, there is
-/// no hint: it must not take the place of the failure it was to explain.
+/// Returns the text of a hint. A hint is a string, or a function that returns the string for an
+/// errno value. The function is called only after a failure, and after errno was read. If the
+/// function itself throws, the text is empty, so that the Error reports the first failure.
 inline std::string hint_text(std::string_view hint, int /*error*/) {
     return std::string(hint);
 }
@@ -45,20 +47,24 @@ std::string hint_text(const Hint& hint, int error) {
     return text ? *std::move(text) : std::string();
 }
 
-/// For calls that return null and set errno. Hands the pointer through, so that the caller can put
-/// it into its owner on the line that made it.
+/// Checks the result of a C function that returns null and sets errno on failure. Returns @p
+/// pointer, so that the caller can pass it to its owner in the same statement.
+/// @throws Error with errno; EIO if errno is 0
 template <class T, class Hint = std::string_view>
 T* check_pointer(T* pointer, const char* function, const Hint& hint = {},
                  SourceLocation where = SourceLocation::current()) {
     if (pointer == nullptr) {
-        // Some providers return null without an errno; "Success" would be a lie.
+        // Some providers return null and leave errno at 0. An Error with the text "Success" would
+        // be wrong.
         const int error = errno != 0 ? errno : EIO;
         raise(error, function, hint_text(hint, error), where);
     }
     return pointer;
 }
 
-/// For calls that return 0 or an errno value; a negative value means that errno has it.
+/// Checks the result of a C function that returns 0 on success. A positive result is an errno
+/// value; for a negative result, errno has the value.
+/// @throws Error with the errno value; EIO if the result is negative and errno is 0
 template <class Hint = std::string_view>
 void check_zero(int result, const char* function, const Hint& hint = {},
                 SourceLocation where = SourceLocation::current()) {

@@ -3,12 +3,13 @@
 
 #include <rdmabuf/detail/config.hpp>
 
-/// RDMABUF_EXPORT marks the classes and functions that a shared librdmabuf exports; all other
-/// symbols of the library are hidden. A plugin that is linked with a static librdmabuf exports none
-/// of them: there the macro is empty.
+/// RDMABUF_EXPORT marks the classes and functions that a shared librdmabuf exports. All other
+/// symbols of the library are hidden. With a static librdmabuf the macro is empty, so that a plugin
+/// linked with the library exports none of its symbols.
 ///
-/// A class needs it if it has a member function or a vtable that is defined in src/ or providers/;
-/// a function needs it if it is defined there. Templates and inline functions do not need it.
+/// A class needs the macro if a member function or the vtable of the class is defined in src/ or
+/// providers/. A function needs the macro if it is defined there. Templates and inline functions do
+/// not need the macro.
 #if RDMABUF_SHARED_LIBRARY
 #define RDMABUF_EXPORT [[gnu::visibility("default")]]
 #else

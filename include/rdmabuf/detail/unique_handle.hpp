@@ -14,29 +14,33 @@
 
 namespace rdmabuf::detail {
 
-/// Passes a failed teardown to the handler set with set_teardown_failure_handler().
+/// Passes a failed teardown to the handler that set_teardown_failure_handler() has set.
+/// @param function  the name of the C function that failed
+/// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
 
-/// How a handle has come by its object, which decides what ends it.
+/// How a handle got its object. The destructor of the handle depends on it.
 enum class Ownership : std::uint8_t {
-    /// Created or taken over: Destroy::call() destroys the object.
+    /// The handle created the object or took ownership of it: Destroy::call() destroys the object.
     created,
-    /// Imported from another process: Destroy::unimport() ends the import, and the object stays.
+    /// The object was imported from another process: Destroy::unimport() ends the import and does
+    /// not destroy the object.
     imported,
-    /// Other code destroys the object.
+    /// Other code owns the object and destroys it.
     borrowed,
 };
 
-/// Destroys a C object, then lets go of the parents it was made from.
+/// A deleter that destroys a C object, and then releases the parents of the object.
 ///
-/// The parents live in the deleter, not beside the handle, because unique_ptr's move assignment
-/// resets the old object before it assigns the deleter: with plain members, the defaulted
-/// assignment would drop the old parent while its child still exists (and verbs says EBUSY).
+/// The parents are members of the deleter because of unique_ptr's move assignment: it destroys the
+/// old object before it assigns the deleter. If the parents were members beside the unique_ptr, a
+/// defaulted move assignment could release an old parent while its child exists, and verbs would
+/// return EBUSY.
 ///
-/// @tparam Destroy  a type with `static constexpr const char* name` and
-///                  `static int call(T*) noexcept`, which returns 0 or an errno value; call() may
-///                  also take the parents, as `const Parents&...`. Objects that can be imported
-///                  also need `static void unimport(T*) noexcept`
+/// @tparam Destroy  a type with the static members `const char* name` and `int call(T*)`, which
+///                  returns 0 or an errno value and is noexcept. call() may also have the
+///                  parameters `const Parents&...`. For objects that can be imported, the type also
+///                  has `void unimport(T*)`.
 template <class Destroy, class... Parents>
 class HandleDeleter {
   public:
@@ -54,8 +58,9 @@ class HandleDeleter {
         }
     }
 
-    /// Destroys the object, or ends its import, as its ownership says. Does nothing in a child by
-    /// fork(2), where the object is that of the parent. @return 0 or an errno value
+    /// Destroys @p handle or ends its import, depending on the ownership. Does nothing in a child
+    /// of fork(2), because the object belongs to the parent process.
+    /// @return 0 or an errno value
     template <class T>
     [[nodiscard]] int destroy(T* handle) const noexcept {
         if (!creator_.is_current()) {
@@ -80,14 +85,15 @@ class HandleDeleter {
         return 0;
     }
 
-    /// From now on other code destroys the object.
+    /// Gives up ownership: destroy() no longer destroys the object.
     void disown() noexcept { ownership_ = Ownership::borrowed; }
-    /// The object was imported: destroy() ends the import.
+    /// Declares that the object was imported: destroy() ends the import.
     void set_imported() noexcept { ownership_ = Ownership::imported; }
 
-    /// @param accessor  the name of the public function, for the error
-    /// @param type      the name of its class
-    /// @throws Error EBADF when the object was closed
+    /// Returns the parent with the index @p I in Parents.
+    /// @param accessor  the name of the calling public function, for the error
+    /// @param type      the name of the class of that function
+    /// @throws Error EBADF if the object was closed
     template <std::size_t I>
     [[nodiscard]] const auto& parent(const char* accessor, const char* type) const {
         if (!parents_) {
@@ -102,12 +108,13 @@ class HandleDeleter {
     CreatorProcess creator_;
 };
 
-/// Sole owner of a C object and holder of its parents.
+/// A unique_ptr that owns a C object, and holds the parents of the object.
 template <class T, class Destroy, class... Parents>
 using unique_handle = std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>;
 
-/// Destroys the object now and reports instead of hiding: when @p Destroy fails, the object stays
-/// owned and the call can be repeated.
+/// Destroys the object of @p handle now.
+/// @throws Error with the errno value of @p Destroy. The handle then still owns the object, and the
+///         caller can call close_handle() again.
 template <class T, class Destroy, class... Parents>
 void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle) {
     if (handle == nullptr) {
@@ -119,8 +126,8 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
     handle.get_deleter() = HandleDeleter<Destroy, Parents...>();
 }
 
-/// A C object with any number of holders; the last one destroys it. get() is one load, as with a
-/// plain pointer.
+/// Shared ownership of a C object: destroying the last copy of the handle destroys the object.
+/// get() is one load from memory, as with a plain pointer.
 template <class T, class Destroy, class... Parents>
 class shared_handle {
   public:
@@ -136,7 +143,7 @@ class shared_handle {
         }
     }
 
-    /// Holds an object that somebody else destroys.
+    /// Returns a handle that does not own @p native and never destroys it.
     [[nodiscard]] static shared_handle borrow(T* native, Parents... parents) {
         auto deleter = unique::deleter_type::holding(std::move(parents)...);
         deleter.disown();
@@ -145,7 +152,8 @@ class shared_handle {
 
     [[nodiscard]] T* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
-    /// As HandleDeleter::parent(), and EBADF when this was released or moved from.
+    /// Returns a parent, as HandleDeleter::parent() does.
+    /// @throws Error EBADF if the object was closed, or the handle was released or moved from
     template <std::size_t I>
     [[nodiscard]] const auto& parent(const char* accessor, const char* type) const {
         if (handle_ == nullptr) {
@@ -154,8 +162,9 @@ class shared_handle {
         return deleter().template parent<I>(accessor, type);
     }
 
-    /// The caller destroys the object from now on; every other holder keeps a borrowed handle, and
-    /// the parents stay alive until the last of them is gone.
+    /// Returns the object and gives up ownership: the caller must destroy the object. Copies of
+    /// this handle can still use the object. The parents stay alive until the last copy is
+    /// destroyed.
     [[nodiscard]] T* release() noexcept {
         if (handle_ == nullptr) {
             return nullptr;
@@ -166,8 +175,9 @@ class shared_handle {
         return native;
     }
 
-    /// Destroys the object now. @throws Error EBUSY while anything else still holds it, or
-    /// whatever the C call says; the object stays owned then.
+    /// Destroys the object now. The handle still owns the object after an error.
+    /// @throws Error EBUSY while copies of this handle exist; otherwise with the errno value of the
+    ///         C function
     void close() {
         if (handle_ == nullptr) {
             return;
@@ -182,11 +192,12 @@ class shared_handle {
     }
 
   private:
-    // Not std::get_deleter: that finds nothing in a program without run-time type information.
+    // std::get_deleter() is not used here: it returns null in a program without run-time type
+    // information.
     [[nodiscard]] auto& deleter() const noexcept { return held_->get_deleter(); }
 
     std::shared_ptr<T> handle_;
-    /// What all holders share; theirs for as long as handle_ is one.
+    /// The unique_ptr that all copies of this handle share. Valid as long as handle_ is not null.
     unique* held_ = nullptr;
 };
 
