@@ -8,57 +8,63 @@
 
 #include <rdmabuf/detail/export.hpp>
 
-/// What is known of drivers that share and take dma-bufs, from the sources of Linux (to 7.3) and
-/// rdma-core (to 65); none of it was found out on hardware. It explains failures and fills the
-/// tables of docs/registration.md. Nothing is ever skipped because of it.
+/// Tables of known limits of drivers that export or import dma-bufs. The entries come from the
+/// sources of Linux up to 7.3 and rdma-core up to 65; no entry was verified on hardware. The
+/// library uses the tables in the hints of errors, and docs/registration.md contains them. The
+/// library skips no registration because of an entry.
 namespace rdmabuf {
 
-/// What a NIC's driver does with a dma-buf that it registered.
+/// How the driver of a NIC handles a dma-buf that is registered.
 enum class ImportMode : std::uint8_t {
-    /// It cannot.
+    /// The driver cannot register dma-bufs.
     none,
-    /// Pins it in place, or where the exporter moves it for that, for as long as it is registered.
+    /// The driver pins the dma-buf while it is registered. The exporter may move the memory when it
+    /// is pinned.
     pinned,
-    /// The same, and lets the exporter take it back.
+    /// The driver pins the dma-buf, and allows the exporter to revoke it.
     pinned_revocable,
-    /// Follows when the exporter moves it, and lets it be taken back. Nothing is pinned.
+    /// The driver does not pin the dma-buf. When the exporter moves the memory, the driver updates
+    /// its mapping. The exporter can also revoke the dma-buf.
     follows_moves,
 };
-/// "none", "pinned", "pinned, revocable", "follows moves".
+/// Returns "none", "pinned", "pinned, revocable" or "follows moves".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(ImportMode mode) noexcept;
 
 struct ImporterQuirk {
-    /// The RDMA driver: "mlx5".
+    /// The name of the RDMA driver, such as "mlx5".
     std::string_view driver;
-    /// What Device::driver() can say of a NIC of it, separated by spaces; empty when nothing of its
-    /// own.
+    /// The names that Device::driver() returns for NICs of this driver, separated by spaces. Empty
+    /// if Device::driver() returns no name that belongs only to this entry.
     std::string_view sysfs_drivers;
-    /// The first of each that has it; empty where none does.
+    /// The first versions of Linux and of rdma-core in which this driver registers dma-bufs. Empty
+    /// if no version does.
     std::string_view kernel;
     std::string_view rdma_core;
     ImportMode mode;
-    /// What else to know.
+    /// Further limits, as text; may be empty.
     std::string_view note;
 };
 
-/// What becomes of a buffer that an importer wants pinned.
+/// What an exporter does when an importer pins its buffer.
 enum class PinBehaviour : std::uint8_t {
-    /// It stays where it is.
+    /// The buffer stays where it is.
     in_place,
-    /// It may be moved to system memory, and the registration succeeds all the same: transfers then
-    /// cross PCIe twice, or reach a copy.
+    /// The buffer may be moved to system memory, and the registration still succeeds. Transfers
+    /// then cross PCIe twice, or access a copy.
     system_memory,
-    /// It refuses: only importers that pin nothing can take it.
+    /// The exporter refuses to pin the buffer: only importers that do not pin can register it.
     refused,
 };
-/// "in place", "moves to system memory", "refused".
+/// Returns "in place", "moves to system memory" or "refused".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(PinBehaviour behaviour) noexcept;
 
 struct ExporterQuirk {
-    /// Exporter::name() or, of what this library has no exporter for, the kernel's.
+    /// Exporter::name(). If this library has no exporter for the memory, the name of the kernel's
+    /// exporter.
     std::string_view exporter;
     PinBehaviour pin;
-    /// When it refuses an importer, and how.
+    /// The conditions under which the exporter refuses an importer, and the errno value; may be
+    /// empty.
     std::string_view refuses;
     std::string_view note;
 };
@@ -66,7 +72,8 @@ struct ExporterQuirk {
 [[nodiscard]] RDMABUF_EXPORT std::span<const ImporterQuirk> importer_quirks() noexcept;
 [[nodiscard]] RDMABUF_EXPORT std::span<const ExporterQuirk> exporter_quirks() noexcept;
 
-/// By the name of the RDMA driver, or by what Device::driver() says; nullptr for others.
+/// Returns the entry for @p driver, which is the name of an RDMA driver or a name that
+/// Device::driver() returned. Returns nullptr if the table has no such entry.
 [[nodiscard]] RDMABUF_EXPORT const ImporterQuirk* find_importer_quirk(
     std::string_view driver) noexcept;
 [[nodiscard]] RDMABUF_EXPORT const ExporterQuirk* find_exporter_quirk(
