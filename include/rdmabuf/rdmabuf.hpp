@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// Everything. Ownership, from parent to child (a child keeps its parents alive):
+// Includes all headers of the library except rdmabuf/transport.hpp and rdmabuf/providers/.
+//
+// Objects and their parents; parents are on the left or above. An object keeps its parents alive:
 //
 //   Context ── ProtectionDomain ─┬─ MemoryRegion, DmaBufMR, DeviceMemoryMR ── DeviceMemory
 //      │                         ├─ SharedReceiveQueue ──┐
@@ -10,13 +12,16 @@
 //      ├─ CompletionChannel ─┐   └─ QueuePair ───────────┘
 //      └─ CompletionQueue ───┴────────┘
 //
-//   ExtendedCompletionQueue is a CompletionQueue, and ParentDomain ── ThreadDomain a ProtectionDomain.
+//   An ExtendedCompletionQueue is a CompletionQueue. A ParentDomain is a ProtectionDomain, and
+//   keeps its ThreadDomain alive.
+//
+// From memory to its registration, and to the NICs near it:
 //
 //   address, length ── Resolver ── Exporter ── ExportedRange ── DmaBufMR
-//          └─ register_memory() ── Registration, ChunkedRegion: the whole way, with reasons
-//                 └─ RegistrationCache ── Lease: what was registered before
+//          └─ register_memory() ── Registration, ChunkedRegion: all these steps in one call
+//                 └─ RegistrationCache ── Lease: reuses registrations
 //
-//   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest(): NICs, the nearest first
+//   Allocation ── locate_memory() ── MemoryLocation ── Topology::nearest()
 
 #include <rdmabuf/access.hpp>
 #include <rdmabuf/adapters.hpp>

@@ -22,29 +22,30 @@ struct RDMABUF_EXPORT DeregMr {
     static int call(ibv_mr* mr) noexcept;
     static void unimport(ibv_mr* mr) noexcept;
 };
-/// The second parent is what the memory itself hangs on, where verbs cares (device memory).
+/// The second parent keeps alive the object that owns the memory, for memory that is an object of
+/// verbs (device memory). It is null for other memory.
 using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
-/// What Region::prefetch() does with the pages. ibv_advise_mr(3).
+/// The pages that Region::prefetch() makes present, and their permission. ibv_advise_mr(3).
 enum class Prefetch : std::uint8_t {
-    /// Makes the pages present for the device, with permission to read.
+    /// Makes the pages present for the device, with read permission.
     read = IBV_ADVISE_MR_ADVICE_PREFETCH,
-    /// Makes the pages present for the device, with permission to read and write.
+    /// Makes the pages present for the device, with read and write permission.
     write = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
-    /// Makes the pages present for the device that are already present for the CPU.
+    /// Makes only those pages present for the device that are already present for the CPU.
     present_pages = IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT,
 };
 
 struct PrefetchOptions {
     Prefetch pages = Prefetch::read;
-    /// Return only when the pages are present. Otherwise the kernel may prefetch them later, and
-    /// reports no failure.
+    /// If true, prefetch() returns when the pages are present. If false, the kernel may prefetch
+    /// the pages later, and does not report a failure.
     bool wait = false;
 };
 
-/// What all registered memory has in common: keys, and addresses as the NIC counts them. Base of
-/// MemoryRegion, DmaBufMR, DeviceMemoryMR and ImportedMR; holds its protection domain; moves only.
+/// The common base of MemoryRegion, DmaBufMR, DeviceMemoryMR and ImportedMR: the keys and the iova
+/// of registered memory. A region holds its protection domain. It can be moved but not copied.
 class RDMABUF_EXPORT Region {
   public:
     Region(Region&&) noexcept = default;
@@ -52,55 +53,65 @@ class RDMABUF_EXPORT Region {
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
 
-    /// The keys. Only of a region that was neither closed, released nor moved from (an assertion).
+    /// Returns the lkey. The region must not have been closed, released or moved from (an
+    /// assertion).
     [[nodiscard]] std::uint32_t lkey() const noexcept {
         assert(handle_ != nullptr && "the region was closed, released or moved from");
         return handle_->lkey;
     }
+    /// Returns the rkey. The region must not have been closed, released or moved from (an
+    /// assertion).
     [[nodiscard]] std::uint32_t rkey() const noexcept {
         assert(handle_ != nullptr && "the region was closed, released or moved from");
         return handle_->rkey;
     }
-    /// The address of the first byte as the NIC counts: what scatter-gather entries and peers use.
+    /// Returns the iova: the address of the first byte of the region for scatter-gather entries and
+    /// for remote operations.
     [[nodiscard]] std::uint64_t iova() const noexcept { return iova_; }
-    /// In bytes.
+    /// Returns the length of the region in bytes.
     [[nodiscard]] std::size_t length() const noexcept { return length_; }
     [[nodiscard]] Access access() const noexcept { return access_; }
 
-    /// A scatter-gather entry for @p length bytes from @p offset.
-    /// @throws Error ERANGE when they do not lie inside the region; the hint has the numbers. EBADF
-    ///         when the region was closed, released or moved from.
+    /// Returns a scatter-gather entry for @p length bytes at @p offset in the region.
+    /// @throws Error ERANGE if the bytes are not inside the region; the hint contains the numbers.
+    ///         EBADF if the region was closed, released or moved from.
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length) const;
-    /// A scatter-gather entry for the whole region.
-    /// @throws Error ERANGE above 4 GiB - 1, which is the maximum of an entry; EBADF as above.
+    /// Returns a scatter-gather entry for the whole region.
+    /// @throws Error ERANGE if the region is longer than 4 GiB - 1, the maximum length of an entry;
+    ///         EBADF if the region was closed, released or moved from
     [[nodiscard]] ibv_sge sge() const;
 
-    /// What a peer needs to reach the whole region; slice() it for less. As rkey().
+    /// Returns the address, length and rkey that a peer needs to access the region.
+    /// RemoteRegion::slice() selects a part. The region must not have been closed, released or
+    /// moved from (an assertion).
     [[nodiscard]] RemoteRegion remote() const noexcept {
         return {.address = iova_, .length = length_, .rkey = rkey()};
     }
 
     /// Maps pages for the device before it uses them, so that the first transfers do not wait for
-    /// page faults. Only for regions whose pages are not pinned: with Access::on_demand, or of a
-    /// dma-buf on a device that follows its moves (mlx5). ibv_advise_mr(3).
-    /// @param offset  the first byte to prefetch
+    /// page faults. Only for regions whose pages are not pinned: regions with Access::on_demand,
+    /// and dma-bufs on a device that follows their moves (mlx5). ibv_advise_mr(3).
+    /// @param offset  the offset of the first byte in the region, in bytes
     /// @param length  in bytes
-    /// @throws Error ERANGE when the range is not inside the region; EBADF when the region was
-    ///         closed; EOPNOTSUPP where the provider or the device has no on-demand paging; ENOENT
-    ///         for a region with pinned pages; EPERM for Prefetch::write without
-    ///         Access::local_write; EFAULT when the pages cannot be made present
+    /// @throws Error ERANGE if the range is not inside the region; EBADF if the region was closed;
+    ///         EOPNOTSUPP if the provider or the device has no on-demand paging; ENOENT if the
+    ///         pages of the region are pinned; EPERM for Prefetch::write without
+    ///         Access::local_write; EFAULT if the pages cannot be made present
     void prefetch(std::size_t offset, std::size_t length,
                   const PrefetchOptions& options = {}) const;
 
-    /// @throws Error EBADF when this was closed.
+    /// Returns the protection domain of the region.
+    /// @throws Error EBADF if the region was closed
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("Region::protection_domain", "region");
     }
     [[nodiscard]] ibv_mr* native() const noexcept { return handle_.get(); }
-    /// The caller deregisters it from now on.
+    /// Returns the ibv_mr and gives up ownership: the caller must deregister the ibv_mr.
     [[nodiscard]] ibv_mr* release() noexcept { return handle_.release(); }
-    /// Deregisters now. @throws Error what ibv_dereg_mr(3) says (EBUSY: memory windows are bound to
-    /// it); the region stays registered and owned, and close() can be called again.
+    /// Deregisters the region now. After an error it stays registered and owned, and close() can be
+    /// called again.
+    /// @throws Error with the errno value of ibv_dereg_mr(3): EBUSY while memory windows are bound
+    ///         to the region
     void close() { detail::close_handle(handle_); }
 
   protected:

@@ -21,27 +21,28 @@
 namespace rdmabuf {
 
 enum class RegistrationState : std::uint8_t {
-    /// The keys may be used.
+    /// The memory is registered, and its keys may be used.
     registered,
-    /// The memory behind the keys is gone or was taken back: they lead nowhere, and have to be
-    /// given back with close() all the same.
+    /// The memory was freed or revoked: its keys are no longer valid. The registration still
+    /// exists, and close() must deregister it.
     revoked,
-    /// Nothing is registered any more.
+    /// The memory was deregistered.
     closed,
 };
-/// "registered", "revoked", "closed".
+/// Returns "registered", "revoked" or "closed".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationState state) noexcept;
 
-/// Whether a completion may come of a revoked region: a protection or access error, at this end or
-/// at the peer's. It may as well come of a wrong key or address; RegisteredMemory::verify() tells.
+/// Returns true if a revoked region can cause this completion: a protection or access error on this
+/// side or at the peer. A wrong key or address causes the same errors. RegisteredMemory::verify()
+/// distinguishes the two causes.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
-/// The same of asynchronous events: IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL and
-/// IBV_EVENT_DEVICE_FATAL. Verbs has no event about a region.
+/// Returns true if a revoked region can cause this asynchronous event: IBV_EVENT_QP_ACCESS_ERR,
+/// IBV_EVENT_QP_FATAL or IBV_EVENT_DEVICE_FATAL. Verbs has no event for a region.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const AsyncEvent& event) noexcept;
 
 namespace detail {
 
-/// A region however it was registered.
+/// A region of any registration path.
 class AnyRegion : public Region {
   public:
     /* implicit */ AnyRegion(Region&& region) noexcept : Region(std::move(region)) {}
@@ -49,17 +50,17 @@ class AnyRegion : public Region {
         : Region(std::move(handle), iova, length, access) {}
 };
 
-/// How memory is registered on one protection domain.
+/// The registration path and the mapping that one protection domain uses.
 struct NicPath {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
 };
 
-/// What one registration made, and how.
+/// The memory regions of one registration, and how they were registered.
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};
-    /// One for each protection domain.
+    /// One entry for each protection domain.
     std::vector<NicPath> nics = {};
     std::uintptr_t address = 0;
     std::size_t length = 0;
@@ -72,15 +73,17 @@ struct RegisteredSet {
 
 } // namespace detail
 
-/// What Registration and ChunkedRegion have in common: how the memory came to be registered,
-/// whether it still is, and giving it back. Moves only.
+/// The common base of Registration and ChunkedRegion: how the memory was registered, whether it is
+/// still valid, and deregistration. It can be moved but not copied.
 ///
-/// **Revocation.** A registered dma-buf can die under its keys: its owner frees it, a driver is
-/// unbound, a virtual function reset. Verbs tells nobody; the program sees completions that failed,
-/// or IBV_EVENT_QP_ACCESS_ERR. Whoever notices says so with mark_revoked(), from any thread, or has
-/// verify() look; from then on check() says ENODEV, and whatever gives out a key throws it.
+/// **Revocation.** The memory behind a registered dma-buf can become invalid: its owner frees it, a
+/// driver is unbound, or a virtual function is reset. Verbs does not report this. The program only
+/// sees failed completions or IBV_EVENT_QP_ACCESS_ERR. The program then calls mark_revoked() from
+/// any thread, or verify(), which queries the exporter. Afterwards check() returns ENODEV, and all
+/// functions that return a key throw ENODEV.
 ///
-/// Deregistering calls verbs only, never a vendor's driver: the memory may be gone.
+/// Deregistration calls only verbs, and never the vendor's driver, because the memory may already
+/// have been freed.
 class RDMABUF_EXPORT RegisteredMemory {
   public:
     RegisteredMemory(RegisteredMemory&&) noexcept = default;
@@ -88,29 +91,32 @@ class RDMABUF_EXPORT RegisteredMemory {
     RegisteredMemory(const RegisteredMemory&) = delete;
     RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
-    /// The path that worked on protection domain @p i.
+    /// Returns the registration path that protection domain @p i uses.
     [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
         return set_->nics[i].path;
     }
-    /// The mapping that the exporter exported for protection domain @p i, on the dma-buf paths.
-    /// NICs of one registration may need different mappings.
+    /// Returns the mapping that was exported for protection domain @p i. Only for the dma-buf
+    /// paths. The NICs of one registration may need different mappings.
     [[nodiscard]] MappingKind mapping(std::size_t i = 0) const noexcept {
         return set_->nics[i].mapping;
     }
-    /// Everything that was tried; the last attempt is the one that worked.
+    /// Returns all attempts of the registration; the last attempt succeeded.
     [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
-    /// The name of the exporter whose memory it is; empty for ordinary host memory.
+    /// Returns the name of the exporter of the memory; empty if no exporter knows the
+    /// memory.
     [[nodiscard]] const std::string& exporter() const noexcept { return set_->exporter; }
-    /// What that exporter said of the address when it was registered.
+    /// Returns the allocation that the exporter reported when the memory was registered. Empty for
+    /// ordinary host memory.
     [[nodiscard]] const std::optional<Allocation>& allocation() const noexcept {
         return set_->allocation;
     }
 
-    /// Where the memory begins, as its owner counts.
+    /// Returns the CPU or device address of the first byte of the memory.
     [[nodiscard]] std::uintptr_t address() const noexcept { return set_->address; }
-    /// In bytes.
+    /// Returns the length of the memory in bytes.
     [[nodiscard]] std::size_t length() const noexcept { return set_->length; }
-    /// Where it begins as the NIC counts.
+    /// Returns the iova: the address of the first byte for scatter-gather entries and remote
+    /// operations.
     [[nodiscard]] std::uint64_t iova() const noexcept { return set_->iova; }
     [[nodiscard]] Access access() const noexcept { return set_->access; }
 
@@ -118,8 +124,8 @@ class RDMABUF_EXPORT RegisteredMemory {
         return set_ != nullptr ? set_->state.load(std::memory_order_relaxed)
                                : RegistrationState::closed;
     }
-    /// Whether the keys may be used, for the data path: success, ENODEV when revoked, EBADF when
-    /// closed.
+    /// Returns success if the keys may be used, ENODEV if the memory was revoked, and EBADF if it
+    /// was closed. For the data path: it makes no system call.
     [[nodiscard]] Status check() const noexcept {
         switch (state()) {
             case RegistrationState::registered:
@@ -132,20 +138,24 @@ class RDMABUF_EXPORT RegisteredMemory {
         return Status(EBADF);
     }
 
-    /// Says that the memory is gone. Any thread may call it, while this object lives and is not
-    /// being moved or closed. What is closed stays closed.
+    /// Marks the memory as revoked, because it was freed or its mapping is no longer valid. Any
+    /// thread may call it, unless this object is being moved, closed or destroyed. Has no effect
+    /// after close().
     void mark_revoked() noexcept;
     /// Queries the exporter, and marks this registration as revoked if the allocation was freed or
-    /// replaced since it was registered. Calls the vendor's driver: use it when
-    /// may_mean_revocation() says so, not on the data path. Memory registered by
-    /// RegistrationPath::host is never marked, because it stays pinned. Where the exporter has no
-    /// generations (Allocation::generation is 0), only freed memory is noticed.
-    /// @throws Error ENOENT when @p resolver does not have that exporter, or what the driver says.
+    /// replaced since the registration. This calls the vendor's driver, so do not call it on the
+    /// data path; call it when may_mean_revocation() returns true. Memory registered by
+    /// RegistrationPath::host is never marked, because it stays pinned. If the exporter has no
+    /// generations (Allocation::generation is 0), verify() detects freed memory but not replaced
+    /// memory.
+    /// @throws Error ENOENT if @p resolver does not have the exporter of this memory; otherwise
+    ///         with the errno value of the exporter's driver
     RegistrationState verify(const Resolver& resolver);
 
-    /// Deregisters everything. @throws Error what ibv_dereg_mr(3) says first (EBUSY: memory windows
-    /// are bound to it): all that could be deregistered is, the rest stays owned, the state stays
-    /// what it was, and close() can be called again.
+    /// Deregisters the memory on all protection domains. After an error, the regions that could not
+    /// be deregistered stay owned, the state is unchanged, and close() can be called again.
+    /// @throws Error with the first errno value of ibv_dereg_mr(3): EBUSY while memory windows are
+    ///         bound to a region
     void close();
 
   protected:
@@ -153,8 +163,9 @@ class RDMABUF_EXPORT RegisteredMemory {
         : set_(std::move(set)) {}
     ~RegisteredMemory() = default;
 
-    /// A region whose keys may be used. @throws Error ENODEV, EBADF as check(), and EBADF for one
-    /// that a close() that failed has deregistered.
+    /// Returns region @p i, whose keys may be used.
+    /// @throws Error ENODEV or EBADF as check(); EBADF for a region that an incomplete close() has
+    ///         deregistered
     [[nodiscard]] const detail::AnyRegion& usable(std::size_t i, const char* function) const {
         if (!check() || set_->regions[i].native() == nullptr) {
             refuse(function);

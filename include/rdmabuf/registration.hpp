@@ -20,14 +20,15 @@
 
 namespace rdmabuf {
 
-/// Which paths may be taken, in the order they are tried. Without any: dmabuf, then host for memory
-/// that no exporter knows, and on_demand for managed memory.
+/// The registration paths that may be used, in the order in which they are tried. If the list is
+/// empty, the order is dmabuf, host; for managed memory it is dmabuf, on_demand.
 class RDMABUF_EXPORT PathOrder {
   public:
     static constexpr std::size_t most = 5;
 
     constexpr PathOrder() noexcept = default;
-    /// @throws Error EINVAL for a path that stands there twice.
+    /// Creates a list of paths.
+    /// @throws Error EINVAL for a path that is listed twice
     /* implicit */ PathOrder(std::initializer_list<RegistrationPath> paths);
 
     [[nodiscard]] constexpr bool empty() const noexcept { return count_ == 0; }
@@ -42,87 +43,100 @@ class RDMABUF_EXPORT PathOrder {
 };
 
 struct RegistrationOptions {
-    /// Device memory is never registered as host memory, whatever stands here: `host` is for
-    /// addresses that no exporter knows, and for host memory that a device's driver pinned.
+    /// The registration paths to try. Memory of a device is never registered by the path `host`:
+    /// this path is for addresses that no exporter knows, and for host memory that a device's
+    /// driver has pinned.
     PathOrder paths = {};
-    /// On the dma-buf paths of local_write, remote_write, remote_read, remote_atomic and
-    /// relaxed_ordering only.
+    /// The access flags of the registration. The dma-buf paths accept only local_write,
+    /// remote_write, remote_read, remote_atomic and relaxed_ordering.
     Access access = Access::local_write;
-    /// Adds Access::relaxed_ordering: the order in which bytes of one write become visible is no
-    /// longer promised.
+    /// Adds Access::relaxed_ordering: the bytes of one write may then become visible in any order.
     bool relaxed_ordering = false;
-    /// The caller promises that this is a device's memory: a host pointer is refused (EFAULT), and
-    /// nothing falls back to host memory.
+    /// The caller guarantees that the memory is that of a device. A host pointer then fails with
+    /// EFAULT, and host memory is never registered instead.
     bool device_memory = false;
-    /// The iova of the first byte; by default its address. Has to have the same page offset as the
-    /// address (on the dma-buf paths, as the offset in the dma-buf).
+    /// The iova of the first byte; by default the address of this byte. The iova must have the same
+    /// offset in its page as the address (on the dma-buf paths, as the offset in the dma-buf).
     std::optional<std::uint64_t> iova = std::nullopt;
-    /// Where the NICs and the memory of devices are. With it, the mapping of each NIC is chosen by
-    /// its path to the memory; without it, by the kind of the NIC. Topology::query_data_direct()
-    /// first, for NICs that may have a data-direct function. Read during the call only.
+    /// The topology of the machine. If it is set, the mapping for each NIC depends on the NIC's
+    /// path to the memory; otherwise it depends on the type of the NIC. Call
+    /// Topology::query_data_direct() first for NICs that may have a data-direct function. Only read
+    /// during the call; not owned.
     const Topology* topology = nullptr;
-    /// The mapping that is exported on the dma-buf paths. By default it is chosen for each NIC, as
-    /// docs/registration.md describes, and the next choice is tried when the NIC refuses one with
-    /// EOPNOTSUPP, EINVAL or 524. A value here is used for all NICs and has no alternative. pcie
-    /// with the path dmabuf is for NICs that take it (EFA): on others it may register, and remote
-    /// operations fail later.
+    /// The mapping that is exported on the dma-buf paths. By default the mapping is selected for
+    /// each NIC, as docs/registration.md describes. If the NIC refuses this mapping with
+    /// EOPNOTSUPP, EINVAL or 524 (the kernel's ENOTSUPP), the next mapping is tried. A value set
+    /// here is used for all NICs, and no other mapping is tried. Set MappingKind::pcie with the
+    /// path dmabuf only for NICs that can use it (EFA). On other NICs the registration may succeed,
+    /// and remote operations fail later.
     std::optional<MappingKind> mapping = std::nullopt;
-    /// For TLP processing hints; not with dmabuf_data_direct. Read during the call only.
+    /// The DMA handle for TLP processing hints. It cannot be used with dmabuf_data_direct or
+    /// on_demand. Only read during the call; not owned.
     const DmaHandle* dma_handle = nullptr;
-    /// The maximum number of threads that register at the same time, the calling thread included.
-    /// 1 creates no thread. With 0, a call that registers 1 MiB or more on a NIC uses one thread
-    /// for each NIC, at most 16, and any other call none. More threads than NICs register several
-    /// chunks or ranges on one NIC at the same time. Exporters are called by the calling thread
-    /// only, and no thread outlives the call. The result, the trail and errors do not depend on the
-    /// number of threads.
+    /// The maximum number of threads that register at the same time, including the calling thread.
+    /// With 1, no thread is created. With 0, a call that registers 1 MiB or more on a NIC uses one
+    /// thread for each NIC, but at most 16; other calls create no thread. If there are more threads
+    /// than NICs, several chunks or ranges are registered on one NIC at the same time. Only the
+    /// calling thread calls exporters. All created threads end before the call returns. The result,
+    /// the trail and errors do not depend on the number of threads.
     unsigned threads = 0;
-    /// Is given all attempts, whether the registration works or not. Not owned.
+    /// Receives all attempts of the registration, also if it fails. Not owned; nullptr if the
+    /// attempts are not needed.
     Trail* trail = nullptr;
 };
 
-/// A range of memory, as register_ranges() takes it.
+/// A range of memory to register, for register_ranges().
 struct AddressRange {
-    /// The address of the first byte, a CPU or a device pointer.
+    /// The CPU or device address of the first byte.
     std::uintptr_t address = 0;
-    /// In bytes.
+    /// The length of the range in bytes.
     std::size_t length = 0;
 };
 
-/// Memory that is registered, on one protection domain or on several: the result of
-/// register_memory(). Holds the protection domains; not the memory, which stays its owner's.
+/// Memory that is registered on one or several protection domains: the result of register_memory().
+/// A Registration holds the protection domains. It does not own the memory, which the caller must
+/// not free before the Registration is closed or destroyed.
 class Registration : public RegisteredMemory {
   public:
-    /// How many protection domains it is registered on; the functions below take the position of
-    /// one in the list that was given.
+    /// Returns the number of protection domains. The functions below have the parameter @p i: the
+    /// position of a protection domain in the list that was passed to register_memory().
     [[nodiscard]] std::size_t size() const noexcept { return set().regions.size(); }
-    /// @throws Error EBADF when this was closed.
+    /// Returns protection domain @p i.
+    /// @throws Error EBADF if the registration was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i].protection_domain();
     }
 
-    /// The keys on one protection domain. @throws Error ENODEV when revoked, EBADF when closed.
+    /// Returns the lkey on protection domain @p i.
+    /// @throws Error ENODEV if the memory was revoked; EBADF if the registration was closed
     [[nodiscard]] std::uint32_t lkey(std::size_t i = 0) const {
         return usable(i, "Registration::lkey").lkey();
     }
+    /// Returns the rkey on protection domain @p i.
+    /// @throws Error as lkey()
     [[nodiscard]] std::uint32_t rkey(std::size_t i = 0) const {
         return usable(i, "Registration::rkey").rkey();
     }
-    /// A scatter-gather entry for @p length bytes from @p offset.
-    /// @throws Error as lkey(), and ERANGE when they do not lie inside; the hint has the numbers.
+    /// Returns a scatter-gather entry for @p length bytes at @p offset in the memory, for
+    /// protection domain @p i.
+    /// @throws Error as lkey(); ERANGE if the bytes are not inside the memory; the hint contains
+    ///         the numbers
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length, std::size_t i = 0) const {
         return usable(i, "Registration::sge").sge(offset, length);
     }
-    /// What a peer needs to reach the whole of it through that protection domain.
-    /// @throws Error as lkey().
+    /// Returns the iova, length and rkey that a peer needs to access the memory through protection
+    /// domain @p i.
+    /// @throws Error as lkey()
     [[nodiscard]] RemoteRegion remote(std::size_t i = 0) const {
         return usable(i, "Registration::remote").remote();
     }
 
-    /// nullptr once it is deregistered.
+    /// Returns the ibv_mr on protection domain @p i; nullptr if it was deregistered or released.
     [[nodiscard]] ibv_mr* native(std::size_t i = 0) const noexcept {
         return set().regions[i].native();
     }
-    /// The caller deregisters that one from now on.
+    /// Returns the ibv_mr on protection domain @p i and gives up ownership: the caller must
+    /// deregister this ibv_mr.
     [[nodiscard]] ibv_mr* release(std::size_t i = 0) noexcept { return set().regions[i].release(); }
 
   private:
@@ -137,30 +151,31 @@ class Registration : public RegisteredMemory {
                                                      const RegistrationOptions& options);
 };
 
-/// Makes the @p length bytes at @p address known to every NIC of @p pds, whatever memory they are:
-/// finds the exporter of the memory in @p resolver, then tries one path after the other until one
-/// works on all of them. One dma-buf is exported for each mapping that a NIC needs, registered on
-/// those NICs, and given back in its exporter's own way before this returns. Before the next path
-/// is tried, all registrations of the path before are given back.
+/// Registers the @p length bytes at @p address on all protection domains of @p pds, for any type of
+/// memory. The function finds the exporter of the memory in @p resolver, then tries the
+/// registration paths in order, until one path succeeds on all protection domains. On the dma-buf
+/// paths, it exports one dma-buf for each mapping that a NIC needs, registers it on these NICs, and
+/// returns the descriptor to the exporter before the call returns. Before it tries the next path,
+/// it deregisters all regions of the previous path.
 ///
-/// @throws Error when nothing worked: its hint is the trail, its errno that of the first attempt
-///         that a driver or verbs answered. EINVAL before anything is tried, for a length of 0, a
-///         range that overflows, no protection domain, and options that contradict each other.
-///         A range longer than the NIC registers at once is refused by it (EINVAL): see
-///         ChunkedRegion.
+/// @throws Error if no path succeeds. The hint is the trail of all attempts. The errno is that of
+///         the first attempt in which a driver or verbs was called. EINVAL before the first attempt
+///         for a length of 0, a range that overflows, an empty @p pds, and options that contradict
+///         each other. A NIC refuses a range that is longer than it can register at once (EINVAL):
+///         see ChunkedRegion.
 [[nodiscard]] RDMABUF_EXPORT Registration register_memory(std::span<const ProtectionDomain> pds,
                                                           const Resolver& resolver,
                                                           std::uintptr_t address,
                                                           std::size_t length,
                                                           const RegistrationOptions& options = {});
-/// On one protection domain.
+/// Registers memory on one protection domain.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, std::uintptr_t address,
                                                   std::size_t length,
                                                   const RegistrationOptions& options = {}) {
     return register_memory(std::span(&pd, 1), resolver, address, length, options);
 }
-/// Of anything that a pointer leads to.
+/// Registers the memory at a pointer.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, const void* address,
                                                   std::size_t length,
@@ -169,8 +184,8 @@ class Registration : public RegisteredMemory {
                            options);
 }
 
-/// The protection domains of @p pds whose NICs are nearest to the memory, the nearest first, to
-/// register on these NICs only:
+/// Returns the protection domains of @p pds whose NICs are nearest to the memory, the nearest
+/// first. A program can then register on these NICs only:
 ///
 ///     Topology topology = Topology::read(); // once
 ///     for (const ProtectionDomain& pd : pds) {
@@ -181,17 +196,18 @@ class Registration : public RegisteredMemory {
 ///                                                 resolver, address, length,
 ///                                                 {.topology = &topology});
 ///
-/// NICs that are not in the topology are the last ones.
-/// @param most  the maximum number of protection domains; 0: those whose NICs have the lowest rank
-///              (RankedNic::rank), which are equally near and equally fast
-/// @return at least one, unless @p pds is empty
-/// @throws Error EBADF for a protection domain that was closed
+/// NICs that are not in the topology are last.
+/// @param most  the maximum number of protection domains. 0 selects the NICs with the lowest rank
+///              (RankedNic::rank), which are equally near and equally fast.
+/// @return at least one protection domain, unless @p pds is empty
+/// @throws Error EBADF if a protection domain was closed
 [[nodiscard]] RDMABUF_EXPORT std::vector<ProtectionDomain> nearest_domains(
     std::span<const ProtectionDomain> pds, const Topology& topology, const MemoryLocation& memory,
     std::size_t most = 0);
 
-/// Registers several ranges on every NIC of @p pds, as register_memory() registers one: several
-/// NICs at the same time and, with more threads than NICs, several ranges on a NIC.
+/// Registers several ranges on all protection domains of @p pds, as register_memory() registers one
+/// range. Several NICs register at the same time. With more threads than NICs, one NIC also
+/// registers several ranges at the same time.
 ///
 ///     std::vector<AddressRange> ranges;
 ///     for (const Tensor& tensor : tensors) {
@@ -200,12 +216,12 @@ class Registration : public RegisteredMemory {
 ///     const std::vector<Registration> regions =
 ///         register_ranges(pds, resolver, ranges, {.access = Access::local_write, .threads = 8});
 ///
-/// Short ranges are registered first, because a registration of device memory on EFA takes the
-/// longer the more bytes are registered already. At most 64 ranges are exported at the same time.
-/// @return a registration for each range, in the order of @p ranges
-/// @throws Error as register_memory(), with the address and length of the range that failed: then
-///         none of the ranges stays registered, and RegistrationOptions::trail has the attempts of
-///         that range. EINVAL for RegistrationOptions::iova with more than one range.
+/// Short ranges are registered first: on EFA, the time to register device memory increases with the
+/// number of bytes that are already registered. At most 64 ranges are exported at the same time.
+/// @return one registration for each range, in the order of @p ranges
+/// @throws Error as register_memory(), with the address and length of the range that failed. All
+///         ranges are then deregistered, and RegistrationOptions::trail has the attempts of the
+///         range that failed. EINVAL for RegistrationOptions::iova with more than one range.
 [[nodiscard]] RDMABUF_EXPORT std::vector<Registration> register_ranges(
     std::span<const ProtectionDomain> pds, const Resolver& resolver,
     std::span<const AddressRange> ranges, const RegistrationOptions& options = {});
