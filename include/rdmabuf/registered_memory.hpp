@@ -102,8 +102,7 @@ class RDMABUF_EXPORT RegisteredMemory {
     }
     /// Returns all attempts of the registration; the last attempt succeeded.
     [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
-    /// Returns the name of the exporter of the memory; empty if no exporter knows the
-    /// memory.
+    /// Returns the name of the exporter of the memory; empty if no exporter knows the memory.
     [[nodiscard]] const std::string& exporter() const noexcept { return set_->exporter; }
     /// Returns the allocation that the exporter reported when the memory was registered. Empty for
     /// ordinary host memory.

@@ -18,86 +18,94 @@
 
 namespace rdmabuf {
 
-/// How a cache knows that an address still is the memory that was registered.
+/// How a cache detects that an address no longer refers to the memory that was registered.
 enum class CachePolicy : std::uint8_t {
-    /// The caller says when it is not: RegistrationCache::invalidate() before memory is freed,
-    /// unmapped or mapped anew. A caller that forgets is given keys of memory that is gone.
+    /// The caller must call RegistrationCache::invalidate() before memory is freed, unmapped or
+    /// mapped again. Otherwise, the cache returns keys of memory that was freed.
     explicit_invalidation,
-    /// The exporter is asked on each hit, and its generation compared: a hit costs what its find()
-    /// costs (for most a call into a vendor's driver). Memory that cannot be asked about has no
-    /// idle entries: it is registered once for all leases that exist at the same time, and
-    /// deregistered with the last of them. That is ordinary host memory, which no exporter knows,
-    /// and a range that leaves the allocation it begins in.
+    /// The cache queries the exporter on each hit, and compares the generation of the allocation. A
+    /// hit then includes a call of Exporter::find(), which in most exporters calls the vendor's
+    /// driver. For some memory no generation can be compared: host memory that no exporter knows,
+    /// exporters without generations, and a range of more than one allocation. Such memory is
+    /// registered once for all leases that exist at the same time, and deregistered with the last
+    /// lease.
     checked,
 };
 
 struct RegistrationCacheOptions {
     CachePolicy policy = CachePolicy::explicit_invalidation;
-    /// How many registrations are kept, and how many bytes they have together. What is in use
-    /// counts and stays, so that a transfer never fails for these limits: beyond them memory is
-    /// registered for its leases only, and deregistered with the last of them.
+    /// The maximum number of entries, and their maximum total length in bytes. Entries with leases
+    /// count and are not evicted. No transfer fails because of these limits: if they are reached,
+    /// memory is registered for its leases only, and deregistered with the last lease.
     std::size_t max_entries = 65536;
     std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max();
-    /// How everything is registered. `access` is not read: acquire() says it. One registration
-    /// serves many ranges, so `iova`, `trail` and `dma_handle`, which are of one, have to be empty.
+    /// The options of all registrations. `access` is not used: it is a parameter of acquire().
+    /// `iova`, `trail` and `dma_handle` must be empty, because they belong to a single
+    /// registration.
     RegistrationOptions registration = {};
 };
 
-/// Registrations that are kept for the next one who needs them. Thread safe. One entry is a
-/// Registration on all protection domains of the cache. No hooks into malloc or the kernel: see
-/// CachePolicy.
+/// A cache of registrations. Thread safe. An entry is a Registration on all protection domains of
+/// the cache. The cache installs no hooks into malloc or the kernel: see CachePolicy.
 ///
-/// **Hits.** A range that lies inside an entry is served by it, when the entry allows at least the
-/// access asked for, and has the same relaxed_ordering, on_demand and hugetlb. A hit takes no lock,
-/// makes no system call, allocates nothing and, on the first 127 threads that use caches (a thread
-/// that ends makes room), writes to no memory that other threads write to; all others share a lock.
-/// Finding an entry and giving its lease back takes about 90 instructions, of which
-/// benchmarks/cache makes sure, and O(log n) more for an address that is new to the cache. Under
-/// CachePolicy::checked a hit asks the exporter besides.
+/// **Hits.** An entry serves a range that lies inside it, if the entry allows at least the
+/// requested access and has the same relaxed_ordering, on_demand and hugetlb. A hit takes no lock,
+/// makes no system call and allocates nothing. For the first 127 threads that use caches at the
+/// same time, a hit writes to no memory that other threads write to; all other threads share a
+/// lock. Finding an entry and ending its lease takes about 90 instructions, which benchmarks/cache
+/// checks, and O(log n) more for an address that is new to the cache. With CachePolicy::checked, a
+/// hit also queries the exporter.
 ///
-/// **Misses** register, outside all locks; others who need the same memory meanwhile wait for it,
-/// and get the same error when that fails. Idle entries that overlap or touch the new range, in the
-/// same allocation, are registered with it as one, where that one is longer by half than each of
-/// them: a stream through a buffer leaves few entries, and registers its bytes again a logarithmic
-/// number of times only. What cannot be registered as one is registered as asked. On ENOMEM all
-/// idle entries are deregistered, and it is tried once more.
+/// **Misses** register outside all locks. Other threads that need the same memory wait for the
+/// registration, and get the same error if it fails. Idle entries of the same allocation that
+/// overlap or touch the new range are merged with it into one registration, if this one is longer
+/// by half than each of these entries. So a stream through a buffer leaves few entries, and
+/// registers its bytes again only a logarithmic number of times. If the merged range cannot be
+/// registered, the requested range is registered alone. On ENOMEM, all idle entries are
+/// deregistered, and the registration is tried once more.
 ///
-/// Not for a child of fork(2): what it copies of a cache may wait for threads it does not have.
+/// A cache must not be used in a child of fork(2): its copy of the cache may wait for threads that
+/// the child does not have.
 ///
-/// A key reaches the whole entry, with all its access: give peers no rkey of a lease where they
-/// must not reach what lies beside it in a buffer.
+/// An rkey gives access to the whole entry, with all access flags of the entry. Do not send the
+/// rkey of a lease to a peer that must not access the memory beside the range.
 class RDMABUF_EXPORT RegistrationCache {
   public:
-    /// The right to use an entry. Moves only. Whatever becomes of the entry or of the cache, the
-    /// memory stays registered until the lease is given back, by any thread.
+    /// A lease is the right to use an entry. The memory stays registered until the lease ends, also
+    /// if the entry is invalidated or the cache is destroyed. Any thread may end the lease. A lease
+    /// can be moved but not copied.
     class Lease {
       public:
         Lease() noexcept = default;
 
         explicit operator bool() const noexcept { return entry_ != nullptr; }
 
-        /// The keys on one protection domain of the cache; as all below, not of an empty lease.
+        /// Returns the lkey on protection domain @p pd of the cache. The lease must not be empty;
+        /// this is true for all functions below.
         [[nodiscard]] std::uint32_t lkey(std::size_t pd = 0) const noexcept {
             return entry_->keys[pd].lkey;
         }
+        /// Returns the rkey on protection domain @p pd of the cache.
         [[nodiscard]] std::uint32_t rkey(std::size_t pd = 0) const noexcept {
             return entry_->keys[pd].rkey;
         }
-        /// Where the entry begins, and its length in bytes: it holds what was asked for.
+        /// Returns the address of the first byte of the entry. The entry contains the requested
+        /// range.
         [[nodiscard]] std::uintptr_t address() const noexcept { return entry_->address; }
+        /// Returns the length of the entry in bytes.
         [[nodiscard]] std::size_t length() const noexcept { return entry_->end - entry_->address; }
-        /// The same as address(): the NIC counts as the owner of the memory does.
+        /// Returns the iova of the entry, which is the same as address().
         [[nodiscard]] std::uint64_t iova() const noexcept { return entry_->address; }
-        /// At least what was asked for.
+        /// Returns the access flags of the entry, which include the requested flags.
         [[nodiscard]] Access access() const noexcept { return entry_->access; }
-        /// What a peer needs to reach the whole entry.
+        /// Returns the address, length and rkey that a peer needs to access the whole entry.
         [[nodiscard]] RemoteRegion remote(std::size_t pd = 0) const noexcept {
             return {.address = iova(), .length = length(), .rkey = rkey(pd)};
         }
-        /// The registration itself.
+        /// Returns the registration of the entry. It is valid until the lease ends.
         [[nodiscard]] const Registration& registration() const noexcept;
 
-        /// Gives the lease back now, and leaves this empty.
+        /// Ends the lease now. Afterwards the lease is empty.
         void reset() noexcept { entry_.reset(); }
 
       private:
@@ -113,26 +121,33 @@ class RDMABUF_EXPORT RegistrationCache {
     };
 
     struct Statistics {
-        /// Leases that needed no registration, and those that did or waited for one.
+        /// The number of leases on existing entries.
         std::uint64_t hits = 0;
+        /// The number of calls of acquire() that registered memory, or waited for another thread to
+        /// register it.
         std::uint64_t misses = 0;
-        /// Entries that went to make room, and that an exporter did not know as the same any more.
+        /// The number of entries that were evicted to make room for other memory.
         std::uint64_t evictions = 0;
+        /// The number of entries that were removed because their allocation was freed or replaced
+        /// (CachePolicy::checked).
         std::uint64_t stale = 0;
-        /// Entries that invalidate() and clear() took out.
+        /// The number of entries that invalidate() and clear() removed.
         std::uint64_t invalidations = 0;
-        /// Entries whose place a longer one has taken.
+        /// The number of entries that were replaced by a longer entry.
         std::uint64_t merges = 0;
-        /// What is registered now, kept or in use; the bytes on one protection domain.
+        /// The number of registrations that exist now, including those that are being made.
         std::size_t entries = 0;
+        /// The total length of these registrations in bytes, on one protection domain.
         std::uint64_t bytes = 0;
     };
 
-    /// @throws Error EINVAL without a protection domain, for a limit of 0 entries or 0 bytes, and
-    ///         for registration options that are of one registration only.
+    /// Creates a cache for registrations on all protection domains of @p pds.
+    /// @throws Error EINVAL for an empty @p pds, for a limit of 0 entries or 0 bytes, and for
+    ///         registration options that must be empty; EBADF for a protection domain that was
+    ///         closed
     RegistrationCache(std::span<const ProtectionDomain> pds, Resolver resolver,
                       const RegistrationCacheOptions& options = {});
-    /// On one protection domain.
+    /// Creates a cache for registrations on one protection domain.
     RegistrationCache(const ProtectionDomain& pd, Resolver resolver,
                       const RegistrationCacheOptions& options = {})
         : RegistrationCache(std::span(&pd, 1), std::move(resolver), options) {}
@@ -141,36 +156,36 @@ class RDMABUF_EXPORT RegistrationCache {
     RegistrationCache& operator=(RegistrationCache&&) noexcept = default;
     RegistrationCache(const RegistrationCache&) = delete;
     RegistrationCache& operator=(const RegistrationCache&) = delete;
-    /// Leases may outlive it.
+    /// Leases may outlive the cache.
     ~RegistrationCache() = default;
 
-    /// The right to use the @p length bytes at @p address: of an entry that holds them, or of a new
-    /// one.
-    /// @throws Error as register_memory(), and EINVAL for a length of 0, a range that overflows,
-    /// and
-    ///         Access::zero_based, where what an address means would depend on the entry found.
+    /// Returns a lease on an entry that contains the @p length bytes at @p address. If no entry
+    /// serves the range, the range is registered as a new entry.
+    /// @throws Error as register_memory(); EINVAL for a length of 0, for a range that overflows,
+    ///         and for Access::zero_based, because an iova would then refer to different bytes in
+    ///         different entries
     [[nodiscard]] Lease acquire(std::uintptr_t address, std::size_t length, Access access) {
         return Lease(&detail::acquire(*core_, address, length, access));
     }
-    /// Of anything that a pointer leads to.
+    /// Returns a lease on the memory at a pointer.
     [[nodiscard]] Lease acquire(const void* address, std::size_t length, Access access) {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
-    /// acquire() without the miss: an empty lease when no entry serves. It is no miss of the
-    /// statistics.
+    /// Returns a lease on an existing entry, as acquire() does, and an empty lease if no entry
+    /// serves the range. It never registers memory, and does not count as a miss in the statistics.
     [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {
         return Lease(detail::find(*core_, address, length, access));
     }
 
-    /// Says that the memory of a range will go or has gone. Once this returns no lease is given on
-    /// what was registered of it before, also not by an acquire() that has begun: it registers
-    /// anew. Leases that exist keep their entry until they are given back; the other entries that
-    /// overlap the range are deregistered before this returns.
+    /// Declares that the memory of a range is freed, or will be. After the return, no new lease
+    /// uses a registration of this memory from before the call, also not in a call of acquire()
+    /// that had already started. Existing leases keep their entries until they end. All other
+    /// entries that overlap the range are deregistered before the return.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
-    /// invalidate() of everything.
+    /// Calls invalidate() for all addresses.
     void clear() noexcept;
 
-    /// Exact about calls that have returned.
+    /// Returns the statistics. They include all calls that have returned.
     [[nodiscard]] Statistics statistics() const noexcept;
 
   private:

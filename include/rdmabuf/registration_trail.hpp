@@ -12,60 +12,68 @@
 
 namespace rdmabuf {
 
-/// A way to make memory known to a NIC. docs/registration.md explains each.
+/// A registration path: a method to register memory with a NIC. docs/registration.md describes the
+/// paths.
 enum class RegistrationPath : std::uint8_t {
-    /// The exporter's dma-buf, with ibv_reg_dmabuf_mr(3).
+    /// The exporter's dma-buf is registered with ibv_reg_dmabuf_mr(3).
     dmabuf,
-    /// The exporter's dma-buf, mapped for PCIe, with mlx5dv_reg_dmabuf_mr(3): a ConnectX reaches
-    /// the GPU through its data-direct function instead of through the CPU's own link to it.
+    /// The exporter's dma-buf, mapped for PCIe, is registered with mlx5dv_reg_dmabuf_mr(3). A
+    /// ConnectX then accesses the GPU through its data-direct function instead of the link between
+    /// CPU and GPU.
     dmabuf_data_direct,
-    /// The device address itself, with ibv_reg_mr(3): a kernel module beside the driver
+    /// The device address is registered with ibv_reg_mr(3). A kernel module of the vendor
     /// (nvidia_peermem) finds the pages.
     peermem,
-    /// Ordinary memory, with ibv_reg_mr(3).
+    /// Host memory is registered with ibv_reg_mr(3).
     host,
-    /// Managed memory or ordinary memory, with ibv_reg_mr(3) and IBV_ACCESS_ON_DEMAND: no page is
-    /// pinned, and the NIC faults the pages that it accesses.
+    /// Managed memory or host memory is registered with ibv_reg_mr(3) and IBV_ACCESS_ON_DEMAND. No
+    /// page is pinned, and the NIC raises a page fault for a page that is not present.
     on_demand,
 };
-/// "dmabuf", "dmabuf_data_direct", "peermem", "host", "on_demand".
+/// Returns "dmabuf", "dmabuf_data_direct", "peermem", "host" or "on_demand".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationPath path) noexcept;
 
-/// One thing that register_memory() tried, or refused to try.
+/// One attempt of register_memory() to register memory, or its reason to skip a path.
 struct Attempt {
     RegistrationPath path{};
-    /// On the dma-buf paths: the mapping that was exported, or that the exporter refused to export.
+    /// The mapping that was exported, or that the exporter refused to export. Only for the dma-buf
+    /// paths.
     MappingKind mapping = MappingKind::standard;
-    /// Why the NIC gets this mapping; empty for the standard mapping. A string literal.
+    /// The reason why this mapping was selected for the NIC; empty for the standard mapping. A
+    /// string literal.
     const char* reason = "";
-    /// 0 when it worked, otherwise a positive errno value; 524 is the kernel's own ENOTSUPP.
+    /// 0 if the attempt succeeded, otherwise a positive errno value. 524 is ENOTSUPP, which exists
+    /// only in the kernel.
     int error = 0;
-    /// The C function, or the function of this library that refused; a string literal.
+    /// The C function that was called, or the function of this library that refused the attempt. A
+    /// string literal.
     const char* call = "";
-    /// The name of the exporter whose memory it is; empty where none knows it.
+    /// The name of the exporter of the memory; empty if no exporter knows the memory.
     std::string exporter = {};
-    /// The device on which it failed, or the devices on which it worked, separated by ", ". Empty
-    /// if it worked on all devices of the registration, or no device was called.
+    /// The device on which the attempt failed, or the devices on which it succeeded, separated by
+    /// ", ". Empty if the attempt succeeded on all devices of the registration, or if no device was
+    /// called.
     std::string device = {};
-    /// What the errno means here; empty where nothing is known beyond it.
+    /// The cause of the errno value in this attempt; empty if the cause is not known.
     std::string meaning = {};
-    /// What would change that; empty where nothing is known.
+    /// A change that would let the attempt succeed; empty if none is known.
     std::string remedy = {};
 
     [[nodiscard]] bool worked() const noexcept { return error == 0; }
 };
-/// "dmabuf: ibv_reg_dmabuf_mr on soft0, memory of cuda: Operation not supported (EOPNOTSUPP): why;
-/// what to do".
+/// Returns a text such as "dmabuf: ibv_reg_dmabuf_mr on soft0, memory of cuda: Operation not
+/// supported (EOPNOTSUPP): meaning; remedy".
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Attempt& attempt);
 
-/// Every attempt of a registration, in the order they were made. The last one of a registration
-/// that exists is the one that worked.
+/// All attempts of a registration, in chronological order. If the registration succeeded, the last
+/// attempt is the one that succeeded.
 class Trail {
   public:
     using Attempts = std::vector<Attempt>;
 
     void add(Attempt attempt) { attempts_.push_back(std::move(attempt)); }
-    /// Adds an empty one. @return it, until the next is added
+    /// Adds an empty attempt. @return this attempt; the reference is valid until the next attempt
+    /// is added
     Attempt& add() { return attempts_.emplace_back(); }
 
     [[nodiscard]] std::size_t size() const noexcept { return attempts_.size(); }
@@ -78,7 +86,7 @@ class Trail {
   private:
     Attempts attempts_;
 };
-/// One paragraph: a sentence for each attempt, without line breaks.
+/// Returns a sentence for each attempt, without line breaks.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Trail& trail);
 
 } // namespace rdmabuf

@@ -14,9 +14,9 @@
 namespace rdmabuf {
 
 namespace detail {
-/// Returns the chunk that has the byte at @p address, nullptr if there is none. The chunks are in
-/// order and without gaps.
-/// @tparam Chunk  has `address` and `length`
+/// Returns the chunk that contains the byte at @p address; nullptr if no chunk does. The chunks
+/// must be in ascending order and without gaps.
+/// @tparam Chunk  a struct with the members `address` and `length`
 template <class Chunk>
 [[nodiscard]] const Chunk* find_chunk(std::span<const Chunk> chunks,
                                       std::uint64_t address) noexcept {
@@ -31,35 +31,40 @@ template <class Chunk>
 }
 } // namespace detail
 
-/// Memory of a peer that is registered in chunks, each with its own rkey, one behind the other
-/// without gaps. ChunkedRegion::remote() makes one, and it travels as bytes; memory in one region
-/// is one chunk.
+/// Memory of a peer that is registered in chunks. Each chunk has its own rkey, and begins where the
+/// previous chunk ends. ChunkedRegion::remote() returns an object of this class, and encode() its
+/// wire format. Memory that is registered as one region is one chunk.
 class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;
-    /// One chunk.
+    /// Creates an object with one chunk.
+    /// @throws Error EINVAL for a region of 0 bytes, or an end above 2^64 - 1
     /* implicit */ RemoteChunks(const RemoteRegion& region);
-    /// @throws Error EINVAL for a chunk of 0 bytes, one that does not begin where the one before
-    ///         ends, or an end beyond 64 bits; the hint has the numbers.
+    /// Creates an object with these chunks.
+    /// @throws Error EINVAL for a chunk of 0 bytes, a chunk that does not begin where the previous
+    ///         chunk ends, or an end above 2^64 - 1; the hint contains the numbers
     explicit RemoteChunks(std::vector<RemoteRegion> chunks);
 
     [[nodiscard]] std::span<const RemoteRegion> chunks() const noexcept { return chunks_; }
-    /// The first byte as the peer's NIC counts; 0 when there are no chunks.
+    /// Returns the address of the first byte: the iova of the peer's first chunk. 0 if there are no
+    /// chunks.
     [[nodiscard]] std::uint64_t address() const noexcept {
         return chunks_.empty() ? 0 : chunks_.front().address;
     }
-    /// Of all, in bytes.
+    /// Returns the total length of all chunks in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept {
         return chunks_.empty() ? 0 : chunks_.back().address + chunks_.back().length - address();
     }
-    /// The chunk that has the byte at @p address; nullptr outside. O(log n).
+    /// Returns the chunk that contains the byte at @p address, in O(log n); nullptr if no chunk
+    /// does.
     [[nodiscard]] const RemoteRegion* find(std::uint64_t address) const noexcept;
 
-    /// The wire form: little-endian, versioned, 24 bytes and 12 for each chunk.
+    /// Returns the wire format: little-endian, with a version number, 24 bytes and 12 more for each
+    /// chunk.
     [[nodiscard]] std::vector<std::byte> encode() const;
-    /// Reads a wire form. Any bytes give chunks or an error: EMSGSIZE for another size than the
-    /// number of chunks asks for, EPROTO for bytes that are no chunks, EPROTONOSUPPORT for another
-    /// version, ENOMEM.
+    /// Decodes chunks from the wire format. The bytes may come from an untrusted peer: invalid
+    /// bytes return an error. EMSGSIZE for a size that does not match the number of chunks, EPROTO
+    /// for bytes that are not valid chunks, EPROTONOSUPPORT for another version, ENOMEM.
     [[nodiscard]] static Result<RemoteChunks> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteChunks&, const RemoteChunks&) = default;

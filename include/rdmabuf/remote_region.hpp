@@ -11,37 +11,39 @@
 
 namespace rdmabuf {
 
-/// Where a one-sided operation goes: all that the NIC needs to know.
+/// The target of a one-sided operation: an address in the memory of a peer, and the rkey for it.
 struct RemoteAddress {
     std::uint64_t address = 0;
     std::uint32_t rkey = 0;
 };
 
-/// Memory of a peer that one-sided operations may reach. The peer's DmaBufMR, MemoryRegion or
-/// DeviceMemoryMR makes one with remote(), and it travels as bytes.
+/// A range of a peer's memory for one-sided operations. The peer gets it from remote() of its
+/// DmaBufMR, MemoryRegion or DeviceMemoryMR, and sends the result of encode().
 struct RDMABUF_EXPORT RemoteRegion {
-    /// The first byte as the peer's NIC counts: the iova of the peer's registration.
+    /// The address of the first byte: the iova of the peer's registration.
     std::uint64_t address = 0;
-    /// In bytes.
+    /// The length of the range in bytes.
     std::uint64_t length = 0;
     std::uint32_t rkey = 0;
 
-    /// The part of @p count bytes that begins at @p offset.
-    /// @throws Error ERANGE when it does not lie inside; the hint has the numbers.
+    /// Returns the part with @p count bytes at @p offset, both in bytes.
+    /// @throws Error ERANGE if the part is not inside the region; the hint contains the numbers
     [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
 
-    /// The address @p offset bytes in, unchecked: the peer's NIC checks.
+    /// Returns the address of the byte at @p offset. The offset is not checked here: the peer's NIC
+    /// checks the address.
     [[nodiscard]] constexpr RemoteAddress at(std::uint64_t offset) const noexcept {
         return {address + offset, rkey};
     }
     /* implicit */ constexpr operator RemoteAddress() const noexcept { return {address, rkey}; }
 
-    /// Bytes of the wire form.
+    /// The size of the wire format in bytes.
     static constexpr std::size_t wire_size = 28;
-    /// The wire form: little-endian, versioned, of fixed size.
+    /// Returns the wire format of the region: little-endian, with a version number, of fixed size.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
-    /// Reads a wire form. Any bytes give a region or an error: EMSGSIZE for another size, EPROTO
-    /// for bytes that are no region, EPROTONOSUPPORT for another version.
+    /// Decodes a region from the wire format. The bytes may come from an untrusted peer: invalid
+    /// bytes return an error. EMSGSIZE for another size, EPROTO for bytes that are not a valid
+    /// region, EPROTONOSUPPORT for another version.
     [[nodiscard]] static Result<RemoteRegion> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteRegion&, const RemoteRegion&) noexcept = default;

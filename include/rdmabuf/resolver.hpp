@@ -15,16 +15,16 @@
 
 namespace rdmabuf {
 
-/// Finds out whose memory an address is, with an ordered set of exporters. Copies share the
-/// exporters.
+/// Finds the exporter that owns the memory at an address, in an ordered list of exporters. Copies
+/// share the exporters.
 ///
-/// Finding an owner initialises nothing: find(), try_find() and Exporter::find() neither load nor
-/// initialise a vendor's driver. Exporter::availability(), Exporter::export_range() and
-/// Allocator::allocate() load the driver's library if the program has not, and availability() and
-/// allocate() also initialise the driver.
+/// Resolver::find(), try_find() and Exporter::find() neither load nor initialise a vendor's driver.
+/// Exporter::availability(), Exporter::export_range() and Allocator::allocate() load the driver's
+/// library if the program has not loaded it. availability() and allocate() also initialise the
+/// driver.
 class RDMABUF_EXPORT Resolver {
   public:
-    /// An exporter that knows the address, and what it knows.
+    /// The exporter that owns the memory at an address, and the allocation that it reports.
     struct Match {
         std::shared_ptr<Exporter> exporter;
         Allocation allocation;
@@ -33,35 +33,43 @@ class RDMABUF_EXPORT Resolver {
     Resolver() = default;
     explicit Resolver(std::vector<std::shared_ptr<Exporter>> exporters);
 
-    /// One of each exporter this library was built with, available here or not: an exporter that is
-    /// not says why when asked. Without the stand-in of providers/memfd.hpp, which only softverbs
-    /// can use, and without those that need something of the program: a device
-    /// (providers/verbs_dm.hpp, providers/vfio.hpp), a protection domain
-    /// (providers/verbs_buf.hpp), or to be told of memory (providers/external.hpp). add() those.
-    /// Every call makes new ones: keep it, a buffer is known only to the allocator that made it.
+    /// Returns a resolver with one exporter of each type that this library was built with, also of
+    /// types that are not available on this machine: Exporter::availability() returns the reason.
+    /// Some exporters are not included, and the program can add() them: the exporter of memfd
+    /// (providers/memfd.hpp), which only softverbs can use; exporters that need a device
+    /// (providers/verbs_dm.hpp, providers/vfio.hpp) or a protection domain
+    /// (providers/verbs_buf.hpp); and the exporter for memory that the program declares
+    /// (providers/external.hpp). Each call creates new exporters. Keep the resolver, because only
+    /// the exporter that allocated a buffer knows the buffer.
     [[nodiscard]] static Resolver system();
 
-    /// Asks @p exporter after all others.
+    /// Adds @p exporter at the end: it is queried after all other exporters.
+    /// @throws Error EINVAL for a null pointer
     void add(std::shared_ptr<Exporter> exporter);
 
-    /// Returns the first exporter that knows @p address, or none for memory that belongs to no
-    /// exporter, as ordinary host memory.
-    /// @throws Error if no exporter knows the address and one of them could not answer: then the
-    ///         memory may be a device's. errno and reason are those of that exporter.
+    /// Returns the first exporter that knows @p address. Returns nullopt if the memory belongs to
+    /// no exporter, as ordinary host memory does.
+    /// @throws Error if no exporter knows the address, and one exporter could not query its driver,
+    ///         so that the memory may be that of a device. The errno and the hint are those of this
+    ///         exporter.
     [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
-    /// As try_find(). @throws Error EFAULT when no exporter knows the address; the hint names all
-    ///         exporters
+    /// Returns the first exporter that knows @p address.
+    /// @throws Error EFAULT if no exporter knows the address; the hint lists all exporters.
+    ///         Otherwise as try_find().
     [[nodiscard]] Match find(std::uintptr_t address) const;
-    /// "no exporter knows the address 0x1000, of these exporters: cuda, drm": the hint of find().
+    /// Returns the hint of find() for an address that no exporter knows, such as "no exporter knows
+    /// the address 0x1000, of these exporters: cuda, drm".
     [[nodiscard]] std::string describe_unknown(std::uintptr_t address) const;
-    /// find(), then export_range() of the exporter found.
+    /// Finds the exporter of @p address with find(), and calls its export_range().
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping = MappingKind::standard) const;
 
-    /// The exporter of that name. @throws Error ENOENT: the hint lists the names there are.
+    /// Returns the exporter with the name @p name.
+    /// @throws Error ENOENT if there is no such exporter; the hint lists the names of all exporters
     [[nodiscard]] const std::shared_ptr<Exporter>& exporter(std::string_view name) const;
-    /// The allocator of that name. @throws Error ENOENT as above, or ENOTSUP for an exporter that
-    /// makes no memory.
+    /// Returns the allocator with the name @p name.
+    /// @throws Error ENOENT if there is no such exporter; ENOTSUP if the exporter cannot allocate
+    ///         memory
     [[nodiscard]] std::shared_ptr<Allocator> allocator(std::string_view name) const;
 
     [[nodiscard]] std::span<const std::shared_ptr<Exporter>> exporters() const noexcept {

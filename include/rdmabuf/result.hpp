@@ -15,15 +15,16 @@
 
 namespace rdmabuf {
 
-/// The contents of an Error as a value: for functions that return a Result instead of throwing.
+/// The contents of an Error as a value. Functions that do not throw return it in a Result.
 class RDMABUF_EXPORT ErrorInfo {
   public:
-    /// No error.
+    /// Creates an object without an error.
     ErrorInfo() noexcept = default;
-    /// @param function  the C function that failed, or that would have; a string literal, empty if
-    ///                  the function is not known
-    /// @param reason    why it failed
-    /// @param remedy    what to do about it; may be empty
+    /// Creates an object with an error.
+    /// @param function  the name of the C function that failed, or for which the check failed; a
+    ///                  string literal, empty if the function is not known
+    /// @param reason    the cause of the error
+    /// @param remedy    a change that would avoid the error; may be empty
     ErrorInfo(std::error_code code, const char* function, std::string_view reason,
               std::string_view remedy = {}) noexcept;
     /// @param error  a positive errno value
@@ -31,22 +32,22 @@ class RDMABUF_EXPORT ErrorInfo {
               std::string_view remedy = {}) noexcept
         : ErrorInfo(std::error_code(error, std::system_category()), function, reason, remedy) {}
 
-    /// The errno value; 0 if there is no error. ENOMEM if memory ran out.
+    /// Returns the errno value; 0 if there is no error. It is ENOMEM after std::bad_alloc.
     [[nodiscard]] int error() const noexcept { return code_.value(); }
     [[nodiscard]] const std::error_code& code() const noexcept { return code_; }
     [[nodiscard]] const char* function() const noexcept { return function_; }
-    /// Empty if there was no memory for the text.
+    /// Returns the cause of the error. Empty if memory for the text could not be allocated.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
     [[nodiscard]] const std::string& remedy() const noexcept { return remedy_; }
 
-    /// The text that Error::hint() has: "reason; remedy".
+    /// Returns the text of Error::hint(): "reason; remedy".
     [[nodiscard]] std::string hint() const;
-    /// The text that Error::what() has, or only the hint if the function is not known. Empty if
-    /// there is no memory for the text.
+    /// Returns the text of Error::what(), or only the hint if the function is not known. Empty if
+    /// memory for the text could not be allocated.
     [[nodiscard]] std::string message() const noexcept;
-    /// The same answer as probing gives it: not available, with the reason and the remedy.
+    /// Returns the error as an Availability: not available, with the reason and the remedy.
     [[nodiscard]] Availability availability() const { return Availability::no(reason_, remedy_); }
-    /// Throws the Error.
+    /// Throws an Error with these contents.
     [[noreturn]] void raise(SourceLocation where = SourceLocation::current()) const;
 
   private:
@@ -56,7 +57,7 @@ class RDMABUF_EXPORT ErrorInfo {
     std::string remedy_;
 };
 
-/// A value, or the error because of which there is none.
+/// Holds a value, or the error because of which the value does not exist.
 template <class T>
 class [[nodiscard]] Result {
   public:
@@ -66,14 +67,15 @@ class [[nodiscard]] Result {
     [[nodiscard]] bool ok() const noexcept { return value_.has_value(); }
     explicit operator bool() const noexcept { return ok(); }
 
-    /// Only when ok().
+    /// Returns the value. There must be one: ok() is true.
     [[nodiscard]] T& operator*() & noexcept { return *value_; }
     [[nodiscard]] const T& operator*() const& noexcept { return *value_; }
     [[nodiscard]] T&& operator*() && noexcept { return *std::move(value_); }
     [[nodiscard]] T* operator->() noexcept { return &*value_; }
     [[nodiscard]] const T* operator->() const noexcept { return &*value_; }
 
-    /// The value. @throws Error with the contents of error_info() if there is none
+    /// Returns the value.
+    /// @throws Error with the contents of error_info(), if there is no value
     [[nodiscard]] const T& value(SourceLocation where = SourceLocation::current()) const& {
         throw_if_failed(where);
         return *value_;
@@ -83,13 +85,13 @@ class [[nodiscard]] Result {
         return *std::move(value_);
     }
 
-    /// An errno value; 0 when ok().
+    /// Returns the errno value; 0 if ok().
     [[nodiscard]] int error() const noexcept { return error_.error(); }
-    /// No error when ok().
+    /// Returns the error code; it is 0 if ok().
     [[nodiscard]] std::error_code code() const noexcept { return error_.code(); }
-    /// Why there is no value, without the function and the errno; empty when ok().
+    /// Returns the cause of the error, without the function and the errno value; empty if ok().
     [[nodiscard]] const std::string& reason() const noexcept { return error_.reason(); }
-    /// The text that Error::what() has; empty when ok().
+    /// Returns the text of Error::what(); empty if ok().
     [[nodiscard]] std::string message() const noexcept { return error_.message(); }
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
@@ -105,19 +107,19 @@ class [[nodiscard]] Result {
 };
 
 namespace detail {
-/// Calls @p thunk and catches what it throws.
+/// Calls @p thunk and catches its exception.
 /// @param error  receives the contents of the exception
-/// @return whether @p thunk returned
+/// @return true if @p thunk returned without an exception
 RDMABUF_EXPORT bool call_and_catch(void (*thunk)(void*), void* argument, ErrorInfo& error) noexcept;
 } // namespace detail
 
-/// Calls a function that may throw, and returns the exception as a value: for programs that are
-/// compiled without exceptions (`-fno-exceptions`), which cannot catch. @p make should make only
-/// one call: an object that @p make itself holds leaks when an exception passes through it.
+/// Calls @p make, which may throw, and returns an exception as an error value. For programs that
+/// are compiled without exceptions (`-fno-exceptions`), which cannot catch. @p make should contain
+/// only one call: an object that @p make itself owns leaks when an exception passes through it.
 ///
 ///     Result<Context> context = attempt([] { return Context::open("mlx5_0"); });
 ///
-/// @return the value that @p make returns, std::monostate for a function without one
+/// @return the value that @p make returns; std::monostate if @p make returns void
 template <class Make>
 [[nodiscard]] auto attempt(Make&& make) noexcept {
     using Made = std::invoke_result_t<Make&>;

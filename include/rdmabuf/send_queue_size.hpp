@@ -10,37 +10,37 @@
 
 namespace rdmabuf {
 
-/// The size of a send queue for requests that are outstanding at the same time.
-/// SendList::size_needed() computes it for a list. The first three members are those of
+/// The size of a send queue for a number of outstanding requests. SendList::size_needed() computes
+/// the size for a list. The first three members have the same names and meanings as in
 /// QueuePairOptions:
 ///
-///     const SendQueueSize size = 4 * list.size_needed(); // the list is posted 4 times at once
+///     const SendQueueSize size = 4 * list.size_needed(); // up to 4 copies of the list outstanding
 ///     options.max_send_wr = size.max_send_wr;
 ///     options.max_send_sge = size.max_send_sge;
 ///     options.max_inline_data = size.max_inline_data;
 ///
 /// The rules, which also hold for WorkBatch and QueuePair::post_*():
-///   - Each request takes one entry of the queue, whatever its number of scatter-gather entries or
-///     inline bytes.
+///   - Each request uses one entry of the send queue, whatever its number of scatter-gather entries
+///     or inline bytes.
 ///   - An entry is free again when a completion of its request, or of a later request of the same
-///     queue pair, has been polled from the completion queue. Unsignaled requests leave no
+///     queue pair, has been polled from the completion queue. Unsignaled requests generate no
 ///     completion. So at least one of every max_send_wr consecutive requests must be signaled.
-///   - A completion queue needs an entry for each outstanding request of its queue pairs, signaled
-///     or not, because each request leaves a completion when the queue pair fails.
-///   - The device may make the queue larger. QueuePair::attributes(IBV_QP_CAP).cap has its size.
+///   - A completion queue needs one entry for each outstanding request of its queue pairs, signaled
+///     or not, because every request generates a completion when the queue pair fails.
+///   - The device may create a larger queue. QueuePair::attributes(IBV_QP_CAP).cap has its size.
 struct SendQueueSize {
-    /// Number of requests.
+    /// The number of requests.
     std::uint32_t max_send_wr = 0;
-    /// Maximum number of scatter-gather entries of a request. Inline data counts too, because each
-    /// range of it is an entry.
+    /// The maximum number of scatter-gather entries of a request. Inline data also counts, because
+    /// each range of inline data is one entry.
     std::uint32_t max_send_sge = 0;
-    /// Maximum number of inline bytes of a request.
+    /// The maximum number of inline bytes of a request.
     std::uint32_t max_inline_data = 0;
-    /// Number of signaled requests: the completions, if all requests succeed. If it is 0, the
-    /// entries of these requests are free only after a later signaled request.
+    /// The number of signaled requests, which is the number of completions if all requests succeed.
+    /// If it is 0, the entries of these requests become free only after a later signaled request.
     std::uint32_t signaled = 0;
 
-    /// The size for the requests of both at the same time.
+    /// Returns the size for the requests of @p a and @p b at the same time.
     [[nodiscard]] friend constexpr SendQueueSize operator+(const SendQueueSize& a,
                                                            const SendQueueSize& b) noexcept {
         return {.max_send_wr = a.max_send_wr + b.max_send_wr,
@@ -48,7 +48,7 @@ struct SendQueueSize {
                 .max_inline_data = std::max(a.max_inline_data, b.max_inline_data),
                 .signaled = a.signaled + b.signaled};
     }
-    /// The size for @p times as many requests at the same time.
+    /// Returns the size for @p times as many requests at the same time.
     [[nodiscard]] friend constexpr SendQueueSize operator*(std::uint32_t times,
                                                            const SendQueueSize& size) noexcept {
         return {.max_send_wr = times * size.max_send_wr,
@@ -58,7 +58,7 @@ struct SendQueueSize {
     }
     friend constexpr bool operator==(const SendQueueSize&, const SendQueueSize&) noexcept = default;
 
-    /// The size for these requests. Their `next` is not used.
+    /// Returns the size for @p requests. Their member `next` is not used.
     [[nodiscard]] static SendQueueSize of(std::span<const ibv_send_wr> requests) noexcept {
         SendQueueSize size;
         for (const ibv_send_wr& request : requests) {

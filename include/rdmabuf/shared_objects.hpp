@@ -12,78 +12,81 @@
 #include <rdmabuf/protection_domain.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
-/// Sharing a protection domain, its memory regions and device memory with another process on this
-/// machine, over a UNIX domain socket:
+/// Shares a protection domain, its memory regions and device memory with another process on the
+/// same machine, over a UNIX domain socket. Process A, which created the objects:
 ///
-///     // process A                                         // process B
-///     SharedObjects objects{pd.native()->handle};          ReceivedObjects received =
-///     objects.regions.push_back(                               receive_objects(socket, 5s);
-///         SharedRegion::of(region));                       auto context =
-///         Context::import_descriptor(
-///     send_objects(socket, pd.context(),                       std::move(received.device));
-///                  objects, 5s);                           auto pd =
-///                  ProtectionDomain::import_handle(
-///                                                              context, received.objects.pd);
-///                                                          ImportedMR region(
-///                                                              pd, received.objects.regions[0]);
+///     SharedObjects objects{.pd = pd.native()->handle};
+///     objects.regions.push_back(SharedRegion::of(region));
+///     send_objects(socket, pd.context(), objects, 5s);
 ///
-/// The process that created an object destroys it; the other one only ends its import. Process B
-/// creates its own completion queues and queue pairs, and can register memory of its own in the
-/// protection domain. ibv_dealloc_pd(3) in process A fails with EBUSY while objects of process B
-/// use the protection domain. When process A ends, its objects live on until process B closes its
-/// context, because both have the same device file open. Process A trusts process B: who has the
-/// descriptor can use and destroy all objects of the device file.
+/// Process B:
 ///
-/// Only libmlx5 can import, and softverbs within one process.
+///     ReceivedObjects received = receive_objects(socket, 5s);
+///     const auto context = Context::import_descriptor(std::move(received.device));
+///     const auto pd = ProtectionDomain::import_handle(context, received.objects.pd);
+///     const ImportedMR region(pd, received.objects.regions[0]);
+///
+/// The process that created an object destroys it; the other process only ends its import. Process
+/// B creates its own completion queues and queue pairs, and can register its own memory in the
+/// protection domain. While objects of process B use the protection domain, ibv_dealloc_pd(3) in
+/// process A fails with EBUSY. When process A ends, its objects exist until process B closes its
+/// context, because both processes have the same device file open. Process A must trust process B:
+/// a process with the descriptor can use and destroy all objects of the device file.
+///
+/// Only libmlx5 can import objects of another process. softverbs can import objects within one
+/// process.
 namespace rdmabuf {
 
-/// Device memory as another process needs it to import the memory.
+/// The data that another process needs to import device memory.
 struct SharedDeviceMemory {
-    /// ibv_dm::handle, which is unique in its device file.
+    /// The value of ibv_dm::handle, which is unique in its device file.
     std::uint32_t handle = 0;
-    /// In bytes.
+    /// The size of the device memory in bytes.
     std::uint64_t size = 0;
 
-    /// @throws Error EBADF when @p memory was closed, released or moved from; EOPNOTSUPP when its
-    ///         provider gives no handle
+    /// Returns the handle and size of @p memory.
+    /// @throws Error EBADF if @p memory was closed, released or moved from; EOPNOTSUPP if its
+    ///         provider has no handles for device memory
     [[nodiscard]] RDMABUF_EXPORT static SharedDeviceMemory of(const DeviceMemory& memory);
 
     friend bool operator==(const SharedDeviceMemory&, const SharedDeviceMemory&) noexcept = default;
 };
 
-/// The objects of one device file that one message shares.
+/// The objects of one device file that one message shares with another process.
 struct SharedObjects {
-    /// ibv_pd::handle of the protection domain of the regions.
+    /// The value of ibv_pd::handle of the protection domain of the regions.
     std::uint32_t pd = 0;
-    /// At most 1024.
+    /// The memory regions to share, at most 1024.
     std::vector<SharedRegion> regions = {};
-    /// At most 1024.
+    /// The device memories to share, at most 1024.
     std::vector<SharedDeviceMemory> memories = {};
 
     friend bool operator==(const SharedObjects&, const SharedObjects&) = default;
 };
 
-/// The objects that a process has received.
+/// The objects that receive_objects() has received.
 struct ReceivedObjects {
-    /// The device file, close-on-exec: for Context::import_descriptor().
+    /// A descriptor of the device file, close-on-exec, for Context::import_descriptor().
     UniqueFd device;
     SharedObjects objects;
 };
 
-/// Sends a duplicate of the descriptor of @p context (SCM_RIGHTS) and the handles of its objects.
-/// @param socket   a connected UNIX domain stream socket, blocking or not; unix(7). The caller owns
-///                 it.
-/// @param objects  of @p context. They must live until the peer has imported them.
-/// @param timeout  wait_forever waits
-/// @throws Error EINVAL for another kind of socket, E2BIG for too many objects, ETIMEDOUT,
-///         ECONNRESET or EPIPE when the peer has closed, EBADF when @p context was closed
+/// Sends the handles of @p objects and a duplicate of the descriptor of @p context (SCM_RIGHTS).
+/// @param socket   a connected UNIX domain stream socket, blocking or non-blocking (unix(7)); not
+///                 owned
+/// @param objects  the objects to share, which must belong to @p context. They must not be
+///                 destroyed before the peer has imported them.
+/// @param timeout  the maximum time to wait; wait_forever for no limit
+/// @throws Error EINVAL for another type of socket; E2BIG for too many objects; ETIMEDOUT;
+///         ECONNRESET or EPIPE if the peer has closed the socket; EBADF if @p context was closed
 RDMABUF_EXPORT void send_objects(int socket, const Context& context, const SharedObjects& objects,
                                  std::chrono::milliseconds timeout);
 
-/// Receives what send_objects() has sent. A message that is not valid leaves no descriptor open.
-/// @throws Error EPROTO for bytes that are no such message or come without exactly one descriptor,
-///         EPROTONOSUPPORT for another version, EMFILE at the limit of descriptors, ETIMEDOUT,
-///         ECONNRESET when the peer has closed
+/// Receives the objects that send_objects() has sent. After an invalid message, no received
+/// descriptor stays open.
+/// @throws Error EPROTO for bytes that are not a valid message, or a message without exactly one
+///         descriptor; EPROTONOSUPPORT for another version; EMFILE at the process's limit of
+///         descriptors; ETIMEDOUT; ECONNRESET if the peer has closed the socket
 [[nodiscard]] RDMABUF_EXPORT ReceivedObjects receive_objects(int socket,
                                                              std::chrono::milliseconds timeout);
 

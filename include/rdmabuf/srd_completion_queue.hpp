@@ -17,9 +17,9 @@ namespace detail::efadv {
 struct Cq;
 }
 
-/// WorkCompletion::slid of a message whose sender has no AddressHandle in the protection domain of
-/// the receiving SRD queue pair. Otherwise slid is the AddressHandle::number() of the sender's
-/// port.
+/// The value of WorkCompletion::slid for a message whose sender has no AddressHandle in the
+/// protection domain of the receiving SRD queue pair. For other messages, slid is the
+/// AddressHandle::number() of the sender's port.
 inline constexpr std::uint16_t unknown_address = 0xffff;
 
 /// A completion queue of EFA that also reports the GIDs of unknown senders, so that a receiver can
@@ -37,20 +37,21 @@ inline constexpr std::uint16_t unknown_address = 0xffff;
 /// Copies share the queue. efadv_create_cq(3).
 class RDMABUF_EXPORT SrdCompletionQueue {
   public:
+    /// Creates a completion queue.
     /// @throws Error EOPNOTSUPP if the device is not an EFA device, if it does not report GIDs
-    ///         (SrdAttributes::sender_gid), or if libefa is older than rdma-core 43; otherwise what
-    ///         CompletionQueue's constructor throws
+    ///         (SrdAttributes::sender_gid), or if libefa is older than rdma-core 43; otherwise as
+    ///         the constructor of CompletionQueue
     explicit SrdCompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
-    /// The completion queue, for QueuePairOptions. Its own poll() and wait() return the same
-    /// completions, without GIDs.
+    /// Returns the completion queue, for QueuePairOptions. Its own poll() and wait() return the
+    /// same completions, without GIDs.
     [[nodiscard]] const CompletionQueue& queue() const noexcept { return queue_; }
 
-    /// Takes one completion, as CompletionQueue::poll() does. As with that function, the queue must
-    /// not be closed or moved from.
-    /// @param sender  the GID of the sender if the completion is that of a receive and its slid is
-    ///                unknown_address; otherwise all zero
-    /// @return 1, 0 or negative
+    /// Polls one completion, as CompletionQueue::poll() does. The queue must not have been closed
+    /// or moved from.
+    /// @param sender  receives the GID of the sender if the completion is that of a receive and its
+    ///                slid is unknown_address; otherwise all zero
+    /// @return 1 for a completion, 0 if the queue is empty, or a negative errno value
     [[nodiscard]] int poll(WorkCompletion& completion, Gid& sender) const noexcept;
 
   private:

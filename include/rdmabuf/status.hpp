@@ -7,22 +7,22 @@
 
 namespace rdmabuf {
 
-/// Success, or an errno value: what data-path calls return instead of throwing. It is one int and
-/// costs what the int of the C call costs.
+/// The result of a function on the data path, which does not throw: success or an errno value. A
+/// Status is one int, and costs no more than the int that the C function returns.
 class [[nodiscard]] RDMABUF_EXPORT Status {
   public:
     constexpr Status() noexcept = default;
-    /// @param error 0 for success, otherwise a positive errno value.
+    /// @param error  0 for success, otherwise a positive errno value
     explicit constexpr Status(int error) noexcept : error_(error) {}
 
     [[nodiscard]] constexpr bool ok() const noexcept { return error_ == 0; }
     explicit constexpr operator bool() const noexcept { return ok(); }
 
-    /// 0 on success.
+    /// Returns the errno value; 0 for success.
     [[nodiscard]] constexpr int error() const noexcept { return error_; }
     [[nodiscard]] std::error_code code() const noexcept { return {error_, std::system_category()}; }
 
-    /// Turns a failure into an Error naming @p function.
+    /// Throws an Error with the errno value and the name @p function, unless the Status is success.
     void throw_if_failed(const char* function) const;
 
     friend constexpr bool operator==(Status, Status) noexcept = default;
