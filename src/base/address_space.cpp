@@ -17,8 +17,8 @@ std::size_t page_size() noexcept {
 }
 
 std::size_t round_up_to_pages(std::size_t size) {
-    // PTRDIFF_MAX rather than SIZE_MAX: nothing larger can be mapped, and sizes then fit into
-    // off_t.
+    // The limit is PTRDIFF_MAX and not SIZE_MAX: Linux maps no larger range, and every size then
+    // fits into off_t.
     const std::size_t largest = static_cast<std::size_t>(PTRDIFF_MAX) / page_size() * page_size();
     if (size > largest) {
         throw Error(ENOMEM, "mmap",
@@ -31,7 +31,8 @@ std::size_t round_up_to_pages(std::size_t size) {
 
 unsigned long long loaded_objects() noexcept {
     unsigned long long count = 0;
-    // The record of every object holds the same count: the first record is enough.
+    // dl_iterate_phdr(3) passes the same count with every object, so that the first object is
+    // enough.
     const auto read = [](dl_phdr_info* object, std::size_t /*size*/, void* data) {
         *static_cast<unsigned long long*>(data) = object->dlpi_adds;
         return 1;

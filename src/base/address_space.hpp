@@ -9,15 +9,18 @@ namespace rdmabuf::detail {
 /// Returns the page size of the running kernel in bytes: 4, 16 or 64 KiB.
 [[nodiscard]] std::size_t page_size() noexcept;
 
-/// Returns @p size, which is not 0, rounded up to whole pages.
-/// @throws Error ENOMEM for more than an address space holds
+/// Returns @p size rounded up to a multiple of the page size.
+/// @param size  in bytes, not 0
+/// @throws Error ENOMEM if @p size is larger than an address space
 [[nodiscard]] std::size_t round_up_to_pages(std::size_t size);
 
-/// Returns how many shared objects this process has loaded so far. The number changes with each
-/// dlopen(3) that loads one, so that code that did not find a library knows when to look again.
+/// Returns the number of shared objects that this process has loaded so far. The number grows with
+/// each dlopen(3) of a new object. Code that did not find a library searches again when the number
+/// has changed.
 [[nodiscard]] unsigned long long loaded_objects() noexcept;
 
-/// Whether @p address lies in an executable mapping of a loaded object.
+/// Returns true if @p address lies in the executable code of the program or of a loaded shared
+/// object.
 [[nodiscard]] bool is_loaded_code(std::uintptr_t address) noexcept;
 
 } // namespace rdmabuf::detail

@@ -19,7 +19,7 @@
 namespace rdmabuf {
 namespace {
 
-/// "reason; remedy"
+/// Returns "reason; remedy", or the reason alone if there is no remedy.
 std::string join(std::string reason, const std::string& remedy) {
     if (!remedy.empty()) {
         reason.append("; ").append(remedy);
@@ -36,7 +36,7 @@ std::string message(const char* function, int error, std::string_view hint) {
 }
 
 void print_teardown_failure(const char* function, int error) noexcept {
-    // No allocation: a destructor may run because memory ran out.
+    // This function allocates no memory: a destructor may run because memory is exhausted.
     const char* const name = strerrorname_np(error);
     std::fprintf(stderr, "rdmabuf: %s failed while giving a resource back: errno %d (%s)\n",
                  function, error, name != nullptr ? name : "?");
@@ -46,8 +46,8 @@ std::atomic<TeardownFailureHandler> teardown_failure_handler{&print_teardown_fai
 
 } // namespace
 
-// std::system_error would append the errno's meaning behind the text; ours stands before the hint.
-// So the base is given only the code, and what() is overridden.
+// std::system_error appends the meaning of the errno value to its text. rdmabuf::Error puts that
+// meaning before the hint. So the base class gets the error code only, and what() is overridden.
 Error::Error(int error, const char* function, std::string_view hint, SourceLocation where)
     : std::system_error(error, std::system_category()),
       function_(function),
@@ -100,7 +100,7 @@ ErrorInfo::ErrorInfo(std::error_code code, const char* function, std::string_vie
         reason_ = reason;
         remedy_ = remedy;
     } catch (const std::bad_alloc&) {
-        reason_.clear(); // The code is all that is returned.
+        reason_.clear(); // Without memory for the texts, only the error code is stored.
     }
 }
 

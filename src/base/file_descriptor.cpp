@@ -16,8 +16,8 @@ namespace rdmabuf {
 
 void UniqueFd::reset(int fd) noexcept {
     const int old = std::exchange(fd_, fd);
-    // After EINTR Linux has closed the descriptor all the same: close(2), "Dealing with error
-    // returns".
+    // If close(2) fails with EINTR, Linux has closed the descriptor nevertheless: see "Dealing with
+    // error returns from close()" in close(2).
     if (old >= 0 && ::close(old) != 0 && errno != EINTR) {
         detail::report_teardown_failure("close", errno);
     }

@@ -11,7 +11,8 @@
 
 namespace rdmabuf::detail {
 
-/// ioctl(2) that is repeated when a signal interrupts it, and on EAGAIN, as drmIoctl() does it.
+/// Calls ioctl(2) again as long as it fails with EINTR (interrupted by a signal) or EAGAIN, like
+/// drmIoctl() of libdrm. Returns the result of the last ioctl(2).
 inline int ioctl_retrying(int fd, unsigned long request, void* argument) noexcept {
     int result = 0;
     do {
@@ -20,14 +21,15 @@ inline int ioctl_retrying(int fd, unsigned long request, void* argument) noexcep
     return result;
 }
 
-/// A timeout that began to run when this was made: for operations that take several waits.
+/// A timeout that starts at construction. Operations that wait several times share one Deadline.
 class Deadline {
   public:
-    /// @param timeout  negative for never
+    /// @param timeout  a negative timeout never expires
     explicit Deadline(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
 
-    /// What is left of it, rounded up so that nobody spins through the last millisecond; zero when
-    /// it has run out, negative for ever. As wait_readable() takes it.
+    /// Returns the remaining time in milliseconds: zero after the timeout, negative if the timeout
+    /// never expires. The time is rounded up; rounded down, it would be zero during the last
+    /// millisecond, and the caller would poll in a busy loop.
     [[nodiscard]] std::chrono::milliseconds left() const noexcept {
         if (timeout_.count() < 0) {
             return timeout_;
@@ -36,14 +38,14 @@ class Deadline {
         return std::max(timeout_ - elapsed, std::chrono::milliseconds(0));
     }
 
-    /// Of what is left, one of @p parts equal parts.
+    /// Returns a new deadline that expires after the remaining time divided by @p parts.
     [[nodiscard]] Deadline part(std::size_t parts) const noexcept {
         const std::chrono::milliseconds rest = left();
         return Deadline(
             rest.count() < 0 ? rest : rest / static_cast<std::chrono::milliseconds::rep>(parts));
     }
 
-    /// "500 ms"
+    /// Returns the whole timeout as text: "500 ms", or "no limit" for a negative timeout.
     [[nodiscard]] std::string describe() const {
         return timeout_.count() < 0 ? "no limit" : std::to_string(timeout_.count()) + " ms";
     }
@@ -55,17 +57,18 @@ class Deadline {
     Clock::time_point start_ = Clock::now();
 };
 
-/// Waits until @p fd is readable. Signals do not shorten the wait.
-/// @param timeout  zero polls; negative waits for ever
-/// @return false when the time has run out
-/// @throws Error what poll(2) says
+/// Waits until @p fd is readable. A signal does not end the wait.
+/// @param timeout  zero polls once; a negative timeout waits forever
+/// @return false if the timeout expired
+/// @throws Error with the errno value of poll(2)
 bool wait_readable(int fd, std::chrono::milliseconds timeout);
-/// Waits until @p fd is writable; otherwise as wait_readable().
+/// Waits until @p fd is writable. The parameter, the result and the errors are those of
+/// wait_readable().
 bool wait_writable(int fd, std::chrono::milliseconds timeout);
 
-/// Sets O_NONBLOCK on @p fd. When several threads wait for the same descriptor, one of them reads
-/// it, and the others must not block in their read.
-/// @throws Error what fcntl(2) says
+/// Sets O_NONBLOCK on @p fd. Several threads may wait for the same descriptor: after one thread has
+/// read the event, read(2) in another thread must not block.
+/// @throws Error with the errno value of fcntl(2)
 void make_nonblocking(int fd);
 
 } // namespace rdmabuf::detail

@@ -6,14 +6,16 @@
 namespace rdmabuf::detail {
 namespace {
 
-// Written in a child before fork(2) returns there, when it has one thread: no atomic is needed.
+// The number of fork(2) calls between the start of the program and this process. The handler
+// increments it in the child, before fork(2) returns. The child has one thread at that time: no
+// atomic is needed.
 unsigned generation = 0;
 
 void count_fork() {
     ++generation;
 }
 
-/// Registers the handler when the library is loaded, which is before any object is created.
+/// Registers the fork handler when the library is loaded, before any object is created.
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, count_fork);
 
 } // namespace

@@ -7,11 +7,11 @@
 
 namespace rdmabuf::detail {
 
-/// Returns @p value as error texts write addresses and flags: "0x7f12".
+/// Returns @p value in hexadecimal with the prefix 0x, for example "0x7f12".
 [[nodiscard]] std::string hexadecimal(std::uintmax_t value);
 
-/// Returns @p text in quotation marks for an error text: bytes that do not print are escaped, and
-/// text of more than 80 bytes is cut.
+/// Returns the first 80 bytes of @p text in quotation marks, for an error text. Bytes that are not
+/// printable ASCII are escaped.
 [[nodiscard]] std::string quote(std::string_view text);
 
 } // namespace rdmabuf::detail

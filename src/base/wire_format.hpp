@@ -11,13 +11,14 @@
 
 namespace rdmabuf::detail {
 
-/// Every wire form begins with a kind (four letters) and a version.
+/// The first bytes of every encoded object: a type identifier of four letters and a format version.
 struct WireHeader {
     std::array<char, 4> kind;
     std::uint16_t version;
 };
 
-/// Writes little-endian numbers into a buffer of the exact size.
+/// Encodes numbers in little-endian order into a buffer. The buffer must be large enough for all
+/// numbers.
 class WireWriter {
   public:
     explicit WireWriter(std::span<std::byte> out) noexcept : rest_(out) {}
@@ -45,7 +46,7 @@ class WireWriter {
     std::span<std::byte> rest_;
 };
 
-/// Reads what WireWriter wrote. The caller has checked the size.
+/// Decodes numbers that WireWriter encoded. The caller must have checked the size of the buffer.
 class WireReader {
   public:
     explicit WireReader(std::span<const std::byte> in) noexcept : rest_(in) {}
@@ -65,8 +66,9 @@ class WireReader {
         }
     }
 
-    /// Reads a header. @return EPROTO for another kind, EPROTONOSUPPORT for another version, no
-    /// error if the header is the expected one
+    /// Decodes a header and compares it with @p expected.
+    /// @return EPROTO if the kind differs, EPROTONOSUPPORT if the version differs, no error if both
+    /// match
     [[nodiscard]] ErrorInfo check(WireHeader expected) noexcept {
         for (const char letter : expected.kind) {
             if (get<std::uint8_t>() != static_cast<std::uint8_t>(letter)) {

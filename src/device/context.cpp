@@ -43,7 +43,7 @@ bool has_active_port(const Context& context) {
     return false;
 }
 
-/// Smaller is better: the order best_gid() promises.
+/// Returns the rank of a GID for best_gid(): the GID with the smallest rank is the best.
 int rank(const GidEntry& entry) noexcept {
     switch (entry.type) {
         case GidType::roce_v2:
@@ -59,7 +59,8 @@ int rank(const GidEntry& entry) noexcept {
     return 5;
 }
 
-/// Converts an event: its type decides which member of the union is set. ibv_get_async_event(3).
+/// Converts an event of libibverbs. The event type determines which member of the union is valid:
+/// see ibv_get_async_event(3).
 AsyncEvent describe_event(const ibv_async_event& event) noexcept {
     const auto of = [&event](AsyncEventSource source, const void* object, int port = 0) {
         return AsyncEvent{.type = event.event_type,
@@ -97,8 +98,9 @@ AsyncEvent describe_event(const ibv_async_event& event) noexcept {
     }
 }
 
-/// Takes the next event into @p event without waiting. The descriptor must be non-blocking.
-/// @return false when there is no event
+/// Reads the next event into @p event without waiting. The descriptor must be non-blocking.
+/// @return false if there is no event
+/// @throws Error with the errno value of ibv_get_async_event(3)
 bool take_async_event(ibv_context* context, ibv_async_event& event) {
     errno = 0;
     if (ibv_get_async_event(context, &event) == 0) {
@@ -167,7 +169,7 @@ Context Context::import_descriptor(UniqueFd command_fd) {
                        ? "the provider of this device cannot import a context"
                        : "the descriptor must be a duplicate of the cmd_fd of a context";
         }));
-    // The context closes the descriptor from now on.
+    // From now on, the context owns the descriptor and closes it.
     static_cast<void>(command_fd.release());
     return Context(Handle(std::move(handle)));
 }
@@ -201,7 +203,7 @@ ibv_port_attr Context::port(std::uint8_t port) const {
 }
 
 std::uint32_t Context::max_message_size() const {
-    // A port that does not report its limit has the limit of InfiniBand.
+    // A port that reports a limit of 0 has the limit of InfiniBand, 2 GiB.
     std::uint32_t least = std::uint32_t{1} << 31U;
     const std::uint8_t ports = attributes().port_count();
     for (std::uint8_t p = 1; p <= ports; ++p) {
@@ -213,14 +215,14 @@ std::uint32_t Context::max_message_size() const {
 }
 
 std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
-    // The table holds the entries of all ports.
+    // ibv_query_gid_table(3) returns the entries of all ports in one table.
     std::size_t capacity = 0;
     const std::uint8_t ports = attributes().port_count();
     for (std::uint8_t p = 1; p <= ports; ++p) {
         capacity += static_cast<std::size_t>(std::max(this->port(p).gid_tbl_len, 0));
     }
     if (capacity == 0) {
-        // The kernel would answer EINVAL, which is no answer.
+        // For a capacity of 0 the kernel fails with EINVAL, although an empty table is no error.
         return {};
     }
     std::vector<ibv_gid_entry> entries(capacity);
@@ -231,7 +233,8 @@ std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
     std::vector<GidEntry> table;
     for (const ibv_gid_entry& entry : entries) {
         const Gid gid = Gid::from_native(entry.gid);
-        // An address vector has eight bits for the index: entries beyond cannot be used.
+        // GID indexes in address vectors have 8 bits: table entries with a larger index cannot be
+        // used.
         if (entry.port_num == port && !gid.is_zero() && entry.gid_index <= UINT8_MAX) {
             table.push_back({.gid = gid,
                              .index = static_cast<std::uint8_t>(entry.gid_index),
@@ -263,10 +266,12 @@ std::optional<AsyncEvent> Context::wait_async_event(std::chrono::milliseconds ti
     const detail::Deadline deadline(timeout);
     detail::make_nonblocking(context->async_fd);
     while (detail::wait_readable(context->async_fd, deadline.left())) {
-        // No event: another thread has read it since the descriptor became readable.
+        // There may be no event: another thread can have read it since the descriptor became
+        // readable.
         if (ibv_async_event event{}; take_async_event(context, event)) {
             const AsyncEvent described = describe_event(event);
-            // The event is acknowledged here, because destroying its object waits for that.
+            // The event is acknowledged at once: the function that destroys its object, for example
+            // ibv_destroy_qp(3), waits for the acknowledgement.
             ibv_ack_async_event(&event);
             return described;
         }
@@ -304,7 +309,7 @@ Availability Context::dmabuf_import() const {
     const ProtectionDomain pd(*this);
     const std::size_t page = detail::page_size();
     errno = 0;
-    // Access 0: EFA refuses atomics before it looks at the descriptor.
+    // The access flags are 0, because EFA rejects atomic access before it checks the descriptor.
     if (ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.native(), 0, page, 0, -1, 0); mr != nullptr) {
         const int error = ibv_dereg_mr(mr);
         return Availability::no("the provider of " + device_name() +

@@ -13,7 +13,8 @@
 namespace rdmabuf {
 namespace {
 
-/// What to tell somebody whose device is not there.
+/// Returns the hint for a device that was not found: the list of the devices on this machine, or
+/// what to check if there are no devices.
 std::string devices_there_are(const std::vector<Device>& devices, const std::string& wanted) {
     if (devices.empty()) {
         return wanted +

@@ -14,7 +14,7 @@ std::string no_clock(const Context& context) {
     return context.device_name() + " does not report its clock";
 }
 
-/// One reading of the device's clock and of CLOCK_REALTIME, and how long it took.
+/// The device clock and CLOCK_REALTIME, read at the same time, and the duration of this reading.
 struct Reading {
     std::uint64_t ticks;
     WallclockTime wallclock;
@@ -54,7 +54,7 @@ std::uint64_t DeviceClock::now() const {
     if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) {
         throw Error(EOPNOTSUPP, function, no_clock(context_));
     }
-    // libmlx5 and libmlx4 store the whole number of ticks in tv_nsec.
+    // libmlx5 and libmlx4 store the raw clock in ticks in tv_nsec; tv_sec is 0.
     return static_cast<std::uint64_t>(values.raw_clock.tv_nsec) & mask_;
 }
 
@@ -76,7 +76,7 @@ std::chrono::nanoseconds DeviceClock::between(std::uint64_t from, std::uint64_t 
     const std::uint64_t forward = (to - from) & mask_;
     const bool is_later = forward <= mask_ / 2;
     const std::uint64_t ticks = is_later ? forward : (from - to) & mask_;
-    // In two parts, so that the products do not overflow.
+    // The whole milliseconds and the rest are converted separately, so that no product overflows.
     const auto ns = static_cast<std::chrono::nanoseconds::rep>(
         ticks / frequency_khz_ * ns_per_ms + ticks % frequency_khz_ * ns_per_ms / frequency_khz_);
     return std::chrono::nanoseconds(is_later ? ns : -ns);

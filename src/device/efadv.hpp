@@ -7,11 +7,12 @@
 
 #include "device/verbs_extensions.hpp"
 
-/// The part of <infiniband/efadv.h> that this library uses. The library is not linked with libefa:
-/// its functions are looked up at run time. A build that has efadv.h compares the declarations.
+/// The part of <infiniband/efadv.h> that this library uses. The library is not linked with libefa,
+/// but looks up its functions at run time. If the build has efadv.h, static_asserts compare the
+/// declarations.
 namespace rdmabuf::detail::efadv {
 
-/// efadv_device_attr.
+/// The layout of efadv_device_attr.
 struct DeviceAttr {
     std::uint64_t comp_mask;
     std::uint32_t max_sq_wr;
@@ -26,10 +27,10 @@ struct DeviceAttr {
 inline constexpr std::uint32_t caps_rdma_read = 1U << 0U;
 inline constexpr std::uint32_t caps_rnr_retry = 1U << 1U;
 inline constexpr std::uint32_t caps_cq_with_sgid = 1U << 2U;
-/// rdma-core 47 has it; libefa reports it only if it can post RDMA writes.
+/// Added in rdma-core 47. libefa sets this flag only if libefa itself can post RDMA writes.
 inline constexpr std::uint32_t caps_rdma_write = 1U << 3U;
 
-/// efadv_qp_init_attr.
+/// The layout of efadv_qp_init_attr.
 struct QpInitAttr {
     std::uint64_t comp_mask;
     std::uint32_t driver_qp_type;
@@ -37,7 +38,7 @@ struct QpInitAttr {
 };
 inline constexpr std::uint32_t driver_qp_type_srd = 0;
 
-/// efadv_ah_attr.
+/// The layout of efadv_ah_attr.
 struct AhAttr {
     std::uint64_t comp_mask;
     std::uint16_t ahn;
@@ -62,8 +63,9 @@ using CreateQpEx = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, QpInitAttr*, 
 
 using QueryAh = int (*)(ibv_ah*, AhAttr*, std::uint32_t);
 
-/// Returns a function of the program or of libefa, if libibverbs has loaded libefa; null if there
-/// is none. It is looked up at each call, because libibverbs may load libefa later.
+/// Returns the function @p name of the program, or of libefa if libibverbs has loaded libefa.
+/// Returns null if there is no such function. The result is not stored, because libibverbs may load
+/// libefa later.
 template <class Function>
 [[nodiscard]] Function find(const char* name) noexcept {
     return reinterpret_cast<Function>(find_provider_function("libefa.so.1", name));

@@ -36,7 +36,7 @@ bool Gid::is_zero() const noexcept {
 
 std::string to_string(const Gid& gid) {
     std::array<char, INET6_ADDRSTRLEN> text{};
-    // Cannot fail: the family is known and the buffer is large enough.
+    // inet_ntop(3) cannot fail here: the address family is valid and the buffer is large enough.
     inet_ntop(AF_INET6, gid.bytes.data(), text.data(), text.size());
     return text.data();
 }

@@ -9,7 +9,8 @@
 namespace rdmabuf {
 namespace {
 
-/// Removes a hexadecimal number of @p min to @p max digits from the beginning of @p text.
+/// Removes a hexadecimal number of @p min to @p max digits from the beginning of @p text and
+/// returns the number; returns nothing if @p text does not begin with such a number.
 std::optional<std::uint32_t> take_number(std::string_view& text, std::size_t min, std::size_t max) {
     std::uint32_t value = 0;
     const char* const begin = text.data();
@@ -22,7 +23,7 @@ std::optional<std::uint32_t> take_number(std::string_view& text, std::size_t min
     return value;
 }
 
-/// Removes @p separator from the beginning of @p text.
+/// Removes @p separator from the beginning of @p text. Returns false if @p text begins otherwise.
 bool take(std::string_view& text, char separator) {
     if (!text.starts_with(separator)) {
         return false;

@@ -37,7 +37,8 @@ static_assert(detail::efadv::caps_cq_with_sgid == EFADV_DEVICE_ATTR_CAPS_CQ_WITH
 
 constexpr const char* function = "efadv_query_device";
 
-/// Returns the result of efadv_query_device(3); EOPNOTSUPP if it does not exist.
+/// Calls efadv_query_device(3) and returns its result: 0 or an errno value. Returns EOPNOTSUPP if
+/// libefa does not have this function.
 int query(ibv_context* context, DeviceAttr& attributes) noexcept {
     const auto call = detail::efadv::find<detail::efadv::QueryDevice>(function);
     attributes = {};
@@ -71,7 +72,7 @@ std::string summary(const SrdAttributes& attributes) {
            std::to_string(attributes.max_rdma_size) + " bytes";
 }
 
-/// The reason why efadv_query_device(3) failed with @p error.
+/// Returns the reason why efadv_query_device(3) failed with @p error.
 Availability explain(const std::string& device, int error) {
     if (detail::efadv::find<detail::efadv::QueryDevice>(function) == nullptr) {
         return Availability::no(

@@ -21,7 +21,8 @@ std::optional<std::string> read_line(const std::string& path) {
     if (!file) {
         return std::nullopt;
     }
-    // An attribute is at most one page long. The lines that are read here are much shorter.
+    // A sysfs attribute has at most one page. The attributes that this library reads have short
+    // lines.
     std::array<char, 1024> text{};
     const ssize_t length = ::read(file.get(), text.data(), text.size());
     if (length < 0) {
@@ -84,8 +85,9 @@ std::optional<std::vector<std::string>> components(const std::string& path,
 std::string driver_name(const std::string& device, const std::filesystem::path& sys) {
     const std::filesystem::path about = sys / "class/infiniband" / device;
     std::error_code none;
-    // Only rxe has this attribute (drivers/infiniband/sw/rxe/rxe_verbs.c). It is read first: in
-    // older kernels the parent of an rxe device is a network card, which has another driver.
+    // Only rxe has the attribute "parent" (drivers/infiniband/sw/rxe/rxe_verbs.c). The attribute is
+    // checked before the link "device/driver": in older kernels this link names the driver of the
+    // Ethernet NIC below rxe.
     if (std::filesystem::exists(about / "parent", none)) {
         return "rxe";
     }

@@ -7,29 +7,31 @@
 #include <string_view>
 #include <vector>
 
-/// Reading of sysfs. All functions use the C library's open(), opendir() and realpath(), because
-/// softverbs redirects these for the files of its devices.
+/// Functions that read sysfs. They call open(), opendir() and realpath() of the C library, because
+/// softverbs intercepts these calls for the files of its devices.
 namespace rdmabuf::detail::sysfs {
 
-/// The first line of an attribute, without the newline. Empty if it cannot be read: errno says why.
+/// Returns the first line of a sysfs attribute, without the newline. Returns nothing if the file
+/// cannot be read; errno is then the cause.
 [[nodiscard]] std::optional<std::string> read_line(const std::string& path);
 
-/// The names in a directory, sorted, without "." and "..". Empty if there is no such directory:
-/// errno says why.
+/// Returns the sorted names in a directory, without "." and "..". Returns nothing if the directory
+/// cannot be read; errno is then the cause.
 [[nodiscard]] std::optional<std::vector<std::string>> entries(const std::string& directory);
 
-/// The real path of @p path relative to @p directory, split at '/'. Empty if it does not exist, or
-/// if a symbolic link leads out of the directory: errno is ENOENT or EXDEV, for example.
-/// @param directory  a real path
+/// Resolves the symbolic links in @p path, and returns the components of the path below @p
+/// directory. Returns nothing if the path does not exist (errno is ENOENT) or leads out of the
+/// directory (EXDEV).
+/// @param directory  a path without symbolic links
 [[nodiscard]] std::optional<std::vector<std::string>> components(const std::string& path,
                                                                  const std::string& directory);
 
-/// The real path; empty if it does not exist.
+/// Returns @p path with all symbolic links resolved; nothing if the path does not exist.
 [[nodiscard]] std::optional<std::string> real_path(const std::string& path);
 
-/// Returns the name of the kernel driver of a device, as Device::driver() does.
-/// @param device  the name of the device
-/// @param sys     the directory of sysfs
+/// Returns the name of the kernel driver of an RDMA device, as Device::driver() does.
+/// @param device  the name of the RDMA device, for example "mlx5_0"
+/// @param sys     the directory where sysfs is mounted
 [[nodiscard]] std::string driver_name(const std::string& device,
                                       const std::filesystem::path& sys = "/sys");
 

@@ -11,14 +11,15 @@
 namespace rdmabuf {
 namespace {
 
-/// The order of nearest(), without the names. Unknown values are last.
+/// Returns the key by which nearest() sorts NICs before it compares names. Unknown values sort
+/// last.
 auto order(const RankedNic& nic) {
     return std::tuple(!nic.usable, nic.path.type,
                       nic.path.numa_distance.value_or(std::numeric_limits<unsigned>::max()),
                       nic.path.hops, -nic.path.bandwidth.value_or(0));
 }
 
-/// NICs of one rank, and their distance.
+/// NICs of the same rank, and the type of their path to the memory.
 struct EqualNics {
     PathType type = PathType::unknown;
     std::set<std::string> names;
@@ -26,7 +27,7 @@ struct EqualNics {
     friend bool operator==(const EqualNics&, const EqualNics&) = default;
 };
 
-/// The groups of equal NICs in a ranked list; the index is the rank.
+/// Groups the NICs of a ranked list by rank; the index in the result is the rank.
 std::vector<EqualNics> groups_of(const std::vector<RankedNic>& list) {
     std::vector<EqualNics> groups;
     for (const RankedNic& nic : list) {
@@ -62,12 +63,12 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // For each group: the number of devices of the same kind, with a lower PCI address, for which
-    // the same NICs are at the same distance.
+    // For each group of equal NICs, the number of identical devices before this one: devices of the
+    // same model, with a lower PCI address, that have the same group of NICs.
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {
-            break; // The functions are ordered by address.
+            break; // The functions are sorted by address.
         }
         if (other.identity != function->identity) {
             continue;

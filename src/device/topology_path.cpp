@@ -9,22 +9,22 @@
 namespace rdmabuf {
 namespace {
 
-/// Number of leading components that the two paths have in common. Components are compared as a
-/// whole: "pci0000:00" is not an ancestor of "pci0000:001".
+/// Returns the number of leading components that the sysfs paths of two functions have in common.
+/// Components are compared as a whole: "pci0000:00" does not match "pci0000:001".
 std::size_t common_ancestors(const PciFunction& one, const PciFunction& other) {
     const auto [end, ignored] = std::mismatch(one.ancestors.begin(), one.ancestors.end(),
                                               other.ancestors.begin(), other.ancestors.end());
     return static_cast<std::size_t>(std::distance(one.ancestors.begin(), end));
 }
 
-/// Number of PCI bridges among the ancestors, beginning with ancestor @p first.
+/// Returns the number of PCI bridges among the ancestors, beginning with ancestor number @p first.
 unsigned bridges(const PciFunction& function, std::size_t first) {
     return static_cast<unsigned>(std::count_if(
         function.ancestors.begin() + static_cast<std::ptrdiff_t>(first), function.ancestors.end(),
         [](const std::string& name) { return PciAddress::parse(name).has_value(); }));
 }
 
-/// "pci0000:3a"
+/// Returns true if @p name is the sysfs name of a PCI host bridge, for example "pci0000:3a".
 bool is_host_bridge(const std::string& name) {
     return name.starts_with("pci") && PciAddress::parse(name.substr(3) + ":00.0").has_value();
 }
@@ -36,7 +36,7 @@ Path Topology::path(const MemoryLocation& memory, const Nic& nic) const {
         return {.reason = nic.reason.empty() ? nic.name + " is not a PCI device" : nic.reason};
     }
     Path path = path_to(memory, *nic.pci);
-    // Data direct works within one PCI domain only.
+    // Data direct works only if the memory and the data-direct function are in the same PCI domain.
     if (nic.data_direct && memory.device &&
         memory.device->domain == nic.data_direct->address.domain) {
         Path direct = path_to(memory, *nic.data_direct);
@@ -69,7 +69,7 @@ Path Topology::path_to(const MemoryLocation& memory, const PciFunction& nic) con
     Path path = path_between(*function, nic);
     const bool one_node = path.type == PathType::phb || path.type == PathType::node;
     if (memory.c2c && one_node) {
-        // The path over the chip-to-chip link has no bridges on the side of the memory.
+        // The chip-to-chip link bypasses the PCI bridges above the device that holds the memory.
         path.type = PathType::c2c;
         path.hops = bridges(nic, 0);
     }
@@ -85,8 +85,9 @@ Path Topology::path_between(const PciFunction& memory, const PciFunction& nic) c
     const unsigned nic_side = bridges(nic, common);
     const std::string nearest = common != 0 ? nic.ancestors[common - 1] : std::string();
     if (PciAddress::parse(nearest)) {
-        // In sysfs a switch is two bridges: its upstream port, here the common ancestor, and one
-        // downstream port on each side. More than one bridge on a side is another switch.
+        // sysfs shows a PCIe switch as two bridges: the upstream port, which is the common ancestor
+        // here, and a downstream port on each side. A second bridge on a side belongs to another
+        // switch.
         return {.type = memory_side <= 1 && nic_side <= 1 ? PathType::pix : PathType::pxb,
                 .hops = memory_side + 1 + nic_side,
                 .bandwidth = slowest_link(nic, common)};

@@ -15,13 +15,13 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The path of an entry of a directory.
+/// Returns "directory/name".
 std::string entry(std::string directory, std::string_view name) {
     directory.append("/").append(name);
     return directory;
 }
 
-/// The value of a whole attribute.
+/// Parses a number. Returns nothing if @p text is anything but a number.
 template <class Number>
 std::optional<Number> number(std::string_view text, int base = 10) {
     Number value = 0;
@@ -30,12 +30,13 @@ std::optional<Number> number(std::string_view text, int base = 10) {
                                                                     : std::nullopt;
 }
 
-/// "0x10de"
+/// Parses a hexadecimal number with the prefix 0x, for example "0x10de".
 std::optional<std::uint32_t> hexadecimal(std::string_view text) {
     return text.starts_with("0x") ? number<std::uint32_t>(text.substr(2), 16) : std::nullopt;
 }
 
-/// The number before @p unit: "16.0 GT/s PCIe", "400 Gb/sec (4X NDR)".
+/// Returns the positive number before @p unit: 16 in "16.0 GT/s PCIe", 400 in "400 Gb/sec (4X
+/// NDR)".
 std::optional<double> number_before(std::string_view text, std::string_view unit) {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -46,13 +47,13 @@ std::optional<double> number_before(std::string_view text, std::string_view unit
     return text.starts_with(unit) ? std::optional(value) : std::nullopt;
 }
 
-/// The lower of two limits, of which either may be unknown.
+/// Returns the lower of two limits, or the known limit if only one is known.
 template <class Number>
 std::optional<Number> lower(std::optional<Number> one, std::optional<Number> other) {
     return one && other ? std::min(one, other) : one ? one : other;
 }
 
-/// The distances in one line of the firmware's table: "10 21 31".
+/// Parses the distances from one NUMA node to each node, for example "10 21 31".
 std::optional<std::vector<unsigned>> distances(std::string_view text) {
     std::vector<unsigned> all;
     while (!text.empty()) {
@@ -67,21 +68,22 @@ std::optional<std::vector<unsigned>> distances(std::string_view text) {
     return all;
 }
 
-/// The state of a port, "4: ACTIVE": whether it is active.
+/// Parses the state of a port, for example "4: ACTIVE". Returns true if the port is active.
 std::optional<bool> is_active(std::string_view text) {
     const auto state = number<int>(text.substr(0, std::min(text.find(':'), text.size())));
     return state ? std::optional(*state == IBV_PORT_ACTIVE) : std::nullopt;
 }
 
-/// "mlx5_2" before "mlx5_10".
+/// Sorts shorter names first, so that "mlx5_2" is before "mlx5_10".
 bool name_less(const std::string& one, const std::string& other) {
     return std::tuple(one.size(), std::string_view(one)) <
            std::tuple(other.size(), std::string_view(other));
 }
 
-/// Whether the function is an endpoint or the upstream port of a switch, so that its parent is the
-/// other end of its link. Below a host bridge, ports of the two directions alternate: root port,
-/// upstream port, downstream port. A downstream port and its upstream port are one switch.
+/// Returns true if the function is an endpoint or the upstream port of a switch: its parent is then
+/// the other end of its PCIe link. On a path down from the host bridge, root port, upstream port
+/// and downstream port follow each other, then upstream port again. The link between an upstream
+/// and a downstream port lies inside the switch.
 bool is_below_a_link(const PciFunction& function) {
     const auto end = std::find_if_not(
         function.ancestors.rbegin(), function.ancestors.rend(),
@@ -158,7 +160,7 @@ void TopologyReader::read_pci_functions() {
         }
         chain->pop_back();
         PciFunction function{.address = *address, .ancestors = *std::move(chain)};
-        // -1: the firmware assigns no node.
+        // The kernel writes -1 if the firmware assigns no NUMA node.
         function.numa_node =
             value(path + "/numa_node", [](std::string_view text) { return number<int>(text); });
         if (function.numa_node && *function.numa_node < 0) {
@@ -175,7 +177,8 @@ void TopologyReader::read_pci_functions() {
 }
 
 void TopologyReader::read_link(PciFunction& function, const std::string& directory) {
-    // "Unknown" and widths of 0 and 255 are the kernel's way to say that the function has no link.
+    // The kernel writes the speed "Unknown" and the width 0 or 255 if the function has no PCIe
+    // link.
     const auto speed = [this](const std::string& path) {
         const auto limit = value(path, [](std::string_view text) {
             return text.starts_with("Unknown") ? std::optional(0.0) : number_before(text, " GT/s");
@@ -212,7 +215,7 @@ void TopologyReader::read_identity(PciFunction& function, const std::string& dir
 
 void TopologyReader::read_numa_nodes() {
     const std::string directory = sys_ + "/devices/system/node";
-    // Without this directory, the kernel has no support for NUMA nodes.
+    // The kernel has no support for NUMA if this directory is missing.
     const auto names = sysfs::entries(directory);
     for (const std::string& name : names.value_or(std::vector<std::string>())) {
         const auto id =
@@ -260,7 +263,8 @@ void TopologyReader::read_pci_function_of(Nic& nic, const std::string& directory
                                       : path + ": " + std::generic_category().message(errno);
         return;
     }
-    // The device of a subfunction is a child of the PCI function ("mlx5_core.sf.4").
+    // The parent of a subfunction's RDMA device is not a PCI function. It is a child of a PCI
+    // function, for example "mlx5_core.sf.4".
     const auto name = std::find_if(chain->rbegin(), chain->rend(), [](const std::string& each) {
         return PciAddress::parse(each).has_value();
     });
@@ -279,7 +283,7 @@ void TopologyReader::read_pci_function_of(Nic& nic, const std::string& directory
 }
 
 void TopologyReader::read_ports(Nic& nic, const std::string& directory) {
-    // A device without ports has no such directory.
+    // This directory is missing if the device has no ports.
     const auto ports = sysfs::entries(directory + "/ports");
     for (const std::string& port : ports.value_or(std::vector<std::string>())) {
         const std::string path = entry(directory + "/ports", port);

@@ -26,16 +26,17 @@ class TopologyReader {
     void read_pci_function_of(Nic& nic, const std::string& directory);
     void read_ports(Nic& nic, const std::string& directory);
 
-    /// The names in a directory; none, and a problem, if it cannot be read.
+    /// Returns the names in a directory. If the directory cannot be read, the result is empty and a
+    /// problem is added.
     [[nodiscard]] std::vector<std::string> list(const std::string& directory);
     void add_problem(const std::string& path, const std::string& what);
-    /// The value that @p parse makes of the first line of a file. Empty if there is no such file,
-    /// and if the value is malformed, which adds a problem.
+    /// Returns the result of @p parse for the first line of a file, or nothing if the file does not
+    /// exist. A malformed value returns nothing and adds a problem.
     template <class Parse>
     [[nodiscard]] auto value(const std::string& path, Parse parse) -> decltype(parse({}));
 
     std::string sys_;
-    /// The real path of /sys/devices; empty if there is none.
+    /// The path of /sys/devices without symbolic links; empty if it does not exist.
     std::string devices_;
     Topology topology_;
 };

@@ -41,7 +41,8 @@ void look_up(Function*& function, void* where, const char* name) {
 
 VerbsExtensions find_extensions() {
     VerbsExtensions found;
-    // By name alone: each of these has had one version so far, and the program may bring its own.
+    // The symbol version is not specified: each of these functions has had one version so far, and
+    // the program may define the function itself, without a version.
     look_up(found.reg_mr_ex, RTLD_DEFAULT, "ibv_reg_mr_ex");
     look_up(found.alloc_dmah, RTLD_DEFAULT, "ibv_alloc_dmah");
     look_up(found.dealloc_dmah, RTLD_DEFAULT, "ibv_dealloc_dmah");
@@ -58,8 +59,9 @@ void* find_provider_function(const char* library, const char* name) noexcept {
     if (void* const function = ::dlsym(RTLD_DEFAULT, name); function != nullptr) {
         return function;
     }
-    // libibverbs loads providers with RTLD_LOCAL. RTLD_NOLOAD: a provider that libibverbs has not
-    // loaded is of no use. The library is not closed, because the function is used later.
+    // libibverbs loads provider libraries with RTLD_LOCAL, so that the search above does not find
+    // their functions. RTLD_NOLOAD: only a library that libibverbs has loaded is used. The library
+    // is never closed, because the function is called later.
     void* const provider = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     return provider != nullptr ? ::dlsym(provider, name) : nullptr;
 }
@@ -68,8 +70,8 @@ VerbsExtensions verbs_extensions() {
     static std::mutex mutex;
     static VerbsExtensions found;
     static unsigned long long searched = 0;
-    // Read before the search: a library that another thread loads meanwhile changes the count, and
-    // the next call searches again.
+    // The count is read before the search. If another thread loads a library during the search, the
+    // count changes, and the next call searches again.
     const unsigned long long objects = loaded_objects();
     const std::lock_guard lock(mutex);
     if (objects != searched && !found.complete()) {

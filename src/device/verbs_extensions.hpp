@@ -9,12 +9,13 @@
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/dma_handle.hpp>
 
-/// Functions of newer versions of rdma-core than the one that this library may be built with. They
-/// are looked up in the process at run time. The declarations are the part of the ABI of rdma-core
-/// that is used here; a build with a libibverbs that has them compares the two.
+/// Functions of rdma-core that may be missing in the headers of this build, because they are newer.
+/// The functions are looked up in the process at run time. If the headers have the functions,
+/// static_asserts compare the declarations.
 namespace rdmabuf::detail {
 
-/// ibv_mr_init_attr of rdma-core 59; `buf` came with 64 and is not read by those before.
+/// The layout of ibv_mr_init_attr of rdma-core 59. The member `buf` was added in rdma-core 64;
+/// older versions do not read it.
 struct MrInitAttr {
     std::size_t length;
     int access;
@@ -32,7 +33,7 @@ inline constexpr std::uint64_t mr_fd = 4;
 inline constexpr std::uint64_t mr_fd_offset = 8;
 inline constexpr std::uint64_t mr_dmah = 16;
 
-/// ibv_dmah_init_attr.
+/// The layout of ibv_dmah_init_attr of rdma-core 59.
 struct DmahInitAttr {
     std::uint32_t comp_mask;
     std::uint32_t cpu_id;
@@ -43,19 +44,20 @@ inline constexpr std::uint32_t dmah_cpu_id = 1;
 inline constexpr std::uint32_t dmah_ph = 2;
 inline constexpr std::uint32_t dmah_memory = 4;
 
-/// MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT.
+/// The value of MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT of libmlx5.
 inline constexpr int mlx5_data_direct = 1;
 
-/// Null where it is not there.
+/// Pointers to these functions. A pointer is null if no loaded library has the function.
 struct VerbsExtensions {
     ibv_mr* (*reg_mr_ex)(ibv_pd* pd, MrInitAttr* attributes) = nullptr;
     ibv_dmah* (*alloc_dmah)(ibv_context* context, DmahInitAttr* attributes) = nullptr;
     int (*dealloc_dmah)(ibv_dmah* handle) = nullptr;
-    /// Of libmlx5, if that is loaded: libibverbs does so where there is a NIC for it.
+    /// mlx5dv_reg_dmabuf_mr of libmlx5. libibverbs loads libmlx5 only on machines with an mlx5 NIC.
     ibv_mr* (*mlx5_reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                                   std::uint64_t iova, int fd, int access,
                                   int mlx5_access) = nullptr;
-    /// Also of libmlx5. Returns 0, or an errno value: ENODEV without a data-direct function.
+    /// mlx5dv_get_data_direct_sysfs_path of libmlx5. Returns 0 or an errno value: ENODEV if the
+    /// device has no data-direct function.
     int (*mlx5_data_direct_path)(ibv_context* context, char* path, std::size_t size) = nullptr;
 
     [[nodiscard]] bool complete() const noexcept {
@@ -63,20 +65,21 @@ struct VerbsExtensions {
                mlx5_reg_dmabuf_mr != nullptr && mlx5_data_direct_path != nullptr;
     }
 };
-/// The functions that exist now. A function that is missing is looked up again after the process
-/// has loaded another object: libibverbs loads libmlx5 with the first mlx5 device.
+/// Returns the functions that the loaded libraries have. Missing functions are looked up again
+/// after the process has loaded another shared object: libibverbs loads libmlx5 with the first mlx5
+/// device.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
-/// Returns a function of the program or of a provider library such as "libmlx5.so.1", if libibverbs
-/// has loaded that library; null if there is none.
+/// Returns the function @p name of the program, or of a provider library such as "libmlx5.so.1"
+/// that libibverbs has loaded. Returns null if there is no such function.
 [[nodiscard]] void* find_provider_function(const char* library, const char* name) noexcept;
 [[nodiscard]] inline void* find_mlx5_function(const char* name) noexcept {
     return find_provider_function("libmlx5.so.1", name);
 }
 
-/// Whether mlx5dv_reg_dmabuf_mr can be called, or why not.
+/// Returns yes if the process has mlx5dv_reg_dmabuf_mr; otherwise no, with the reason.
 [[nodiscard]] Availability data_direct_function();
-/// Whether the device has a data-direct function, or why not.
+/// Returns yes if the device has a data-direct function; otherwise no, with the reason.
 [[nodiscard]] Availability data_direct_of(const ibv_context* context);
 
 } // namespace rdmabuf::detail
