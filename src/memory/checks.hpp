@@ -9,24 +9,29 @@
 
 namespace rdmabuf::detail {
 
-/// Refuses, with EINVAL and in words, flags outside @p allowed, and what ib_check_mr_access
-/// (include/rdma/ib_verbs.h) refuses: remote write or atomics without local write.
-/// @param what  the kind of registration, "a dma-buf"
+/// Checks the access flags of a registration. Remote write and atomic access require local write,
+/// as in ib_check_mr_access() of Linux (include/rdma/ib_verbs.h).
+/// @param what  the kind of memory for the error text, for example "a dma-buf"
+/// @throws Error EINVAL for flags outside @p allowed, and for remote write or atomic access without
+/// local write
 void check_access(Access access, Access allowed, const char* function, const char* what);
 
-/// Refuses, with ERANGE and the numbers, a range that does not lie inside @p size bytes.
-/// @param what  whose size it is, "the region"
+/// Checks that @p length bytes at @p offset lie inside an object of @p size bytes.
+/// @param what  the object for the error text, for example "the region"
+/// @throws Error ERANGE with the three numbers, if the range is not inside the object
 void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
                   const char* function, const char* what);
 
-/// Checks what the kernel refuses with a bare EINVAL when host memory is registered: a length of 0,
-/// access flags that verbs does not have, and an iova with another page offset than the address.
+/// Checks the arguments of a registration of host memory for which the kernel returns EINVAL
+/// without a reason: a length of 0, unknown access flags, and an iova whose page offset differs
+/// from that of the address.
 /// @throws Error EINVAL with the reason
 void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
                        const char* function);
 
-/// Checks what the kernel refuses with a bare EINVAL when a dma-buf is registered: access flags, a
-/// length of 0, a range that overflows, and an iova with another page offset than the offset.
+/// Checks the arguments of a registration of a dma-buf for which the kernel returns EINVAL without
+/// a reason: access flags, a length of 0, a range that overflows, and an iova whose page offset
+/// differs from that of the offset in the dma-buf.
 /// @throws Error EINVAL with the reason
 void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                   const char* function);

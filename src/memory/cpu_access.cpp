@@ -18,7 +18,7 @@ static_assert(static_cast<unsigned>(CpuAccessMode::read_write) == DMA_BUF_SYNC_R
 
 constexpr const char* sync_call = "ioctl(DMA_BUF_IOCTL_SYNC)";
 
-/// 0, or the errno value.
+/// Calls the ioctl DMA_BUF_IOCTL_SYNC. Returns 0 or the errno value.
 int sync(int dmabuf, unsigned flags) noexcept {
     dma_buf_sync argument{};
     argument.flags = flags;

@@ -21,14 +21,16 @@ void detail::FreeDm::unimport(ibv_dm* dm) noexcept {
 
 namespace {
 
-/// The unit in which devices copy (mlx5_access_dm in rdma-core: 32-bit stores).
+/// Copies to and from device memory use units of 4 bytes: mlx5_access_dm() in rdma-core accesses 32
+/// bits at a time.
 constexpr std::size_t copy_unit = 4;
 
 constexpr Access dm_access = full_access;
 
-/// Whether a pointer leads to code. The provider mlx5 leaves the copy functions of some kinds of
-/// device memory null. The provider mana never sets them, in memory of malloc(3): what was there
-/// before may be the address of an object's data. Calling either crashes.
+/// Returns true if a copy function of ibv_dm can be called. libmlx5 leaves the functions of some
+/// types of device memory null. The mana provider allocates ibv_dm with malloc(3) and never sets
+/// the functions: they may hold any old value, even the address of data. Calling such a pointer
+/// crashes.
 template <class Function>
 bool is_code(Function* function) noexcept {
     return function != nullptr &&
@@ -72,7 +74,7 @@ ibv_mr* register_memory(const ProtectionDomain& pd, const DeviceMemory& memory,
     if (length == 0) {
         throw Error(EINVAL, function, "a length of 0: there is nothing to register");
     }
-    // ibv_reg_dm_mr refuses everything that is not zero based.
+    // ibv_reg_dm_mr(3) fails without IBV_ACCESS_ZERO_BASED.
     errno = 0;
     return detail::check_pointer(
         ibv_reg_dm_mr(native_pd, native_dm, options.offset, length,

@@ -10,7 +10,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The value of a line `key:\tvalue`; empty for other lines.
+/// Returns the value if @p line is "key:\tvalue" for this @p key; otherwise an empty text.
 std::string_view value_of(std::string_view key, std::string_view line) {
     if (!line.starts_with(key)) {
         return {};
@@ -19,7 +19,7 @@ std::string_view value_of(std::string_view key, std::string_view line) {
     return value == std::string_view::npos ? std::string_view() : line.substr(value);
 }
 
-/// For the many causes of EINVAL.
+/// Returns the most probable of the many causes of EINVAL.
 std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
     if (descriptor.exporter.empty()) {
         return "descriptor " + std::to_string(range.fd) + " is not a dma-buf: it is " +
@@ -51,7 +51,8 @@ DescriptorFacts inspect_descriptor(int fd) {
     std::error_code unknown;
     const auto link = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), unknown);
     facts.file = unknown ? "another file" : link.string();
-    // Not by lseek(2): whatever this descriptor is, its position is not ours to move.
+    // The size is not read with lseek(2), because that would change the file position of a
+    // descriptor that is not a dma-buf.
     std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd));
     for (std::string line; std::getline(info, line);) {
         if (const std::string_view exporter = value_of("exp_name", line); !exporter.empty()) {

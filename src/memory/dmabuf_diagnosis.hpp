@@ -9,19 +9,22 @@
 
 namespace rdmabuf::detail {
 
-/// What /proc tells about a descriptor: Documentation/filesystems/proc.rst, "DMA Buffer files".
+/// The information of /proc about an open file descriptor: see "DMA Buffer files" in
+/// Documentation/filesystems/proc.rst of Linux.
 struct DescriptorFacts {
-    /// "drm", "nv_dmabuf": the exporter's name, which dma-bufs have and no other file has.
+    /// The name of the exporter, for example "drm" or "nv_dmabuf"; empty if the file is not a
+    /// dma-buf.
     std::string exporter;
-    /// The file as /proc shows it: a path, or "anon_inode:[eventfd]".
+    /// The target of the link in /proc/self/fd: a path, or a text such as "anon_inode:[eventfd]".
     std::string file;
-    /// Of a dma-buf, in bytes; otherwise negative.
+    /// The size of the dma-buf in bytes; negative if the file is not a dma-buf.
     std::int64_t size = -1;
 };
 [[nodiscard]] DescriptorFacts inspect_descriptor(int fd);
 
-/// Why registering @p range failed with @p error, as far as can be found out afterwards. Asks the
-/// device whether it can import at all, where that decides.
+/// Returns the probable cause for which registering @p range failed with @p error, as a hint for
+/// users; empty if no cause is known. For EOPNOTSUPP, this function checks whether the device can
+/// import dma-bufs.
 [[nodiscard]] std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                                           const DescriptorFacts& descriptor, int error);
 

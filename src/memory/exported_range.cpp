@@ -6,15 +6,16 @@
 namespace rdmabuf {
 
 ExportedRange::Held::~Held() {
-    // In a child by fork(2) the descriptor is only closed: drivers work in their own process only.
+    // In a child process after fork(2), the descriptor is closed without its release function:
+    // drivers work only in the process that opened them.
     if (release && fd && creator.is_current()) {
         release(fd.release());
     }
 }
 
 std::unique_ptr<ExportedRange::Held> ExportedRange::hold(UniqueFd fd, Release release) {
-    // Nothing after the owner is made can throw, and until then `fd` closes the descriptor; only an
-    // exporter's own way needs help.
+    // If make_unique() throws, UniqueFd closes the descriptor. A descriptor with a release function
+    // must be passed to that function instead.
     std::unique_ptr<Held> held;
     try {
         held = std::make_unique<Held>();

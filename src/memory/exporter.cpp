@@ -33,9 +33,9 @@ void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const abi::__forced_unwind&) {
-        throw; // Cancellation of the thread by pthread_cancel(3): catching it ends the process.
+        throw; // pthread_cancel(3) cancels the thread: not to rethrow would end the process.
     } catch (const std::system_error& error) {
-        // Other categories do not have errno values.
+        // In other categories, the value of a std::error_code is not an errno value.
         const bool is_errno = error.code().category() == std::system_category() ||
                               error.code().category() == std::generic_category();
         raise(exporter, function, is_errno && error.code() ? error.code().value() : EIO,

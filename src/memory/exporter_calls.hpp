@@ -8,14 +8,15 @@
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 
-/// The calls of an Exporter by this library. An exporter can be written by a program, and throw
-/// anything. Error and std::bad_alloc pass; every other exception becomes an Error, so that code
-/// that calls exporters has to catch Error only.
+/// Calls of the functions of an Exporter. A program can write its own exporter, which may throw any
+/// exception. Error and std::bad_alloc are passed on. Every other exception is converted to Error,
+/// so that code that calls exporters has to catch Error only.
 namespace rdmabuf::detail {
 
-/// Call in a catch (...) block. Rethrows an Error, std::bad_alloc and the cancellation of the
-/// thread. Throws an Error for every other exception: with its errno for a std::system_error,
-/// otherwise with EIO. The hint names the exporter and has the text of a std::exception.
+/// Converts an exception of an exporter; to be called in a catch (...) block. Error, std::bad_alloc
+/// and the cancellation of the thread are rethrown. Any other exception becomes an Error with the
+/// errno value of a std::system_error, or else EIO. The hint has the name of the exporter and the
+/// text of the exception.
 /// @param function  the function of the exporter that threw, a string literal
 [[noreturn]] void rethrow_from_exporter(const Exporter& exporter, const char* function);
 

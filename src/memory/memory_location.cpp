@@ -33,7 +33,8 @@ MemoryLocation locate_host_memory(std::uintptr_t address) {
     void* pages[] = {reinterpret_cast<void*>(address - address % page)};
     int status = -EFAULT;
     MemoryLocation location;
-    // Without a list of nodes, this call moves no page: it returns the node of each.
+    // Without a list of target nodes, move_pages(2) moves no page, but returns the NUMA node of
+    // each page.
     if (::syscall(SYS_move_pages, 0, 1UL, pages, nullptr, &status, 0) != 0) {
         status = -errno;
     }

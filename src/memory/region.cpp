@@ -18,7 +18,7 @@
 namespace rdmabuf {
 namespace {
 
-/// The length that stands for all memory, with the address 0 and Access::on_demand.
+/// The length that registers the whole address space, with a null address and Access::on_demand.
 constexpr std::size_t whole_address_space = std::numeric_limits<std::size_t>::max();
 
 std::string explain(int error, std::size_t length) {
@@ -63,8 +63,8 @@ ibv_mr* register_host(const ProtectionDomain& pd, void* address, std::size_t len
                               function);
     const auto access = static_cast<unsigned>(options.access);
     errno = 0;
-    // The function behind the macro of that name: it takes an iova, and drops optional flags that
-    // the kernel does not know.
+    // In rdma-core, ibv_reg_mr is a macro that may call ibv_reg_mr_iova2(). That function takes an
+    // iova, and removes optional access flags that the kernel does not support.
     return detail::check_pointer(
         ibv_reg_mr_iova2(native, address, length, choose_iova(address, options), access), function,
         [&](int error) {
@@ -123,7 +123,7 @@ ibv_sge Region::sge() const {
 void Region::prefetch(std::size_t offset, std::size_t length,
                       const PrefetchOptions& options) const {
     constexpr const char* function = "ibv_advise_mr";
-    // The maximum length of an entry is 4 GiB - 1. Pieces of 1 GiB begin at page boundaries if the
+    // An entry has at most 4 GiB - 1 bytes. With 1 GiB, the parts begin at page boundaries if the
     // range does.
     constexpr std::size_t max_piece = std::size_t{1} << 30U;
     ibv_mr* const mr = detail::native_of(*this, function, "region");

@@ -14,9 +14,10 @@ namespace rdmabuf {
 namespace {
 
 constexpr detail::WireHeader header{{'R', 'D', 'R', 'C'}, 1};
-/// Kind and version, reserved (2), how many (4), reserved (4), the first address (8).
+/// Size of the encoded header in bytes: type and version (6), reserved (2), number of chunks (4),
+/// reserved (4), address of the first chunk (8).
 constexpr std::size_t head_size = 24;
-/// Length (8), rkey (4).
+/// Size of an encoded chunk in bytes: length (8), rkey (4).
 constexpr std::size_t chunk_size = 12;
 
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();

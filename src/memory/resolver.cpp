@@ -39,7 +39,7 @@
 namespace rdmabuf {
 namespace {
 
-/// "drm, udmabuf": the names of the exporters that @p wanted accepts.
+/// Returns the names of the exporters for which @p wanted returns true: "drm, udmabuf", or "none".
 template <class Predicate>
 std::string names(std::span<const std::shared_ptr<Exporter>> exporters, Predicate wanted) {
     std::string list;
@@ -108,7 +108,7 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
                 return Match{.exporter = exporter, .allocation = std::move(*allocation)};
             }
         } catch (const Error& error) {
-            // Another exporter may know the address all the same.
+            // The search continues, because another exporter may be the exporter of this address.
             if (!unanswered) {
                 unanswered.emplace(
                     error.error(), error.function(),
@@ -128,7 +128,8 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     if (exporters_.empty()) {
         return text + ": the resolver has no exporters; add one, or use Resolver::system()";
     }
-    // Exporter::availability() would say more, but it initialises the drivers.
+    // The reasons of Exporter::availability() are not included, because that function initialises
+    // the drivers.
     return text +
            ", of these exporters: " + names(exporters_, [](const Exporter&) { return true; });
 }

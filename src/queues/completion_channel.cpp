@@ -35,7 +35,8 @@ ibv_cq* CompletionChannel::wait(std::chrono::milliseconds timeout) const {
     ibv_cq* const cq = detail::wait_event(
         detail::native_of(*this, "CompletionChannel::wait", "CompletionChannel"), timeout);
     if (cq != nullptr) {
-        // The event is acknowledged here, because ibv_destroy_cq(3) waits for that.
+        // The event is acknowledged at once, because ibv_destroy_cq(3) waits until all events are
+        // acknowledged.
         ibv_ack_cq_events(cq, 1);
     }
     return cq;

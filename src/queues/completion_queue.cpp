@@ -22,7 +22,8 @@ namespace {
 
 using Acknowledgement = detail::CqEvents::Acknowledgement;
 
-/// Whether verbs can take @p depth, which is an int there.
+/// Returns true if @p depth is positive and fits into an int, the type of the depth in
+/// ibv_create_cq(3).
 bool is_depth(unsigned depth) noexcept {
     return depth != 0 && depth <= static_cast<unsigned>(std::numeric_limits<int>::max());
 }
@@ -50,7 +51,8 @@ ibv_cq* create(const Context& context, const CompletionQueueOptions& options) {
                                  function, [&](int) { return explain(context, options); });
 }
 
-/// Polls, and throws if the queue is broken.
+/// Polls the completion queue. Returns the number of completions.
+/// @throws Error EIO if ibv_poll_cq(3) fails: the queue is broken
 std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
     const int count = ibv_poll_cq(cq, static_cast<int>(completions.size()), completions.data());
     detail::check_zero(count < 0 ? EIO : 0, "ibv_poll_cq",
@@ -59,17 +61,18 @@ std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
     return static_cast<std::size_t>(count);
 }
 
-/// Sleeps until the channel of @p cq reports an event of it or @p deadline has passed.
-/// @return the number of completions that arrived before the event was requested; 0 when the queue
-///         must be polled
+/// Sleeps until the channel reports an event of @p cq, or until @p deadline expires.
+/// @return the number of completions that were polled before the sleep; 0 if the queue must be
+/// polled now
 std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion> completions,
                   const detail::Deadline& deadline) {
     detail::check_zero(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
-    // A completion that arrived before the request raises no event.
+    // Completions that arrived before ibv_req_notify_cq(3) cause no event: the queue is polled once
+    // more before this thread sleeps.
     if (const std::size_t count = poll_checked(cq, completions); count != 0) {
         return count;
     }
-    // The channel may have been created by other code.
+    // A channel that the program created itself may have a blocking descriptor.
     detail::make_nonblocking(cq->channel->fd);
     ibv_cq* const ready = detail::wait_event(cq->channel, deadline.left());
     if (ready == cq) {

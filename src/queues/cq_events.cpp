@@ -11,7 +11,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Number of events in one call of ibv_ack_cq_events().
+/// The number of events that one call of ibv_ack_cq_events(3) acknowledges.
 constexpr std::uint32_t batch = 64;
 
 } // namespace
@@ -30,7 +30,8 @@ ibv_cq* take_event(ibv_comp_channel* channel) {
 ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout) {
     const Deadline deadline(timeout);
     while (wait_readable(channel->fd, deadline.left())) {
-        // No event: another thread has read it since the descriptor became readable.
+        // There may be no event: another thread can have read it since the descriptor became
+        // readable.
         if (ibv_cq* const cq = take_event(channel); cq != nullptr) {
             return cq;
         }
@@ -68,7 +69,8 @@ void CqEvents::stop_batching(ibv_cq* cq) noexcept {
 CqEvents::Turn::Turn(CqEvents& events, std::chrono::milliseconds timeout) : events_(events) {
     std::unique_lock lock(events_.mutex_);
     if (events_.turn_taken_) {
-        // Not longer, because the end of a very long wait is not a valid point in time.
+        // The wait is limited, because the current time plus a very long timeout is not a valid
+        // time point.
         constexpr std::chrono::milliseconds longest = std::chrono::hours(1);
         events_.turn_given_up_.wait_for(lock,
                                         timeout.count() < 0 ? longest : std::min(timeout, longest));

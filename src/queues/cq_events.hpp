@@ -11,51 +11,56 @@
 
 namespace rdmabuf::detail {
 
-/// Takes the next event of @p channel without waiting, and does not acknowledge it. The file
-/// descriptor of @p channel must be non-blocking.
-/// @return the queue of the event, nullptr when there is no event
-/// @throws Error with the errno of ibv_get_cq_event(3)
+/// Reads the next event of @p channel without waiting. The descriptor of @p channel must be
+/// non-blocking, and the caller acknowledges the event.
+/// @return the completion queue of the event; null if there is no event
+/// @throws Error with the errno value of ibv_get_cq_event(3)
 [[nodiscard]] ibv_cq* take_event(ibv_comp_channel* channel);
-/// Waits for one event of @p channel, and does not acknowledge it; otherwise as
-/// take_event().
-/// @return the queue of the event, nullptr when the time has run out
+/// Waits for one event of @p channel. The descriptor of @p channel must be non-blocking, and the
+/// caller acknowledges the event.
+/// @return the completion queue of the event; null if @p timeout expired
+/// @throws Error with the errno value of ibv_get_cq_event(3) or poll(2)
 [[nodiscard]] ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout);
 
-/// The events of one completion queue: the threads that wait for them, and the events that are not
-/// acknowledged. Shared by all copies of a CompletionQueue.
+/// The completion events of one completion queue: it counts the unacknowledged events, and selects
+/// the thread that waits for the next event. All copies of a CompletionQueue share it.
 class CqEvents {
   public:
-    /// When the events of the queue are acknowledged.
+    /// Selects when events are acknowledged.
     enum class Acknowledgement : std::uint8_t {
-        /// Several events together, and the rest before the queue is destroyed.
+        /// Several events are acknowledged in one call; the last events are acknowledged before the
+        /// queue is destroyed.
         batched,
-        /// Each event at once: other code destroys the queue.
+        /// Each event is acknowledged at once, because code outside this library destroys the
+        /// queue.
         immediate,
     };
 
     explicit CqEvents(Acknowledgement acknowledgement) noexcept
         : unacknowledged_(acknowledgement == Acknowledgement::immediate ? immediate : 0) {}
 
-    /// Counts an event of @p cq as acknowledged by the program. ibv_ack_cq_events(3) takes a mutex,
-    /// so it is called for each 64th event only.
+    /// Counts one event of @p cq as handled. ibv_ack_cq_events(3) locks a mutex, and is called once
+    /// for 64 events only.
     void acknowledge(ibv_cq* cq) noexcept;
-    /// Acknowledges all counted events of @p cq: before the queue is destroyed.
+    /// Acknowledges all events of @p cq that were counted; to be called before the queue is
+    /// destroyed.
     void acknowledge_all(ibv_cq* cq) noexcept;
-    /// As acknowledge_all(), and later events are acknowledged at once.
+    /// Acknowledges all events of @p cq that were counted. From then on, each event is acknowledged
+    /// at once.
     void stop_batching(ibv_cq* cq) noexcept;
 
-    /// The right of one thread to sleep on the channel. Only one thread sleeps, because an event
-    /// wakes one thread while there may be completions for several. When that thread returns, the
-    /// others poll, and one of them sleeps on the channel next.
+    /// The permission to sleep on the channel, which one thread has at a time: an event wakes one
+    /// thread only, although there may be completions for several threads. When the woken thread
+    /// gives up its turn, the other threads poll, and one of them sleeps next.
     class Turn {
       public:
-        /// Waits until this thread may sleep on the channel, another thread has given up that right
-        /// or @p timeout has passed. In the last two cases the queue must be polled again.
+        /// Returns when this thread may sleep on the channel, another thread gave up its turn, or
+        /// @p timeout expired. In the last two cases, the caller must poll the queue again.
         Turn(CqEvents& events, std::chrono::milliseconds timeout);
         ~Turn();
         Turn(const Turn&) = delete;
         Turn& operator=(const Turn&) = delete;
-        /// Whether this thread may sleep on the channel.
+        /// True if this thread may sleep on the channel.
         explicit operator bool() const noexcept { return owned_; }
 
       private:
@@ -66,7 +71,7 @@ class CqEvents {
   private:
     static constexpr std::uint32_t immediate = 1U << 31U;
 
-    /// The number of counted events that are not acknowledged, or the flag "immediate".
+    /// The number of counted events that are not acknowledged yet, or the value `immediate`.
     std::atomic<std::uint32_t> unacknowledged_;
 
     std::mutex mutex_;

@@ -73,7 +73,7 @@ ibv_cq_init_attr_ex init_attributes(const ExtendedCompletionQueueOptions& option
 ibv_cq* create(const Context& context, const ExtendedCompletionQueueOptions& options) {
     ibv_context* const native = detail::native_of(context, create_function, "Context");
     ibv_cq_init_attr_ex attributes = init_attributes(options);
-    // Negative vectors and a depth of 0 are checked here, because some providers do not.
+    // Some providers accept a negative vector or a depth of 0: both are checked here.
     if (options.depth == 0 || options.vector < 0) {
         throw Error(EINVAL, create_function, explain(context, options, EINVAL));
     }
@@ -126,7 +126,7 @@ WorkCompletion CompletionBatch::work_completion() const noexcept {
         completion.imm_data = ibv_wc_read_imm_data(cq_);
     }
     if ((completion.opcode & IBV_WC_RECV) == 0) {
-        return completion; // only receives have a sender
+        return completion; // Only a receive completion has a sender.
     }
     if (cq_->read_src_qp != nullptr) {
         completion.src_qp = ibv_wc_read_src_qp(cq_);

@@ -17,7 +17,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The first members of mlx5dv_qp_init_attr, and room for the others.
+/// The first members of mlx5dv_qp_init_attr, and space for its other members.
 struct InitAttr {
     std::uint64_t comp_mask;
     std::uint32_t create_flags;
@@ -25,8 +25,8 @@ struct InitAttr {
 };
 constexpr std::uint64_t has_create_flags = 1;
 constexpr std::uint32_t disable_scatter_to_cqe = 1U << 3U;
-/// MLX5DV_QP_CREATE_OOO_DP, which headers before rdma-core 55 do not have. A libmlx5 that does not
-/// know it returns EINVAL or EOPNOTSUPP.
+/// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers than rdma-core 55 do not define. An
+/// older libmlx5 fails with EINVAL or EOPNOTSUPP.
 constexpr std::uint32_t out_of_order_placement = 1U << 7U;
 
 #if RDMABUF_HAVE_MLX5DV_H
@@ -40,8 +40,8 @@ static_assert(disable_scatter_to_cqe == MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE)
 using IsSupported = bool (*)(ibv_device*);
 using CreateQp = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, InitAttr*);
 
-// The functions are looked up at each call, because libibverbs may load libmlx5 later. Creating a
-// queue pair takes much longer than that.
+// The function is looked up for each queue pair, because libibverbs may load libmlx5 later.
+// Creating a queue pair takes much longer than the lookup.
 CreateQp find_create_qp() noexcept {
     return reinterpret_cast<CreateQp>(find_mlx5_function("mlx5dv_create_qp"));
 }

@@ -7,7 +7,8 @@
 #include <rdmabuf/detail/check.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
-// Attributes of queue pairs that ibv_modify_qp(3) does not have: rate limits and ECE options.
+// This file sets the attributes of queue pairs that ibv_modify_qp(3) cannot set: rate limits, and
+// the options for enhanced connection establishment (ECE).
 
 namespace rdmabuf {
 

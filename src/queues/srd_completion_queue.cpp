@@ -23,7 +23,7 @@ using detail::efadv::Cq;
 using detail::efadv::CqInitAttr;
 
 #if RDMABUF_HAVE_EFADV_H
-// Newer headers have more members, which are not used here.
+// Newer headers have more members than these declarations. The library does not use those members.
 static_assert(offsetof(CqInitAttr, wc_flags) == offsetof(::efadv_cq_init_attr, wc_flags));
 static_assert(sizeof(CqInitAttr) <= sizeof(::efadv_cq_init_attr));
 static_assert(offsetof(Cq, wc_read_sgid) == offsetof(::efadv_cq, wc_read_sgid));
@@ -77,12 +77,12 @@ CompletionQueue create(const Context& context, const CompletionQueueOptions& opt
     return CompletionQueue::adopt(context, ibv_cq_ex_to_cq(cq), options.channel);
 }
 
-/// The queue that create() returned: efadv_create_cq(3) made an ibv_cq_ex.
+/// Returns the completion queue of create() as the ibv_cq_ex that efadv_create_cq(3) returned.
 ibv_cq_ex* extended(const CompletionQueue& queue) noexcept {
     return reinterpret_cast<ibv_cq_ex*>(queue.native());
 }
 
-/// Reads the completion at which ibv_start_poll(3) or ibv_next_poll(3) arrived.
+/// Reads the current completion of @p cq, after ibv_start_poll(3) or ibv_next_poll(3).
 void read(ibv_cq_ex* cq, Cq* efa, WorkCompletion& completion, Gid& sender) noexcept {
     completion = {};
     sender = {};

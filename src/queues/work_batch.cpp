@@ -7,20 +7,21 @@
 namespace rdmabuf {
 
 void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
-    // Not as a list of one: rxe's provider sends nothing of a list, and calls that a success (seen
-    // in rdma-core 44 to 60; wr_set_inline_data_list in providers/rxe/rxe.c).
+    // A single entry is not passed as a list: for lists, the provider of rxe sends no data and
+    // reports success (rdma-core 44 to 60, wr_set_inline_data_list() in providers/rxe/rxe.c).
     if (local.size() == 1) {
         ibv_wr_set_inline_data(qp_, reinterpret_cast<void*>(local[0].addr), local[0].length);
         return;
     }
-    // More than any device takes (max_sge is 32 or less), so that the provider refuses what does
-    // not fit here.
+    // This is more than any device supports: max_sge is at most 32. The provider therefore rejects
+    // a longer list.
     constexpr std::size_t max_entries = 64;
     if (local.size() > max_entries) {
         ibv_wr_set_sge_list(qp_, local.size(), local.data());
         return;
     }
-    std::array<ibv_data_buf, max_entries> buffers; // NOLINT(*-member-init): filled below
+    std::array<ibv_data_buf, max_entries>
+        buffers; // NOLINT(*-member-init): std::transform sets the elements
     std::transform(local.begin(), local.end(), buffers.begin(), [](const ibv_sge& entry) {
         return ibv_data_buf{.addr = reinterpret_cast<void*>(entry.addr), .length = entry.length};
     });

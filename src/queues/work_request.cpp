@@ -12,17 +12,17 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Size in bytes of the signal set that rt_sigprocmask(2) of Linux reads.
+/// The size in bytes of the signal set that rt_sigprocmask(2) reads.
 constexpr std::size_t word = 8;
 
-/// Returns whether the CPU can read the aligned word that holds @p address. The invalid first
-/// argument makes rt_sigprocmask(2) fail with EINVAL after it has read the word, and with EFAULT if
-/// it cannot read the word. No other system call reads memory without another effect.
+/// Returns true if the CPU can read the aligned word at @p address. rt_sigprocmask(2) reads the
+/// word and then fails with EINVAL, because its first argument is invalid. If the word cannot be
+/// read, the error is EFAULT. Other system calls that read memory have side effects.
 bool can_read_word(std::uintptr_t address) noexcept {
     constexpr long invalid = -1;
     const std::uintptr_t aligned = address / word * word;
     if (aligned == 0) {
-        return false; // The system call takes a null pointer for "no signal set".
+        return false; // For a null pointer, rt_sigprocmask(2) reads no signal set.
     }
     return ::syscall(SYS_rt_sigprocmask, invalid, aligned, nullptr, word) == 0 || errno != EFAULT;
 }
