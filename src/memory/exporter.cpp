@@ -33,7 +33,7 @@ void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     } catch (const std::bad_alloc&) {
         throw;
     } catch (const abi::__forced_unwind&) {
-        throw; // pthread_cancel(3) cancels the thread: not to rethrow would end the process.
+        throw; // pthread_cancel(3): the process ends unless this exception is rethrown.
     } catch (const std::system_error& error) {
         // In other categories, the value of a std::error_code is not an errno value.
         const bool is_errno = error.code().category() == std::system_category() ||

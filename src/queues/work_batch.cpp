@@ -13,8 +13,8 @@ void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
         ibv_wr_set_inline_data(qp_, reinterpret_cast<void*>(local[0].addr), local[0].length);
         return;
     }
-    // This is more than any device supports: max_sge is at most 32. The provider therefore rejects
-    // a longer list.
+    // Devices support at most 32 entries (max_sge). A list of more than 64 entries is passed on
+    // without inline data, and the provider rejects that list.
     constexpr std::size_t max_entries = 64;
     if (local.size() > max_entries) {
         ibv_wr_set_sge_list(qp_, local.size(), local.data());

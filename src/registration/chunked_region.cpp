@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* function = "ChunkedRegion";
 
-/// The device that registers the fewest bytes at once.
+/// The device with the smallest maximum region size, and this size in bytes.
 struct SmallestLimit {
     std::string device;
     std::uint64_t bytes = std::numeric_limits<std::uint64_t>::max();
@@ -71,8 +71,8 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     return static_cast<std::size_t>(options.chunk_size != 0 ? options.chunk_size : most);
 }
 
-/// The result of @p make. A list of chunks that does not fit into memory is an Error like any other
-/// failure of a registration.
+/// Returns the result of @p make.
+/// @throws Error ENOMEM if there is no memory for the list of chunks
 template <class Make>
 auto with_memory(const Make& make) {
     constexpr const char* hint =
@@ -86,16 +86,17 @@ auto with_memory(const Make& make) {
     }
 }
 
-/// mlx5 without the extended translation offset of UMR refuses dma-bufs of this size in pages or
-/// more: MLX5_MAX_UMR_PAGES and mlx5r_umr_can_load_pas() in drivers/infiniband/hw/mlx5.
+/// The number of pages from which mlx5 refuses a dma-buf, if the NIC has no extended translation
+/// offset for UMR: MLX5_MAX_UMR_PAGES and mlx5r_umr_can_load_pas() in drivers/infiniband/hw/mlx5.
 constexpr std::size_t mlx5_umr_pages = 65536;
-/// The vendor of mlx5 devices. Their predecessor, mlx4, imports no dma-bufs.
+/// The vendor_id of mlx5 devices. mlx4 devices have the same vendor_id, but import no dma-bufs.
 constexpr std::uint32_t mellanox = 0x02c9;
-/// Below this size in bytes, the length is unlikely to be the reason for a failure.
+/// The minimum chunk size to try, in bytes: a smaller chunk is unlikely to fail because of its
+/// length.
 constexpr std::size_t least_chunk = std::size_t{64} << 20U;
 
-/// The next chunk size to try after chunks of up to @p tried bytes were refused; 0 when smaller
-/// chunks do not help.
+/// Returns the next chunk size to try, in bytes, after chunks of up to @p tried bytes were refused.
+/// Returns 0 if smaller chunks do not help.
 std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& trail,
                           std::size_t tried) {
     const std::size_t page = detail::page_size();
@@ -103,7 +104,7 @@ std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& tr
     for (const Attempt& attempt : trail) {
         const bool is_dmabuf = attempt.path == RegistrationPath::dmabuf ||
                                attempt.path == RegistrationPath::dmabuf_data_direct;
-        // Without a device, the exporter failed and not the registration.
+        // An attempt without a device name failed in the exporter, not in a registration.
         const auto failed = std::ranges::find_if(pds, [&attempt](const ProtectionDomain& pd) {
             return pd.context().device_name() == attempt.device;
         });
@@ -167,7 +168,7 @@ ChunkedRegion::Made ChunkedRegion::make(std::span<const ProtectionDomain> pds,
         } catch (const Error& error) {
             refusal = error;
         }
-        // No chunk is longer than the range with the pages that it begins and ends in.
+        // A chunk is never longer than the range rounded to whole pages at both ends.
         const std::size_t longest = std::min(chunk_size, (length / page + 2) * page);
         chunk_size = options.chunk_size == 0 ? smaller_chunk(pds, trail, longest) : 0;
         if (chunk_size == 0) {

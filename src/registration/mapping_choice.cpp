@@ -23,8 +23,8 @@ constexpr const char* for_near_data_direct =
 constexpr const char* for_switch = "the NIC and the memory are below the same PCIe switch";
 constexpr const char* after_refusal = "the NIC refused the standard mapping";
 
-/// EFA has no node type of the InfiniBand specification, and the PCI identifiers of Amazon, devices
-/// 0xefa0 to 0xefaf. A NIC of another node type is not queried.
+/// Returns true if the NIC is an EFA device: its node type is unspecified, its vendor is Amazon,
+/// and its device ID is between 0xefa0 and 0xefaf. NICs of other node types are not queried.
 bool is_efa(const Context& nic) {
     if (nic.native()->device->node_type != IBV_NODE_UNSPECIFIED) {
         return false;
@@ -33,11 +33,11 @@ bool is_efa(const Context& nic) {
         const ibv_device_attr attributes = nic.attributes().native.orig_attr;
         return attributes.vendor_id == 0x1d0f && (attributes.vendor_part_id & 0xfff0U) == 0xefa0U;
     } catch (const Error&) {
-        return false; // A device that does not answer fails the registration itself.
+        return false; // The registration on this device reports the error.
     }
 }
 
-/// What the topology says of a NIC and memory of a device; empty if it does not know one of them.
+/// Returns the path between a NIC and device memory; nothing if @p topology does not contain both.
 std::optional<Path> path_of(const Allocation& memory, const Context& nic,
                             const Topology* topology) {
     if (topology == nullptr) {
@@ -52,7 +52,7 @@ std::optional<Path> path_of(const Allocation& memory, const Context& nic,
     return path.type != PathType::unknown ? std::optional(std::move(path)) : std::nullopt;
 }
 
-/// Whether the topology knows the data-direct function of a NIC.
+/// Returns true if @p topology contains the data-direct function of the NIC.
 bool knows_data_direct(const Context& nic, const Topology* topology) {
     const Nic* const function =
         topology != nullptr ? topology->find_nic(nic.device_name()) : nullptr;
@@ -81,7 +81,8 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     const bool efa = device && is_efa(nic);
     const std::optional<Path> path =
         device ? path_of(memory, nic, request.options.topology) : std::nullopt;
-    // With a chip-to-chip link, the standard mapping leads through the CPU.
+    // If the GPU has a chip-to-chip link to its CPU, a NIC reaches the standard mapping through the
+    // CPU.
     const bool below_switch = path && memory.c2c && !path->data_direct &&
                               (path->type == PathType::pix || path->type == PathType::pxb);
     std::vector<MappingChoice> choices;
@@ -103,7 +104,8 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
         }
         return choices;
     }
-    // A caller that lists no paths leaves the way to register to the NIC.
+    // The path dmabuf can use data direct, unless the caller lists data direct as a path of its
+    // own.
     const bool may_be_direct =
         device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
     const bool by_path = path && knows_data_direct(nic, request.options.topology);

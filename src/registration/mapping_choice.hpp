@@ -12,39 +12,40 @@
 
 namespace rdmabuf::detail {
 
-/// When a choice is tried after the choice before it.
+/// The condition under which a choice is tried after the previous choice.
 enum class MappingUse : std::uint8_t {
     /// Always.
     any,
-    /// Only if the exporter has the mapping: an exporter may return a standard mapping instead of
-    /// the one for PCIe.
+    /// Only if the exporter returns this mapping. An exporter may return the standard mapping when
+    /// the PCIe mapping is requested.
     exact,
-    /// Only if the exporter could not export the mapping of the choice before.
+    /// Only if the exporter could not export the mapping of the previous choice.
     unexported,
 };
 
-/// One way in which a NIC can register a dma-buf.
+/// A path and a mapping with which a NIC can register a dma-buf.
 struct MappingChoice {
-    /// dmabuf or dmabuf_data_direct.
+    /// The path: dmabuf or dmabuf_data_direct.
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
     MappingUse use = MappingUse::any;
-    /// Why this NIC gets the mapping, for the trail; empty for the standard mapping. A string
-    /// literal.
+    /// The reason for this mapping, which is recorded in the attempt. A string literal; empty for
+    /// the standard mapping.
     const char* reason = "";
 
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
 };
 
-/// Why the next choice of a NIC is tried.
+/// The reason why the next choice of a NIC is tried.
 enum class MappingOutcome : std::uint8_t {
-    /// The NIC refused the dma-buf in a way that another mapping may change.
+    /// The NIC refused the dma-buf with an error that may not occur with another mapping.
     refused,
     /// The exporter did not export the mapping.
     not_exported,
 };
 
-/// The choices of a NIC in the order in which they are tried, and the position of the current one.
+/// The choices of a NIC in the order in which they are tried, and the position of the current
+/// choice.
 class MappingChoices {
   public:
     MappingChoices() = default;
@@ -52,11 +53,12 @@ class MappingChoices {
         : choices_(std::move(choices)) {}
 
     [[nodiscard]] const MappingChoice& current() const noexcept { return choices_[current_]; }
-    /// Whether another choice is tried after @p outcome.
+    /// Returns true if another choice is tried after @p outcome.
     [[nodiscard]] bool has_next(MappingOutcome outcome) const noexcept {
         return next(outcome) < choices_.size();
     }
-    /// Goes on to the next choice that is tried after @p outcome. @return false if there is none
+    /// Selects the next choice that is tried after @p outcome.
+    /// @return false if no choice is left
     [[nodiscard]] bool advance(MappingOutcome outcome) noexcept {
         current_ = next(outcome);
         return current_ < choices_.size();
@@ -69,25 +71,24 @@ class MappingChoices {
     std::size_t current_ = 0;
 };
 
-/// What the caller of a registration decided.
+/// The options of a registration on which the choice of the mapping depends.
 struct MappingRequest {
     const RegistrationOptions& options;
-    /// The dma-buf path that is tried.
+    /// The current dma-buf path: dmabuf or dmabuf_data_direct.
     RegistrationPath path;
-    /// Whether the caller listed the other dma-buf path too, which then has its own turn.
+    /// True if the caller also listed the other dma-buf path, which is then tried on its own.
     bool other_is_listed;
 };
 
-/// Decides which mapping of @p memory a NIC needs: a dma-buf of device memory stands for one way to
-/// the memory, and the wrong one registers and fails when data moves. The choice of the caller
-/// (RegistrationOptions::mapping) is the only one then. Without it, EFA gets the mapping for PCIe
-/// with ibv_reg_dmabuf_mr, an mlx5 NIC with a data-direct function the mapping for PCIe with
-/// data direct, and other NICs the standard mapping.
-///
-/// With a topology that knows the path, data direct is the first choice only if the data-direct
-/// function is nearer to the memory than the NIC; and a NIC below the PCIe switch of a GPU that has
-/// a chip-to-chip link to its CPU gets the mapping for PCIe with ibv_reg_dmabuf_mr, as in NCCL
-/// (src/graph/paths.cc, ncclTopoCheckGdr).
+/// Returns the mappings of @p memory that a NIC can use. A dma-buf of device memory describes one
+/// path to the memory. With the wrong mapping, the registration may succeed although data transfers
+/// fail later. RegistrationOptions::mapping is the only choice if the caller set it. Otherwise an
+/// EFA device gets the PCIe mapping with ibv_reg_dmabuf_mr(3), an mlx5 NIC with a data-direct
+/// function gets the PCIe mapping with data direct, and other NICs get the standard mapping.
+/// Two rules apply if the topology contains the path. Data direct is the first choice only if the
+/// data-direct function is nearer to the memory than the NIC. If a GPU has a chip-to-chip link to
+/// its CPU, a NIC below the PCIe switch of the GPU gets the PCIe mapping with ibv_reg_dmabuf_mr(3),
+/// as in NCCL (ncclTopoCheckGdr in src/graph/paths.cc).
 /// @return the choices in the order in which they are tried; not empty
 [[nodiscard]] std::vector<MappingChoice> choose_mappings(const Allocation& memory,
                                                          const Context& nic,

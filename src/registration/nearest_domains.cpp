@@ -12,7 +12,7 @@
 namespace rdmabuf {
 namespace {
 
-/// A protection domain, and the place of its NIC in the list of Topology::nearest().
+/// A protection domain, and the position and rank of its NIC in the result of Topology::nearest().
 struct Candidate {
     const ProtectionDomain* pd = nullptr;
     std::size_t position = std::numeric_limits<std::size_t>::max();

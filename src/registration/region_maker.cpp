@@ -19,7 +19,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// EINVAL has many causes: that the NIC has no data-direct function is one only if the NIC says so.
+/// Returns the hint for a failed mlx5dv_reg_dmabuf_mr(). The NIC is queried for its data-direct
+/// function, because EINVAL has many causes.
 std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
     if (error == EINVAL || error == EOPNOTSUPP) {
         const Availability direct = data_direct_of(context.native());
@@ -30,8 +31,9 @@ std::string diagnose_data_direct(const Context& context, const DmaBufRange& rang
     return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), error);
 }
 
-/// Faults the first page of an on-demand region, so that memory that the kernel cannot page for the
-/// NIC is refused now and not when data moves. Providers that cannot prefetch do not report it.
+/// Prefetches the first page of an on-demand region. If the kernel cannot page this memory for the
+/// NIC, the registration fails, instead of a later data transfer. Providers without prefetch cannot
+/// detect this.
 AnyRegion prefetched(AnyRegion region) {
     try {
         const bool writes = has(region.access(), Access::local_write);
@@ -95,7 +97,8 @@ AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece
 
 AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t piece_iova) const {
     check_dmabuf(range, piece_iova, access, reg_data_direct_function);
-    // The driver takes whole pages only: what is before the first byte is registered with it.
+    // The driver registers whole pages only: the region begins at the start of the page that holds
+    // the first byte.
     const std::size_t before = piece_iova % page_size();
     auto deleter = RegionHandle::deleter_type::holding(*pd, nullptr);
     errno = 0;

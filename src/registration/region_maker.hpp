@@ -10,29 +10,30 @@
 
 namespace rdmabuf::detail {
 
-// The verbs functions that register memory, for errors and trails.
+// The names of the verbs functions that register memory, for error texts.
 inline constexpr const char* reg_mr_function = "ibv_reg_mr";
 inline constexpr const char* reg_mr_ex_function = "ibv_reg_mr_ex";
 inline constexpr const char* reg_dmabuf_function = "ibv_reg_dmabuf_mr";
 inline constexpr const char* reg_data_direct_function = "mlx5dv_reg_dmabuf_mr";
 
-/// Whether a path registers a dma-buf.
+/// Returns true if @p path registers a dma-buf.
 [[nodiscard]] constexpr bool is_dmabuf(RegistrationPath path) noexcept {
     return path == RegistrationPath::dmabuf || path == RegistrationPath::dmabuf_data_direct;
 }
 
-/// Part of a range, in bytes from the first byte of the range.
+/// A part of a range: its length, and its offset from the first byte of the range, in bytes.
 struct RangePiece {
     std::size_t offset = 0;
     std::size_t length = 0;
 };
 
-/// The pieces into which a range is cut: one, or pieces of at most `chunk` bytes. All pieces but
-/// the first begin at a page boundary.
+/// The pieces of a range: a single piece, or pieces of at most `chunk` bytes. All pieces except the
+/// first begin at a page boundary.
 class RangePieces {
   public:
     RangePieces() = default;
-    /// @param chunk  a multiple of the page size; 0 for one piece
+    /// @param chunk  the maximum size of a piece in bytes, a multiple of the page size; 0: one
+    /// piece
     RangePieces(std::uintptr_t address, std::size_t length, std::size_t chunk);
 
     [[nodiscard]] std::size_t count() const noexcept { return count_; }
@@ -45,8 +46,9 @@ class RangePieces {
     std::size_t count_ = 0;
 };
 
-/// Registers pieces of one range on one protection domain by one path. Calls neither exporters nor
-/// drivers of the memory, so that any thread may use it. The pointers are not owned.
+/// Registers pieces of one range on one protection domain by one path. Any thread may use a
+/// RegionMaker, because it calls no exporter and no driver of the memory. The pointers are not
+/// owned.
 struct RegionMaker {
     const ProtectionDomain* pd = nullptr;
     RegistrationPath path{};
@@ -54,11 +56,12 @@ struct RegionMaker {
     /// The address and the iova of the first byte of the range.
     std::uintptr_t address = 0;
     std::uint64_t iova = 0;
-    /// The range as a dma-buf, on the dma-buf paths.
+    /// The dma-buf of the range; null if the path is not a dma-buf path.
     const ExportedRange* exported = nullptr;
     const DmaHandle* dma_handle = nullptr;
 
-    /// Thread safe. @throws Error what verbs answers
+    /// Registers one piece. Thread safe.
+    /// @throws Error with the errno value of the verbs function
     [[nodiscard]] AnyRegion make(const RangePiece& piece) const;
 
   private:
@@ -67,8 +70,8 @@ struct RegionMaker {
                                              std::uint64_t piece_iova) const;
     [[nodiscard]] AnyRegion make_address(void* start, std::size_t length,
                                          std::uint64_t piece_iova) const;
-    /// @param attributes  describe where the memory is
-    /// @param explain     returns the meaning of an errno of the verb
+    /// @param attributes  identify the memory; the function sets the other members
+    /// @param explain     returns the hint for an errno value of ibv_reg_mr_ex
     template <class Explain>
     [[nodiscard]] AnyRegion make_with_handle(MrInitAttr attributes, std::uint64_t piece_iova,
                                              std::size_t length, Explain explain) const;

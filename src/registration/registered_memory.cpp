@@ -54,8 +54,9 @@ void RegisteredMemory::mark_revoked() noexcept {
 }
 
 RegistrationState RegisteredMemory::verify(const Resolver& resolver) {
-    // Host memory stays pinned until it is deregistered, whatever a device's driver says of it: the
-    // program may have ended its registration with that driver.
+    // Host memory is not verified, because it stays pinned until its deregistration. If its
+    // exporter no longer knows it, the program may only have unregistered it from the driver of the
+    // device.
     if (state() != RegistrationState::registered || !set_->allocation ||
         path() == RegistrationPath::host) {
         return state();

@@ -22,7 +22,7 @@ PathOrder::PathOrder(std::initializer_list<RegistrationPath> paths) {
                         "options contradict each other: the path " + std::string(to_string(path)) +
                             " is listed twice");
         }
-        paths_[count_++] = path; // without one twice there are no more than fit
+        paths_[count_++] = path; // Each path is listed once at most: the array is large enough.
     }
 }
 
@@ -38,12 +38,13 @@ void check_pds(std::span<const ProtectionDomain> pds, const char* function) {
     }
 }
 
-/// The maximum number of ranges that are exported at the same time: each has one or two
-/// descriptors.
+/// The maximum number of ranges that are exported at the same time. Each exported range holds one
+/// or two open file descriptors.
 constexpr std::size_t most_exported_ranges = 64;
 
-/// Registers the ranges of @p requests at the positions @p order[0], [1] and so on.
-/// @return the results at the positions of the requests
+/// Registers the requests in the order @p order[0], @p order[1] and so on, which are indexes into
+/// @p requests.
+/// @return the results, in the order of @p requests
 std::vector<std::unique_ptr<detail::RegisteredSet>> register_in_order(
     const std::vector<detail::RegistrationRequest>& requests, std::span<const std::size_t> order,
     unsigned threads) {
@@ -109,8 +110,8 @@ std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
                             .function = function});
         detail::check_request(requests.back());
     }
-    // On EFA, a registration of device memory takes the longer the more bytes are registered
-    // already, whatever its own length.
+    // Shorter ranges are registered first: on EFA, a registration of device memory takes longer if
+    // more bytes are already registered, regardless of its own length.
     std::vector<std::size_t> order(ranges.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ranges[i].length; });

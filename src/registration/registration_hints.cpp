@@ -26,7 +26,8 @@ void add_remedy(Attempt& attempt, std::string_view text) {
     attempt.remedy.append(attempt.remedy.empty() || text.empty() ? "" : "; ").append(text);
 }
 
-/// What a driver imports: "dma-bufs from Linux 5.12 and rdma-core 34 on (follows moves)".
+/// Returns the versions since which a driver imports dma-bufs, for a hint: "dma-bufs from Linux
+/// 5.12 and rdma-core 34 on (follows moves)".
 std::string since(const ImporterQuirk& importer) {
     if (importer.mode == ImportMode::none) {
         return "no dma-bufs up to Linux 7.3";
@@ -35,7 +36,8 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Whether a text about refusals has this errno, or says nothing of errnos.
+/// Returns true if @p refusals begins with the name of @p error, or with no errno name at all.
+/// Returns false if @p refusals is empty.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;
@@ -51,7 +53,7 @@ bool is_about(std::string_view refusals, int error) {
 std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
     std::vector<std::string> found;
     std::error_code nothing;
-    // The older interface lists its clients; what is in it is theirs.
+    // The older peer memory interface has one directory for each of its clients.
     for (std::filesystem::directory_iterator each(sys / "kernel/mm/memory_peers", nothing), end;
          !nothing && each != end; each.increment(nothing)) {
         found.push_back(each->path().filename().string());
@@ -89,7 +91,8 @@ void explain_refusal(const std::string& driver, Access access, Attempt& attempt)
         return;
     }
     if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {
-        // One that imports none never says anything else.
+        // A driver that imports no dma-bufs fails with EOPNOTSUPP only: any other error has another
+        // cause.
         if (importer->mode != ImportMode::none || attempt.error == EOPNOTSUPP) {
             add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
             add_remedy(attempt, importer->note);

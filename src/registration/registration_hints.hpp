@@ -10,27 +10,31 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/registration_trail.hpp>
 
-/// What is found out after a failure, to say why.
+/// Functions that find the cause of a failed registration and add it to the description of the
+/// attempt.
 namespace rdmabuf::detail {
 
-/// The kernel modules here that find the pages of device addresses for ibv_reg_mr.
-/// @param sys  where sysfs is
+/// Returns the names of the loaded kernel modules that provide the pages of device addresses to
+/// ibv_reg_mr(3).
+/// @param sys  the directory where sysfs is mounted
 [[nodiscard]] std::vector<std::string> peer_memory_clients(
     const std::filesystem::path& sys = "/sys");
 
-/// What ibv_reg_mr's EFAULT for a device address means.
-/// @param clients  of peer_memory_clients()
+/// Adds to @p attempt why ibv_reg_mr(3) failed with EFAULT for a device address.
+/// @param clients  the result of peer_memory_clients()
 void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt);
 
-/// Whether this errno is how a NIC or an exporter refuses a dma-buf: another mapping of the same
-/// memory may be taken.
+/// Returns true if a NIC or an exporter refuses a dma-buf with this errno value. Another mapping of
+/// the same memory may then work.
 [[nodiscard]] bool refuses_mapping(int error) noexcept;
 
-/// Adds what is known of the two drivers to an attempt that the NIC or the exporter refused.
-/// @param driver  as of driver_name()
+/// Adds the known requirements of the NIC driver and of the exporter to @p attempt, if one of the
+/// two refused the dma-buf.
+/// @param driver  the result of sysfs::driver_name()
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
 
-/// Says so when more bytes than the device registers at once were asked for. Asks the device.
+/// Adds to @p attempt that @p length, in bytes, is larger than the maximum region size of the
+/// device. Queries the device; does nothing if the length is within the limit.
 void explain_length(const Context& context, std::size_t length, Attempt& attempt);
 
 } // namespace rdmabuf::detail

@@ -18,28 +18,28 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Without RegistrationOptions::threads: from this number of bytes on a NIC, registrations take
-/// longer than it takes to create a thread.
+/// If RegistrationOptions::threads is 0: the number of bytes per NIC from which the registrations
+/// take longer than the creation of a thread.
 constexpr std::size_t least_parallel_bytes = std::size_t{1} << 20U;
-/// Without RegistrationOptions::threads: the maximum number of threads.
+/// If RegistrationOptions::threads is 0: the maximum number of threads.
 constexpr std::size_t most_default_threads = 16;
 
 void register_piece(RegistrationJob& job, std::size_t piece) {
     job.regions[piece].emplace(job.maker.make(job.pieces[piece]));
 }
 
-/// The jobs of one NIC.
+/// The jobs of one NIC, and how far they are done.
 struct Lane {
     const ibv_device* nic = nullptr;
     std::vector<RegistrationJob*> jobs = {};
-    /// The next piece to register.
+    /// The index of the next job, and the index of its next piece.
     std::size_t job = 0;
     std::size_t piece = 0;
-    /// The number of threads that register on this NIC.
+    /// The number of threads that currently register on this NIC.
     unsigned active = 0;
 };
 
-/// A piece that a thread registers.
+/// One piece of a job, to be registered by one thread.
 struct Task {
     Lane* lane = nullptr;
     RegistrationJob* job = nullptr;
@@ -61,14 +61,15 @@ class Scheduler {
     }
 
     [[nodiscard]] std::size_t lanes() const noexcept { return lanes_.size(); }
-    /// The number of bytes of the NIC that registers the most.
+    /// Returns the number of bytes to register on the NIC that has the most bytes.
     [[nodiscard]] std::size_t most_bytes() const;
 
-    /// Registers pieces until none is left or one failed with another exception than Error.
+    /// Registers pieces until no piece is left, or until a registration throws an exception other
+    /// than Error.
     void work() noexcept {
         for (Task task = next({}); task.job != nullptr; task = next(task)) {
             try {
-                // Each region is written by one thread: no lock is needed.
+                // Only this thread writes the region of this piece: no lock is needed.
                 register_piece(*task.job, task.piece);
             } catch (Error& error) {
                 const std::lock_guard lock(mutex_);
@@ -87,11 +88,12 @@ class Scheduler {
     }
 
   private:
+    /// Returns the next task of this thread; a task without a job if no work is left.
     /// @param done  the previous task of this thread
     [[nodiscard]] Task next(const Task& done) noexcept;
-    /// Whether this job has failed, or a job before it that ends the path of its range.
+    /// Returns true if this job has failed, or if an earlier job has ended the path of their range.
     [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
-    /// Skips jobs that are complete or cancelled. @return whether there is a piece to register
+    /// Skips completed and cancelled jobs. Returns true if a piece is left to register.
     [[nodiscard]] bool has_piece(Lane& lane) const noexcept;
 
     std::span<RegistrationJob* const> jobs_;
@@ -150,7 +152,7 @@ Task Scheduler::next(const Task& done) noexcept {
     if (exception_ != nullptr) {
         return {};
     }
-    // The NIC with the fewest threads: one thread for each NIC before two for one of them.
+    // Selects the NIC with the fewest threads: every NIC gets one thread before any NIC gets two.
     Lane* best = nullptr;
     for (Lane& lane : lanes_) {
         if ((best == nullptr || lane.active < best->active) && has_piece(lane)) {
@@ -164,8 +166,8 @@ Task Scheduler::next(const Task& done) noexcept {
     return {.lane = best, .job = best->jobs[best->job], .piece = best->piece++};
 }
 
-/// Blocks all signals in this thread while the object exists, so that threads created meanwhile
-/// handle none of the program's signals.
+/// Blocks all signals in this thread while the object exists. New threads inherit the signal mask,
+/// so that they handle no signals of the program.
 class SignalsBlocked {
   public:
     SignalsBlocked() noexcept {
@@ -181,7 +183,7 @@ class SignalsBlocked {
     sigset_t before_{};
 };
 
-/// Threads that run until the scheduler has no work left. The destructor waits for them.
+/// Threads that run the tasks of a scheduler. The destructor waits until the threads have ended.
 class Workers {
   public:
     Workers(Scheduler& scheduler, std::size_t count) {
@@ -192,7 +194,7 @@ class Workers {
                 threads_.emplace_back([&scheduler] { scheduler.work(); });
             }
         } catch (const std::system_error&) {
-            // The limit of threads is reached. The existing threads do the work.
+            // No further thread can be created: the existing threads do the work.
         }
     }
     ~Workers() {
@@ -210,8 +212,8 @@ class Workers {
 } // namespace
 
 void RegistrationJob::fail(std::size_t piece, Error&& reason) noexcept {
-    // Of several pieces that failed at the same time, the first one counts. The pieces before it
-    // have begun before it.
+    // The error of the first piece is kept if several pieces fail. Pieces begin in their order, so
+    // that each earlier piece has already begun.
     if (!error || piece < failed_piece) {
         error.emplace(std::move(reason));
         failed_piece = piece;

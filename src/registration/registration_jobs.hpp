@@ -12,37 +12,37 @@
 
 namespace rdmabuf::detail {
 
-/// The registrations of one range on one protection domain, and their result.
+/// The registrations of one range on one protection domain, and their results.
 struct RegistrationJob {
     RegionMaker maker = {};
     RangePieces pieces = {};
-    /// The same number for all jobs of one range.
+    /// The index of the range, which is the same for all jobs of one range.
     std::size_t range = 0;
-    /// Whether no other mapping is tried on this NIC when it refuses this one.
+    /// True if no other mapping is tried on this NIC after the NIC refuses this mapping.
     bool last_mapping = false;
 
-    // The result.
+    // The members below are the results.
 
-    /// The region of each piece. Not complete if `error` is set.
+    /// The region of each piece. Some elements are empty if `error` is set.
     std::vector<std::optional<AnyRegion>> regions = {};
-    /// The error of the first piece, in the order of the pieces, that failed; and its number.
+    /// The error of the first piece that failed, in the order of the pieces, and the index of that
+    /// piece.
     std::optional<Error> error = std::nullopt;
     std::size_t failed_piece = 0;
 
-    /// Records that a piece failed.
+    /// Records that a piece failed, unless an earlier piece has failed.
     void fail(std::size_t piece, Error&& reason) noexcept;
-    /// Whether the error of this job is the end of the path for its range, so that the jobs behind
-    /// it in the list of jobs need not run.
+    /// Returns true if the error ends the current path for the whole range. The later jobs of the
+    /// range are then not run. `error` must be set.
     [[nodiscard]] bool ends_path() const noexcept;
 };
 
-/// Runs one or more jobs on several threads: this thread, and threads that end before this function
-/// returns. Registrations on one NIC begin in the order of the jobs and pieces. After a failure,
-/// the later pieces of that job are not registered, nor the later jobs of its range if
-/// RegistrationJob::ends_path(). The errors therefore do not depend on the order in which threads
-/// run.
-/// @param threads  as RegistrationOptions::threads
-/// @throws std::bad_alloc if a thread had no memory; the regions are in the jobs
+/// Runs the jobs on this thread and on other threads, which end before this function returns. On
+/// one NIC, registrations begin in the order of the jobs and of their pieces. After a failure, the
+/// later pieces of that job are skipped. If RegistrationJob::ends_path() is true, the later jobs of
+/// the range are skipped too. The errors therefore do not depend on the scheduling of the threads.
+/// @param threads  see RegistrationOptions::threads
+/// @throws std::bad_alloc if a thread had no memory; the regions registered so far are in the jobs
 void run_jobs(std::span<RegistrationJob* const> jobs, unsigned threads);
 
 } // namespace rdmabuf::detail

@@ -10,7 +10,7 @@
 
 namespace rdmabuf::detail {
 
-/// What is to be registered. Refers to the arguments of the caller.
+/// A request to register one range. Holds references to the arguments of the caller.
 struct RegistrationRequest {
     std::span<const ProtectionDomain> pds;
     const Resolver& resolver;
@@ -19,19 +19,20 @@ struct RegistrationRequest {
     const RegistrationOptions& options;
     /// The maximum size of a piece in bytes, a multiple of the page size; 0: one piece.
     std::size_t chunk;
-    /// The public function, for errors.
+    /// The name of the public function, for error texts.
     const char* function;
 
-    /// With relaxed ordering, if the options add it.
+    /// Returns the access flags, including relaxed ordering if the options request it.
     [[nodiscard]] Access access() const noexcept;
-    /// The iova of the first byte.
+    /// Returns the iova of the first byte.
     [[nodiscard]] std::uint64_t iova() const noexcept;
-    /// "4096 bytes at 0x1000".
+    /// Returns the range as text, for example "4096 bytes at 0x1000".
     [[nodiscard]] std::string describe() const;
 };
 
-/// @throws Error EINVAL, with the reason, for an empty list of protection domains, a length of 0, a
-///         range that overflows, and options that contradict each other
+/// Checks the arguments and options of a request.
+/// @throws Error EINVAL with the reason, for an empty list of protection domains, a length of 0, a
+/// range that overflows, and options that contradict each other
 void check_request(const RegistrationRequest& request);
 
 } // namespace rdmabuf::detail

@@ -18,16 +18,16 @@ namespace {
 using enum RegistrationPath;
 
 constexpr std::array default_paths{dmabuf, host};
-/// What a promise of device memory leaves of them.
+/// The default paths if the caller sets RegistrationOptions::device_memory.
 constexpr std::array default_device_paths{dmabuf};
-/// Managed memory cannot be pinned: it moves.
+/// The default paths for managed memory, which migrates and therefore cannot be pinned.
 constexpr std::array default_managed_paths{dmabuf, on_demand};
 
 bool can_import(const Context& context) {
     try {
         return context.dmabuf_import().available;
     } catch (const Error&) {
-        return false; // asking is no reason to fail in another way
+        return false; // An error of this query must not replace the original error.
     }
 }
 
@@ -124,7 +124,9 @@ void RegistrationWalk::find_exporter() {
                 break;
             }
         } catch (const Error& error) {
-            // The others may know it; but from now on it cannot be said that nobody does.
+            // The search continues, because another exporter may know the memory. If no exporter
+            // does, the memory is not registered as host memory: it may belong to the exporter that
+            // failed.
             unanswered_ = exporter->name();
             Attempt& attempt = begin(paths().front(), error.function());
             fail_attempt(attempt, error);
@@ -151,8 +153,8 @@ bool RegistrationWalk::is_managed() const noexcept {
 bool RegistrationWalk::open_path(RegistrationPath path) {
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
-            // Short enough for a string to hold without an allocation: this is how host memory
-            // begins.
+            // A std::string holds this text without an allocation. Each registration of host memory
+            // adds this attempt.
             refuse(path, "Resolver::find", EFAULT, "unknown memory");
             return false;
         }
@@ -288,7 +290,8 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     if (wanted) {
         return *wanted;
     }
-    // An exporter that has one mapping only may have returned it for the other one.
+    // An exporter with one mapping only may have returned that mapping when the other was
+    // requested.
     for (const auto& made : exports_) {
         if (made && made->mapping() == mapping) {
             return *made;
@@ -373,7 +376,7 @@ void RegistrationWalk::explain_failure(const Nic& nic, Attempt& attempt) {
     fail_attempt(attempt, *nic.job.error);
     attempt.device = context.device_name();
     if (is_dmabuf(attempt.path)) {
-        // Where nothing can be imported, atomics are not the cause.
+        // Remote atomic access can cause EOPNOTSUPP only if the device can import dma-bufs.
         const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);
         explain_refusal(sysfs::driver_name(context.device_name()),
                         atomics ? set_->access : set_->access & ~Access::remote_atomic, attempt);

@@ -20,37 +20,39 @@
 
 namespace rdmabuf::detail {
 
-/// Tries one path after the other for one range, in steps: prepare() decides what to register and
-/// calls the exporter, run_jobs() registers it on any threads, and complete() evaluates the result.
-/// Does not move between prepare() and complete().
+/// Registers one memory range. Tries one registration path after the other, until one path works on
+/// all protection domains. Each step has three parts: prepare() selects the registrations and calls
+/// the exporter, run_jobs() executes the registrations on several threads, and complete() evaluates
+/// the results. The object must not move between prepare() and complete().
 class RegistrationWalk {
   public:
-    /// @throws Error as check_request()
+    /// @throws Error EINVAL if check_request() rejects the request
     explicit RegistrationWalk(const RegistrationRequest& request);
 
-    /// Whether the range is registered on all protection domains.
+    /// Returns true if the range is registered on all protection domains.
     [[nodiscard]] bool done() const noexcept { return done_; }
     /// Adds the registrations of the next step to @p jobs. Calls exporters.
-    /// @param range  the number of this range among the ranges of the jobs
-    /// @throws Error with the trail when nothing worked
+    /// @param range  the index of this range, which is stored in the jobs
+    /// @throws Error if no path is left; the hint lists all attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
-    /// Evaluates the jobs of this step, which have run.
+    /// Evaluates the jobs of the current step after run_jobs() has executed them.
     void complete();
-    /// The result, with the pieces of the first protection domain in the order of their addresses,
-    /// then those of the second, and so on. Once, when done().
+    /// Returns all regions: first the regions of the first protection domain in the order of their
+    /// addresses, then the regions of the second, and so on. Must be called once, after done() has
+    /// returned true.
     [[nodiscard]] std::unique_ptr<RegisteredSet> take();
 
   private:
-    /// One protection domain, and its registrations.
+    /// One protection domain and its registrations.
     struct Nic {
         explicit Nic(const ProtectionDomain* p) noexcept : pd(p) {}
 
         const ProtectionDomain* pd;
         NicPath path{};
-        /// The registrations of the current step, and the regions if `registered`.
+        /// The registrations of the current step. They contain the regions if `registered` is true.
         RegistrationJob job = {};
         bool registered = false;
-        /// For the dma-buf path that is tried.
+        /// The mappings to try on this NIC for the current dma-buf path.
         MappingChoices choices = {};
     };
 
@@ -59,67 +61,79 @@ class RegistrationWalk {
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
-    // Each returns false, with the reason in the trail, if the path cannot be tried.
+    // These functions return false if the path cannot be tried; they add the reason to the trail,
+    // which is the list of attempts.
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
-    /// Finds the exporter of the range. @throws Error if the caller's promise of device memory is
-    /// broken
+    /// Finds the exporter of the range.
+    /// @throws Error if the caller set RegistrationOptions::device_memory and the exporter reports
+    /// memory of another kind
     void find_exporter();
 
-    /// Checks whether @p path can be tried. @return false, with the reason in the trail, if not
+    /// Checks if @p path can be tried, and prepares it.
+    /// @return false if it cannot be tried; the reason is in the trail
     [[nodiscard]] bool open_path(RegistrationPath path);
-    /// Gives back all registrations of the path that was tried.
+    /// Deregisters all regions of the current path and closes its dma-bufs.
     void close_path() noexcept;
-    // Each chooses the NICs of the next step and sets their jobs, and returns false if the path
-    // cannot work on one of them.
+    // These functions select the NICs of the next step and set their jobs. They return false if the
+    // path cannot work on one of these NICs.
     [[nodiscard]] bool choose_dmabuf_group();
     [[nodiscard]] bool choose_all();
-    // Each evaluates a step, and returns false if the path cannot work on one of the NICs.
+    // These functions evaluate the results of a step. They return false if the path cannot work on
+    // one of the NICs.
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
     [[nodiscard]] bool complete_address();
 
-    /// The range with a mapping: exported at the first call. @throws Error what the exporter says
+    /// Returns the range as a dma-buf with the given mapping. The first call for a mapping exports
+    /// the range.
+    /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
+    /// range
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
-    /// Goes on to the next choice of each NIC. @return false if one of them has none
+    /// Selects the next mapping for each NIC of @p group.
+    /// @return false if a NIC has no further mapping
     [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, MappingOutcome outcome);
     void set_job(Nic& nic, const NicPath& path, const ExportedRange* exported);
 
-    /// The attempt as the trail has it from now on; until the next one begins.
+    /// Adds an attempt to the trail and returns a reference to it. The reference is valid until the
+    /// next call of begin().
     [[nodiscard]] Attempt& begin(RegistrationPath path, const char* call);
     [[nodiscard]] Attempt& begin(const MappingChoice& choice, MappingKind mapping);
     [[nodiscard]] const char* function_of(RegistrationPath path) const noexcept;
     void fail_attempt(Attempt& attempt, const Error& error);
     void explain_failure(const Nic& nic, Attempt& attempt);
-    /// For what is not tried.
+    /// Adds an attempt to the trail for a path that is not tried, with the reason.
     void refuse(RegistrationPath path, const char* call, int error, std::string meaning,
                 std::string remedy = {});
     [[noreturn]] void fail() const;
 
     RegistrationRequest request_;
-    /// The one that knows the memory, if any: what it says is in the set.
+    /// The exporter of the memory; null if no exporter knows the memory. Its name and its
+    /// description of the allocation are in `set_`.
     const Exporter* exporter_ = nullptr;
-    /// Whether the exporters were asked.
+    /// True once find_exporter() was called.
     bool asked_ = false;
-    /// An exporter that could not say whether the memory is its own.
+    /// The name of an exporter whose query for the memory failed; empty if no query failed.
     std::string unanswered_;
-    /// The first errno of a driver or of verbs.
+    /// The errno value of the first call of a driver, an exporter or verbs that failed; 0 if none
+    /// failed.
     int answer_ = 0;
     std::vector<Nic> nics_ = {};
-    /// The path that is tried, and the position of the path after it.
+    /// The current path, and the index of the next path. `path_` is empty between two paths.
     std::optional<RegistrationPath> path_ = std::nullopt;
     std::size_t next_path_ = 0;
-    /// The NICs of the current step and, on the dma-buf paths, their choice.
+    /// The NICs of the current step. On a dma-buf path, all NICs of a step use the same `choice_`.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
-    /// What is exported for the dma-buf path that is tried, by MappingKind.
+    /// The dma-bufs of the range for the current path, indexed by MappingKind.
     std::array<std::optional<ExportedRange>, 2> exports_ = {};
     std::unique_ptr<RegisteredSet> set_;
 };
 
-/// Runs all walks to their end, with the registrations of a step of all walks on several threads.
-/// @param threads  as RegistrationOptions::threads
-/// @throws Error when nothing worked for one of the ranges
+/// Runs all walks until their ranges are registered. In each step, the registrations of all walks
+/// run together on several threads.
+/// @param threads  see RegistrationOptions::threads
+/// @throws Error if no path works for one of the ranges
 void run_walks(std::span<RegistrationWalk> walks, unsigned threads);
 
 } // namespace rdmabuf::detail
