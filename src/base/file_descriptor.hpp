@@ -21,7 +21,8 @@ inline int ioctl_retrying(int fd, unsigned long request, void* argument) noexcep
     return result;
 }
 
-/// A timeout that starts at construction. Operations that wait several times share one Deadline.
+/// Measures a timeout from the construction of this object. An operation that waits several times
+/// uses one Deadline for all waits.
 class Deadline {
   public:
     /// @param timeout  a negative timeout never expires

@@ -6,8 +6,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-// The number of fork(2) calls between the start of the program and this process. The handler
-// increments it in the child, before fork(2) returns. The child has one thread at that time: no
+// The number of fork(2) calls that created this process: 0 in the started program, 1 in its child.
+// In the child, count_fork() runs before fork(2) returns. The child has one thread at that time: no
 // atomic is needed.
 unsigned generation = 0;
 

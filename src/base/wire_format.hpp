@@ -67,8 +67,8 @@ class WireReader {
     }
 
     /// Decodes a header and compares it with @p expected.
-    /// @return EPROTO if the kind differs, EPROTONOSUPPORT if the version differs, no error if both
-    /// match
+    /// @return EPROTO if the type identifier differs, EPROTONOSUPPORT if the version differs, no
+    /// error if both are equal
     [[nodiscard]] ErrorInfo check(WireHeader expected) noexcept {
         for (const char letter : expected.kind) {
             if (get<std::uint8_t>() != static_cast<std::uint8_t>(letter)) {

@@ -266,12 +266,12 @@ std::optional<AsyncEvent> Context::wait_async_event(std::chrono::milliseconds ti
     const detail::Deadline deadline(timeout);
     detail::make_nonblocking(context->async_fd);
     while (detail::wait_readable(context->async_fd, deadline.left())) {
-        // There may be no event: another thread can have read it since the descriptor became
+        // There may be no event: another thread may have read the event since the descriptor became
         // readable.
         if (ibv_async_event event{}; take_async_event(context, event)) {
             const AsyncEvent described = describe_event(event);
-            // The event is acknowledged at once: the function that destroys its object, for example
-            // ibv_destroy_qp(3), waits for the acknowledgement.
+            // The event is acknowledged at once: a function that destroys the object of the event,
+            // such as ibv_destroy_qp(3), waits for the acknowledgement.
             ibv_ack_async_event(&event);
             return described;
         }

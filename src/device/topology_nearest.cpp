@@ -63,8 +63,8 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // For each group of equal NICs, the number of identical devices before this one: devices of the
-    // same model, with a lower PCI address, that have the same group of NICs.
+    // For each group of equally near NICs: the number of devices of the same model that have a
+    // lower PCI address and the same group of NICs.
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {

@@ -59,9 +59,9 @@ void* find_provider_function(const char* library, const char* name) noexcept {
     if (void* const function = ::dlsym(RTLD_DEFAULT, name); function != nullptr) {
         return function;
     }
-    // libibverbs loads provider libraries with RTLD_LOCAL, so that the search above does not find
-    // their functions. RTLD_NOLOAD: only a library that libibverbs has loaded is used. The library
-    // is never closed, because the function is called later.
+    // libibverbs loads provider libraries with RTLD_LOCAL: dlsym(RTLD_DEFAULT) does not find their
+    // functions. With RTLD_NOLOAD, dlopen(3) returns the library only if libibverbs has loaded it.
+    // The library is never closed, because the function is called later.
     void* const provider = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
     return provider != nullptr ? ::dlsym(provider, name) : nullptr;
 }

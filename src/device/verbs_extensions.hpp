@@ -9,8 +9,8 @@
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/dma_handle.hpp>
 
-/// Functions of rdma-core that may be missing in the headers of this build, because they are newer.
-/// The functions are looked up in the process at run time. If the headers have the functions,
+/// Declares functions of newer versions of rdma-core, which the headers of this build may lack. The
+/// functions are looked up in the process at run time. If the headers have the functions,
 /// static_asserts compare the declarations.
 namespace rdmabuf::detail {
 

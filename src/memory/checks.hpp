@@ -30,8 +30,8 @@ void check_host_region(const void* address, std::size_t length, std::uint64_t io
                        const char* function);
 
 /// Checks the arguments of a registration of a dma-buf for which the kernel returns EINVAL without
-/// a reason: access flags, a length of 0, a range that overflows, and an iova whose page offset
-/// differs from that of the offset in the dma-buf.
+/// a reason: access flags that dma-bufs do not support, a length of 0, a range that overflows, and
+/// an iova whose page offset differs from that of the offset in the dma-buf.
 /// @throws Error EINVAL with the reason
 void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                   const char* function);

@@ -22,9 +22,9 @@ struct DescriptorFacts {
 };
 [[nodiscard]] DescriptorFacts inspect_descriptor(int fd);
 
-/// Returns the probable cause for which registering @p range failed with @p error, as a hint for
-/// users; empty if no cause is known. For EOPNOTSUPP, this function checks whether the device can
-/// import dma-bufs.
+/// Returns the probable reason why the registration of @p range failed with @p error, as a hint for
+/// the user; empty if the reason is unknown. For EOPNOTSUPP, the device is checked for its ability
+/// to import dma-bufs.
 [[nodiscard]] std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                                           const DescriptorFacts& descriptor, int error);
 

@@ -50,7 +50,7 @@ std::string explain_implicit(const Context& context) {
                    " has no implicit on-demand paging (IBV_ODP_SUPPORT_IMPLICIT): register the "
                    "ranges that are used";
         }
-    } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not hide what it explains
+    } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not replace the original error
     }
     return {};
 }
@@ -123,8 +123,8 @@ ibv_sge Region::sge() const {
 void Region::prefetch(std::size_t offset, std::size_t length,
                       const PrefetchOptions& options) const {
     constexpr const char* function = "ibv_advise_mr";
-    // An entry has at most 4 GiB - 1 bytes. With 1 GiB, the parts begin at page boundaries if the
-    // range does.
+    // A scatter-gather entry has at most 4 GiB - 1 bytes. With entries of 1 GiB, all entries begin
+    // at page boundaries if the range does.
     constexpr std::size_t max_piece = std::size_t{1} << 30U;
     ibv_mr* const mr = detail::native_of(*this, function, "region");
     detail::check_inside(offset, length, length_, function, "the region");

@@ -30,7 +30,7 @@ ibv_cq* take_event(ibv_comp_channel* channel) {
 ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout) {
     const Deadline deadline(timeout);
     while (wait_readable(channel->fd, deadline.left())) {
-        // There may be no event: another thread can have read it since the descriptor became
+        // There may be no event: another thread may have read the event since the descriptor became
         // readable.
         if (ibv_cq* const cq = take_event(channel); cq != nullptr) {
             return cq;

@@ -22,8 +22,8 @@ namespace rdmabuf::detail {
 /// @throws Error with the errno value of ibv_get_cq_event(3) or poll(2)
 [[nodiscard]] ibv_cq* wait_event(ibv_comp_channel* channel, std::chrono::milliseconds timeout);
 
-/// The completion events of one completion queue: it counts the unacknowledged events, and selects
-/// the thread that waits for the next event. All copies of a CompletionQueue share it.
+/// Counts the unacknowledged events of one completion queue, and selects the thread that waits for
+/// the next event. All copies of a CompletionQueue share one object.
 class CqEvents {
   public:
     /// Selects when events are acknowledged.

@@ -37,7 +37,8 @@ bool is_efa(const Context& nic) {
     }
 }
 
-/// Returns the path between a NIC and device memory; nothing if @p topology does not contain both.
+/// Returns the path between a NIC and device memory; nothing if @p topology does not contain both,
+/// or if the path is unknown.
 std::optional<Path> path_of(const Allocation& memory, const Context& nic,
                             const Topology* topology) {
     if (topology == nullptr) {
@@ -82,7 +83,7 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     const std::optional<Path> path =
         device ? path_of(memory, nic, request.options.topology) : std::nullopt;
     // If the GPU has a chip-to-chip link to its CPU, a NIC reaches the standard mapping through the
-    // CPU.
+    // CPU, and not directly through a common PCIe switch.
     const bool below_switch = path && memory.c2c && !path->data_direct &&
                               (path->type == PathType::pix || path->type == PathType::pxb);
     std::vector<MappingChoice> choices;

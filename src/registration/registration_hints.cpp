@@ -53,7 +53,7 @@ bool is_about(std::string_view refusals, int error) {
 std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
     std::vector<std::string> found;
     std::error_code nothing;
-    // The older peer memory interface has one directory for each of its clients.
+    // The older peer memory interface has one directory for each client module.
     for (std::filesystem::directory_iterator each(sys / "kernel/mm/memory_peers", nothing), end;
          !nothing && each != end; each.increment(nothing)) {
         found.push_back(each->path().filename().string());
@@ -119,7 +119,7 @@ void explain_length(const Context& context, std::size_t length, Attempt& attempt
                               " at once";
             attempt.remedy = "use ChunkedRegion, which registers it in parts";
         }
-    } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not hide what it explains
+    } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not replace the original error
     }
 }
 

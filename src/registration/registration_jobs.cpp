@@ -28,7 +28,7 @@ void register_piece(RegistrationJob& job, std::size_t piece) {
     job.regions[piece].emplace(job.maker.make(job.pieces[piece]));
 }
 
-/// The jobs of one NIC, and how far they are done.
+/// The jobs of one NIC, and the position of the next piece to register.
 struct Lane {
     const ibv_device* nic = nullptr;
     std::vector<RegistrationJob*> jobs = {};
@@ -46,7 +46,7 @@ struct Task {
     std::size_t piece = 0;
 };
 
-/// Assigns the pieces of all jobs to threads. Thread safe.
+/// Assigns the pieces of all jobs to threads; each piece is one memory registration. Thread safe.
 class Scheduler {
   public:
     explicit Scheduler(std::span<RegistrationJob* const> jobs) : jobs_(jobs) {

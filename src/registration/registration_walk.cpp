@@ -153,8 +153,8 @@ bool RegistrationWalk::is_managed() const noexcept {
 bool RegistrationWalk::open_path(RegistrationPath path) {
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
-            // A std::string holds this text without an allocation. Each registration of host memory
-            // adds this attempt.
+            // This text fits into a std::string without an allocation, because each registration of
+            // host memory adds this attempt.
             refuse(path, "Resolver::find", EFAULT, "unknown memory");
             return false;
         }

@@ -70,8 +70,8 @@ class RegistrationWalk {
     /// memory of another kind
     void find_exporter();
 
-    /// Checks if @p path can be tried, and prepares it.
-    /// @return false if it cannot be tried; the reason is in the trail
+    /// Checks if @p path can be tried, and prepares the path.
+    /// @return false if the path cannot be tried; the reason is in the trail
     [[nodiscard]] bool open_path(RegistrationPath path);
     /// Deregisters all regions of the current path and closes its dma-bufs.
     void close_path() noexcept;
@@ -114,7 +114,7 @@ class RegistrationWalk {
     bool asked_ = false;
     /// The name of an exporter whose query for the memory failed; empty if no query failed.
     std::string unanswered_;
-    /// The errno value of the first call of a driver, an exporter or verbs that failed; 0 if none
+    /// The errno value of the first failed call of a driver, an exporter or verbs; 0 if no call
     /// failed.
     int answer_ = 0;
     std::vector<Nic> nics_ = {};
