@@ -22,8 +22,7 @@ std::size_t round_up_to_pages(std::size_t size) {
     const std::size_t largest = static_cast<std::size_t>(PTRDIFF_MAX) / page_size() * page_size();
     if (size > largest) {
         throw Error(ENOMEM, "mmap",
-                    std::to_string(size) +
-                        " bytes were asked for; an address space holds at most " +
+                    std::to_string(size) + " bytes were requested; an address space has at most " +
                         std::to_string(largest));
     }
     return (size + page_size() - 1) / page_size() * page_size();

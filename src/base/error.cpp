@@ -38,8 +38,8 @@ std::string message(const char* function, int error, std::string_view hint) {
 void print_teardown_failure(const char* function, int error) noexcept {
     // This function allocates no memory: a destructor may run because memory is exhausted.
     const char* const name = strerrorname_np(error);
-    std::fprintf(stderr, "rdmabuf: %s failed while giving a resource back: errno %d (%s)\n",
-                 function, error, name != nullptr ? name : "?");
+    std::fprintf(stderr, "rdmabuf: %s failed while freeing a resource: errno %d (%s)\n", function,
+                 error, name != nullptr ? name : "?");
 }
 
 std::atomic<TeardownFailureHandler> teardown_failure_handler{&print_teardown_failure};

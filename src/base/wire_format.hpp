@@ -72,13 +72,12 @@ class WireReader {
     [[nodiscard]] ErrorInfo check(WireHeader expected) noexcept {
         for (const char letter : expected.kind) {
             if (get<std::uint8_t>() != static_cast<std::uint8_t>(letter)) {
-                return {EPROTO, "decode",
-                        "these bytes are something else: the kind does not match"};
+                return {EPROTO, "decode", "the bytes encode an object of another type"};
             }
         }
         if (get<std::uint16_t>() != expected.version) {
             return {EPROTONOSUPPORT, "decode",
-                    "written by another version: use the same rdmabuf on both sides"};
+                    "another version of the format: use the same version of rdmabuf on both sides"};
         }
         return {};
     }

@@ -315,7 +315,7 @@ Availability Context::dmabuf_import() const {
         return Availability::no("the provider of " + device_name() +
                                     " registered descriptor -1 as a dma-buf" +
                                     (error != 0 ? " and could not deregister it" : "") +
-                                    ": it does not check what it is given",
+                                    ": it does not check the descriptor",
                                 "report this to the provider's maintainers");
     }
     const int error = errno;

@@ -23,13 +23,14 @@ std::string explain(int error, const Context& context, const DmaHandleOptions& o
         case EPROTONOSUPPORT:
             return "this kernel's uverbs has no DMA handles; use Linux 6.17 or newer";
         case EOPNOTSUPP:
-            return context.device_name() + " has no TLP processing hints: mlx5 alone does";
+            return context.device_name() +
+                   " does not support TLP processing hints: only mlx5 devices do";
         case EPERM:
             return "this process may not run on processor " +
                    std::to_string(options.cpu.value_or(0)) + ": see its affinity (taskset -p)";
         case EINVAL:
             return options.processing_hint ? std::string()
-                                           : "mlx5 demands a processing hint: give one";
+                                           : "mlx5 requires a processing hint: set processing_hint";
         default:
             return {};
     }
@@ -40,12 +41,11 @@ ibv_dmah* allocate(const Context& context, const DmaHandleOptions& options) {
     if (hint > most_hints) {
         throw Error(EINVAL, function,
                     "a processing hint of " + std::to_string(hint) +
-                        ": there are 0 to 3 (bidirectional, requester, target, target with "
+                        ": valid are 0 to 3 (bidirectional, requester, target, target with "
                         "priority)");
     }
     if (options.cpu.has_value() != options.memory.has_value()) {
-        throw Error(EINVAL, function,
-                    "a processor and a kind of memory go together: give both, or neither");
+        throw Error(EINVAL, function, "cpu and memory must be set together: set both, or neither");
     }
     if (const Availability there = DmaHandle::available(); !there) {
         throw Error(ENOSYS, function, there.reason + "; " + there.remedy);

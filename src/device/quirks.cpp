@@ -17,7 +17,7 @@ constexpr std::array<ImporterQuirk, 14> importers{{
     {"mlx5 data direct", "", "6.12", "54", pinned_revocable,
      "with mlx5dv_reg_dmabuf_mr; needs the NIC's data-direct function (EINVAL without)"},
     {"efa", "efa", "5.16", "38", pinned,
-     "no remote_atomic (EOPNOTSUPP); remote access only where the device has it"},
+     "no remote_atomic (EOPNOTSUPP); remote access only if the device supports RDMA"},
     {"irdma", "ice i40e idpf", "6.3", "45", pinned_revocable, "revocable since 7.1"},
     {"bnxt_re", "bnxt_en", "6.6", "48", pinned, "not revocable in 7.3"},
     {"mana", "mana", "6.15", "57", pinned, ""},
@@ -28,35 +28,33 @@ constexpr std::array<ImporterQuirk, 14> importers{{
     {"cxgb4", "cxgb4", "", "", none, ""},
     {"qedr", "qede", "", "", none, ""},
     {"hfi1", "hfi1", "", "", none, ""},
-    {"rxe, siw", "rxe siw", "", "", none, "a dma-buf wants a device that does DMA"},
+    {"rxe, siw", "rxe siw", "", "", none, "dma-bufs need a device that does DMA"},
 }};
 
 constexpr std::array<ExporterQuirk, 11> exporters{{
     {"cuda", in_place,
-     "524 where the PCI topology forbids peer-to-peer, or the importer does not take peer memory",
-     "on GB200 the default mapping goes over C2C, and the one for PCIe over BAR1; that one goes "
-     "with "
-     "mlx5 data direct only"},
+     "524 if the PCI topology forbids peer-to-peer, or the importer does not support peer memory",
+     "on GB200, the standard mapping uses C2C and the PCIe mapping uses BAR1; with mlx5, the PCIe "
+     "mapping needs data direct"},
     {"rocm", system_memory, "",
-     "up to Linux 6.14 pinning always moves it; since then it stays if all importers can do "
-     "peer-to-peer"},
-    {"level_zero", system_memory, "EOPNOTSUPP from i915 where it cannot move",
-     "xe shares its own memory and moves it where there is no peer-to-peer path; i915 always moves "
-     "it"},
-    {"habana", in_place, "EPERM where peer-to-peer is disabled",
-     "kernels before 6.7 have one size for all dma-bufs of a mapping, and let none begin further "
-     "in"},
+     "up to Linux 6.14, pinning always moves the memory; newer kernels leave it in place if all "
+     "importers can do peer-to-peer"},
+    {"level_zero", system_memory, "EOPNOTSUPP from i915 if the memory cannot be moved",
+     "xe shares device memory in place, and moves it if there is no peer-to-peer path; i915 always "
+     "moves it"},
+    {"habana", in_place, "EPERM if peer-to-peer is disabled",
+     "before Linux 6.7, all dma-bufs of a mapping have the same size and begin at its first byte"},
     {"neuron", in_place, "",
-     "memory may be freed under a region: keep it; aws-neuronx-dkms up to 2.27 has descriptors "
-     "closed twice"},
-    {"vfio", refused, "EOPNOTSUPP unless the importer is revocable and takes peer memory",
-     "ENODEV once revoked; mlx5 and irdma can"},
-    {"nic memory", refused, "EOPNOTSUPP to pin it, or without peer memory",
-     "ibv_dm_export_dmabuf_fd; for importers that follow moves"},
+     "the driver can free memory that is still registered: deregister it first; aws-neuronx-dkms "
+     "up to 2.27 closes descriptors twice"},
+    {"vfio", refused, "EOPNOTSUPP unless the importer supports revocation and peer memory",
+     "ENODEV after revocation; mlx5 and irdma can import it"},
+    {"nic memory", refused, "EOPNOTSUPP if the importer pins it or does not support peer memory",
+     "from ibv_dm_export_dmabuf_fd; for importers that follow moves"},
     {"drm", in_place, "", "dumb buffers of drivers without memory of their own (vgem)"},
     {"udmabuf", in_place, "", "system memory"},
     {"dma_heap", in_place, "", "system memory"},
-    {"memfd", in_place, "EINVAL from every kernel: it is no dma-buf", "for softverbs only"},
+    {"memfd", in_place, "EINVAL from every kernel: a memfd is not a dma-buf", "for softverbs only"},
 }};
 
 bool has_word(std::string_view words, std::string_view word) noexcept {

@@ -89,7 +89,7 @@ Availability data_direct_of(const ibv_context* context) {
     const std::string device = context->device->name;
     if (extensions.mlx5_data_direct_path == nullptr) {
         return Availability::no(
-            "this libmlx5 cannot say whether " + device + " has a data-direct function",
+            "this libmlx5 cannot report if " + device + " has a data-direct function",
             "use rdma-core 54 or newer");
     }
     std::array<char, PATH_MAX> path{};
@@ -98,8 +98,9 @@ Availability data_direct_of(const ibv_context* context) {
     if (error == 0) {
         return Availability::yes(path.data());
     }
-    return Availability::no(device + " has no data-direct function, or this kernel no data direct",
-                            "use an mlx5 NIC with a data-direct function, and Linux 6.12");
+    return Availability::no(
+        device + " has no data-direct function, or this kernel does not support data direct",
+        "use an mlx5 NIC with a data-direct function, and Linux 6.12");
 }
 
 Availability data_direct_function() {
@@ -107,9 +108,9 @@ Availability data_direct_function() {
         return Availability::yes();
     }
     return Availability::no(
-        "there is no mlx5dv_reg_dmabuf_mr: libmlx5 is not loaded, because no mlx5 NIC is here, or "
-        "is older than rdma-core 54",
-        "on a machine with such a NIC, use rdma-core 54 and Linux 6.12 or newer");
+        "mlx5dv_reg_dmabuf_mr was not found: libmlx5 is not loaded because this machine has no "
+        "mlx5 NIC, or libmlx5 is older than rdma-core 54",
+        "on a machine with an mlx5 NIC, use rdma-core 54 and Linux 6.12 or newer");
 }
 
 } // namespace rdmabuf::detail

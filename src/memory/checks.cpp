@@ -22,7 +22,7 @@ void check_access(Access access, Access allowed, const char* function, const cha
         throw Error(
             EINVAL, function,
             to_string(access & (Access::remote_write | Access::remote_atomic)) +
-                " needs local_write too: the kernel lets nobody write what the owner may not");
+                " needs local_write too: the kernel requires local write access for remote writes");
     }
 }
 

@@ -173,7 +173,7 @@ void DeviceMemory::explain_copy(Status status, const char* function, std::size_t
             " bytes past a multiple of 4: offset, length and host address must be multiples of 4";
     } else if (status.error() == EOPNOTSUPP) {
         hint = "the provider of " + context().device_name() +
-               " gives no way to copy to or from this device memory; reach it by RDMA";
+               " cannot copy to or from this device memory; access the memory by RDMA";
     }
     throw Error(status.error(), function, hint);
 }

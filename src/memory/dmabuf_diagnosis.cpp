@@ -28,7 +28,7 @@ std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& de
     const std::uint64_t end = range.offset + range.length;
     if (descriptor.size >= 0 && end > static_cast<std::uint64_t>(descriptor.size)) {
         return "the range ends at byte " + std::to_string(end) + " and the dma-buf has " +
-               std::to_string(descriptor.size);
+               std::to_string(descriptor.size) + " bytes";
     }
     return "the driver refused this range or these access flags; the dma-buf is from " +
            descriptor.exporter;
@@ -79,10 +79,10 @@ std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
             return diagnose_unsupported(context, exporter);
         case kernel_enotsupp:
             return exporter + " refuses " + context.device_name() +
-                   ": the PCI topology does not allow peer-to-peer between the two, or the "
-                   "importer does not take peer memory";
+                   ": the PCI topology does not allow peer-to-peer access between the two devices, "
+                   "or the importer does not support peer memory";
         case ENODEV:
-            return "the buffer was revoked, or its device is gone";
+            return "the buffer was revoked, or its device was removed";
         default:
             return descriptor.exporter.empty() ? std::string()
                                                : "the dma-buf is from " + descriptor.exporter;

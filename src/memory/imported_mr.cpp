@@ -25,7 +25,7 @@ detail::RegionHandle import_region(const ProtectionDomain& pd, const SharedRegio
         throw Error(EPROTO, function,
                     "region " + std::to_string(region.handle) + " has " +
                         std::to_string(handle->length) + " bytes, not " +
-                        std::to_string(region.length) + ": the handle is that of another region");
+                        std::to_string(region.length) + ": the handle identifies another region");
     }
     return handle;
 }

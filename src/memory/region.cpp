@@ -25,9 +25,9 @@ std::string explain(int error, std::size_t length) {
     rlimit limit{};
     if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
         limit.rlim_cur != RLIM_INFINITY) {
-        return "pinned memory is charged to RLIMIT_MEMLOCK, which is " +
-               std::to_string(limit.rlim_cur) + " bytes here, and " + std::to_string(length) +
-               " were asked for: raise it (ulimit -l, limits.conf, LimitMEMLOCK=)";
+        return "RLIMIT_MEMLOCK limits pinned memory to " + std::to_string(limit.rlim_cur) +
+               " bytes, and this registration pins " + std::to_string(length) +
+               " bytes: raise the limit (ulimit -l, limits.conf, LimitMEMLOCK=)";
     }
     if (error == EFAULT) {
         return "these pages cannot be pinned: the memory is not mapped, is mapped from a device "
@@ -137,23 +137,24 @@ void Region::prefetch(std::size_t offset, std::size_t length,
     if (pieces.empty()) {
         return;
     }
-    detail::check_zero(
-        ibv_advise_mr(mr->pd, static_cast<ibv_advise_mr_advice>(options.pages),
-                      options.wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0, pieces.data(),
-                      static_cast<std::uint32_t>(pieces.size())),
-        function, [&](int error) -> std::string {
-            switch (error) {
-                case EOPNOTSUPP:
-                    return "the device or its provider has no on-demand paging, or not this advice";
-                case ENOENT:
-                    return "the pages of this region are pinned: register it with "
-                           "Access::on_demand";
-                case EPERM:
-                    return "the region has no Access::local_write";
-                default:
-                    return std::to_string(length) + " bytes at offset " + std::to_string(offset);
-            }
-        });
+    detail::check_zero(ibv_advise_mr(mr->pd, static_cast<ibv_advise_mr_advice>(options.pages),
+                                     options.wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0, pieces.data(),
+                                     static_cast<std::uint32_t>(pieces.size())),
+                       function, [&](int error) -> std::string {
+                           switch (error) {
+                               case EOPNOTSUPP:
+                                   return "the device or provider does not support on-demand "
+                                          "paging or this advice";
+                               case ENOENT:
+                                   return "the pages of this region are pinned: register it with "
+                                          "Access::on_demand";
+                               case EPERM:
+                                   return "the region has no Access::local_write";
+                               default:
+                                   return std::to_string(length) + " bytes at offset " +
+                                          std::to_string(offset);
+                           }
+                       });
 }
 
 MemoryRegion::MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,

@@ -79,7 +79,7 @@ Result<RemoteChunks> RemoteChunks::decode(std::span<const std::byte> bytes) noex
     if ((bytes.size() - head_size) % chunk_size != 0 ||
         (bytes.size() - head_size) / chunk_size != count) {
         return ErrorInfo{EMSGSIZE, "decode",
-                         "there are not as many bytes as the number of chunks asks for"};
+                         "the number of bytes does not match the number of chunks"};
     }
     if (count == 0 && address != 0) {
         return ErrorInfo{EPROTO, "decode", "an address without chunks"};

@@ -53,7 +53,7 @@ std::string names(std::span<const std::shared_ptr<Exporter>> exporters, Predicat
 
 std::shared_ptr<Exporter> not_null(std::shared_ptr<Exporter> exporter) {
     if (exporter == nullptr) {
-        throw Error(EINVAL, "Resolver", "a null pointer is no exporter");
+        throw Error(EINVAL, "Resolver", "the pointer to an exporter is null");
     }
     return exporter;
 }
@@ -112,8 +112,8 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
             if (!unanswered) {
                 unanswered.emplace(
                     error.error(), error.function(),
-                    std::string(exporter->name()) + " cannot say whether the memory at " +
-                        detail::hexadecimal(address) + " is its own: " + std::string(error.hint()));
+                    std::string(exporter->name()) + " cannot determine if it owns the memory at " +
+                        detail::hexadecimal(address) + ": " + std::string(error.hint()));
             }
         }
     }
@@ -164,10 +164,10 @@ std::shared_ptr<Allocator> Resolver::allocator(std::string_view name) const {
     const auto allocates = [](const Exporter& exporter) {
         return dynamic_cast<const Allocator*>(&exporter) != nullptr;
     };
-    throw Error(ENOTSUP, "Resolver::allocator",
-                "the exporter '" + std::string(name) +
-                    "' only exports memory that others make; these make memory: " +
-                    names(exporters_, allocates));
+    throw Error(
+        ENOTSUP, "Resolver::allocator",
+        "the exporter '" + std::string(name) +
+            "' cannot allocate memory; exporters that can: " + names(exporters_, allocates));
 }
 
 } // namespace rdmabuf

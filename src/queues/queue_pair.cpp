@@ -124,7 +124,7 @@ std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limit
     std::string hint = std::string(to_string(options.type)) + " queue pair";
     if (!is_datagram(options.type) && pd.context().srd()) {
         return hint + ": " + pd.context().device_name() +
-               " is an EFA device, which has none; it has SRD queue pairs: use "
+               " is an EFA device, which has SRD queue pairs instead: use "
                "QueuePairType::scalable_reliable_datagram, and an AddressHandle for each peer";
     }
     const auto compare = [&hint](const char* name, std::uint32_t asked, std::uint32_t limit) {

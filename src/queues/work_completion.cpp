@@ -11,13 +11,13 @@ const char* completion_hint(ibv_wc_status status) noexcept {
         case IBV_WC_LOC_LEN_ERR:
             return "a message was longer than the receive posted for it, or than max_msg_sz";
         case IBV_WC_LOC_PROT_ERR:
-            return "a local entry lies outside its region, its lkey is of another protection "
-                   "domain or "
-                   "deregistered, or a receive or read has no local_write";
+            return "a local entry lies outside its region, its lkey belongs to another "
+                   "protection domain or was deregistered, or a receive or read has no local_write";
         case IBV_WC_WR_FLUSH_ERR:
-            return "the queue pair had already failed or was shut down; the first failure says why";
+            return "the queue pair had already failed or was shut down; see the first failed "
+                   "completion";
         case IBV_WC_BAD_RESP_ERR:
-            return "the peer answered with something unexpected";
+            return "the peer sent an unexpected response";
         case IBV_WC_LOC_ACCESS_ERR:
             return "the local region does not allow this access (needs local_write)";
         case IBV_WC_MW_BIND_ERR:
@@ -26,8 +26,7 @@ const char* completion_hint(ibv_wc_status status) noexcept {
                    "last bind request";
         case IBV_WC_REM_INV_REQ_ERR:
             return "the peer refused the request: its receive is too small, or the queue pair does "
-                   "not "
-                   "allow the operation or so many reads and atomics at once";
+                   "not allow the operation or the number of outstanding reads and atomics";
         case IBV_WC_REM_ACCESS_ERR:
             return "the remote address, length, rkey or access flags do not match a region of the "
                    "peer, "
@@ -38,11 +37,10 @@ const char* completion_hint(ibv_wc_status status) noexcept {
         case IBV_WC_REM_INV_RD_REQ_ERR:
             return "on EFA, the destination queue pair does not exist, or has another Q_Key";
         case IBV_WC_RESP_TIMEOUT_ERR:
-            return "the peer does not answer: on EFA, its GID is wrong or unreachable";
+            return "the peer does not respond: on EFA, its GID is wrong or unreachable";
         case IBV_WC_RETRY_EXC_ERR:
-            return "the peer does not answer: it is gone, was never connected, or the path is "
-                   "wrong "
-                   "(GID index, MTU, a switch)";
+            return "the peer does not respond: it has exited, was never connected, or the path is "
+                   "wrong (GID index, MTU, a switch)";
         case IBV_WC_RNR_RETRY_EXC_ERR:
             return "the peer had no receive posted in time";
         case IBV_WC_FATAL_ERR:

@@ -47,8 +47,8 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     const SmallestLimit limit = smallest_limit(pds);
     if (has(options.registration.access, Access::zero_based)) {
         throw Error(EINVAL, function,
-                    "options contradict each other: chunks, and zero_based, by which each would "
-                    "begin at address 0; give an iova instead");
+                    "options contradict each other: chunks, and zero_based, with which each chunk "
+                    "would begin at address 0; set an iova instead");
     }
     const auto page = std::uint64_t{detail::page_size()};
     const std::uint64_t most =
@@ -56,12 +56,12 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     if (most == 0) {
         throw Error(EINVAL, function,
                     limit.device + " registers at most " + std::to_string(limit.bytes) +
-                        " bytes at once, and a page has " + std::to_string(page));
+                        " bytes at once, which is less than a page of " + std::to_string(page));
     }
     if (options.chunk_size % page != 0) {
         throw Error(EINVAL, function,
                     "a chunk of " + std::to_string(options.chunk_size) +
-                        " bytes is not whole pages of " + std::to_string(page));
+                        " bytes is not a multiple of the page size, " + std::to_string(page));
     }
     if (options.chunk_size > most) {
         throw Error(EINVAL, function,

@@ -93,11 +93,12 @@ void RegisteredMemory::close() {
 
 void RegisteredMemory::refuse(const char* function) const {
     if (state() == RegistrationState::revoked) {
-        throw Error(ENODEV, function,
-                    "the memory was revoked: its keys lead nowhere; close() this and register what "
-                    "is there now");
+        throw Error(
+            ENODEV, function,
+            "the memory was revoked, and the keys are invalid: close() the registration, and "
+            "register the memory again");
     }
-    throw Error(EBADF, function, "nothing is registered any more: it was closed, or released");
+    throw Error(EBADF, function, "the registration was closed or released");
 }
 
 } // namespace rdmabuf

@@ -95,8 +95,8 @@ std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
     check_pds(pds, function);
     if (options.iova && ranges.size() > 1) {
         throw Error(EINVAL, function,
-                    "options contradict each other: several ranges, and an iova, at which each "
-                    "would begin; register them one by one");
+                    "options contradict each other: several ranges, and one iova; register the "
+                    "ranges one by one");
     }
     std::vector<detail::RegistrationRequest> requests;
     requests.reserve(ranges.size());

@@ -68,14 +68,14 @@ std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
 void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt) {
     if (clients.empty()) {
         attempt.meaning =
-            "no kernel module here finds the pages of a device address: neither "
-            "/sys/module/nvidia_peermem nor /sys/kernel/mm/memory_peers is there";
+            "no loaded kernel module provides the pages of device addresses: neither "
+            "/sys/module/nvidia_peermem nor /sys/kernel/mm/memory_peers exists";
         attempt.remedy =
             "modprobe nvidia_peermem, which needs the peer memory interface of the NIC vendor's "
             "drivers, or use the dma-buf paths";
     } else {
         attempt.meaning = "peer memory clients are loaded (" + join(clients) +
-                          "), and none of them took this address";
+                          "), but none of them accepted this address";
         attempt.remedy =
             "see the kernel's log; CUDA virtual memory has to be created with "
             "gpuDirectRDMACapable";
@@ -99,7 +99,8 @@ void explain_refusal(const std::string& driver, Access access, Attempt& attempt)
         }
     }
     if (attempt.error == EOPNOTSUPP && has(access, Access::remote_atomic)) {
-        add_remedy(attempt, "try without remote_atomic, which efa for one refuses on dma-bufs");
+        add_remedy(attempt,
+                   "try without remote_atomic, which efa, for example, refuses for dma-bufs");
     }
     const ExporterQuirk* const exporter = find_exporter_quirk(attempt.exporter);
     if (exporter != nullptr && is_about(exporter->refuses, attempt.error)) {
@@ -117,7 +118,7 @@ void explain_length(const Context& context, std::size_t length, Attempt& attempt
             attempt.meaning = "the range has " + std::to_string(length) + " bytes and " +
                               context.device_name() + " registers at most " + std::to_string(most) +
                               " at once";
-            attempt.remedy = "use ChunkedRegion, which registers it in parts";
+            attempt.remedy = "use ChunkedRegion, which registers the range in parts";
         }
     } catch (const Error&) { // NOLINT(bugprone-empty-catch): it must not replace the original error
     }

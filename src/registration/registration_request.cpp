@@ -19,7 +19,7 @@ void check_range(const RegistrationRequest& request) {
         throw Error(EINVAL, request.function, "a length of 0: there is nothing to register");
     }
     if (request.length > std::numeric_limits<std::uintptr_t>::max() - request.address) {
-        throw Error(EINVAL, request.function, request.describe() + " go past the last address");
+        throw Error(EINVAL, request.function, request.describe() + " exceed the address space");
     }
 }
 
@@ -33,16 +33,17 @@ void check_dma_handle(const RegistrationRequest& request) {
         return;
     }
     if (request.options.paths.has(RegistrationPath::dmabuf_data_direct)) {
-        conflict(request, "mlx5dv_reg_dmabuf_mr takes no DMA handle; leave out one of the two");
+        conflict(request,
+                 "dmabuf_data_direct does not support a DMA handle; leave out one of the two");
     }
     if (request.options.paths.has(RegistrationPath::on_demand)) {
-        conflict(request, "on-demand paging takes no DMA handle; leave out one of the two");
+        conflict(request, "on_demand does not support a DMA handle; leave out one of the two");
     }
     for (const ProtectionDomain& pd : request.pds) {
         if (!(pd.context() == handle->context())) {
-            conflict(request, "the DMA handle is of " + handle->context().device_name() +
-                                  ", opened elsewhere than a protection domain of " +
-                                  pd.context().device_name() + "; make it from that one's context");
+            conflict(request, "the DMA handle of " + handle->context().device_name() +
+                                  " and a protection domain of " + pd.context().device_name() +
+                                  " have different contexts; create both with the same Context");
         }
     }
 }
@@ -51,11 +52,11 @@ void check_options(const RegistrationRequest& request) {
     const RegistrationOptions& options = request.options;
     if (options.device_memory && options.paths.has(RegistrationPath::host)) {
         conflict(request,
-                 "a promise of device memory, and the path host; leave out one of the two");
+                 "device_memory is set, and the path host is listed; leave out one of the two");
     }
     if (options.mapping && !options.paths.empty() && !options.paths.has(RegistrationPath::dmabuf) &&
         !options.paths.has(RegistrationPath::dmabuf_data_direct)) {
-        conflict(request, "a mapping is for the dma-buf paths, and none of them is listed");
+        conflict(request, "a mapping is set, but no dma-buf path is listed");
     }
     check_dma_handle(request);
 }

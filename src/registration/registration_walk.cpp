@@ -131,13 +131,14 @@ void RegistrationWalk::find_exporter() {
             Attempt& attempt = begin(paths().front(), error.function());
             fail_attempt(attempt, error);
             attempt.exporter = unanswered_;
-            attempt.meaning = "it cannot say whether this is its memory: " + error.hint();
+            attempt.meaning =
+                "the exporter cannot determine if it owns this memory: " + error.hint();
         }
     }
     if (request_.options.device_memory && exporter_ != nullptr && !is_device()) {
         refuse(paths().front(), request_.function, EFAULT,
-               "device memory was promised, and this is " + kind() + " memory",
-               "check the pointer, or leave out the promise");
+               "device_memory is set, but this is " + kind() + " memory",
+               "check the pointer, or do not set device_memory");
         fail();
     }
 }
@@ -168,8 +169,8 @@ bool RegistrationWalk::open_path(RegistrationPath path) {
     }
     if (path == peermem && !is_device()) {
         refuse(path, request_.function, EFAULT,
-               exporter_ != nullptr ? "this is " + kind() + " memory, and no device address"
-                                    : "no exporter knows this as device memory");
+               exporter_ != nullptr ? "this is " + kind() + " memory, not device memory"
+                                    : "no exporter reports this as device memory");
         return false;
     }
     if (path == on_demand) {
@@ -322,7 +323,8 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
             remedy =
                 is_managed() ? "allow on_demand, which does not pin it" : "allow the dma-buf paths";
         } else if (is_device() && !listed(peermem)) {
-            remedy = "allow peermem, where a kernel module finds the pages of its addresses";
+            remedy =
+                "allow peermem, which registers device addresses with the help of a kernel module";
         }
         refuse(path, request_.function, EPERM,
                "this is " + kind() + " memory of " + set_->exporter +
@@ -332,8 +334,8 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
     }
     if (!unanswered_.empty()) {
         refuse(path, request_.function, EPERM,
-               "it may be memory of " + unanswered_ +
-                   ", which did not answer, and would not be registered as host memory then");
+               "the memory may belong to " + unanswered_ +
+                   ", whose query failed; memory of an exporter is not registered as host memory");
         return false;
     }
     const std::uintptr_t last = request_.address + (request_.length - 1);
@@ -346,13 +348,13 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
     } catch (const Error& error) {
         Attempt& attempt = begin(path, error.function());
         fail_attempt(attempt, error);
-        attempt.meaning = "it cannot be said whose memory the range ends in: " + error.hint();
+        attempt.meaning = "the exporter of the last byte cannot be determined: " + error.hint();
         return false;
     }
     if (owner != exporters.end()) {
         refuse(path, request_.function, EPERM,
                "the range ends in memory of " + std::string((*owner)->name()) +
-                   ", and begins elsewhere",
+                   ", but does not begin in it",
                "register each allocation on its own");
         return false;
     }

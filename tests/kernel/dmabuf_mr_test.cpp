@@ -79,7 +79,7 @@ TEST_P(RealDmaBuf, RangePastTheEndHasBothNumbers) {
     EXPECT_THAT(refusal(range(0, real + 1)),
                 fails_with(function, EINVAL,
                            "the range ends at byte " + std::to_string(real + 1) +
-                               " and the dma-buf has " + std::to_string(real)));
+                               " and the dma-buf has " + std::to_string(real) + " bytes"));
     EXPECT_THAT(refusal(range(real, page_size())),
                 fails_with(function, EINVAL,
                            "the range ends at byte " + std::to_string(real + page_size())));

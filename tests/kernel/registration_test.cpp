@@ -181,8 +181,8 @@ TEST_P(WithoutImport, TrailSaysWhoCannot) {
                 AllOf(paragraph_with("dmabuf: ibv_reg_dmabuf_mr on rxe0"),
                       HasSubstr("the driver of rxe0 or its rdma-core provider cannot import "
                                 "dma-bufs; use a device and versions that can: mlx5"),
-                      HasSubstr("; the driver rxe imports no dma-bufs up to Linux 7.3; a dma-buf "
-                                "wants a device that does DMA"),
+                      HasSubstr("; the driver rxe imports no dma-bufs up to Linux 7.3; dma-bufs "
+                                "need a device that does DMA"),
                       HasSubstr(never_host()),
                       // The device lacks more than that.
                       Not(HasSubstr("remote_atomic"))));
@@ -261,11 +261,11 @@ class PinningLimit {
 
 TEST_F(KernelHostMemory, AboveThePinningLimitIsEnomem) {
     const PinningLimit limit(2 * page_size());
-    EXPECT_THAT(refusal(memory_.data(), memory_.size()),
-                fails_with("register_memory", ENOMEM,
-                           "pinned memory is charged to RLIMIT_MEMLOCK, which is " +
-                               std::to_string(2 * page_size()) + " bytes here, and " +
-                               std::to_string(memory_.size()) + " were asked for"));
+    EXPECT_THAT(
+        refusal(memory_.data(), memory_.size()),
+        fails_with("register_memory", ENOMEM,
+                   "RLIMIT_MEMLOCK limits pinned memory to " + std::to_string(2 * page_size()) +
+                       " bytes, and this registration pins " + std::to_string(memory_.size())));
     EXPECT_THAT(to_string(trail_), paragraph_with("host: ibv_reg_mr on " + context_.device_name()));
 }
 

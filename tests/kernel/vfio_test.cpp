@@ -143,8 +143,8 @@ TEST_F(RealVfio, IsRefusedByTheKernelToAnImporterThatPins) {
         EXPECT_EQ(trail.back().error, EPERM);
         EXPECT_THAT(to_string(trail),
                     AllOf(HasSubstr("dmabuf: ibv_reg_dmabuf_mr on rxe0, memory of vfio: "),
-                          HasSubstr("vfio refuses importers: EOPNOTSUPP unless the importer is "
-                                    "revocable and takes peer memory"),
+                          HasSubstr("vfio refuses importers: EOPNOTSUPP unless the importer "
+                                    "supports revocation and peer memory"),
                           HasSubstr("device memory of vfio, which is never registered as host "
                                     "memory"),
                           EndsWith("."), Not(HasSubstr("\n"))));

@@ -114,7 +114,7 @@ TEST(Resolver, DoesNotCallMemoryUnknownIfAnExporterCannotAnswer) {
         ASSERT_TRUE(error);
         EXPECT_EQ(error->error(), EIO);
         EXPECT_EQ(error->hint(),
-                  "broken cannot say whether the memory at 0xabcd is its own: made up");
+                  "broken cannot determine if it owns the memory at 0xabcd: made up");
     }
 }
 

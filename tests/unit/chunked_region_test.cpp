@@ -142,7 +142,8 @@ TEST_F(ChunkedRegionTest, DescribesItselfToPeers) {
 
 TEST_F(ChunkedRegionTest, RefusesChunksThatCannotBe) {
     EXPECT_THAT(refusal(size, {.chunk_size = page + 1}),
-                fails_with("ChunkedRegion", EINVAL, "a chunk of 4097 bytes is not whole pages"));
+                fails_with("ChunkedRegion", EINVAL,
+                           "a chunk of 4097 bytes is not a multiple of the page size"));
     EXPECT_THAT(refusal(size, {.chunk_size = 2 * limit}),
                 fails_with("ChunkedRegion", EINVAL, "soft0 registers at most 65636 at once"));
     EXPECT_THAT(

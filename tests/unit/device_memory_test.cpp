@@ -158,7 +158,7 @@ TEST_F(DMTest, CopyFunctionsThatAProviderNeverSetAreRefusedAndNotCalled) {
             softverbs_set_features(0, (able & ~unsigned{SOFTVERBS_FEATURE_DM_COPY}) | garbage), 0);
         DeviceMemory memory(basics_.context, 64);
         EXPECT_THAT(error_of([&] { memory.copy_in(0, host(0, 4)); }),
-                    fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 gives no way to copy"));
+                    fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 cannot copy"));
         EXPECT_THAT(error_of([&] { memory.copy_out(0, host(0, 4)); }),
                     fails_with(from_dm, EOPNOTSUPP, "reach it by RDMA"));
         EXPECT_EQ(memory.try_copy_in(0, host(0, 4)), Status(EOPNOTSUPP));
@@ -185,7 +185,7 @@ TEST_F(DMTest, CopyFunctionsThatPointToDataAreRefusedAndNotCalled) {
     DeviceMemory memory(basics_.context, 64);
     operations->alloc_dm = alloc_original;
     EXPECT_THAT(error_of([&] { memory.copy_in(0, host(0, 4)); }),
-                fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 gives no way to copy"));
+                fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 cannot copy"));
     EXPECT_EQ(memory.try_copy_out(0, host(0, 4)), Status(EOPNOTSUPP));
 }
 

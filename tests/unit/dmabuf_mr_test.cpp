@@ -249,7 +249,7 @@ class DmaBufDiagnosis : public DmaBufMRTest {
 
 TEST_F(DmaBufDiagnosis, HasBothNumbersOfARangePastTheEnd) {
     EXPECT_EQ(diagnose(range(size / 2, size), EINVAL),
-              "the range ends at byte 786432 and the dma-buf has 524288");
+              "the range ends at byte 786432 and the dma-buf has 524288 bytes");
 }
 
 TEST_F(DmaBufDiagnosis, OfARangeInsideNamesTheExporter) {

@@ -173,7 +173,7 @@ TEST(TeardownFailure, IsOneLineOnStandardErrorByDefault) {
     ::testing::internal::CaptureStderr();
     detail::report_teardown_failure("ibv_dealloc_pd", EBUSY);
     EXPECT_EQ(::testing::internal::GetCapturedStderr(),
-              "rdmabuf: ibv_dealloc_pd failed while giving a resource back: errno 16 (EBUSY)\n");
+              "rdmabuf: ibv_dealloc_pd failed while freeing a resource: errno 16 (EBUSY)\n");
 }
 
 TEST(TeardownFailure, HandlerComesBackWhenReplacedAndNullRestoresTheDefault) {

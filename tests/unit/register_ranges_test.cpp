@@ -117,7 +117,7 @@ TEST_F(RegisterRanges, RefusesWhatCannotBeBeforeAnythingIsTried) {
     EXPECT_THAT(error_of([&] {
                     static_cast<void>(register_ranges(pds_, resolver_, list, {.iova = 0x10000}));
                 }),
-                fails_with(function, EINVAL, "several ranges, and an iova"));
+                fails_with(function, EINVAL, "several ranges, and one iova"));
     list[1].length = 0;
     EXPECT_THAT(error_of([&] { static_cast<void>(register_ranges(pds_, resolver_, list)); }),
                 fails_with(function, EINVAL, "a length of 0"));

@@ -423,7 +423,7 @@ TEST_F(RegistrationCacheTest, RefusesWhatIsNoRange) {
     constexpr const char* acquire = "RegistrationCache::acquire";
     EXPECT_THAT(refusal(at(0), 0, writable), fails_with(acquire, EINVAL, "a length of 0"));
     EXPECT_THAT(refusal(~std::uintptr_t{0} - 10, 100, writable),
-                fails_with(acquire, EINVAL, "100 bytes at 0xfffffffffffffff5 go past"));
+                fails_with(acquire, EINVAL, "100 bytes at 0xfffffffffffffff5 exceed"));
     EXPECT_THAT(refusal(at(0), 4096, writable | Access::zero_based),
                 fails_with(acquire, EINVAL, "zero_based: an address would mean another byte"));
     expect_untouched();

@@ -224,7 +224,7 @@ TEST_F(RegistrationTest, NeverRegistersDeviceMemoryAsHostMemory) {
                 fails_with(function, ENOMEM,
                            "host: register_memory, memory of fake: Operation not permitted "
                            "(EPERM): this is device memory of fake, which is never registered as "
-                           "host memory; allow peermem, where a kernel module finds the pages"));
+                           "host memory; allow peermem, which registers device addresses"));
     EXPECT_THAT(paths_of(trail), ElementsAre(dmabuf, host));
     EXPECT_EQ(registrations().size(), 1U); // and not with ibv_reg_mr
 }
@@ -233,7 +233,8 @@ TEST_F(RegistrationTest, NeverTakesAnAddressForHostMemoryWhenAnExporterDoesNotAn
     exporter_->find_error = EIO;
     const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
     const auto error = refusal(address, 64);
-    EXPECT_THAT(error, fails_with(function, EIO, "it may be memory of fake, which did not answer"));
+    EXPECT_THAT(error,
+                fails_with(function, EIO, "the memory may belong to fake, whose query failed"));
     EXPECT_THAT(error, fails_with(function, EIO, "fakePointerGetAttribute, memory of fake"));
     expect_untouched();
 }
@@ -243,7 +244,7 @@ TEST_F(RegistrationTest, NeverTakesARangeForHostMemoryWhoseEndNobodyAnswersFor) 
     exporter_->find_error_from = 2;
     const auto address = reinterpret_cast<std::uintptr_t>(host_memory_.data());
     EXPECT_THAT(refusal(address, 64),
-                fails_with(function, EIO, "it cannot be said whose memory the range ends in"));
+                fails_with(function, EIO, "the exporter of the last byte cannot be determined"));
     expect_untouched();
 }
 
@@ -308,9 +309,8 @@ TEST_F(RegistrationTest, HoldsTheCallerToAPromiseOfDeviceMemory) {
                                               {.device_memory = true}));
         });
     };
-    EXPECT_THAT(
-        promised(buffer.address()),
-        fails_with(function, EFAULT, "device memory was promised, and this is system memory"));
+    EXPECT_THAT(promised(buffer.address()),
+                fails_with(function, EFAULT, "device_memory is set, but this is system memory"));
     EXPECT_THAT(promised(reinterpret_cast<std::uintptr_t>(host_memory_.data())),
                 fails_with(function, EFAULT, "unknown memory"));
     EXPECT_TRUE(registrations().empty());
@@ -320,10 +320,10 @@ TEST_F(RegistrationTest, HoldsTheCallerToAPromiseOfDeviceMemory) {
 TEST_F(RegistrationTest, TakesPeermemForDeviceAddressesOnly) {
     const auto error =
         refusal(reinterpret_cast<std::uintptr_t>(host_memory_.data()), 64, {.paths = {peermem}});
-    EXPECT_THAT(error, fails_with(function, EFAULT, "no exporter knows this as device memory"));
+    EXPECT_THAT(error, fails_with(function, EFAULT, "no exporter reports this as device memory"));
     exporter_->allocation.kind = MemoryKind::managed;
     EXPECT_THAT(refusal({.paths = {peermem}}),
-                fails_with(function, EFAULT, "this is managed memory, and no device address"));
+                fails_with(function, EFAULT, "this is managed memory, not device memory"));
     EXPECT_TRUE(registrations().empty());
 }
 
@@ -441,9 +441,9 @@ TEST_F(RegistrationTest, HostMemoryIsRegisteredOnDemandWhereThatIsListed) {
 
 TEST_F(RegistrationTest, RefusesOptionsThatContradictEachOther) {
     EXPECT_THAT(refusal({.paths = {dmabuf, host}, .device_memory = true}),
-                fails_with(function, EINVAL, "a promise of device memory, and the path host"));
+                fails_with(function, EINVAL, "device_memory is set, and the path host is listed"));
     EXPECT_THAT(refusal({.paths = {host, peermem}, .mapping = MappingKind::standard}),
-                fails_with(function, EINVAL, "a mapping is for the dma-buf paths"));
+                fails_with(function, EINVAL, "a mapping is set, but no dma-buf path is listed"));
     EXPECT_THAT(error_of([] {
                     static_cast<void>(PathOrder{host, dmabuf, host});
                 }),
@@ -455,7 +455,7 @@ TEST_F(RegistrationTest, RefusesOptionsThatContradictEachOther) {
 TEST_F(RegistrationTest, RefusesWhatIsNoRange) {
     EXPECT_THAT(refusal(device_address(), 0), fails_with(function, EINVAL, "a length of 0"));
     EXPECT_THAT(refusal(~std::uintptr_t{0} - 10, 100),
-                fails_with(function, EINVAL, "100 bytes at 0xfffffffffffffff5 go past"));
+                fails_with(function, EINVAL, "100 bytes at 0xfffffffffffffff5 exceed"));
     EXPECT_THAT(refusal({.iova = ~std::uint64_t{0} - 10}),
                 fails_with(function, EINVAL, "iova 0xfffffffffffffff5 + length 65536 overflows"));
     EXPECT_THAT(error_of([&] {

@@ -99,7 +99,7 @@ TEST(PeerMemory, SaysWhetherAClientIsMissingOrRefuses) {
     EXPECT_THAT(attempt.meaning, HasSubstr("neither /sys/module/nvidia_peermem nor"));
     EXPECT_THAT(attempt.remedy, HasSubstr("modprobe nvidia_peermem"));
     detail::explain_peer_memory({"nv_mem", "nvidia_peermem"}, attempt);
-    EXPECT_THAT(attempt.meaning, HasSubstr("(nv_mem, nvidia_peermem), and none of them took"));
+    EXPECT_THAT(attempt.meaning, HasSubstr("(nv_mem, nvidia_peermem), but none of them accepted"));
     EXPECT_THAT(attempt.remedy, HasSubstr("gpuDirectRDMACapable"));
 }
 
@@ -109,15 +109,15 @@ TEST(Refusals, AreExplainedWithWhatIsKnownOfBothDrivers) {
     EXPECT_EQ(
         attempt.remedy,
         "the driver efa imports dma-bufs from Linux 5.16 and rdma-core 38 on (pinned); no "
-        "remote_atomic (EOPNOTSUPP); remote access only where the device has it; vfio refuses "
-        "importers: EOPNOTSUPP unless the importer is revocable and takes peer memory");
+        "remote_atomic (EOPNOTSUPP); remote access only if the device supports RDMA; vfio refuses "
+        "importers: EOPNOTSUPP unless the importer supports revocation and peer memory");
     Attempt none{.error = EOPNOTSUPP};
     detail::explain_refusal("mlx4_core", Access::local_write, none);
     EXPECT_EQ(none.remedy, "the driver mlx4_core imports no dma-bufs up to Linux 7.3");
     Attempt software{.error = EOPNOTSUPP};
     detail::explain_refusal("rxe", Access::local_write, software);
     EXPECT_EQ(software.remedy,
-              "the driver rxe imports no dma-bufs up to Linux 7.3; a dma-buf wants a "
+              "the driver rxe imports no dma-bufs up to Linux 7.3; dma-bufs need a "
               "device that does DMA");
     Attempt patched{.error = EINVAL};
     detail::explain_refusal("rxe", Access::local_write, patched);
@@ -130,10 +130,11 @@ TEST(Refusals, AreExplainedWithWhatIsKnownOfBothDrivers) {
     EXPECT_EQ(unknown.remedy, "") << "EINVAL is not what drivers say of atomics";
     Attempt atomics{.error = EOPNOTSUPP, .exporter = "memfd"};
     detail::explain_refusal("", full_access, atomics);
-    EXPECT_EQ(atomics.remedy, "try without remote_atomic, which efa for one refuses on dma-bufs");
+    EXPECT_EQ(atomics.remedy,
+              "try without remote_atomic, which efa, for example, refuses for dma-bufs");
     Attempt topology{.error = 524, .exporter = "cuda"};
     detail::explain_refusal("", Access::local_write, topology);
-    EXPECT_THAT(topology.remedy, HasSubstr("cuda refuses importers: 524 where the PCI topology"));
+    EXPECT_THAT(topology.remedy, HasSubstr("cuda refuses importers: 524 if the PCI topology"));
     Attempt memory{.error = ENOMEM, .exporter = "vfio"};
     detail::explain_refusal("efa", Access::local_write, memory);
     EXPECT_EQ(memory.remedy, "") << "that is not about the two";
