@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Lists the RDMA devices of this machine: their ports and addresses, and what this library can do
-// with them. Nothing here needs a privilege beyond opening the device.
+// Lists the RDMA devices of this machine with their ports, addresses and capabilities. The program
+// needs no privilege except access to the device files.
 #include <cstdio>
 
 #include <rdmabuf/rdmabuf.hpp>
 
 namespace {
 
-// The GID table holds the addresses a port can send from. On RoCE they follow from the IP addresses
-// of the network interface, each once for every RoCE version.
+// Prints a port and its GID table. The table contains the addresses that the port can send from. On
+// RoCE each IP address of the network interface has one GID for each RoCE version.
 void print_port(const rdmabuf::Context& context, std::uint8_t number) {
     const ibv_port_attr port = context.port(number);
     std::printf("  port %u: %s, MTU %d\n", unsigned{number}, ibv_port_state_str(port.state),
@@ -23,7 +23,7 @@ void print_port(const rdmabuf::Context& context, std::uint8_t number) {
     for (const rdmabuf::GidEntry& entry : gids) {
         std::printf("    GID %-3u %-24s %s%s\n", unsigned{entry.index},
                     to_string(entry.gid).c_str(), to_string(entry.type),
-                    entry.index == best.index ? "  <- the one to use" : "");
+                    entry.index == best.index ? "  <- the best GID" : "");
     }
 }
 
@@ -35,7 +35,8 @@ void print_device(const rdmabuf::Device& device) {
 
     const rdmabuf::Context context(device);
     const rdmabuf::DeviceAttributes attributes = context.attributes();
-    // Why not is part of the answer: what to install or load to change it.
+    // If the device cannot import dma-bufs, the text has the reason and says what to install or
+    // load.
     std::printf("  dma-bufs:      %s\n", to_string(context.dmabuf_import()).c_str());
     std::printf("  device memory: %llu bytes\n",
                 static_cast<unsigned long long>(attributes.max_dm_size()));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Registers memory that a driver shares as a dma-buf, for each exporter of this machine. The way is
-// the same for all of them, and the same for a GPU's memory:
+// Registers memory that a driver exports as a dma-buf, for each exporter of this machine. The steps
+// are the same for all exporters, including those of GPUs:
 //
 //   address, length -> Resolver -> ExportedRange -> DmaBufMR -> lkey, rkey, iova
 #include <cstdio>
@@ -11,20 +11,21 @@
 namespace {
 
 constexpr std::size_t buffer_size = 1048576;
-constexpr std::size_t place = 65536; // in the buffer
+constexpr std::size_t place = 65536; // offset in the buffer
 constexpr std::size_t length = 262144;
 
-// Registers the middle of a buffer, and says under what name the NIC now knows it.
+// Registers the middle of a buffer, and prints the keys and the iova of the region. Returns true if
+// the region is the requested one.
 bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& allocator,
                    const rdmabuf::ProtectionDomain& pd) {
     const rdmabuf::Buffer buffer = allocator.allocate(buffer_size);
     const std::uintptr_t address = buffer.address() + place;
 
-    // From here on nobody is told where the memory comes from: the resolver finds out. The exporter
-    // gives out a file descriptor and where in it the range begins.
+    // The resolver finds the exporter to which the address belongs. The exporter returns a file
+    // descriptor of the dma-buf, and the offset of the range in the dma-buf.
     const rdmabuf::ExportedRange range = resolver.export_range(address, length);
-    // What peers may do is said here. The kernel takes its own reference to the dma-buf, so that
-    // the range could go right after.
+    // The access flags say what peers may do. The kernel takes its own reference to the dma-buf, so
+    // the program may destroy the range after the registration.
     const rdmabuf::DmaBufMR region(
         pd, range, {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
 
@@ -32,7 +33,7 @@ bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& alloca
                 static_cast<std::size_t>(region.offset()), range.fd());
     std::printf("  registered: lkey %#x, rkey %#x, iova %#zx, %s\n", region.lkey(), region.rkey(),
                 static_cast<std::size_t>(region.iova()), to_string(region.access()).c_str());
-    // By default the NIC counts addresses as the program does: remote addresses are pointers.
+    // By default the iova is the address of the memory, so peers use the pointer as remote address.
     return region.iova() == address && region.length() == length &&
            region.offset() == range.offset() && range.exporter() == allocator.name();
 }
@@ -56,7 +57,7 @@ int main() try {
             continue;
         }
         if (!register_from(resolver, *allocator, pd)) {
-            std::fprintf(stderr, "The region is not what was asked for.\n");
+            std::fprintf(stderr, "The region differs from the requested one.\n");
             return 1;
         }
         ++registered;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Writes into a peer's dma-buf. Both ends are in this process; what travels between them is the
-// peer's RemoteRegion, 28 bytes.
+// Writes into a peer's dma-buf. Both ends are in this process. Between two processes, the peer
+// would send its RemoteRegion, which has 28 bytes.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -14,8 +14,8 @@
 
 namespace {
 
-// The first kind of memory that can be had here and that the CPU can touch, as a GPU's it cannot. A
-// program would use the memory it has.
+// Returns the first available allocator whose memory the CPU can map; GPU memory cannot be mapped.
+// A real program uses the memory that it has.
 std::shared_ptr<rdmabuf::Allocator> choose_allocator(const rdmabuf::Resolver& resolver) {
     for (const auto& exporter : resolver.exporters()) {
         auto allocator = std::dynamic_pointer_cast<rdmabuf::Allocator>(exporter);
@@ -23,22 +23,23 @@ std::shared_ptr<rdmabuf::Allocator> choose_allocator(const rdmabuf::Resolver& re
             return allocator;
         }
     }
-    throw std::runtime_error("no exporter of this machine can make memory for the CPU");
+    throw std::runtime_error(
+        "no exporter of this machine can allocate memory that the CPU can map");
 }
 
 } // namespace
 
 int main() try {
     constexpr std::string_view text = "Hello from a dma-buf, straight into another.";
-    constexpr std::size_t place = 4000; // in the target; across a page's end
+    constexpr std::size_t place = 4000; // offset in the target; the text crosses a page boundary
 
     const rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
     const auto allocator = choose_allocator(resolver);
     const rdmabuf::Buffer source = allocator->allocate(65536);
     const rdmabuf::Buffer target = allocator->allocate(65536);
 
-    // The CPU may touch a dma-buf between the ends of a guard's life only: caches are synchronised
-    // when it is made and when it goes.
+    // The CPU may access a dma-buf only while a CpuAccess object exists. The constructor and the
+    // destructor of this object synchronise the caches.
     {
         const rdmabuf::CpuAccess guard = source.cpu_access(rdmabuf::CpuAccessMode::write);
         std::memcpy(guard.bytes().data(), text.data(), text.size());
@@ -48,7 +49,7 @@ int main() try {
         std::ranges::fill(guard.bytes(), std::byte{'.'});
     }
 
-    // Only the target lets others write. Access is local unless said otherwise.
+    // Only the region of the target permits remote writes. The default is local access.
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
     const rdmabuf::DmaBufMR from(pd, resolver.export_range(source.address(), source.size()));
@@ -56,9 +57,10 @@ int main() try {
         pd, resolver.export_range(target.address(), target.size()),
         {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
 
-    // The peer's side of it: these bytes go over some other channel, rdmabuf::bootstrap for one.
+    // The peer encodes its region. Two processes would send these bytes over another channel, for
+    // example rdmabuf::bootstrap.
     const auto wire = to.remote().encode();
-    // Our side of it: any bytes decode to a region or to an error.
+    // The writing end decodes the bytes. decode() returns an error if the bytes are not a region.
     const rdmabuf::RemoteRegion remote = rdmabuf::RemoteRegion::decode(wire).value();
 
     const auto [here, there] = examples::connect_loopback(pd);
@@ -75,7 +77,7 @@ int main() try {
     const auto expected =
         static_cast<std::ptrdiff_t>(bytes.size() - text.size()) + std::ranges::count(text, '.');
     if (arrived != text || untouched != expected) {
-        std::fprintf(stderr, "That is not what was written, or not all that was.\n");
+        std::fprintf(stderr, "The bytes of the target differ from what was written.\n");
         return 1;
     }
     std::printf("%zu bytes written at offset %zu, and no other byte of %zu touched\n", text.size(),

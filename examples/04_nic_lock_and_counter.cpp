@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A lock and a counter on the NIC. Workers, which could be on several machines, take turns by
-// compare-swap and count by fetch-add, in the memory of one NIC: no CPU and no PCIe bus takes part.
+// A lock and a counter in the device memory of a NIC. Workers, which can be on several machines,
+// use compare-and-swap and fetch-and-add. The NIC executes them without PCIe and the host's CPU.
 #include <cstddef>
 #include <cstdio>
 #include <future>
@@ -19,11 +19,11 @@ constexpr std::uint64_t workers = 4;
 constexpr std::uint64_t rounds = 25;
 constexpr std::uint64_t turns = workers * rounds;
 
-// What the device memory holds.
+// The layout of the device memory.
 struct Words {
-    std::uint64_t lock = 0;    // 0, or the number of the worker that has it
-    std::uint64_t counted = 0; // by fetch-add
-    std::uint64_t guarded = 0; // by read, add one, write: right only under the lock
+    std::uint64_t lock = 0;    // 0, or the number of the worker that holds the lock
+    std::uint64_t counted = 0; // incremented by fetch-and-add
+    std::uint64_t guarded = 0; // incremented by a read and a write, which need the lock
 };
 
 class Worker {
@@ -39,7 +39,7 @@ class Worker {
         for (std::uint64_t round = 0; round < rounds; ++round) {
             finish(ends_.first.qp.post_fetch_add(mr_.sge(), nic_.at(offsetof(Words, counted)), 1));
 
-            // Compare-swap brings back what was there. If that was 0, our number is there now.
+            // Compare-and-swap returns the old value. If it is 0, this worker holds the lock now.
             while (swap_lock(0, number_) != 0) {
                 std::this_thread::yield();
             }
@@ -64,7 +64,7 @@ class Worker {
     std::pair<examples::End, examples::End> ends_;
     rdmabuf::RemoteRegion nic_;
     std::uint64_t number_;
-    std::uint64_t word_ = 0; // what comes back from the NIC
+    std::uint64_t word_ = 0; // the local buffer of every operation
     rdmabuf::MemoryRegion mr_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A message that lives on the NIC. The CPU updates a few bytes of it with copy_in and has it sent
-// again: the NIC takes all of it from its own memory, and reads nothing over PCIe. Worth it for
-// small messages that go out often, such as a quote whose price alone changes.
+// A message in the device memory of the NIC. The CPU updates a few bytes with copy_in() and sends
+// the whole message again. The NIC reads the message from its own memory, not over PCIe. This pays
+// off for small messages that are sent often, such as a quote of which only the price changes.
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -14,7 +14,7 @@
 
 namespace {
 
-// copy_in works in units of 4 bytes: so does this.
+// copy_in() requires offsets and lengths that are multiples of 4 bytes.
 struct Quote {
     std::array<char, 24> instrument{"10-YEAR NOTE, DEC"};
     std::uint32_t sequence = 0;
@@ -31,13 +31,13 @@ int main() try {
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
 
-    // The sender's message, written in full only once.
+    // The sender writes the whole message to the device memory only once.
     rdmabuf::DeviceMemory staging(context, sizeof(Quote));
     const rdmabuf::DeviceMemoryMR region(pd, staging);
     const Quote quote;
     staging.copy_in(0, std::as_bytes(std::span(&quote, 1)));
 
-    // The receiver's side is ordinary.
+    // The receiver uses host memory.
     Quote received;
     const rdmabuf::MemoryRegion inbox(pd, &received, sizeof(received));
     const auto [sender, receiver] = examples::connect_loopback(pd);
@@ -49,7 +49,7 @@ int main() try {
         staging.copy_in(offsetof(Quote, sequence), bytes_of(sequence));
         staging.copy_in(offsetof(Quote, price), bytes_of(price));
         sender.qp.post_send(region.sge()).throw_if_failed("ibv_post_send");
-        // Not to be changed before it has left.
+        // The message must not be changed before the send is complete.
         sender.wait();
         receiver.wait();
 
@@ -57,7 +57,7 @@ int main() try {
                     received.price / 100, received.price % 100);
         if (received.sequence != sequence || received.price != price ||
             received.instrument != quote.instrument) {
-            std::fprintf(stderr, "That is not what was sent.\n");
+            std::fprintf(stderr, "The received message differs from the sent one.\n");
             return 1;
         }
         ++sequence;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One buffer, several peers. The data crosses PCIe once, into the NIC's memory; from there it goes
-// to every peer. Host memory would be read over PCIe again for each of them.
+// Sends one buffer to several peers. The data crosses PCIe once, into the device memory of the NIC,
+// and the NIC sends it from there to all peers. Host memory would be read over PCIe once for each
+// peer.
 #include <cstdio>
 #include <list>
 #include <vector>
@@ -15,7 +16,7 @@ namespace {
 constexpr std::size_t message_size = 4096;
 constexpr int peer_count = 4;
 
-// A peer, and our end of the connection to it.
+// A peer: both ends of a connection, and the receive buffer of the peer's end.
 struct Peer {
     explicit Peer(const rdmabuf::ProtectionDomain& pd)
         : ends(examples::connect_loopback(pd)),
@@ -24,7 +25,7 @@ struct Peer {
         ends.second.qp.post_recv(region.sge()).throw_if_failed("ibv_post_recv");
     }
 
-    std::pair<examples::End, examples::End> ends; // ours, and the peer's
+    std::pair<examples::End, examples::End> ends; // the sending end, the peer's end
     std::vector<std::byte> inbox;
     rdmabuf::MemoryRegion region;
 };
@@ -47,7 +48,7 @@ int main() try {
     const rdmabuf::DeviceMemoryMR region(pd, memory);
     memory.copy_in(0, message); // once
 
-    // All are under way before any is waited for.
+    // All sends are posted before the first wait, so that the NIC executes them at the same time.
     for (const Peer& peer : peers) {
         peer.ends.first.qp.post_send(region.sge()).throw_if_failed("ibv_post_send");
     }

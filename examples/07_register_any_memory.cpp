@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Registers memory without knowing what it is, and says how that went: which path worked, which did
-// not, and why. The resolver has an exporter that makes stand-ins for dma-bufs, which softverbs
-// takes; its profiles and faults show what other machines would answer:
+// Registers memory of unknown type, and prints which registration paths were tried and why paths
+// failed. The exporter "memfd" replaces dma-bufs on softverbs. The profiles and injected faults of
+// softverbs show the results of other machines:
 //
 //   SOFTVERBS_PROFILE=old-kernel LD_PRELOAD=.../libsoftverbs.so 07_register_any_memory
 #include <algorithm>
@@ -16,10 +16,12 @@ namespace {
 
 using rdmabuf::RegistrationPath;
 
-// Whether it was registered, or refused with reasons.
+// Returns true if the memory was registered by the expected path, or the error is one of the
+// recorded attempts.
 bool show(const char* what, const rdmabuf::ProtectionDomain& pd, const rdmabuf::Resolver& resolver,
           std::uintptr_t address, std::size_t length, RegistrationPath expected) {
-    // Filled in whether it works or not; a Registration has its own, and an Error has it as text.
+    // The record of all attempts, which is filled in on success and on failure. A Registration has
+    // a copy of the record, and the text of an Error contains it.
     rdmabuf::Trail trail;
     std::printf("%s: ", what);
     try {
@@ -45,7 +47,7 @@ int main() try {
 
     const rdmabuf::Buffer buffer = memfd->allocate(1 << 20);
     const std::vector<std::byte> memory(1 << 20);
-    // Both are addresses and lengths to whoever has to send them.
+    // In both cases register_memory() gets only an address and a length.
     const bool exported =
         show("a buffer", pd, resolver, buffer.address(), buffer.size(), RegistrationPath::dmabuf);
     const bool ordinary =

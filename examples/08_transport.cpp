@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sends a message from process to process, both in a GPU's memory ("08_transport cuda") or another
-// dma-buf ("udmabuf", "drm", ...); without a name, in that of the first exporter that has any.
+// Sends a message between two processes. The buffers are allocated by the exporter that the
+// argument names ("cuda", "udmabuf", "drm", ...), or by the first available exporter.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,18 +20,18 @@ using namespace examples;
 using namespace std::chrono_literals;
 
 int main(int argc, char** argv) try {
-    // Before anything is opened: neither RDMA devices nor GPUs survive a fork.
+    // fork(2) comes first, because a child cannot use RDMA devices or GPUs that its parent opened.
     std::array<int, 2> pipe{};
     const pid_t sender = ::pipe(pipe.data()) == 0 ? ::fork() : -1;
     ::close(pipe[sender == 0 ? 1 : 0]);
 
     rdmabuf::Resolver resolver = rdmabuf::Resolver::system();
-    resolver.add(rdmabuf::make_memfd_exporter()); // softverbs takes it for one of dma-bufs
+    resolver.add(rdmabuf::make_memfd_exporter()); // for softverbs, which registers memfds
     const auto endpoint =
         value_of(Endpoint::open(rdmabuf::Context::open_first(), resolver, {.timeout = 10s}));
     std::vector<std::byte> message(1000003, std::byte{42});
     const auto buffer = allocate(resolver, argc > 1 ? argv[1] : "", message.size());
-    auto* address = reinterpret_cast<std::byte*>(buffer.address()); // may be the GPU's own
+    auto* address = reinterpret_cast<std::byte*>(buffer.address()); // can be a GPU address
     const Memory memory = value_of(endpoint.register_memory(address, message.size()));
     Request request;
     if (sender == 0) {

@@ -16,11 +16,11 @@ namespace {
 
 rdmabuf::MemoryLocation locate(std::string_view argument) {
     if (argument.empty()) {
-        // The kernel chooses the NUMA node of a page when it is written for the first time.
+        // The kernel chooses the NUMA node of a page when the page is first written.
         const std::vector<std::byte> memory(1 << 20, std::byte{1});
         return rdmabuf::locate_host_memory(reinterpret_cast<std::uintptr_t>(memory.data()));
     }
-    // lspci leaves out domain 0.
+    // lspci omits the PCI domain 0000, so the argument is also tried with this domain.
     for (const std::string& text : {std::string(argument), "0000:" + std::string(argument)}) {
         if (const auto address = rdmabuf::PciAddress::parse(text)) {
             return {.device = address};
@@ -57,7 +57,7 @@ void print(const rdmabuf::RankedNic& nic) {
 
 int main(int argc, char** argv) try {
     rdmabuf::Topology topology = rdmabuf::Topology::read();
-    // Only an open device reports its data-direct function.
+    // The driver reports the data-direct function of a NIC only if the device is open.
     for (const rdmabuf::Device& device : rdmabuf::DeviceList()) {
         if (device.driver() == "mlx5_core") {
             topology.query_data_direct(rdmabuf::Context(device));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // An event loop that sleeps in epoll. Two peers in this process send each other a message back and
-// forth. Their completion queues share one completion channel, and the loop also takes the
-// asynchronous events of the device.
+// forth. Their completion queues share one completion channel. The loop also reads the asynchronous
+// events of the device.
 #include <sys/epoll.h>
 
 #include <array>
@@ -22,15 +22,15 @@ constexpr unsigned rounds = 1000;
 struct Peer {
     Peer(const rdmabuf::ProtectionDomain& pd, const rdmabuf::CompletionChannel& channel)
         : mr(pd, memory.data(), memory.size()),
-          // An event of the queue leads to its peer by the cq_context.
+          // The cq_context leads from a completion event to the peer of the completion queue.
           cq(pd.context(), {.channel = &channel, .cq_context = this}),
           prepared(rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq})) {
         prepared.post_recv(mr.sge(0, 32), receive_id).throw_if_failed("ibv_post_recv");
     }
     void send() const { qp->post_send(mr.sge(32, 32)).throw_if_failed("ibv_post_send"); }
 
-    // Requests the next event, and only then polls until the queue is empty: a completion that
-    // arrived before the request raises no event.
+    // Requests the next completion event, then polls until the queue is empty. A completion that
+    // arrived before the request causes no event, so this order is necessary.
     void drain() {
         cq.request_notification().throw_if_failed("ibv_req_notify_cq");
         for (rdmabuf::WorkCompletion completion{}; cq.poll(completion) > 0;) {
@@ -81,10 +81,10 @@ int main() try {
         if (::epoll_wait(epoll.get(), &event, 1, 10'000) == 0) {
             throw std::runtime_error("no event within 10 s");
         }
-        // One event of each kind, so that neither keeps the other waiting. epoll reports the rest.
+        // Handles at most one event of each kind. epoll_wait() reports the next events again.
         if (const ibv_cq* const ready = channel.get_event(); ready != nullptr) {
             Peer& peer = *static_cast<Peer*>(ready->cq_context);
-            peer.cq.acknowledge_event(); // counted, and acknowledged many together
+            peer.cq.acknowledge_event(); // acknowledged in batches
             peer.drain();
         }
         if (const auto pending = context.get_async_event()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A storage target that accepts without blocking: one thread, one epoll descriptor and one event
-// channel for all its initiators, which get the key of the disk with the acceptance and read a
-// block by RDMA. "11_storage_target ADDRESS", an address of the RDMA device; softverbs has
-// 127.0.0.1.
+// A storage target that accepts connections without blocking: one thread with epoll and one event
+// channel. Each initiator gets the rkey of the disk as private data and reads a block by RDMA.
+//
+//   11_storage_target ADDRESS    an IP address of the RDMA device; 127.0.0.1 on softverbs
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 using namespace rdmabuf;
 using namespace std::chrono_literals;
 
-constexpr std::size_t block_size = 4096, blocks = 16; // and as many initiators as blocks
+constexpr std::size_t block_size = 4096, blocks = 16; // one initiator reads each block
 
 void run_target(const std::string& address, int pipe) {
     cm::EventChannel channel;
@@ -36,7 +36,7 @@ void run_target(const std::string& address, int pipe) {
     }
     const MemoryRegion region(pd, disk.data(), disk.size(), {.access = Access::remote_read});
 
-    const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC)); // also for whatever else a target awaits
+    const UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC)); // a target can add other descriptors
     epoll_event readable{.events = EPOLLIN, .data = {.fd = channel.fd()}};
     ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, channel.fd(), &readable);
     std::map<const rdma_cm_id*, cm::AsyncConnection> initiators;
@@ -78,7 +78,7 @@ bool read_block(const std::string& address, std::uint16_t port, std::size_t bloc
 int main(int argc, char** argv) try {
     const std::string address = argc > 1 ? argv[1] : "127.0.0.1";
     std::array<int, 2> pipe{};
-    // Before a device is opened: a child cannot use the verbs objects of its parent.
+    // fork(2) comes before a device is opened: a child cannot use the verbs objects of its parent.
     const pid_t target = ::pipe(pipe.data()) == 0 ? ::fork() : -1;
     ::close(pipe[target == 0 ? 0 : 1]);
     if (target == 0) {

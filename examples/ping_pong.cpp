@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sends a message to another process and back, many times, in memory of any kind. In two terminals:
+// Sends a message to another process and back, many times, in memory of any type. In two terminals:
 //
 //   ping_pong memfd                 waits for the other process
 //   ping_pong memfd 127.0.0.1       connects to it, and prints the time of half a round trip
 //
-// The first argument is "host" or the name of an exporter, such as udmabuf or cuda; both processes
-// choose for themselves. The second is the address of the waiting process, on this machine or on
-// another one. memfd needs softverbs: begin both commands with
+// The first argument is "host" or the name of an exporter, such as udmabuf or cuda. The two
+// processes may use different memory. The second argument is the IP address of the waiting process.
+// memfd needs softverbs: begin both commands with
 //
 //   LD_PRELOAD=build/release/softverbs/libsoftverbs.so build/release/examples/ping_pong
 #include <algorithm>
@@ -30,7 +30,8 @@ constexpr std::uint16_t tcp_port = 18521;
 constexpr std::size_t message_size = 65536;
 constexpr int rounds = 1000;
 
-// Memory for two messages: the one to send at offset 0, and the received one behind it.
+// Registered memory for two messages: the outgoing message at offset 0, and the incoming message
+// behind it.
 class Memory {
   public:
     Memory(const rdmabuf::ProtectionDomain& pd, const std::string& kind) {
@@ -43,8 +44,9 @@ class Memory {
         }
         const auto address =
             buffer_ ? buffer_->address() : reinterpret_cast<std::uintptr_t>(host_.data());
-        // The address is enough from here on: the resolver finds the exporter of the memory, and
-        // the registration chooses the way to the NIC. Sends and receives need local access only.
+        // Only the address is needed from here on: the resolver finds the exporter of the memory,
+        // and register_memory() chooses the registration path. Sends and receives need local access
+        // only.
         region_ = rdmabuf::register_memory(pd, resolver, address, 2 * message_size);
     }
 
@@ -52,7 +54,7 @@ class Memory {
     [[nodiscard]] ibv_sge incoming() const { return region_->sge(message_size, message_size); }
     [[nodiscard]] const char* path() const { return to_string(region_->path()); }
 
-    // copy_in() and copy_out() also reach memory that the CPU cannot map, as that of a GPU.
+    // copy_in() and copy_out() also work with memory that the CPU cannot map, such as GPU memory.
     void write_outgoing(std::span<const std::byte> message) {
         buffer_ ? buffer_->copy_in(0, message)
                 : static_cast<void>(std::ranges::copy(message, host_.begin()));
@@ -71,7 +73,7 @@ class Memory {
     std::optional<rdmabuf::Registration> region_; // deregistered before the memory is freed
 };
 
-// Waits until @p count requests are complete.
+// Waits for @p count completions. @throws std::runtime_error after 30 s or if a request failed
 void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
     rdmabuf::WorkCompletion completion{};
     for (; count > 0; --count) {
@@ -84,7 +86,7 @@ void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
     }
 }
 
-// Each message is sent when the one before it has come back.
+// Sends messages, each after the answer to the previous message, and prints the mean time.
 void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memory& memory) {
     std::vector<std::byte> message(message_size);
     for (std::size_t i = 0; i < message.size(); ++i) {
@@ -94,8 +96,8 @@ void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memo
     const auto begin = std::chrono::steady_clock::now();
     for (int round = 0; round < rounds; ++round) {
         qp.post_send(memory.outgoing()).throw_if_failed("ibv_post_send");
-        wait_for(cq, 2); // the send, and the receive of the answer
-        // For the answer to the next message; the last receive stays unused.
+        wait_for(cq, 2); // the send and the receive of the answer
+        // This receive is for the answer to the next message. The last receive stays unused.
         qp.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
     }
     const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
@@ -106,12 +108,12 @@ void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memo
                 time.count() / rounds / 2);
 }
 
-// Returns each message from where it was received.
+// Sends each message back from the memory in which it was received.
 void pong(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, const Memory& memory) {
     for (int round = 0; round < rounds; ++round) {
-        wait_for(cq, round == 0 ? 1 : 2); // a receive, and the send of the answer before it
-        // The peer sends the next message after it has received this answer, so the receive can
-        // use the same memory.
+        wait_for(cq, round == 0 ? 1 : 2); // a receive, and the send of the previous answer
+        // The peer sends the next message only after it has received this answer, so the next
+        // receive can use the same memory.
         qp.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
         qp.post_send(memory.incoming()).throw_if_failed("ibv_post_send");
     }
@@ -130,11 +132,12 @@ int main(int argc, char** argv) try {
     const rdmabuf::CompletionQueue cq(context);
     Memory memory(pd, argv[1]);
 
-    // The receive is posted before the peer can send.
+    // The first receive is posted before the queue pair is connected, so the peer cannot send too
+    // early.
     auto prepared = rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
     prepared.post_recv(memory.incoming()).throw_if_failed("ibv_post_recv");
 
-    // The addresses of the queue pairs travel over TCP.
+    // The processes exchange the addresses of their queue pairs over TCP.
     rdmabuf::bootstrap::Channel channel =
         connects ? rdmabuf::bootstrap::Channel::connect(argv[2], tcp_port, 30s)
                  : rdmabuf::bootstrap::Listener(tcp_port).accept(rdmabuf::wait_forever);
@@ -144,7 +147,7 @@ int main(int argc, char** argv) try {
     std::printf("%s, registered as %s on %s\n", argv[1], memory.path(),
                 context.device_name().c_str());
     connects ? ping(qp, cq, memory) : pong(qp, cq, memory);
-    // No process ends while the other one still waits for an acknowledgement.
+    // Neither process exits while the other process still waits for an acknowledgement.
     channel.barrier();
     return 0;
 } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The reduction on the CPU. A file of its own, because the tests replace it by a faulty one.
+// The reduction on the CPU. This function has a file of its own because a test replaces it with a
+// faulty one.
 #include <algorithm>
 #include <functional>
 

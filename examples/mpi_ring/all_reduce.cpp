@@ -7,8 +7,8 @@ namespace mpi_ring {
 
 namespace {
 
-/// The number of the first element of a segment. The first segments are one longer than the last
-/// ones if the ranks do not divide the count.
+/// Returns the index of the first element of a segment. If @p count is not a multiple of @p ranks,
+/// the first segments have one element more than the last segments.
 std::size_t first_of(std::size_t segment, std::size_t ranks, std::size_t count) {
     return count / ranks * segment + std::min(segment, count % ranks);
 }
@@ -26,13 +26,14 @@ void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
     };
     const auto length = [&](std::size_t segment) { return offset(segment + 1) - offset(segment); };
 
-    // In each step a rank sends the segment that it received in the step before, and receives the
-    // segment before that one in the order of the ring.
+    // In each step a rank sends the segment that it received in the previous step, and receives the
+    // segment with the next lower number (modulo the number of ranks).
     for (std::size_t step = 0; step < 2 * (ranks - 1); ++step) {
         const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
         const std::size_t received = (sent + ranks - 1) % ranks;
         const bool reduces = step < ranks - 1;
-        // A segment to add is received behind the numbers, a complete one in its place.
+        // A segment that will be added is received behind the numbers. A segment of complete sums
+        // is received at its own place.
         const std::size_t place = reduces ? count * sizeof(float) : offset(received);
         ring.shift(memory, offset(sent), length(sent), place, length(received));
         if (reduces && length(received) > 0) {

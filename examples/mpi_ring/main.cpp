@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Adds up the numbers of all MPI ranks, in memory of any kind:
+// Adds up the numbers of all MPI ranks, in memory of any type:
 //
 //   mpirun -n 4 mpi_ring udmabuf 1000000
 //
-// MPI starts the ranks and carries the handles of their listeners. The numbers travel over
-// rdmabuf/transport.hpp, from each rank to its right neighbour.
+// MPI starts the ranks and exchanges the handles of their listeners. Each rank sends its numbers to
+// its right neighbour over rdmabuf/transport.hpp.
 #include <mpi.h>
 
 #include <algorithm>
@@ -32,10 +32,10 @@ using namespace rdmabuf::transport;
 struct Arguments {
     std::string memory; // "host" or the name of an exporter
     std::size_t count = 262144;
-    std::string address; // where the left neighbour connects; empty for the first interface
+    std::string address; // IP address or interface to listen at; empty: chosen by the endpoint
 };
 
-/// The objects of a rank that exist before it knows its neighbours.
+/// The objects that a rank creates before it has the handles of its neighbours.
 struct Resources {
     Resources(const Arguments& arguments, std::size_t ranks)
         : context(rdmabuf::Context::open_first()),
@@ -56,7 +56,7 @@ struct Resources {
     Listener listener;
 };
 
-/// Gives the handle of this rank to all ranks. @return the handles by rank
+/// Sends the handle of this rank to all ranks. @return the handles of all ranks, indexed by rank
 std::vector<Handle> exchange(const Handle& mine, std::size_t ranks) {
     constexpr int size = Handle::wire_size;
     std::vector<std::byte> bytes(ranks * Handle::wire_size);
@@ -71,12 +71,13 @@ std::vector<Handle> exchange(const Handle& mine, std::size_t ranks) {
     return handles;
 }
 
-/// A rank's number at an index. The sums are whole numbers that a float holds exactly.
+/// Returns the input of a rank at an index. A float can hold all sums of these whole numbers
+/// exactly.
 float number_at(std::size_t rank, std::size_t index) {
     return static_cast<float>((index * 7 + rank * 31) % 1999) - 999;
 }
 
-/// @throws std::runtime_error if a sum is wrong
+/// Runs an all-reduce and prints its time. @throws std::runtime_error if a sum is wrong
 void run(Resources& own, const Arguments& arguments, std::size_t rank,
          const std::vector<Handle>& handles) {
     Ring ring(own.endpoint, own.listener, rank, handles);
@@ -136,7 +137,8 @@ int main(int argc, char** argv) {
     } catch (const std::exception& error) {
         std::fprintf(stderr, "mpi_ring: rank %d: %s\n", rank, error.what());
     }
-    // A rank without resources gives an empty handle, so that the others do not wait for it.
+    // If this rank has no resources, it sends an empty handle, so that the other ranks do not wait
+    // for it.
     const auto handles =
         exchange(own ? own->listener.handle() : Handle(), static_cast<std::size_t>(size));
     int status = 1;
@@ -146,14 +148,15 @@ int main(int argc, char** argv) {
             status = 0;
         } catch (const std::exception& error) {
             std::fprintf(stderr, "mpi_ring: rank %d: %s\n", rank, error.what());
-            // MPI may wait for a rank that has ended, so this rank ends the job. The delay lets the
-            // other ranks report their own errors first.
+            // MPI functions may wait for a rank that has exited, so this rank aborts the job. The
+            // delay lets the other ranks report their own errors first.
             std::this_thread::sleep_for(std::chrono::seconds(1));
             MPI_Abort(MPI_COMM_WORLD, status);
             std::_Exit(status);
         }
     }
-    // The neighbours may still receive.
+    // A neighbour may still receive data of this rank, so no rank destroys its resources before all
+    // ranks are done.
     MPI_Barrier(MPI_COMM_WORLD);
     own.reset();
     MPI_Finalize();

@@ -25,7 +25,8 @@ RingMemory::RingMemory(const Endpoint& endpoint, const rdmabuf::Resolver& resolv
     const void* const address =
         buffer_ ? reinterpret_cast<const void*>(buffer_->address()) : host_.data();
     registered_ = value_of(endpoint.register_memory(address, size));
-    // The cache knows the path, except for memory that needs several regions.
+    // The cache has the registration path of the memory, except for memory that needs several
+    // regions.
     const auto lease = endpoint.cache().find(registered_->address(), size, registered_->access());
     description_ = kind + " memory, path " +
                    (lease ? to_string(lease.registration().path()) : "of several regions");
@@ -56,8 +57,8 @@ Ring::Ring(const Endpoint& endpoint, Listener& listener, std::size_t rank,
     : rank_(rank), size_(handles.size()) {
     const auto deadline = steady_clock::now() + std::chrono::seconds(30);
     Connector connector = value_of(endpoint.start_connect(handles[(rank + 1) % size_]));
-    // Neither connection waits for the other one: if each rank first waited for its left neighbour,
-    // all would wait for each other.
+    // Both connections are tried in turn. If each rank first waited for its left neighbour, all
+    // ranks would wait forever.
     while (!to_right_ || !from_left_) {
         std::error_code error;
         if (!to_right_ && (error = connector.try_connect(to_right_)) && error.value() != EAGAIN) {
@@ -93,7 +94,8 @@ void Ring::shift(const RingMemory& memory, std::size_t send_offset, std::size_t 
     left(from_left_->irecv(memory.registered(), memory.at(receive_offset), receive_length, tag,
                            receiving));
     right(to_right_->isend(memory.registered(), memory.at(send_offset), send_length, tag, sending));
-    // A channel moves data only while the program calls it, so both are tested in turn.
+    // A channel makes progress only while the program calls its functions, so the loop tests both
+    // channels in turn.
     for (bool received = false, sent = false; !received || !sent; std::this_thread::yield()) {
         if (!received) {
             const auto outcome = from_left_->test(receiving);
@@ -106,7 +108,7 @@ void Ring::shift(const RingMemory& memory, std::size_t send_offset, std::size_t 
             sent = outcome.done;
         }
     }
-    // Only after this do the copies that the driver of a GPU makes see the received bytes.
+    // In GPU memory, received data is visible to copies by the GPU's driver only after this flush.
     left(from_left_->iflush(memory.registered(), memory.at(receive_offset), receive_length,
                             flushing));
     left(from_left_->wait(flushing, rdmabuf::wait_forever).error);

@@ -13,9 +13,11 @@
 
 namespace mpi_ring {
 
-/// Registered memory of a rank: "host", or the name of an exporter.
+/// The registered memory of a rank: host memory or a buffer of an exporter.
 class RingMemory {
   public:
+    /// @param kind  "host" or the name of an exporter
+    /// @param size  in bytes
     /// @throws rdmabuf::Error or std::runtime_error if this machine has no such memory
     RingMemory(const rdmabuf::transport::Endpoint& endpoint, const rdmabuf::Resolver& resolver,
                const std::string& kind, std::size_t size);
@@ -24,11 +26,12 @@ class RingMemory {
     [[nodiscard]] void* at(std::size_t offset) const {
         return reinterpret_cast<void*>(registered_->address() + offset);
     }
-    /// Copies between this memory and the program's. @param offset  in bytes
+    /// Copies numbers to this memory; read() copies numbers from this memory. @param offset  in
+    /// bytes
     void write(std::size_t offset, std::span<const float> numbers);
     [[nodiscard]] std::vector<float> read(std::size_t offset, std::size_t count) const;
 
-    /// "udmabuf memory, path dmabuf"
+    /// Returns the type of the memory and its registration path: "udmabuf memory, path dmabuf".
     [[nodiscard]] const std::string& description() const { return description_; }
 
   private:
@@ -38,12 +41,13 @@ class RingMemory {
     std::string description_;
 };
 
-/// The channels of a rank to its right neighbour and from its left neighbour. Two ranks are each
-/// other's left and right neighbour, with two channels.
+/// The channels of a rank: to its right neighbour and from its left neighbour. In a ring of two
+/// ranks both neighbours are the same rank, which has two channels.
 class Ring {
   public:
-    /// Connects to both neighbours at the same time; they do the same.
-    /// @param handles  the handles of the listeners of all ranks
+    /// Connects to the right neighbour, and accepts the connection of the left neighbour at the
+    /// same time. All ranks have to call this constructor.
+    /// @param handles  the handles of the listeners of all ranks, indexed by rank
     /// @throws std::runtime_error if a neighbour does not connect within 30 seconds
     Ring(const rdmabuf::transport::Endpoint& endpoint, rdmabuf::transport::Listener& listener,
          std::size_t rank, std::span<const rdmabuf::transport::Handle> handles);
@@ -51,9 +55,9 @@ class Ring {
     [[nodiscard]] std::size_t rank() const { return rank_; }
     [[nodiscard]] std::size_t size() const { return size_; }
 
-    /// Sends bytes of @p memory to the right neighbour while receiving others from the left one.
-    /// Both may have any length, also 0.
-    /// @throws std::system_error if a neighbour fails; the text has its rank
+    /// Sends a part of @p memory to the right neighbour, and receives into another part from the
+    /// left neighbour at the same time. Offsets and lengths are in bytes; a length may be 0.
+    /// @throws std::system_error if the connection to a neighbour fails; the text has its rank
     void shift(const RingMemory& memory, std::size_t send_offset, std::size_t send_length,
                std::size_t receive_offset, std::size_t receive_length);
 
@@ -66,16 +70,16 @@ class Ring {
     std::optional<rdmabuf::transport::Channel> from_left_;
 };
 
-/// Replaces the @p count numbers at the start of @p memory by the sums over all ranks: a ring
-/// reduce-scatter, after which each rank has the sums of one segment, then an all-gather. Each rank
-/// sends 2 (ranks - 1) / ranks times the numbers.
+/// Replaces the @p count numbers at the start of @p memory by the sums over all ranks. A ring
+/// reduce-scatter gives each rank the sums of one segment; an all-gather then sends the sums to all
+/// ranks. Each rank sends 2 (ranks - 1) / ranks times the size of the numbers.
 /// @param memory  has all_reduce_size() bytes
-/// @throws std::system_error if a neighbour fails
+/// @throws std::system_error if the connection to a neighbour fails
 void all_reduce(Ring& ring, RingMemory& memory, std::size_t count);
-/// The numbers and space for one received segment, in bytes.
+/// Returns the size in bytes of @p count numbers and of the space for one received segment.
 [[nodiscard]] std::size_t all_reduce_size(std::size_t ranks, std::size_t count);
 
-/// Adds @p numbers to @p sums. A program that computes on a GPU starts a kernel here.
+/// Adds @p numbers to @p sums. A program that computes on a GPU would start a GPU kernel instead.
 void add(std::span<const float> numbers, std::span<float> sums);
 
 } // namespace mpi_ring

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t depth = abi::max_requests * max_receives;
 
-/// NCCL's tags are numbers of ranks.
+/// Converts NCCL's tag, which is a rank, to a tag of the transport.
 Tag tag_of(int tag) noexcept {
     return static_cast<std::uint32_t>(tag);
 }
@@ -29,7 +29,8 @@ const Memory& memory_of(void* handle) noexcept {
     return *static_cast<const Memory*>(handle);
 }
 
-/// Whether a later part is in the same memory: reading that one back is enough for both.
+/// Returns true if a later part of the group is in the memory region of part @p i. One flush of
+/// that region makes both parts visible to the GPU.
 bool flushed_later(std::size_t i, std::size_t count, const int* sizes, void** memories) noexcept {
     for (std::size_t later = i + 1; later < count; ++later) {
         if (sizes[later] > 0 && memories[later] == memories[i]) {
@@ -71,7 +72,8 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
             return abi::Result::success;
         }));
     }
-    // A message that is too long, or memory that it is not in, is for the program to put right.
+    // EMSGSIZE, ERANGE and EINVAL are errors of the program: a message longer than its receive, an
+    // address outside the registered memory, or memory of another endpoint.
     return error == EMSGSIZE || error == ERANGE || error == EINVAL ? abi::Result::invalid_usage
                                                                    : abi::Result::system_error;
 }
@@ -96,7 +98,8 @@ abi::Result Communicator::send(const Memory& memory, void* data, std::size_t siz
 template <class Size>
 abi::Result Communicator::receive(std::size_t count, void** data, const Size* sizes,
                                   const int* tags, void** memories, Request*& request) noexcept {
-    // All of them or none: what is begun cannot be taken back.
+    // Either all receives of the group are posted or none, because a posted receive cannot be
+    // cancelled.
     if (channel_.in_flight() + count > depth) {
         return abi::Result::success;
     }
@@ -111,7 +114,8 @@ abi::Result Communicator::receive(std::size_t count, void** data, const Size* si
         const std::error_code error = channel_.irecv(memory_of(memories[i]), data[i], part.size,
                                                      tag_of(tags[i]), part.request);
         if (error) {
-            // The communicator is of no use any more: those begun before end with the channel.
+            // After this error the communicator cannot be used. The receives of the group that are
+            // already posted end when the channel is closed.
             return failed("receive", part.size, error.value());
         }
         ++taken->count;
@@ -138,7 +142,7 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
                                 Request*& request) noexcept {
     Request* const taken = take();
     if (taken == nullptr) {
-        // No request would mean that there is nothing to wait for.
+        // Success with a null request would tell NCCL that no flush is necessary.
         return failed("flush", 0, EAGAIN);
     }
     for (std::size_t i = 0; i < count; ++i) {

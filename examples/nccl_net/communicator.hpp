@@ -15,13 +15,13 @@ namespace nccl_net {
 
 class Communicator;
 
-/// What NCCL calls a request: a message to send, up to max_receives to receive, or the memory of as
-/// many to flush. One of a fixed number that a communicator has.
+/// A request of NCCL: one send, a grouped receive of up to max_receives messages, or a flush of as
+/// many buffers. A communicator has a fixed number of requests, in Communicator::pool_.
 struct Request {
-    /// A message, or memory to flush.
+    /// One message of the request, or one buffer to flush.
     struct Part {
         rdmabuf::transport::Request request;
-        /// flush: not begun yet, where the channel had no room.
+        /// The memory to flush, if the channel had no room for the flush yet; otherwise nullptr.
         const rdmabuf::transport::Memory* waiting = nullptr;
         void* address = nullptr;
         std::size_t size = 0;
@@ -34,12 +34,12 @@ struct Request {
     std::array<Part, max_receives> parts;
 };
 
-/// What NCCL calls a sendComm or a recvComm. One thread at a time sends, receives, flushes and
-/// tests; another may register memory meanwhile. Allocates nothing once it is made, but for what it
-/// says when something fails.
+/// A sendComm or recvComm of NCCL. Only one thread at a time may send, receive, flush or test;
+/// another thread may register memory at the same time. Allocates memory only in the constructor
+/// and for the text of an error.
 class Communicator {
   public:
-    /// @param endpoint  what the channel came of
+    /// @param endpoint  the endpoint that created @p channel
     Communicator(const Nic& nic, std::shared_ptr<rdmabuf::transport::Endpoint> endpoint,
                  rdmabuf::transport::Channel channel) noexcept;
     Communicator(const Communicator&) = delete;
@@ -51,32 +51,40 @@ class Communicator {
         return *endpoint_;
     }
 
-    // Each begins something and fills in the request, nullptr where there is no room for it now.
+    // The three functions below post an operation and set @p request. They set @p request to
+    // nullptr and return success if the channel has no room for the operation; NCCL then calls
+    // again.
 
     abi::Result send(const rdmabuf::transport::Memory& memory, void* data, std::size_t size,
                      int tag, Request*& request) noexcept;
-    /// Receives messages that may come in any order, each into the first of the buffers of its tag.
+    /// Posts a grouped receive. Messages may arrive in any order; each one goes to the first free
+    /// buffer with its tag.
     template <class Size>
     abi::Result receive(std::size_t count, void** data, const Size* sizes, const int* tags,
                         void** memories, Request*& request) noexcept;
-    /// nullptr also where there is nothing to flush.
+    /// Makes received data visible to the GPU. Success with a null @p request means that no flush
+    /// is necessary, so a lack of requests is an error (system_error).
     abi::Result flush(std::size_t count, void** data, const int* sizes, void** memories,
                       Request*& request) noexcept;
 
-    /// @param sizes  nullptr, or room for the size of each message
+    /// Makes progress on a request. If @p done becomes true, the request is free for another
+    /// operation.
+    /// @param sizes  receives the size of each message in bytes; may be nullptr
     abi::Result test(Request& request, bool& done, int* sizes) noexcept;
 
-    /// Waits for what was sent to be taken by the peer.
+    /// Waits until the peer has received all messages, for up to EndpointOptions::linger, and
+    /// closes the channel.
     void close() noexcept;
 
   private:
     [[nodiscard]] Request* take() noexcept;
     void give_back(Request& request) noexcept;
     [[nodiscard]] abi::Result begin_flush(Request::Part& part) noexcept;
-    /// Logs it, once.
+    /// Logs the first error of this communicator. @return the result for NCCL
     [[nodiscard]] abi::Result failed(const char* what, std::size_t size, int error) noexcept;
 
-    /// As many as NCCL has under way: twice, as flushes follow receives.
+    /// For each of the max_receives messages of a group, NCCL has up to max_requests sends or
+    /// receives in flight. The factor 2 is for the flush that follows each receive.
     static constexpr std::size_t pool_size = 2 * abi::max_requests * max_receives;
 
     const Nic& nic_;

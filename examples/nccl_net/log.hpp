@@ -8,18 +8,18 @@
 
 #include "nccl_net_abi.hpp"
 
-/// What the plugin says goes to NCCL's log (NCCL_DEBUG=WARN, INFO). Thread safe.
+/// Messages of the plugin in NCCL's log, which NCCL_DEBUG=WARN or INFO enables. Thread safe.
 namespace nccl_net::log {
 
-/// Nothing is said before.
+/// Sets NCCL's logger. Messages before the first call are discarded.
 void set_logger(abi::Logger logger) noexcept;
 
-/// Why something failed.
+/// Logs the reason of an error at NCCL's level WARN. @param function  the function that failed
 void warn(const char* function, const std::string& text) noexcept;
-/// What somebody who looks for a reason should know.
+/// Logs a message for diagnosis at NCCL's level INFO.
 void info(const char* function, const std::string& text) noexcept;
 
-/// Warns of what a device could not do. @return what NCCL is told
+/// Logs an error of a device as a warning, with its text and errno. @return system_error
 abi::Result failed(const char* function, const std::string& device,
                    const rdmabuf::ErrorInfo& failure);
 
@@ -27,7 +27,8 @@ abi::Result failed(const char* function, const std::string& device,
 
 namespace nccl_net {
 
-/// NCCL knows no exceptions: what @p function throws becomes a warning and a result.
+/// Calls @p function. NCCL cannot catch C++ exceptions: an exception is logged as a warning, and
+/// the result is system_error.
 template <class Function>
 abi::Result guarded(const char* name, const Function& function) noexcept {
     try {

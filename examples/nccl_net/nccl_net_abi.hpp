@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What NCCL and its network plugins agree on, as far as this one uses it, so that building needs
-/// no NCCL. Values and layouts are those of NCCL 2.20 (version 8) and of NCCL 2.30 (version 12),
-/// which asks a plugin for its newest version first.
+/// The part of NCCL's network plugin interface that this plugin uses. It is declared here so that
+/// building needs no NCCL. Values and layouts are those of NCCL 2.20 (version 8) and NCCL 2.30
+/// (version 12). NCCL uses the newest version that both it and the plugin have.
 namespace nccl_net::abi {
 
 /// ncclResult_t
@@ -20,27 +20,29 @@ inline constexpr unsigned long log_init = 0x1;
 inline constexpr unsigned long log_net = 0x10;
 inline constexpr unsigned long log_all = ~0UL;
 
-/// ncclDebugLogger_t. What NCCL prints of @p file and @p line depends on the level.
+/// ncclDebugLogger_t. The log level decides if NCCL prints @p file and @p line.
 using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* file, int line,
                         const char* format, ...);
 
-/// Bits of what kind of memory can be registered, and one of them for what is.
+/// The kinds of memory (NCCL_PTR_*). The field `pointers` is a set of these bits; the parameter
+/// `kind` is one of them.
 inline constexpr int pointer_host = 0x1;
 inline constexpr int pointer_cuda = 0x2;
 inline constexpr int pointer_dmabuf = 0x4;
 
-/// Room for a listener's handle.
+/// The maximum size of a listener's handle in bytes.
 inline constexpr std::size_t handle_size = 128;
-/// Receives, each of up to Properties::max_receives messages, that NCCL has under way at once on a
-/// communicator.
+/// The maximum number of receive requests that NCCL has in flight on a communicator. Each is a
+/// grouped receive of up to `max_receives` messages.
 inline constexpr std::size_t max_requests = 32;
 
-/// What NCCL's own kernels would do of the network's work: nothing.
+/// ncclNetDeviceType and its version: with device_type_host NCCL's GPU kernels do no network
+/// operations.
 inline constexpr int device_type_host = 0;
 inline constexpr int device_version_none = 0;
 struct DeviceHandle;
 
-// NCCL's names are beside the fields, where they are not the same.
+// The comment beside a field is NCCL's name for it, if that differs.
 
 struct PropertiesV8 {
     char* name;
@@ -50,7 +52,7 @@ struct PropertiesV8 {
     int global_memory; // regIsGlobal
     int speed;         // Mbit/s
     int port;
-    float latency;      // microseconds; 0 where it is not known
+    float latency;      // microseconds; 0 if unknown
     int max_comms;      // maxComms
     int max_receives;   // maxRecvs
     int device_type;    // netDeviceType
@@ -60,7 +62,7 @@ static_assert(sizeof(PropertiesV8) == 64);
 static_assert(offsetof(PropertiesV8, latency) == 40);
 static_assert(offsetof(PropertiesV8, device_version) == 56);
 
-/// Devices that were merged into one.
+/// The physical devices of a merged (virtual) device; only the device itself if it is not merged.
 struct VirtualDeviceV12 {
     int count; // ndevs
     std::array<int, 8> devices;
@@ -100,8 +102,9 @@ struct ConfigV12 {
 };
 inline constexpr int undefined_traffic_class = -1;
 
-/// ncclNet_v8_t, the symbol ncclNetPlugin_v8. What `connect` and `accept` set to nullptr is to be
-/// asked for again; so is `isend` or `irecv` that sets its request to nullptr.
+/// ncclNet_v8_t, which the plugin exports as ncclNetPlugin_v8. If `connect` or `accept` sets the
+/// communicator to nullptr, NCCL calls it again. The same holds for `isend` and `irecv` that set
+/// the request to nullptr.
 struct NetV8 {
     const char* name;
     Result (*init)(Logger);
@@ -128,8 +131,8 @@ struct NetV8 {
 };
 static_assert(sizeof(NetV8) == 19 * sizeof(void*));
 
-/// ncclNet_v12_t, the symbol ncclNetPlugin_v12. Its init() is called once for each communicator of
-/// NCCL, and so is finalize().
+/// ncclNet_v12_t, which the plugin exports as ncclNetPlugin_v12. NCCL calls init() and finalize()
+/// once for each NCCL communicator.
 struct NetV12 {
     const char* name;
     Result (*init)(void** context, std::uint64_t id, ConfigV12*, Logger, void* profiler);

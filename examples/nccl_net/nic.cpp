@@ -29,10 +29,12 @@ using rdmabuf::Context;
 using rdmabuf::RegistrationPath;
 using rdmabuf::Resolver;
 
-/// What a channel takes of a device: one queue pair to the peer, and one to itself.
+/// Each channel has two queue pairs on a device: one to the peer, and a loopback queue pair for
+/// flushes.
 constexpr int queue_pairs_of_comm = 2;
 
-/// Newer rdma-core has the rates that 8 bits have no room for in a field of their own.
+/// Returns the rate code of a port. Newer rdma-core has a second field, active_speed_ex, for rate
+/// codes that need more than the 8 bits of active_speed.
 template <class Port>
 unsigned speed_code(const Port& port) {
     if constexpr (requires { port.active_speed_ex; }) {
@@ -42,7 +44,8 @@ unsigned speed_code(const Port& port) {
     }
 }
 
-/// InfiniBand's codes for the rate of a lane, which RoCE has too, and for the number of lanes.
+/// Returns the speed of a port in Mbit/s, or 0 for an unknown code. InfiniBand defines the codes
+/// for the rate of a lane and for the number of lanes; RoCE uses the same codes.
 int speed_of(const ibv_port_attr& port) {
     constexpr std::array lane{
         std::pair{1U, 2500},   std::pair{2U, 5000},     std::pair{4U, 10000},
@@ -59,7 +62,8 @@ int speed_of(const ibv_port_attr& port) {
     return value_of(lane, speed_code(port)) * value_of(lanes, port.active_width);
 }
 
-/// Also under its older names. The directory of the others is there without any.
+/// Returns true if NVIDIA's peer memory module is loaded, also under its older names nv_mem and
+/// nv_mem_nc. The directory memory_peers exists even if it has no such module.
 bool peer_memory_module_loaded() {
     std::error_code none;
     const std::filesystem::path sys = "/sys";
@@ -68,7 +72,7 @@ bool peer_memory_module_loaded() {
            std::filesystem::exists(sys / "kernel/mm/memory_peers/nv_mem_nc", none);
 }
 
-/// Whether this process can make dma-bufs of the addresses of a GPU's memory.
+/// Reports if this process can export GPU memory as dma-bufs, or why not.
 Availability cuda_exports(const Resolver& resolver) {
     for (const auto& exporter : resolver.exporters()) {
         if (exporter->name() == "cuda") {
@@ -78,7 +82,7 @@ Availability cuda_exports(const Resolver& resolver) {
     return Availability::no("this library was built without the cuda exporter");
 }
 
-/// Fills in what can be registered, and says why.
+/// Sets the kinds of memory that can be registered on @p nic, and logs the reasons.
 void look_at_memory(Nic& nic, const Context& context, const Resolver& resolver) {
     const Availability import = context.dmabuf_import();
     nic.pointers = abi::pointer_host;
@@ -89,8 +93,8 @@ void look_at_memory(Nic& nic, const Context& context, const Resolver& resolver) 
     if ((import && exports) || peer_memory_module_loaded()) {
         nic.pointers |= abi::pointer_cuda;
     } else {
-        nic.no_pointers_to_gpus = "dma-bufs of " + nic.name + ": " + to_string(import) +
-                                  "; dma-bufs of GPU memory made here: " + to_string(exports) +
+        nic.no_pointers_to_gpus = "import of dma-bufs by " + nic.name + ": " + to_string(import) +
+                                  "; export of GPU memory as dma-bufs: " + to_string(exports) +
                                   "; no peer memory module is loaded (nvidia_peermem)";
     }
     if (nic.pointers == abi::pointer_host) {
@@ -99,9 +103,9 @@ void look_at_memory(Nic& nic, const Context& context, const Resolver& resolver) 
     } else {
         const bool addresses = (nic.pointers & abi::pointer_cuda) != 0;
         log::info("init", "GPU Direct RDMA enabled on " + nic.name +
-                              ": dma-bufs: " + to_string(import) +
-                              (addresses ? "; addresses of GPU memory: yes"
-                                         : "; addresses of GPU memory: " + to_string(exports)));
+                              ": import of dma-bufs: " + to_string(import) +
+                              (addresses ? "; registration by GPU address: yes"
+                                         : "; registration by GPU address: " + to_string(exports)));
     }
 }
 
@@ -111,7 +115,7 @@ std::string pci_path_of(const std::string& name) {
     return std::filesystem::canonical(link, none).string();
 }
 
-/// The first port that is up. Nothing where there is none.
+/// Returns the number of the first active port, from 1, or nothing if no port is active.
 std::optional<std::uint8_t> active_port(const Context& context, std::uint8_t count) {
     for (unsigned port = 1; port <= count; ++port) {
         if (context.port(static_cast<std::uint8_t>(port)).state == IBV_PORT_ACTIVE) {
@@ -125,12 +129,14 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port) {
     rdmabuf::transport::EndpointOptions options;
     options.port = port;
     options.depth = static_cast<std::uint32_t>(abi::max_requests * max_receives);
-    // NCCL's kernels look at the data for flags that stand behind what they tell of: the device has
-    // to write it in order where it belongs, which no copy by the CPU promises.
+    // NCCL's LL128 kernels poll for flags that follow the data in memory. An RDMA write stores data
+    // and flags in this order; a copy by the CPU from a bounce buffer does not guarantee it.
     options.eager_limit = 0;
-    // NCCL frees memory without telling anybody but by deregistering it.
+    // NCCL does not report that it frees memory. With this policy the cache checks with the
+    // exporter on each hit that the memory is still the one that was registered.
     options.cache.policy = rdmabuf::CachePolicy::checked;
-    // Host memory, also what CUDA has pinned, needs no dma-buf. A GPU's is never taken for it.
+    // Host memory is registered without a dma-buf, also if CUDA has pinned it. rdmabuf never
+    // registers GPU memory on the path "host".
     options.cache.registration.paths =
         peer_memory_module_loaded()
             ? rdmabuf::PathOrder{RegistrationPath::host, RegistrationPath::dmabuf,
@@ -139,7 +145,8 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port) {
     return options;
 }
 
-/// Nothing, and the reason in the log, for a device that cannot be used.
+/// Returns the properties of a device. If the device cannot be used, logs the reason and returns
+/// nothing.
 std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resolver) {
     const std::string name = device.name();
     const auto unusable = [&name](const std::string& reason) {
@@ -162,7 +169,7 @@ std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resol
     const ibv_port_attr state = context.port(*port);
     const std::uint64_t guid =
         attributes.sys_image_guid != 0 ? attributes.sys_image_guid : attributes.node_guid;
-    // The size that test() tells of a message is an int.
+    // test() reports the size of a message as an int, so this limit is 1 GiB.
     constexpr std::uint32_t max_message = std::uint32_t{1} << 30U;
     Nic nic{.name = name,
             .pci_path = pci_path_of(name),
@@ -179,7 +186,7 @@ std::optional<Nic> describe(const rdmabuf::Device& device, const Resolver& resol
     return nic;
 }
 
-/// Whether the user wants that device.
+/// Returns true if RDMABUF_NCCL_DEVICES is not set or contains @p name.
 bool wanted(std::string_view name) {
     const char* const list = std::getenv("RDMABUF_NCCL_DEVICES");
     if (list == nullptr || *list == '\0') {
@@ -213,7 +220,8 @@ std::vector<Nic> find_nics() {
         }
         try {
             if (auto nic = describe(device, resolver)) {
-                // Ports of one card may be devices of their own, each with a port 1.
+                // The ports of one card can be separate verbs devices, whose port numbers are all
+                // 1. NCCL needs different port numbers for the same GUID.
                 nic->port += static_cast<int>(
                     std::count_if(nics.begin(), nics.end(),
                                   [&](const Nic& earlier) { return earlier.guid == nic->guid; }));

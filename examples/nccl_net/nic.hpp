@@ -10,38 +10,38 @@
 
 namespace nccl_net {
 
-/// Messages that one grouped receive takes at most.
+/// The maximum number of messages in one grouped receive.
 inline constexpr std::size_t max_receives = 8;
 
-/// A verbs device with an active port, as NCCL is told of it. It is open only while something of it
-/// is in use.
+/// The properties of a verbs device with an active port, as the plugin reports them to NCCL. The
+/// device is open only while a listener or a communicator uses it.
 struct Nic {
     std::string name;
-    /// Of its PCI device in /sys; empty for a software device, which has none.
+    /// The directory of the PCI device in /sys; empty for a software device.
     std::string pci_path;
-    /// What the ports of one card have in common, and which of them this is.
+    /// The GUID, which all ports of one card share, and the number of this port on the card.
     std::uint64_t guid;
     int port;
-    /// Mbit/s; 0 where the device tells none that is known.
+    /// The speed in Mbit/s; 0 if the device reports no known rate.
     int speed;
-    /// What can be registered: abi::pointer_host and its like.
+    /// The kinds of memory that can be registered: a set of the bits abi::pointer_*.
     int pointers;
-    /// Why pointers to GPU memory are not among that; empty when they are.
+    /// The reason why pointers to GPU memory cannot be registered; empty if they can.
     std::string no_pointers_to_gpus;
     int max_comms;
     std::size_t max_message;
 
-    // How to open it.
+    // The arguments with which open_nic() creates an endpoint.
     rdmabuf::Resolver resolver;
     rdmabuf::transport::EndpointOptions options;
 };
 
-/// All devices of this machine that can be used; of those that cannot, NCCL's log has the reason.
-/// RDMABUF_NCCL_DEVICES, names separated by commas, leaves others out.
-/// @throws rdmabuf::Error as DeviceList
+/// Returns the usable devices of this machine, and logs why the other devices are not usable. If
+/// RDMABUF_NCCL_DEVICES is set (names separated by commas), only these devices are considered.
+/// @throws rdmabuf::Error for the same reasons as DeviceList
 [[nodiscard]] std::vector<Nic> find_nics();
 
-/// What the plugin does with a device goes through one of these.
+/// Opens the device and creates the endpoint through which the plugin uses it.
 [[nodiscard]] rdmabuf::Result<rdmabuf::transport::Endpoint> open_nic(const Nic& nic) noexcept;
 
 } // namespace nccl_net

@@ -17,7 +17,8 @@ using rdmabuf::transport::Handle;
 
 namespace {
 
-/// The address, or the name of an interface, at which peers connect.
+/// Returns the IP address or the interface at which peers connect, from RDMABUF_NCCL_LISTEN. If it
+/// is empty, Endpoint::listen() chooses the interface.
 std::string listening_address() {
     const char* const address = std::getenv("RDMABUF_NCCL_LISTEN");
     return address != nullptr ? address : "";
@@ -66,8 +67,8 @@ Nic* Plugin::nic(int device) {
     const std::lock_guard lock(mutex_);
     const auto i = static_cast<std::size_t>(device);
     if (device < 0 || i >= nics_.size()) {
-        log::warn("device", "there is no device " + std::to_string(device) + ", of " +
-                                std::to_string(nics_.size()));
+        log::warn("device", "there is no device " + std::to_string(device) +
+                                "; the number of devices is " + std::to_string(nics_.size()));
         return nullptr;
     }
     return &nics_[i];

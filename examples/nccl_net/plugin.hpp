@@ -18,37 +18,42 @@
 
 namespace nccl_net {
 
-/// What NCCL calls a listenComm.
+/// A listenComm of NCCL.
 struct Listener {
     const Nic& nic;
     std::shared_ptr<rdmabuf::transport::Endpoint> endpoint;
     rdmabuf::transport::Listener listener;
 };
 
-/// NCCL's name for memory: the `mhandle` of the calls.
+/// The object behind an `mhandle` of NCCL.
 using Memory = rdmabuf::transport::Memory;
 
-/// What the plugin does, whichever version of the table NCCL calls it by. Thread safe, but for two
-/// calls about one listener, one handle or one communicator.
+/// The plugin, independent of the version of NCCL's function table. Thread safe, except that two
+/// threads must not use the same listener, handle or communicator at the same time.
 class Plugin {
   public:
-    /// There is one.
+    /// Returns the only instance of the plugin.
     [[nodiscard]] static Plugin& instance();
-    /// Before the library goes. While NCCL has not closed everything, the instance stays: its
-    /// threads may be at work still when the process ends.
+    /// Destroys the instance when the library is unloaded. If NCCL has not closed all listeners and
+    /// communicators, the instance is leaked, because other threads may still use it at process
+    /// exit.
     static void unload() noexcept;
 
-    /// Looks for devices, the first time. @return system_error where there is none
+    /// Finds the usable devices, unless an earlier call has found some. @return system_error if no
+    /// device is usable
     abi::Result start(abi::Logger logger);
-    /// Undoes one start(). Connections that NCCL has given up go with the last.
+    /// Ends the use that one start() began. The last call ends the connection attempts in progress.
     void stop() noexcept;
 
     [[nodiscard]] int device_count();
-    /// nullptr, and the reason in the log, for a number that is none. Stays where it is.
+    /// Returns the device with the number @p device, counted from 0. Logs an error and returns
+    /// nullptr if the number is out of range. The pointer stays valid as long as the plugin.
     [[nodiscard]] Nic* nic(int device);
 
     abi::Result listen(int device, void* handle, void*& listener);
-    /// Sets @p comm to nullptr until both ends are connected.
+    /// Continues a connection attempt without waiting. Sets @p comm to nullptr until both ends are
+    /// connected. @param handle  the peer's handle; the first call stores the number of the attempt
+    /// in it
     abi::Result connect(int device, void* handle, void*& comm);
     abi::Result accept(Listener& listener, void*& comm);
 
@@ -58,8 +63,8 @@ class Plugin {
   private:
     using Endpoint = rdmabuf::transport::Endpoint;
 
-    /// What a handle of NCCL's holds: the transport's, and in the connecting process which of the
-    /// connections there is at work on it.
+    /// The contents of an NCCL handle: the handle of the transport's listener, and the number of
+    /// the connection attempt in the connecting process, or 0 before the first connect().
     struct WireHandle {
         std::array<std::byte, rdmabuf::transport::Handle::wire_size> listener;
         std::uint64_t connection;
@@ -72,8 +77,8 @@ class Plugin {
         rdmabuf::transport::Connector connector;
     };
 
-    /// The one that others use already, or a new one. Empty, and the reason in the log, when it
-    /// cannot be opened.
+    /// Returns the endpoint of @p nic that is already in use, or opens one. If opening fails, logs
+    /// the reason and returns an empty pointer.
     [[nodiscard]] std::shared_ptr<Endpoint> open(const Nic& nic, const char* function);
     [[nodiscard]] Connection* find(std::uint64_t connection);
     [[nodiscard]] Connection* begin(const Nic& nic, WireHandle& handle);
@@ -86,11 +91,11 @@ class Plugin {
     std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
     std::uint64_t last_connection_ = 0;
     unsigned starts_ = 0;
-    /// Listeners and communicators.
+    /// The number of listeners and communicators that NCCL has not closed.
     std::atomic<unsigned> open_ = 0;
 };
 
-// The calls about memory.
+// The functions behind NCCL's regMr and regMrDmaBuf. The caller owns @p memory and deletes it.
 
 abi::Result register_memory(const Communicator& comm, void* data, std::size_t size, int kind,
                             void*& memory);

@@ -22,7 +22,7 @@ abi::Result register_memory(const Communicator& comm, void* data, std::size_t si
         return log::failed("regMr", nic.name, registered.error_info());
     }
     if (kind == abi::pointer_cuda && registered->host()) {
-        log::warn("regMr", nic.name + ": what NCCL calls GPU memory is memory of the host");
+        log::warn("regMr", nic.name + ": NCCL passed host memory as GPU memory");
         return abi::Result::invalid_usage;
     }
     memory = new Memory(*std::move(registered));
@@ -36,8 +36,8 @@ abi::Result register_dmabuf(const Communicator& comm, void* data, std::size_t si
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     if (address % page != offset % page) {
         log::warn("regMrDmaBuf", nic.name +
-                                     ": an address and an offset into a dma-buf that lie "
-                                     "at different places in their pages");
+                                     ": the address and the offset in the dma-buf have different "
+                                     "offsets in their pages");
         return abi::Result::invalid_usage;
     }
     auto registered = comm.endpoint().register_dmabuf(fd, offset, size, address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The two symbols that NCCL looks for, and what they lead to.
+// The two function tables that NCCL looks up by name, and the functions in the tables.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -31,9 +31,9 @@ Result init_v12(void** context, std::uint64_t /*id*/, abi::ConfigV12* config, ab
         const Result result = Plugin::instance().start(logger);
         if (config->traffic_class != abi::undefined_traffic_class) {
             log::info("init", "traffic class " + std::to_string(config->traffic_class) +
-                                  " is ignored: this plugin knows of none");
+                                  " is ignored: this plugin does not support traffic classes");
         }
-        // Communicators of NCCL have nothing of their own here.
+        // The plugin has no state for each NCCL communicator, so all contexts are the same.
         *context = &Plugin::instance();
         return result;
     });
@@ -61,8 +61,8 @@ Result get_properties(int device, Properties* properties) {
         properties->pci_path = nic->pci_path.empty() ? nullptr : nic->pci_path.data();
         properties->guid = nic->guid;
         properties->pointers = nic->pointers;
-        // Memory is known to the device, but a dma-buf is registered anew each time that it is
-        // asked for: to register all of a buffer in advance would save nothing.
+        // 0, so NCCL does not register whole buffers in advance. This would save nothing, because
+        // the plugin registers a dma-buf again each time NCCL requests it.
         properties->global_memory = 0;
         properties->speed = nic->speed;
         properties->port = nic->port;
@@ -134,8 +134,8 @@ Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** 
 template <class Size>
 Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
              void** request) {
-    // Version 12 says in here when it will look for the data itself; the request is told of all the
-    // same.
+    // In version 12, the value in *request can say that NCCL detects the received data itself. The
+    // plugin ignores this value and reports every completion.
     *request = nullptr;
     if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
         return Result::internal_error;
@@ -188,8 +188,8 @@ Result close_listen(void* listener) {
 } // namespace
 } // namespace nccl_net
 
-// NCCL looks for these names. What is left out is nullptr: nothing is done by NCCL's kernels, and
-// devices are not merged.
+// NCCL looks up these two names. The null functions are optional features that this plugin does not
+// have: network operations in GPU kernels, and merged devices.
 extern "C" {
 using namespace nccl_net;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What several examples need and none is about: two connected ends in one process.
+// Connects two queue pairs in one process, for examples whose subject is not the connection.
 
 #include <chrono>
 #include <optional>
@@ -17,22 +17,23 @@
 
 namespace examples {
 
-/// One end: a queue pair and where its completions come.
+/// One end of a connection: a queue pair and its completion queue.
 struct End {
     rdmabuf::CompletionQueue cq;
     rdmabuf::QueuePair qp;
-    /// EFA has SRD queue pairs, whose requests name their destination: the address handle for the
-    /// other end, and that end's address.
+    /// SRD queue pairs (EFA) only: the address handle and the address of the other end. Each
+    /// request on an SRD queue pair names its destination by both.
     std::optional<rdmabuf::AddressHandle> ah = std::nullopt;
     rdmabuf::QueuePairAddress peer = {};
 
-    /// Writes to the memory of the other end.
+    /// Posts an RDMA write of @p local to the memory of the other end.
     rdmabuf::Status post_write(const ibv_sge& local, rdmabuf::RemoteAddress remote) const {
         return ah ? qp.post_write_to(local, ah->destination(peer), remote)
                   : qp.post_write(local, remote);
     }
 
-    /// Waits until one request is done. @throws std::runtime_error when it failed, or took 10 s
+    /// Waits for one completion.
+    /// @throws std::runtime_error if the request failed, or if no completion arrives within 10 s
     rdmabuf::WorkCompletion wait() const {
         rdmabuf::WorkCompletion completion{};
         if (cq.wait(std::span(&completion, 1), std::chrono::seconds(10)) == 0) {
@@ -45,9 +46,8 @@ struct End {
     }
 };
 
-/// Two ends connected with each other: RC queue pairs, or SRD queue pairs on EFA. Between two
-/// processes the addresses would travel, by rdmabuf::bootstrap or rdmabuf::cm; here they are at
-/// hand.
+/// Creates two queue pairs and connects them with each other: RC, or SRD on EFA. Two processes
+/// would exchange the addresses of the queue pairs by rdmabuf::bootstrap or rdmabuf::cm.
 inline std::pair<End, End> connect_loopback(const rdmabuf::ProtectionDomain& pd) {
     using rdmabuf::QueuePairType;
     const bool srd = pd.context().srd().available;
@@ -65,7 +65,8 @@ inline std::pair<End, End> connect_loopback(const rdmabuf::ProtectionDomain& pd)
         return {End{left_cq, std::move(left).connect(right_address)},
                 End{right_cq, std::move(right).connect(left_address)}};
     }
-    // Each end has an address handle for the other: RDMA needs it at the target, too.
+    // Each end has an address handle for the other end, because SRD needs it for RDMA also at the
+    // target.
     return {End{left_cq, std::move(left).activate(), rdmabuf::AddressHandle(pd, right_address, {}),
                 right_address},
             End{right_cq, std::move(right).activate(), rdmabuf::AddressHandle(pd, left_address, {}),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-// What programs on rdmabuf/transport.hpp need and none is about.
+// Helper functions of the examples that use rdmabuf/transport.hpp.
 
 #include <cerrno>
 #include <cstddef>
@@ -18,8 +18,9 @@
 
 namespace examples {
 
-/// Memory of the exporter of that name, or of the first that can make any here when it is empty.
-/// @throws rdmabuf::Error with the reason when there is none
+/// Allocates @p size bytes with the exporter @p name, or with the first available exporter if @p
+/// name is empty.
+/// @throws rdmabuf::Error with the reason if no such exporter can allocate
 inline rdmabuf::Buffer allocate(const rdmabuf::Resolver& resolver, const std::string& name,
                                 std::size_t size) {
     if (!name.empty()) {
@@ -31,10 +32,10 @@ inline rdmabuf::Buffer allocate(const rdmabuf::Resolver& resolver, const std::st
             return allocator->allocate(size);
         }
     }
-    throw rdmabuf::Error(ENODEV, "allocate", "no exporter can make memory here");
+    throw rdmabuf::Error(ENODEV, "allocate", "no exporter can allocate memory on this machine");
 }
 
-/// What a function made. @throws std::runtime_error with the reason when it did not
+/// Returns the value of @p result. @throws std::runtime_error with the reason if it is an error
 template <class T>
 [[nodiscard]] T value_of(rdmabuf::Result<T> result) {
     if (!result) {
@@ -43,9 +44,9 @@ template <class T>
     return *std::move(result);
 }
 
-/// Waits for a request of a channel whose requests have a timeout.
-/// @param begun  what beginning it returned
-/// @throws std::system_error when that was an error, or the request has failed
+/// Waits until a request is done. EndpointOptions::timeout limits the time.
+/// @param begun  the return value of the call that began the request
+/// @throws std::system_error if @p begun is an error, or if the request failed
 inline void finish(rdmabuf::transport::Channel& channel, std::error_code begun,
                    const rdmabuf::transport::Request& request) {
     const auto error = begun ? begun : channel.wait(request, rdmabuf::wait_forever).error;

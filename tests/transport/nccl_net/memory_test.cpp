@@ -119,7 +119,7 @@ TEST_P(NcclNetMemory, OfADmaBufLiesWhereItsAddressDoes) {
                                     fd.get(), to),
               Result::invalid_usage);
     EXPECT_THAT(to, IsNull());
-    EXPECT_THAT(take_log(), HasSubstr("different places in their pages"));
+    EXPECT_THAT(take_log(), HasSubstr("different offsets in their pages"));
 }
 
 TEST_P(NcclNetMemory, OfAGpuIsNotTakenWithoutAReason) {

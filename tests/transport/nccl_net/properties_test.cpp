@@ -102,7 +102,7 @@ TEST_P(NcclNetProperties, SayWhyDmaBufsCannotBeRegistered) {
     ASSERT_EQ(net().properties(0, told), Result::success);
     EXPECT_EQ(told.pointers, abi::pointer_host);
     EXPECT_THAT(take_log(),
-                AllOf(HasSubstr("GPU Direct RDMA disabled on soft0: dma-bufs of soft0: "
+                AllOf(HasSubstr("GPU Direct RDMA disabled on soft0: import of dma-bufs by soft0: "
                                 "no: "),
                       HasSubstr("cannot import dma-bufs"), HasSubstr("nvidia_peermem")));
 }
@@ -159,7 +159,8 @@ TEST_P(NcclNetProperties, LeaveOutWhatCannotBeUsedAndSayWhy) {
     EXPECT_THAT(take_log(), AllOf(HasSubstr("not using two: none of its ports is active"),
                                   HasSubstr("[0] three port 1")));
     EXPECT_NE(net().properties(1, told), Result::success);
-    EXPECT_THAT(take_log(), HasSubstr("W NET/rdmabuf : there is no device 1, of 1"));
+    EXPECT_THAT(take_log(),
+                HasSubstr("W NET/rdmabuf : there is no device 1; the number of devices is 1"));
 }
 
 TEST_P(NcclNetProperties, OfADeviceThatFailsAreNotTold) {
