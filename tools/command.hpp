@@ -9,11 +9,12 @@ class App;
 
 namespace rdmabuf::tools {
 
-/// A subcommand of `rdmabuf`. The functions below add its options to the program and return it;
-/// main() lists them.
+/// A subcommand of `rdmabuf`. Each function below adds one subcommand with its options to the
+/// program and returns it. main() has a list of these functions.
 struct Command {
     CLI::App* app;
-    /// Does the work after the command line was parsed. @throws UsageError, std::exception
+    /// Executes the subcommand after the command line was parsed. @throws UsageError,
+    /// std::exception
     std::function<void()> run;
 };
 

@@ -7,7 +7,7 @@
 
 namespace rdmabuf::tools {
 
-/// Help texts of 80 columns, without CLI11's remarks on types, ranges and excluded options.
+/// Formats help texts in 80 columns, without CLI11's remarks on types, ranges and excluded options.
 class HelpFormatter : public CLI::Formatter {
   public:
     HelpFormatter() { column_width(24); }
@@ -17,7 +17,7 @@ class HelpFormatter : public CLI::Formatter {
                           CLI::AppFormatMode mode) const override;
 };
 
-/// An option with a value. @param placeholder  the name of the value in the help text
+/// Adds an option with a value. @param placeholder  the name of the value in the help text
 template <class T>
 CLI::Option* add_option(CLI::App& app, const char* name, const char* placeholder, T& value,
                         const char* help) {

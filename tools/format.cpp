@@ -10,7 +10,7 @@ namespace rdmabuf::tools {
 
 namespace {
 
-// A measurement is not more exact than three digits.
+// Formats a number with three significant digits, because measurements are not more exact.
 std::string three_digits(double value, const char* unit) {
     int decimals = 2;
     if (value >= 99.95) {

@@ -27,7 +27,7 @@ constexpr int exit_usage = 2;
 
 constexpr std::array commands{add_perf};
 
-/// The number of characters to insert, delete or replace to turn @p a into @p b.
+/// Returns the minimum number of characters to insert, delete or replace to turn @p a into @p b.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -42,7 +42,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
-/// @throws UsageError if the first argument is neither an option nor a subcommand
+/// Checks that @p name is a subcommand. @throws UsageError if not; the text suggests a similar name
 void check_name(const std::string& name, const std::vector<Command>& all) {
     std::string nearest;
     std::size_t distance = 3; // A name with three or more wrong characters suggests nothing.

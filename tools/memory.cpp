@@ -47,7 +47,7 @@ Resolver make_resolver(const MemoryOptions& options) {
 }
 
 #if RDMABUF_HAVE_PROVIDER_EXTERNAL
-/// The allocator that represents another library: it owns the memory of --memory external.
+/// Returns the allocator of the memory for --memory external. It represents another library.
 std::shared_ptr<Allocator> make_external_owner() {
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
     if (auto udmabuf = make_udmabuf_exporter(); udmabuf->availability()) {

@@ -22,49 +22,54 @@
 
 namespace rdmabuf::tools {
 
-/// How memory was registered, as the registration reports it.
+/// Describes how memory was registered.
 struct Origin {
-    /// "dm", or the name of a RegistrationPath: "host", "dmabuf".
+    /// The registration path: "dm" for memory of the RDMA device, or the name of a
+    /// RegistrationPath.
     std::string path;
-    /// The exporter of the dma-buf; empty if there was none.
+    /// The name of the exporter of the dma-buf; empty if no dma-buf was registered.
     std::string exporter;
-    /// What the exporter works with, such as "/dev/dri/card0, vgem"; may be empty.
+    /// Details of the exporter, such as its device "/dev/dri/card0, vgem"; may be empty.
     std::string detail;
 };
 
-/// The size of a buffer, and the part of it that is registered; in bytes.
+/// The size of a buffer and the position of its registered part, in bytes.
 struct BufferLayout {
     std::size_t size = 0;
     std::size_t region_offset = 0;
     std::size_t region_length = 0;
 };
 
-/// A buffer of the type that MemoryOptions names, part of which is registered.
+/// A buffer of the type in MemoryOptions::type, with one registered region.
 class TestMemory {
   public:
     using Use = std::function<void(std::span<std::byte> bytes)>;
 
-    /// @throws UsageError if this build lacks the type of memory, Error
+    /// Allocates the buffer and registers the region.
+    /// @throws UsageError if this build does not support the type of memory; Error if the
+    ///         allocation or the registration fails
     TestMemory(const ProtectionDomain& pd, const MemoryOptions& options, const BufferLayout& layout,
                Access access);
 
-    /// A scatter-gather entry. @param offset  in the region
+    /// Returns a scatter-gather entry. @param offset  in bytes from the start of the region
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::size_t length) const noexcept {
         return {.addr = remote_.address + offset,
                 .length = static_cast<std::uint32_t>(length),
                 .lkey = lkey_};
     }
-    /// The region for the peer.
+    /// Returns the address and the rkey of the region, for the peer.
     [[nodiscard]] const RemoteRegion& remote() const noexcept { return remote_; }
     [[nodiscard]] const Origin& origin() const noexcept { return origin_; }
 
-    /// Calls @p use with the given bytes of the buffer. If the CPU has no mapping of the memory,
-    /// @p use gets a copy, which is written back unless @p mode is read.
-    /// @param offset  in the buffer; a multiple of 4, as @p length, for memory of the RDMA device
+    /// Calls @p use with the given bytes of the buffer. If the CPU cannot map the memory, @p use
+    /// gets a copy of the bytes. The copy is written back unless @p mode is read.
+    /// @param offset  in bytes from the start of the buffer. For memory of the RDMA device, @p
+    ///                offset and @p length must be multiples of 4.
     void access(CpuAccessMode mode, std::size_t offset, std::size_t length, const Use& use);
 
   private:
-    /// Allocates a buffer of an exporter. @return its resolver
+    /// Allocates a buffer with the exporter of @p options. @return a resolver that has this
+    /// exporter
     [[nodiscard]] Resolver allocate(const MemoryOptions& options, std::size_t size);
 
     std::vector<std::byte> host_;

@@ -16,40 +16,42 @@ class App;
 
 namespace rdmabuf::tools {
 
-/// The command line is wrong for this machine or contradicts itself; what() says how to correct it.
+/// The error for a command line that contradicts itself or does not fit this machine. what() says
+/// how to correct the command line.
 class UsageError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-/// The RDMA device of a subcommand.
+/// The options that select the RDMA device.
 struct DeviceOptions {
-    /// Empty for the first device with an active port.
+    /// The name of the device; empty for the first device with an active port.
     std::string device;
-    /// 1 by default.
+    /// The port number, counted from 1; 1 by default.
     std::optional<std::uint8_t> port;
-    /// Context::best_gid() by default.
+    /// The index in the GID table; by default that of Context::best_gid().
     std::optional<std::uint8_t> gid_index;
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);
-/// @throws UsageError for a device that does not exist, Error
+/// Opens the selected device. @throws UsageError if it does not exist, Error if opening it fails
 [[nodiscard]] Context open_device(const DeviceOptions& options);
-/// The entry of the GID table to use. @throws UsageError for a port that does not exist and for an
-/// index without a GID, Error
+/// Returns the selected entry of the GID table.
+/// @throws UsageError if the port does not exist or has no GID at the index; Error if the device
+///         cannot be queried
 [[nodiscard]] GidEntry choose_gid(const Context& context, const DeviceOptions& options);
 
-/// The memory of a subcommand.
+/// The options that select the memory.
 struct MemoryOptions {
-    /// "host", "dm", "external", "memfd", or an exporter's name with '-' for '_'.
+    /// "host", "dm", or the name of an exporter with '-' instead of '_'.
     std::string type = "host";
     std::optional<std::string> heap;
     std::optional<std::string> drm_node;
     std::optional<std::string> drm_driver;
 };
-/// All values of MemoryOptions::type.
+/// Returns the valid values of MemoryOptions::type.
 [[nodiscard]] const std::vector<std::string>& memory_types();
 void add_memory_options(CLI::App& app, MemoryOptions& options);
-/// @throws UsageError for an option of another type of memory
+/// Checks that the options fit the type of memory. @throws UsageError if one does not
 void check(const MemoryOptions& options);
 
 } // namespace rdmabuf::tools

@@ -51,9 +51,8 @@ class Communicator {
         return *endpoint_;
     }
 
-    // The three functions below post an operation and set @p request. They set @p request to
-    // nullptr and return success if the channel has no room for the operation; NCCL then calls
-    // again.
+    // send() and receive() set @p request to nullptr and return success if the channel has no room
+    // now. NCCL then calls the function again.
 
     abi::Result send(const rdmabuf::transport::Memory& memory, void* data, std::size_t size,
                      int tag, Request*& request) noexcept;

@@ -42,7 +42,8 @@ class Plugin {
     /// Finds the usable devices, unless an earlier call has found some. @return system_error if no
     /// device is usable
     abi::Result start(abi::Logger logger);
-    /// Ends the use that one start() began. The last call ends the connection attempts in progress.
+    /// Undoes one start(). After as many calls as start() had, the connection attempts in progress
+    /// are ended.
     void stop() noexcept;
 
     [[nodiscard]] int device_count();

@@ -12,7 +12,8 @@ namespace rdmabuf::tools::perf {
 
 namespace {
 
-/// Spreads every bit of @p value over all 64 bits. Different values have different results.
+/// Returns a hash of @p value that depends on every bit of @p value. Different values have
+/// different hashes.
 constexpr std::uint64_t mix(std::uint64_t value) noexcept {
     value += 0x9e3779b97f4a7c15; // 2^64 divided by the golden ratio
     value = (value ^ (value >> 31)) * 0xd6e8feb86659fd93;
@@ -59,7 +60,8 @@ void Checker::fill_data(std::span<std::byte> bytes, Kind kind,
         std::memcpy(bytes.data(), &value, sizeof value);
         return;
     }
-    // The responder's program does nothing during a read, so its data stays the same.
+    // The responder cannot change its data between reads, so for reads the data depends on the slot
+    // only.
     const std::uint64_t number = is_exchange(verb_) ? transfer : transfer % layout_.depth();
     const bool initiators = (role_ == Role::initiator) == (kind == Kind::outgoing);
     fill_pattern(bytes, number * 4 + (initiators ? 0 : 1));
@@ -109,8 +111,8 @@ void Checker::finish(std::uint64_t transfers) {
         });
     }
     for (std::uint64_t i = 0; i < layout_.depth(); ++i) {
-        // The number of transfers of this slot. An atomic operation leaves the value that the next
-        // one would find.
+        // `rounds` is the number of transfers that used this slot. An atomic operation leaves the
+        // value that the next operation in the slot would find.
         const std::uint64_t rounds = (transfers + layout_.depth() - 1 - i) / layout_.depth();
         const std::uint64_t last = rounds > 0 && !is_atomic(verb_) ? rounds - 1 : rounds;
         check_slot(i + last * layout_.depth(), Kind::incoming);

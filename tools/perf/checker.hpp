@@ -17,76 +17,82 @@
 
 namespace rdmabuf::tools::perf {
 
-/// A byte is not what it has to be; what() says which one, in which transfer, and both values.
+/// The error for a wrong byte. what() has the position of the byte, the number of the transfer, and
+/// the found and the expected value.
 class CheckError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
-/// The number of bytes that were compared.
+/// The numbers of bytes that were compared.
 struct Checked {
-    /// Bytes that arrived here.
+    /// Bytes that arrived at this end.
     std::uint64_t data = 0;
-    /// Bytes that nothing was allowed to change.
+    /// Bytes that no transfer was allowed to change.
     std::uint64_t guard = 0;
 };
 
-/// Fills @p bytes with a sequence that @p seed determines. Sequences of different seeds have no 8
-/// bytes in common at any position, so data of another transfer and shifted data are detected.
+/// Fills @p bytes with a sequence that depends on @p seed. Two sequences with different seeds have
+/// no 8 bytes in common at any position, so data of another transfer and shifted data are detected.
 void fill_pattern(std::span<std::byte> bytes, std::uint64_t seed) noexcept;
 
-/// The value in the responder's memory when an atomic operation of number @p transfer begins.
+/// Returns the value in the responder's memory before the atomic operation with the number @p
+/// transfer, counted from 0.
 [[nodiscard]] std::uint64_t atomic_value(Verb verb, std::uint64_t transfer,
                                          std::uint32_t depth) noexcept;
-/// The number that each fetch-add adds.
+/// The operand of each fetch-and-add.
 inline constexpr std::uint64_t atomic_addend = 0x0102030405060709;
 
-/// Fills the memory of one end and compares it with what has to be there.
+/// Fills the memory of one end with known bytes, and compares the memory with the expected bytes.
 class Checker {
   public:
     using Use = std::function<void(std::span<std::byte> bytes)>;
-    /// Gives access to bytes of the buffer, as TestMemory::access() does.
+    /// Calls @p use with bytes of the buffer, as TestMemory::access() does.
     using AccessFunction = std::function<void(CpuAccessMode mode, std::size_t offset,
                                               std::size_t length, const Use& use)>;
 
     Checker(AccessFunction access, const Layout& layout, Verb verb, Role role)
         : access_(std::move(access)), layout_(layout), verb_(verb), role_(role) {}
 
-    /// Fills the whole buffer: guards, the data that the peer reads, and the first operands of the
-    /// atomic operations.
+    /// Fills the whole buffer: the guards (bytes that must not change), the data that the peer
+    /// reads, and the first operands of the atomic operations.
     void initialise();
-    /// Fills the outgoing data of a transfer. Before a read or an atomic operation, overwrites the
-    /// incoming data of the one before it.
+    /// Prepares the slot of a transfer (the part of the region that the transfer uses). For send
+    /// and write, fills the outgoing data. For reads and atomic operations, clears the incoming
+    /// data of the previous transfer in the slot.
     void before_post(std::uint64_t transfer);
-    /// Compares the incoming data of a transfer and the guards of its slot. @throws CheckError
+    /// Compares the incoming data of a transfer and the guards of its slot after the data has
+    /// arrived. @throws CheckError if a byte is wrong
     void arrived(std::uint64_t transfer);
-    /// Compares all guards and all outgoing data, after the last of @p transfers transfers.
-    /// @throws CheckError
+    /// Compares all guards and all outgoing data after the last transfer.
+    /// @param transfers  the number of all transfers, including the warm-up
+    /// @throws CheckError if a byte is wrong
     void finish(std::uint64_t transfers);
 
     [[nodiscard]] Checked checked() const noexcept { return checked_; }
 
   private:
     enum class Kind : std::uint8_t { guard, outgoing, incoming };
-    /// Bytes of a slot.
+    /// A part of a slot. The offset in the slot and the length are in bytes.
     struct Area {
         Kind kind;
         std::size_t begin;
         std::size_t length;
     };
-    /// The areas of a slot in order. Outgoing or incoming data that the verb does not use at this
-    /// end is a guard.
+    /// Returns the areas of a slot, ordered by offset. If the verb does not use the outgoing or
+    /// incoming data at this end, that area is a guard.
     [[nodiscard]] std::array<Area, 5> areas() const noexcept;
-    /// The position of the slot of a transfer in the buffer.
+    /// Returns the offset of a transfer's slot in the buffer, in bytes.
     [[nodiscard]] std::size_t slot(std::uint64_t transfer) const noexcept {
         return layout_.region_offset() + layout_.slot(transfer);
     }
     void fill_guard(std::span<std::byte> bytes, std::size_t position) const noexcept;
-    /// Writes the data that @p kind has in a transfer.
+    /// Fills @p bytes with the outgoing or incoming data of a transfer.
     void fill_data(std::span<std::byte> bytes, Kind kind, std::uint64_t transfer) const noexcept;
-    /// Compares the areas of a slot, except those of @p skipped, after a transfer.
+    /// Compares the areas of a transfer's slot with the expected bytes, except areas of kind @p
+    /// skipped.
     void check_slot(std::uint64_t transfer, Kind skipped);
-    /// Compares bytes of the buffer with expected_. @param area  for the error
+    /// Compares @p found with expected_. @param area  the name of the area, for the error text
     void compare(std::span<const std::byte> found, std::uint64_t transfer, const char* area);
 
     AccessFunction access_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The command line of `rdmabuf perf`.
+// Defines the command line of `rdmabuf perf`.
 #include "../command.hpp"
 
 #include <memory>
@@ -20,13 +20,13 @@ one process with --loopback.
 
 constexpr const char* notes =
     R"(Latency is half a round trip for send, write and write-imm: the other end
-answers each transfer with one of the same size. It is the whole operation for
-read, cas and fadd. With --depth N it includes the time in the queue behind
-N - 1 other transfers. Bandwidth and message rate count one direction, over the
-time from the first measured transfer to the last completion; 1 MB is 10^6
-bytes. A write is followed by an empty send, because polling cannot detect a
-completed write in the memory of a GPU. With --check all figures include the
-time to fill and to compare the data.
+answers each transfer with another one of the same size. For read, cas and
+fadd, latency is the time of the whole operation. With --depth N it includes
+the time in the queue behind N - 1 other transfers. Bandwidth and message rate
+count one direction, over the time from the first measured transfer to the last
+completion; 1 MB is 10^6 bytes. A write is followed by an empty send, because
+polling cannot detect a completed write in the memory of a GPU. With --check
+all figures include the time to fill and to compare the data.
 
 Both ends need the same options for the transfer. Memory and device may differ.
 Both ends print the figures of the connecting end. The TCP connection between
@@ -43,7 +43,7 @@ Exit status: 0 success, 1 failure, 2 wrong command line.)";
 struct Parsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
-    // Options that complete() needs to know the presence of.
+    // complete() needs to know if these two options are on the command line.
     CLI::Option* size = nullptr;
     CLI::Option* warmup = nullptr;
 };
@@ -67,14 +67,15 @@ void add_ends(CLI::App& app, Parsed& parsed) {
         ->check(CLI::Range(1, 65535))
         ->excludes(loopback);
     add_option(app, "--timeout", "N", parsed.timeout_seconds,
-               "Longest wait for the other end in seconds (default 30)")
+               "Maximum time to wait for the other end, in seconds (default 30)")
         ->check(CLI::Range(1, 86400));
 }
 
 void add_transfer(CLI::App& app, Parsed& parsed) {
     perf::Options& options = parsed.options;
     app.option_defaults()->group("Transfer");
-    // CLI11 applies the transform that was added last first, which rejects other names.
+    // CLI11 applies the last transform first: IsMember rejects unknown names, then Transformer
+    // converts the name to its value.
     add_option(app, "--verb", "VERB", options.verb,
                "send (default), write, write-imm, read, cas or fadd")
         ->transform(CLI::Transformer(perf::verbs()))
@@ -93,7 +94,7 @@ void add_transfer(CLI::App& app, Parsed& parsed) {
     add_option(app, "--iterations", "N", options.iterations, "Measured transfers (default 1000)")
         ->check(CLI::Range(1, 100'000'000));
     parsed.warmup = add_option(app, "--warmup", "N", options.warmup,
-                               "Transfers before them that are not measured (default: the larger "
+                               "Transfers before the measured ones (default: the larger "
                                "of a tenth of the iterations and the depth)")
                         ->check(CLI::Range(0, 100'000'000));
     app.add_flag("--check", options.check,
@@ -115,7 +116,7 @@ Command add_perf(CLI::App& program) {
     app->add_flag("--json", parsed->options.json, "Print one JSON object");
     app->set_help_flag("-h,--help", "Print this text");
     app->footer(notes);
-    // The list of subcommands has the short description, the help of perf the long one.
+    // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long one.
     app->preparse_callback([app](std::size_t) { app->description(description); });
     return {.app = app, .run = [parsed] {
                 perf::Options& options = parsed->options;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How two ends find each other and connect their queue pairs.
+// Connects the two ends of `rdmabuf perf` and their queue pairs.
 #include <string>
 
 #include <rdmabuf/version.hpp>
@@ -31,7 +31,7 @@ Channel meet(const Options& options) {
     return listener.accept(options.timeout);
 }
 
-/// Compares the options that both ends must have in common. @throws Error EPROTO
+/// Compares the options that must be equal at both ends. @throws Error EPROTO if they differ
 void agree(Channel& control, const Options& options) {
     control.agree("the version of rdmabuf", std::string(version()));
     control.agree("--rdma-cm", options.rdma_cm ? "yes" : "no");
@@ -44,8 +44,8 @@ void agree(Channel& control, const Options& options) {
     control.agree("--check", options.check ? "yes" : "no");
 }
 
-/// Connects the queue pair to the other end. A queue pair of the type SRD has no peer: this end
-/// creates an address handle for the other end instead.
+/// Connects the queue pair to the other end. An SRD queue pair is not connected; for it, this
+/// function creates an address handle for the other end.
 End connect(PreparedQueuePair prepared, Resources resources, const QueuePairAddress& address) {
     if (prepared.address().type != QueuePairType::scalable_reliable_datagram) {
         return {.connection = std::move(prepared).connect(address),
@@ -61,20 +61,22 @@ End connect(PreparedQueuePair prepared, Resources resources, const QueuePairAddr
 }
 
 std::pair<End, Channel> connect_by_tcp(const Options& options) {
-    // Errors of this end appear before the other end waits for it.
+    // The resources are created before the TCP connection, so that this end reports an error before
+    // the other end waits for it.
     Resources resources = make_resources(options);
     PreparedQueuePair prepared = resources.prepare(options);
     Channel control = meet(options);
     agree(control, options);
     const QueuePairAddress address = control.exchange(prepared.address());
     End end = connect(std::move(prepared), std::move(resources), address);
-    // Afterwards the other end also has its address handle, which RDMA on SRD queue pairs needs.
+    // After this exchange the other end also has its address handle, which SRD needs for RDMA.
     end.peer = control.exchange(end.resources.memory.remote());
     return {std::move(end), std::move(control)};
 }
 
-/// @param way  a cm::Route or a cm::ConnectionRequest, which know the device
-/// @param connect  turns @p way and a prepared queue pair into a cm::Connection
+/// Creates the resources of this end and connects them by librdmacm.
+/// @param way  a cm::Route or a cm::ConnectionRequest, which determines the device
+/// @param connect  connects a prepared queue pair by @p way and returns the cm::Connection
 template <class Way, class Connect>
 End connect_over(Way way, Channel& control, const Options& options, Connect connect) {
     const Context context = way.context();
@@ -95,7 +97,8 @@ End connect_over(Way way, Channel& control, const Options& options, Connect conn
 std::pair<End, Channel> connect_by_rdma_cm(const Options& options) {
     const auto timeout = options.timeout;
     if (options.listen) {
-        // The other end connects by librdmacm once the TCP connection exists.
+        // This listener is created first, because the other end connects to it as soon as the TCP
+        // connection exists.
         cm::Listener listener({}, options.tcp_port);
         Channel control = meet(options);
         agree(control, options);

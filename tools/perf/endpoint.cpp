@@ -15,9 +15,10 @@ namespace rdmabuf::tools::perf {
 
 namespace {
 
-/// Checks that the device has SRD queue pairs with the operation of the verb.
-/// @return the maximum size of a transfer
-/// @throws UsageError, Error EOPNOTSUPP if it has no SRD queue pairs
+/// Checks that the device has SRD queue pairs that support the verb.
+/// @return the maximum size of a transfer in bytes
+/// @throws UsageError if they do not support the verb, Error EOPNOTSUPP if there are no SRD queue
+///         pairs
 std::uint64_t check_srd(const Context& context, std::uint8_t port, Verb verb) {
     const SrdAttributes srd = context.srd_attributes();
     if (verb == Verb::send) {
@@ -30,7 +31,9 @@ std::uint64_t check_srd(const Context& context, std::uint8_t port, Verb verb) {
     return srd.max_rdma_size;
 }
 
-/// Checks what the device would refuse later with less explanation. @throws UsageError
+/// Checks that the device supports the options, because the later errors of verbs calls explain
+/// less. @return @p context
+/// @throws UsageError if an option is not supported
 const Context& checked(const Context& context, std::uint8_t port, const Options& options,
                        const Layout& layout) {
     const std::string device = context.device_name();
@@ -73,8 +76,8 @@ Layout make_layout(const Options& options) {
             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))};
 }
 
-/// Each transfer in flight has one receive, and two send requests for --verb write, of which only
-/// the second one has a completion.
+/// --verb write posts two send requests per transfer. A transfer in flight has at most two
+/// completions at each end: one of a send request and one of a receive.
 constexpr std::uint32_t requests_per_transfer = 2;
 constexpr std::uint32_t completions_per_transfer = 2;
 
@@ -100,7 +103,8 @@ PreparedQueuePair Resources::prepare(const Options& options) const {
     choice.type = options.qp_type;
     choice.max_send_wr = requests_per_transfer * options.depth;
     choice.max_recv_wr = options.depth;
-    // The device executes no more reads and atomics at a time than its own limit.
+    // These are the reads and atomics in flight. QueuePair reduces the number to the device's
+    // limit.
     choice.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(options.depth, 16U, 255U));
     choice.max_dest_rd_atomic = choice.max_rd_atomic;
     choice.port = port;

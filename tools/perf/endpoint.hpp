@@ -20,18 +20,17 @@
 
 namespace rdmabuf::tools::perf {
 
-/// The objects of one end that exist before the connection.
+/// The objects of one end that are created before the connection.
 struct Resources {
-    /// @param device_gid  none if librdmacm chooses it
-    /// @throws UsageError for options that the device cannot fulfil, Error
+    /// @param device_gid  empty if librdmacm chooses the GID
+    /// @throws UsageError if the device does not support the options, Error if a call fails
     Resources(const Context& device, std::uint8_t device_port, std::optional<GidEntry> device_gid,
               const Options& options);
 
-    /// A queue pair whose receives for the first transfers are posted. The only place that chooses
-    /// the type and the depth of queue pairs.
+    /// Creates a queue pair and posts the receives for the first transfers.
     [[nodiscard]] PreparedQueuePair prepare(const Options& options) const;
-    /// The receive for the next transfer of the slot of @p transfer. Only --verb send receives
-    /// data.
+    /// Returns the receive buffer in the slot of @p transfer. The result is empty unless the verb
+    /// is send, because the receives of other verbs get no data.
     [[nodiscard]] std::optional<ibv_sge> receive(std::uint64_t transfer) const noexcept;
 
     Context context;
@@ -44,29 +43,30 @@ struct Resources {
     TestMemory memory;
 };
 
-/// One connected end.
+/// One end with a connected queue pair.
 struct End {
     [[nodiscard]] const QueuePair& queue_pair() const noexcept {
         const auto* const own = std::get_if<QueuePair>(&connection);
         return own != nullptr ? *own : std::get_if<cm::Connection>(&connection)->queue_pair();
     }
 
-    /// The first member, because librdmacm closes the device with the connection.
+    /// The first member, so that it is destroyed last: the connection of librdmacm owns the device.
     std::variant<QueuePair, cm::Connection> connection;
     Resources resources;
-    /// The region of the other end.
+    /// The address and the rkey of the region at the other end.
     RemoteRegion peer;
-    /// SRD only: each request names the other end by an address handle and an address.
+    /// SRD queue pairs only: each request names the other end by an address handle and an address.
     std::optional<AddressHandle> address_handle = std::nullopt;
     QueuePairAddress peer_address = {};
 };
 
-/// Both ends in this process: the initiator and the responder.
+/// Creates and connects both ends in this process. @return the initiator, the responder
 [[nodiscard]] std::pair<End, End> connect_loopback(const Options& options);
 
-/// One end, and the TCP connection to the other process. The queue pairs are connected by it or by
-/// librdmacm, as the options say.
-/// @throws Error EPROTO if the other end was started with other options
+/// Connects this end to the other process. The TCP connection exchanges the addresses of the queue
+/// pairs, unless the options select librdmacm.
+/// @return this end, and the TCP connection to the other process
+/// @throws Error EPROTO if the options of the other end differ
 [[nodiscard]] std::pair<End, bootstrap::Channel> connect_processes(const Options& options);
 
 } // namespace rdmabuf::tools::perf

@@ -8,21 +8,24 @@
 
 namespace rdmabuf::tools::perf {
 
-/// The positions in the memory of one end. Each transfer in flight has a slot of its own:
+/// The layout of the memory of one end. Each transfer in flight uses a slot of its own:
 ///
 ///     | guard page | slot 0 | slot 1 | ...                     | guard page |
 ///                  '------------ the registered region --------'
 ///     slot:  | guard | outgoing | guard | incoming | guard |
 ///
-/// The region begins in the middle of the buffer, and the data at odd addresses. If a key or an
-/// offset is ignored on the way, the bytes arrive in a guard, and --check finds them there. Both
-/// ends have the same layout in their regions, so each knows the positions of the other.
+/// The region does not begin at the start of the buffer, and the data has odd addresses. If a key
+/// or an offset is ignored, the data arrives in a guard, and --check detects the changed bytes. The
+/// regions of both ends have the same layout, so each end can calculate the addresses at the other
+/// end.
 class Layout {
   public:
-    /// The least number of guard bytes on each side of data.
+    /// The minimum number of guard bytes before and after the data.
     static constexpr std::size_t guard = 512;
 
-    /// @param page_size  of this machine; the other end may have another one
+    /// @param size  the size of a transfer in bytes
+    /// @param depth  the number of slots
+    /// @param page_size  of this machine in bytes; the other end may have a different page size
     Layout(std::uint64_t size, std::uint32_t depth, Verb verb, std::size_t page_size) noexcept
         : size_(size),
           depth_(depth),
@@ -33,22 +36,23 @@ class Layout {
         slot_size_ = round_up(incoming_ + size + guard);
     }
 
-    /// Bytes of one transfer.
+    /// The size of one transfer in bytes.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
-    /// The position of the region in the buffer, and its length.
+    /// The offset of the region in the buffer and the length of the region, in bytes.
     [[nodiscard]] std::size_t region_offset() const noexcept { return page_; }
     [[nodiscard]] std::size_t region_length() const noexcept { return slot_size_ * depth_; }
-    /// The size of the buffer.
+    /// The size of the buffer in bytes.
     [[nodiscard]] std::size_t buffer_size() const noexcept { return region_length() + 2 * page_; }
 
-    /// The position of a slot in the region. A multiple of 64, as is the size of a slot.
+    /// Returns the offset in the region of the slot of a transfer, in bytes. Offsets and sizes of
+    /// slots are multiples of 64.
     [[nodiscard]] std::size_t slot(std::uint64_t transfer) const noexcept {
         return transfer % depth_ * slot_size_;
     }
     [[nodiscard]] std::size_t slot_size() const noexcept { return slot_size_; }
-    /// The positions in a slot of the data that is sent or read by the peer, and of the data that
-    /// arrives.
+    /// The offsets in a slot, in bytes: outgoing() for data that this end sends or the peer reads,
+    /// incoming() for data that arrives at this end.
     [[nodiscard]] std::size_t outgoing() const noexcept { return outgoing_; }
     [[nodiscard]] std::size_t incoming() const noexcept { return incoming_; }
 

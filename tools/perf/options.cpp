@@ -47,7 +47,7 @@ Access access_for(Verb verb) noexcept {
 
 namespace {
 
-/// Checks the options of --qp-type srd, whose requests have no order. @throws UsageError
+/// Checks the options for SRD queue pairs, which complete requests in any order. @throws UsageError
 void check_srd(const Options& options) {
     if (options.rdma_cm) {
         throw UsageError("--qp-type srd excludes --rdma-cm, which connects RC queue pairs only");

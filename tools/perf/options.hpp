@@ -16,24 +16,24 @@ namespace rdmabuf::tools::perf {
 
 /// The operation that is measured.
 enum class Verb : std::uint8_t { send, write, write_imm, read, compare_swap, fetch_add };
-/// The names on the command line.
+/// Returns all verbs with their names on the command line.
 [[nodiscard]] const std::vector<std::pair<std::string, Verb>>& verbs();
 [[nodiscard]] const std::string& to_string(Verb verb);
 
-/// The types of queue pairs, with their names on the command line.
+/// Returns the types of queue pairs with their names on the command line.
 [[nodiscard]] const std::vector<std::pair<std::string, QueuePairType>>& qp_types();
 
-/// Whether each transfer goes to the responder and another one of the same size comes back. With
-/// the other verbs the initiator alone posts requests, and the responder's program does nothing.
+/// Returns true if the responder answers each transfer with a transfer of the same size. With other
+/// verbs only the initiator posts requests.
 [[nodiscard]] constexpr bool is_exchange(Verb verb) noexcept {
     return verb == Verb::send || verb == Verb::write || verb == Verb::write_imm;
 }
-/// Whether the operation works on 8 bytes.
+/// Returns true for the atomic operations, which change 8 bytes.
 [[nodiscard]] constexpr bool is_atomic(Verb verb) noexcept {
     return verb == Verb::compare_swap || verb == Verb::fetch_add;
 }
 
-/// The access that the regions of both ends need for a verb, and no more.
+/// Returns the access flags that the verb requires of the regions at both ends.
 [[nodiscard]] Access access_for(Verb verb) noexcept;
 
 /// The initiator starts every transfer and measures it; the responder answers.
@@ -42,15 +42,15 @@ enum class Role : std::uint8_t { initiator, responder };
 
 /// The options of `rdmabuf perf`.
 struct Options {
-    /// One of these three is set.
+    /// Exactly one of these three options is set.
     bool loopback = false;
     bool listen = false;
     std::string host;
 
-    /// Connect the queue pairs by librdmacm, not by the TCP connection.
+    /// True if librdmacm connects the queue pairs; false if their addresses are sent over TCP.
     bool rdma_cm = false;
     std::uint16_t tcp_port = 18520;
-    /// The longest time without a sign of the other end.
+    /// The maximum time to wait for the other end.
     std::chrono::milliseconds timeout{30'000};
 
     DeviceOptions device;
@@ -58,19 +58,19 @@ struct Options {
 
     QueuePairType qp_type = QueuePairType::reliable_connected;
     Verb verb = Verb::send;
-    /// Bytes of one transfer.
+    /// The size of one transfer in bytes.
     std::uint64_t size = 4096;
-    /// Transfers that are measured, and transfers before them that are not.
+    /// The number of measured transfers, and of the transfers before them that are not measured.
     std::uint32_t iterations = 1000;
     std::uint32_t warmup = 100;
-    /// Transfers in flight in each direction.
+    /// The maximum number of transfers in flight in each direction.
     std::uint32_t depth = 1;
-    /// Compare every byte that arrives.
+    /// True if every byte that arrives is compared with the expected value.
     bool check = false;
     bool json = false;
 
     [[nodiscard]] Role role() const noexcept { return listen ? Role::responder : Role::initiator; }
-    /// "loopback", "tcp" or "rdma_cm".
+    /// Returns how the ends are connected: "loopback", "tcp" or "rdma_cm".
     [[nodiscard]] const char* connection() const noexcept {
         return loopback ? "loopback" : rdma_cm ? "rdma_cm" : "tcp";
     }
@@ -79,14 +79,14 @@ struct Options {
     }
 };
 
-/// Sets the defaults that depend on other options.
-/// @param size_given    whether --size was on the command line
-/// @param warmup_given  whether --warmup was
-/// @throws UsageError for options that contradict each other
+/// Checks the options, and sets the defaults that depend on other options.
+/// @param size_given    true if --size is on the command line
+/// @param warmup_given  true if --warmup is on the command line
+/// @throws UsageError if options contradict each other
 void complete(Options& options, bool size_given, bool warmup_given);
 
-/// Connects, transfers, and prints the figures on stdout.
-/// @throws UsageError, CheckError, Error
+/// Connects the ends, executes the transfers, and prints the figures on stdout.
+/// @throws UsageError, CheckError if received data is wrong, Error
 void run(const Options& options);
 
 } // namespace rdmabuf::tools::perf

@@ -23,7 +23,7 @@ std::string describe_ends(const Options& options) {
                        options.connection());
 }
 
-/// "dmabuf from drm (/dev/dri/card0, vgem)"
+/// Describes the registered memory, for example "dmabuf from drm (/dev/dri/card0, vgem)".
 std::string describe_memory(const Origin& origin) {
     return origin.path + (origin.exporter.empty() ? "" : " from " + origin.exporter) +
            (origin.detail.empty() ? "" : " (" + origin.detail + ")");

@@ -14,27 +14,27 @@
 
 namespace rdmabuf::tools::perf {
 
-/// What was used for a run.
+/// The device and the memory of a run.
 struct Setting {
     std::string device;
     std::uint8_t port = 1;
-    /// None if librdmacm chose it.
+    /// The GID of this end; empty if librdmacm chose the GID.
     std::optional<GidEntry> gid;
     Origin origin;
 };
 
 struct Result {
-    /// As measured by the initiator, at both ends.
+    /// The times that the initiator measured. Both ends report these times.
     Figures figures;
-    /// In this process; of both ends with --loopback.
+    /// The numbers of bytes that this process compared.
     Checked checked;
 };
 
-/// A table. Its last line says what was checked, in what memory.
+/// Returns the result as a table. The last line has the number of checked bytes and the memory.
 [[nodiscard]] std::string format_table(const Options& options, const Setting& setting,
                                        const Result& result);
 
-/// One JSON object and a newline.
+/// Returns the result as one JSON object and a newline.
 [[nodiscard]] std::string format_json(const Options& options, const Setting& setting,
                                       const Result& result);
 

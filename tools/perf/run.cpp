@@ -31,15 +31,15 @@ namespace {
 using bootstrap::Channel;
 using Clock = Transfers::Clock;
 
-/// Messages on the TCP connection during and after the transfers. Each is a JSON object: {"failed":
-/// text}, {"alive": true} or {"figures": {…}}.
+/// Sends a message over the TCP connection, during or after the transfers. A message is one of the
+/// JSON objects {"failed": text}, {"alive": true}, {"figures": {…}} and {"finished": true}.
 void send(Channel& control, const nlohmann::json& message) {
     const std::string text = message.dump();
     control.send(std::as_bytes(std::span(text)));
 }
 
-/// @throws Error ECONNABORTED if the other end reports that it failed, and what
-///         Channel::receive() throws
+/// Receives a message.
+/// @throws Error ECONNABORTED if the other end reports a failure; the errors of Channel::receive()
 nlohmann::json receive(Channel& control) {
     const auto bytes = control.receive();
     nlohmann::json message = nlohmann::json::parse(
@@ -51,7 +51,8 @@ nlohmann::json receive(Channel& control) {
     return message;
 }
 
-/// Throws if the other end has failed or closed the connection, and returns at once otherwise.
+/// Checks without waiting that the other end has not failed or closed the connection.
+/// @throws Error EPROTO if the other end has already finished; the errors of receive()
 void check_peer(Channel& control) {
     pollfd descriptor{.fd = control.native(), .events = POLLIN, .revents = 0};
     if (::poll(&descriptor, 1, 0) > 0) {
@@ -60,12 +61,13 @@ void check_peer(Channel& control) {
     }
 }
 
-/// Runs the transfers of one end, or of both ends, to their end.
-/// @param control  the connection to the other end; nullptr if both ends are here
-/// @throws Error ETIMEDOUT if nothing completes for the time of --timeout
+/// Executes all transfers of one end or of both ends.
+/// @param control  the TCP connection to the other end; nullptr if both ends are in this process
+/// @throws Error ETIMEDOUT if there is no completion for the time of --timeout
 void drive(std::span<Transfers> ends, Channel* control, const Options& options) {
     constexpr unsigned polls_between_clocks = 256;
-    // The responder's program does nothing during reads and atomics, and waits for these messages.
+    // During reads and atomics the responder only waits for messages of the initiator. Heartbeats
+    // show the responder that the initiator still runs.
     const bool sends_heartbeats = control != nullptr && !is_exchange(options.verb);
     auto last_progress = Clock::now();
     auto next_heartbeat = last_progress + options.timeout / 4;
@@ -78,7 +80,7 @@ void drive(std::span<Transfers> ends, Channel* control, const Options& options) 
         }
         idle = progressed ? 0 : idle + 1;
         if (idle > polls_between_clocks) {
-            // A software device may need the processor of this thread.
+            // A software device may need this processor to execute the requests.
             std::this_thread::yield();
         }
         if (polls % polls_between_clocks != 0) {
@@ -107,7 +109,7 @@ Figures figures_of(Transfers& initiator, Verb verb) {
 }
 
 Result run_loopback(End& here, End& there, const Options& options) {
-    // std::array would need a default constructor.
+    // Transfers has no default constructor, so std::array cannot be used.
     std::vector<Transfers> ends;
     ends.emplace_back(here, options, Role::initiator);
     ends.emplace_back(there, options, Role::responder);
@@ -121,7 +123,7 @@ Result run_loopback(End& here, End& there, const Options& options) {
 
 Result run_end(End& end, Channel& control, const Options& options) {
     Transfers transfers(end, options, options.role());
-    // Both ends are ready before the first transfer.
+    // The barrier makes sure that both ends are ready before the first transfer.
     control.barrier();
     try {
         drive({&transfers, 1}, &control, options);
@@ -130,7 +132,8 @@ Result run_end(End& end, Channel& control, const Options& options) {
             result.figures = figures_of(transfers, options.verb);
             result.checked = transfers.finish();
             send(control, {{"figures", result.figures}});
-            // The other end may still wait for the acknowledgement of its last answer.
+            // Wait for {"finished": true}: until then the other end may need acknowledgements of
+            // this end.
             static_cast<void>(receive(control));
             return result;
         }
@@ -148,7 +151,7 @@ Result run_end(End& end, Channel& control, const Options& options) {
         try {
             send(control, {{"failed", error.what()}});
         } catch (const std::exception&) {
-            // The other end notices that the connection closes.
+            // Without this message the other end still detects that the connection is closed.
         }
         throw;
     }

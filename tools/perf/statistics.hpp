@@ -9,20 +9,22 @@
 
 namespace rdmabuf::tools::perf {
 
-/// What the initiator measured; times in microseconds.
+/// The times that the initiator measured, in microseconds.
 struct Figures {
-    /// Latencies. A percentile is the smallest measured time that so many per cent do not exceed.
+    /// Latencies. The percentile p99 is the smallest measured time that 99 % of the times do not
+    /// exceed.
     double min = 0;
     double mean = 0;
     double p50 = 0;
     double p99 = 0;
     double p999 = 0;
     double max = 0;
-    /// The time from the first measured transfer to the last completion.
+    /// The time from the post of the first measured transfer to the last completion.
     double elapsed = 0;
 };
 
-/// @param divisor  2 if the latency is half of each time
+/// Calculates the figures from the time of each measured transfer.
+/// @param divisor  2 if the latency is half of the measured time, otherwise 1
 [[nodiscard]] inline Figures summarise(std::vector<std::chrono::nanoseconds> times, int divisor,
                                        std::chrono::nanoseconds elapsed) {
     if (times.empty()) {
@@ -32,7 +34,7 @@ struct Figures {
     const auto usec = [](std::chrono::nanoseconds time) {
         return static_cast<double>(time.count()) / 1e3;
     };
-    // In thousandths, because 0.999 * 1000 is not 999 in binary.
+    // The fraction is given in thousandths, because 0.999 is not exact in binary.
     const auto percentile = [&](std::size_t thousandths) {
         const std::size_t rank = (times.size() * thousandths + 999) / 1000;
         return usec(times[rank - 1]) / divisor;

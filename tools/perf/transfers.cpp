@@ -121,8 +121,8 @@ Status Transfers::post_requests(std::uint64_t transfer) {
         case Verb::write:
             break;
     }
-    // The peer gets no completion of a write. It gets one of the send behind it, and requests of a
-    // reliable connection are executed in order.
+    // The peer gets no completion of a write, so a send follows. A reliable connection executes
+    // requests in order: when the send arrives, the write is complete.
     SendList<2> list;
     list.write({&outgoing, 1}, to, {.wr_id = transfer, .flags = SendFlags::none});
     list.send({}, signaled);
@@ -176,7 +176,8 @@ void Transfers::on_arrival() {
     } else if (check_) {
         checker_.arrived(transfer);
     }
-    // The peer uses the slot again only after the next transfer of this end.
+    // Posts the receive for the next transfer in this slot. The peer cannot send this transfer
+    // before the next transfer of this end in the slot.
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)

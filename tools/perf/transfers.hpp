@@ -10,33 +10,35 @@
 
 namespace rdmabuf::tools::perf {
 
-/// All transfers of one end. No function waits, so one thread can run both ends.
+/// Executes the transfers of one end. No function waits, so one thread can run both ends.
 ///
-/// The initiator posts a transfer as soon as fewer than --depth of its transfers are unfinished.
-/// The responder answers each one that arrives, with data of the same slot. Transfers of a
-/// connected queue pair arrive in the order of their numbers. A slot is used again when the answer
-/// has arrived and the own request is complete.
+/// The initiator posts a transfer as soon as fewer than --depth of its transfers are in flight. The
+/// responder answers each transfer with data of the same slot. On a connected queue pair transfers
+/// arrive in the order of their numbers. The initiator uses a slot again when the answer has
+/// arrived and its own request is complete.
 class Transfers {
   public:
     using Clock = std::chrono::steady_clock;
 
-    /// Fills the memory. @param end  has to outlive this object
+    /// Fills the memory of the end. @param end  has to outlive this object
     Transfers(End& end, const Options& options, Role role);
 
-    /// Posts what may be posted, and handles the completions that exist.
-    /// @return whether there were any
-    /// @throws Error for a failed completion, CheckError
+    /// Posts the transfers that --depth permits, and handles the available completions.
+    /// @return true if it posted a transfer or handled a completion
+    /// @throws Error if a completion has failed, CheckError if received data is wrong
     bool progress();
     [[nodiscard]] bool finished() const noexcept;
-    /// "the initiator had 3 of 1100 transfers": the finished transfers, for error texts.
+    /// Returns the number of finished transfers for error texts: "the initiator had 3 of 1100
+    /// transfers".
     [[nodiscard]] std::string describe() const;
-    /// Compares the memory of this end for the last time, if --check was given. @throws CheckError
+    /// Compares the memory of this end after the last transfer, if --check was given.
+    /// @throws CheckError if a byte is wrong
     Checked finish();
 
-    /// The initiator's latency of each measured transfer, from before the first request until the
-    /// last completion was polled.
+    /// Returns the initiator's time of each measured transfer: from before the first request until
+    /// the last completion was polled. The times are moved out of this object.
     [[nodiscard]] std::vector<std::chrono::nanoseconds> take_times() { return std::move(times_); }
-    /// The time from the first measured transfer to the last completion.
+    /// Returns the time from the post of the first measured transfer to the last completion.
     [[nodiscard]] std::chrono::nanoseconds elapsed() const noexcept { return last_ - first_; }
 
   private:
@@ -47,9 +49,10 @@ class Transfers {
                                           const ibv_sge& incoming, RemoteAddress to,
                                           RemoteAddress from) const;
     void handle(const WorkCompletion& completion);
-    /// A transfer of the other end, or the answer to one of this end.
+    /// Handles the arrival of a transfer of the other end or of the answer to a transfer of this
+    /// end.
     void on_arrival();
-    /// The end of the initiator's transfer.
+    /// Handles the end of a transfer at the initiator: stores its time and checks the data.
     void on_finished(std::uint64_t transfer);
 
     End* end_;
@@ -62,14 +65,14 @@ class Transfers {
     Checker checker_;
 
     std::uint64_t posted_ = 0;
-    /// Transfers whose last send request is complete.
+    /// The number of transfers of this end whose last send request is complete.
     std::uint64_t completed_ = 0;
     std::uint64_t arrived_ = 0;
 
-    /// Whether the transfer of each slot of the initiator is in flight. On SRD queue pairs
-    /// transfers complete in any order.
+    /// For each slot of the initiator: true if its transfer is in flight. SRD queue pairs complete
+    /// transfers in any order.
     std::vector<bool> in_flight_;
-    /// When each transfer in flight began.
+    /// For each slot: the time at which its transfer was posted.
     std::vector<Clock::time_point> begun_;
     std::vector<std::chrono::nanoseconds> times_;
     Clock::time_point first_;
