@@ -14,7 +14,7 @@
 
 namespace {
 
-// copy_in() requires offsets and lengths that are multiples of 4 bytes.
+// copy_in() requires offsets and lengths that are multiples of 4 bytes, as all members here have.
 struct Quote {
     std::array<char, 24> instrument{"10-YEAR NOTE, DEC"};
     std::uint32_t sequence = 0;

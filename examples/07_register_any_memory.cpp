@@ -16,8 +16,8 @@ namespace {
 
 using rdmabuf::RegistrationPath;
 
-// Returns true if the memory was registered by the expected path, or the error is one of the
-// recorded attempts.
+// Returns true if the memory was registered by the expected path, or if the registration failed
+// with the error of a recorded attempt.
 bool show(const char* what, const rdmabuf::ProtectionDomain& pd, const rdmabuf::Resolver& resolver,
           std::uintptr_t address, std::size_t length, RegistrationPath expected) {
     // The record of all attempts, which is filled in on success and on failure. A Registration has

@@ -22,7 +22,7 @@ constexpr unsigned rounds = 1000;
 struct Peer {
     Peer(const rdmabuf::ProtectionDomain& pd, const rdmabuf::CompletionChannel& channel)
         : mr(pd, memory.data(), memory.size()),
-          // The cq_context leads from a completion event to the peer of the completion queue.
+          // The cq_context of an event is a pointer to the peer that owns the completion queue.
           cq(pd.context(), {.channel = &channel, .cq_context = this}),
           prepared(rdmabuf::QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq})) {
         prepared.post_recv(mr.sge(0, 32), receive_id).throw_if_failed("ibv_post_recv");
@@ -81,7 +81,8 @@ int main() try {
         if (::epoll_wait(epoll.get(), &event, 1, 10'000) == 0) {
             throw std::runtime_error("no event within 10 s");
         }
-        // Handles at most one event of each kind. epoll_wait() reports the next events again.
+        // Handles at most one event of each kind. The next epoll_wait() reports the remaining
+        // events.
         if (const ibv_cq* const ready = channel.get_event(); ready != nullptr) {
             Peer& peer = *static_cast<Peer*>(ready->cq_context);
             peer.cq.acknowledge_event(); // acknowledged in batches

@@ -86,7 +86,8 @@ void wait_for(const rdmabuf::CompletionQueue& cq, std::size_t count) {
     }
 }
 
-// Sends messages, each after the answer to the previous message, and prints the mean time.
+// Sends each message after the answer to the previous one, and prints the mean time of half a round
+// trip.
 void ping(const rdmabuf::QueuePair& qp, const rdmabuf::CompletionQueue& cq, Memory& memory) {
     std::vector<std::byte> message(message_size);
     for (std::size_t i = 0; i < message.size(); ++i) {

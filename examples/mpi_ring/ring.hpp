@@ -31,7 +31,8 @@ class RingMemory {
     void write(std::size_t offset, std::span<const float> numbers);
     [[nodiscard]] std::vector<float> read(std::size_t offset, std::size_t count) const;
 
-    /// Returns the type of the memory and its registration path: "udmabuf memory, path dmabuf".
+    /// Returns the type of the memory and its registration path, such as "udmabuf memory, path
+    /// dmabuf".
     [[nodiscard]] const std::string& description() const { return description_; }
 
   private:

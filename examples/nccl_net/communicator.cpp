@@ -142,7 +142,8 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
                                 Request*& request) noexcept {
     Request* const taken = take();
     if (taken == nullptr) {
-        // Success with a null request would tell NCCL that no flush is necessary.
+        // Success with a null request would tell NCCL that no flush is necessary, so it is an error
+        // if no request is free.
         return failed("flush", 0, EAGAIN);
     }
     for (std::size_t i = 0; i < count; ++i) {

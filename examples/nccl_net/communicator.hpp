@@ -62,7 +62,7 @@ class Communicator {
     abi::Result receive(std::size_t count, void** data, const Size* sizes, const int* tags,
                         void** memories, Request*& request) noexcept;
     /// Makes received data visible to the GPU. Success with a null @p request means that no flush
-    /// is necessary, so a lack of requests is an error (system_error).
+    /// is necessary. If no request is free, the result is system_error.
     abi::Result flush(std::size_t count, void** data, const int* sizes, void** memories,
                       Request*& request) noexcept;
 

@@ -42,7 +42,7 @@ inline constexpr int device_type_host = 0;
 inline constexpr int device_version_none = 0;
 struct DeviceHandle;
 
-// The comment beside a field is NCCL's name for it, if that differs.
+// A comment beside a field is NCCL's name of the field, if the names differ.
 
 struct PropertiesV8 {
     char* name;
@@ -103,8 +103,8 @@ struct ConfigV12 {
 inline constexpr int undefined_traffic_class = -1;
 
 /// ncclNet_v8_t, which the plugin exports as ncclNetPlugin_v8. If `connect` or `accept` sets the
-/// communicator to nullptr, NCCL calls it again. The same holds for `isend` and `irecv` that set
-/// the request to nullptr.
+/// communicator to nullptr, NCCL calls the function again. If `isend` or `irecv` sets the request
+/// to nullptr, NCCL also calls the function again.
 struct NetV8 {
     const char* name;
     Result (*init)(Logger);

@@ -221,7 +221,8 @@ std::vector<Nic> find_nics() {
         try {
             if (auto nic = describe(device, resolver)) {
                 // The ports of one card can be separate verbs devices, whose port numbers are all
-                // 1. NCCL needs different port numbers for the same GUID.
+                // 1. NCCL needs unique port numbers, so the number of earlier devices with the same
+                // GUID is added.
                 nic->port += static_cast<int>(
                     std::count_if(nics.begin(), nics.end(),
                                   [&](const Nic& earlier) { return earlier.guid == nic->guid; }));

@@ -14,12 +14,13 @@ namespace nccl_net {
 inline constexpr std::size_t max_receives = 8;
 
 /// The properties of a verbs device with an active port, as the plugin reports them to NCCL. The
-/// device is open only while a listener or a communicator uses it.
+/// device is open only while a listener, a connection attempt or a communicator uses it.
 struct Nic {
     std::string name;
     /// The directory of the PCI device in /sys; empty for a software device.
     std::string pci_path;
-    /// The GUID, which all ports of one card share, and the number of this port on the card.
+    /// The GUID, which all ports of one card share, and the number of this port, which is unique on
+    /// the card.
     std::uint64_t guid;
     int port;
     /// The speed in Mbit/s; 0 if the device reports no known rate.

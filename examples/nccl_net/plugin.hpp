@@ -42,8 +42,8 @@ class Plugin {
     /// Finds the usable devices, unless an earlier call has found some. @return system_error if no
     /// device is usable
     abi::Result start(abi::Logger logger);
-    /// Undoes one start(). After as many calls as start() had, the connection attempts in progress
-    /// are ended.
+    /// Undoes one start(). The call that undoes the last start() ends the connection attempts in
+    /// progress.
     void stop() noexcept;
 
     [[nodiscard]] int device_count();
@@ -52,9 +52,9 @@ class Plugin {
     [[nodiscard]] Nic* nic(int device);
 
     abi::Result listen(int device, void* handle, void*& listener);
-    /// Continues a connection attempt without waiting. Sets @p comm to nullptr until both ends are
-    /// connected. @param handle  the peer's handle; the first call stores the number of the attempt
-    /// in it
+    /// Makes progress on a connection attempt without waiting. Sets @p comm to nullptr until both
+    /// ends are connected.
+    /// @param handle  the peer's handle, in which the first call stores the number of the attempt
     abi::Result connect(int device, void* handle, void*& comm);
     abi::Result accept(Listener& listener, void*& comm);
 

@@ -61,8 +61,8 @@ Result get_properties(int device, Properties* properties) {
         properties->pci_path = nic->pci_path.empty() ? nullptr : nic->pci_path.data();
         properties->guid = nic->guid;
         properties->pointers = nic->pointers;
-        // 0, so NCCL does not register whole buffers in advance. This would save nothing, because
-        // the plugin registers a dma-buf again each time NCCL requests it.
+        // With the value 0 NCCL does not register whole buffers in advance. That would save
+        // nothing, because the plugin registers a dma-buf again each time NCCL requests it.
         properties->global_memory = 0;
         properties->speed = nic->speed;
         properties->port = nic->port;
@@ -134,8 +134,8 @@ Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** 
 template <class Size>
 Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
              void** request) {
-    // In version 12, the value in *request can say that NCCL detects the received data itself. The
-    // plugin ignores this value and reports every completion.
+    // In version 12, NCCL can set *request to a flag: NCCL then detects the received data itself.
+    // The plugin ignores this flag and reports every completion.
     *request = nullptr;
     if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
         return Result::internal_error;

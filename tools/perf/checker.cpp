@@ -60,8 +60,8 @@ void Checker::fill_data(std::span<std::byte> bytes, Kind kind,
         std::memcpy(bytes.data(), &value, sizeof value);
         return;
     }
-    // The responder cannot change its data between reads, so for reads the data depends on the slot
-    // only.
+    // Send and write have new data in each transfer. For reads the data stays the same, so it
+    // depends only on the slot (the part of the memory that the transfer uses).
     const std::uint64_t number = is_exchange(verb_) ? transfer : transfer % layout_.depth();
     const bool initiators = (role_ == Role::initiator) == (kind == Kind::outgoing);
     fill_pattern(bytes, number * 4 + (initiators ? 0 : 1));

@@ -73,7 +73,8 @@ class Checker {
 
   private:
     enum class Kind : std::uint8_t { guard, outgoing, incoming };
-    /// A part of a slot. The offset in the slot and the length are in bytes.
+    /// A part of a slot, which is the memory of one transfer in flight. The offset in the slot and
+    /// the length are in bytes.
     struct Area {
         Kind kind;
         std::size_t begin;

@@ -74,7 +74,7 @@ std::pair<End, Channel> connect_by_tcp(const Options& options) {
     return {std::move(end), std::move(control)};
 }
 
-/// Creates the resources of this end and connects them by librdmacm.
+/// Creates the resources of this end and connects its queue pair by librdmacm.
 /// @param way  a cm::Route or a cm::ConnectionRequest, which determines the device
 /// @param connect  connects a prepared queue pair by @p way and returns the cm::Connection
 template <class Way, class Connect>

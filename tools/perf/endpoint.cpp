@@ -17,8 +17,7 @@ namespace {
 
 /// Checks that the device has SRD queue pairs that support the verb.
 /// @return the maximum size of a transfer in bytes
-/// @throws UsageError if they do not support the verb, Error EOPNOTSUPP if there are no SRD queue
-///         pairs
+/// @throws UsageError if the verb is not supported, Error EOPNOTSUPP without SRD queue pairs
 std::uint64_t check_srd(const Context& context, std::uint8_t port, Verb verb) {
     const SrdAttributes srd = context.srd_attributes();
     if (verb == Verb::send) {
@@ -103,7 +102,7 @@ PreparedQueuePair Resources::prepare(const Options& options) const {
     choice.type = options.qp_type;
     choice.max_send_wr = requests_per_transfer * options.depth;
     choice.max_recv_wr = options.depth;
-    // These are the reads and atomics in flight. QueuePair reduces the number to the device's
+    // The number of reads and atomics in flight. QueuePair reduces the number to the device's
     // limit.
     choice.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(options.depth, 16U, 255U));
     choice.max_dest_rd_atomic = choice.max_rd_atomic;

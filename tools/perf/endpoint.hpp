@@ -29,8 +29,8 @@ struct Resources {
 
     /// Creates a queue pair and posts the receives for the first transfers.
     [[nodiscard]] PreparedQueuePair prepare(const Options& options) const;
-    /// Returns the receive buffer in the slot of @p transfer. The result is empty unless the verb
-    /// is send, because the receives of other verbs get no data.
+    /// Returns the receive buffer for @p transfer. The result is empty unless the verb is send,
+    /// because only sends write to receive buffers.
     [[nodiscard]] std::optional<ibv_sge> receive(std::uint64_t transfer) const noexcept;
 
     Context context;

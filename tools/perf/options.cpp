@@ -47,7 +47,8 @@ Access access_for(Verb verb) noexcept {
 
 namespace {
 
-/// Checks the options for SRD queue pairs, which complete requests in any order. @throws UsageError
+/// Checks the options for SRD queue pairs, which complete requests in any order.
+/// @throws UsageError if an option requires RC queue pairs
 void check_srd(const Options& options) {
     if (options.rdma_cm) {
         throw UsageError("--qp-type srd excludes --rdma-cm, which connects RC queue pairs only");

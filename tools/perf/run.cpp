@@ -39,7 +39,8 @@ void send(Channel& control, const nlohmann::json& message) {
 }
 
 /// Receives a message.
-/// @throws Error ECONNABORTED if the other end reports a failure; the errors of Channel::receive()
+/// @throws Error ECONNABORTED if the other end reports a failure, and the errors of
+///         Channel::receive()
 nlohmann::json receive(Channel& control) {
     const auto bytes = control.receive();
     nlohmann::json message = nlohmann::json::parse(
@@ -52,7 +53,7 @@ nlohmann::json receive(Channel& control) {
 }
 
 /// Checks without waiting that the other end has not failed or closed the connection.
-/// @throws Error EPROTO if the other end has already finished; the errors of receive()
+/// @throws Error EPROTO if the other end has already finished, and the errors of receive()
 void check_peer(Channel& control) {
     pollfd descriptor{.fd = control.native(), .events = POLLIN, .revents = 0};
     if (::poll(&descriptor, 1, 0) > 0) {

@@ -96,7 +96,7 @@ Status Transfers::post_requests(std::uint64_t transfer) {
     const std::size_t slot = layout.slot(transfer);
     const ibv_sge outgoing = own.memory.sge(slot + layout.outgoing(), layout.size());
     const ibv_sge incoming = own.memory.sge(slot + layout.incoming(), layout.size());
-    // The region of the peer has the same layout.
+    // The region of the peer has the same layout, so the offsets of this end are valid at the peer.
     const RemoteAddress to = end_->peer.at(slot + layout.incoming());
     const RemoteAddress from = end_->peer.at(slot + layout.outgoing());
     const WorkOptions signaled{.wr_id = transfer, .flags = SendFlags::signaled};
@@ -176,8 +176,9 @@ void Transfers::on_arrival() {
     } else if (check_) {
         checker_.arrived(transfer);
     }
-    // Posts the receive for the next transfer in this slot. The peer cannot send this transfer
-    // before the next transfer of this end in the slot.
+    // Posts the receive for the next transfer in this slot (the part of the memory that the
+    // transfer uses). The peer sends that transfer only after this end has sent another one in the
+    // slot.
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)

@@ -35,8 +35,8 @@ class Transfers {
     /// @throws CheckError if a byte is wrong
     Checked finish();
 
-    /// Returns the initiator's time of each measured transfer: from before the first request until
-    /// the last completion was polled. The times are moved out of this object.
+    /// Returns the initiator's time of each measured transfer: from before the first request is
+    /// posted until its last completion is polled. The times are moved out of this object.
     [[nodiscard]] std::vector<std::chrono::nanoseconds> take_times() { return std::move(times_); }
     /// Returns the time from the post of the first measured transfer to the last completion.
     [[nodiscard]] std::chrono::nanoseconds elapsed() const noexcept { return last_ - first_; }
