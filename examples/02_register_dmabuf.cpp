@@ -15,7 +15,7 @@ constexpr std::size_t place = 65536; // offset in the buffer
 constexpr std::size_t length = 262144;
 
 // Registers the middle of a buffer, and prints the keys and the iova of the region. Returns true if
-// the region is the requested one.
+// the region has the requested position and length.
 bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& allocator,
                    const rdmabuf::ProtectionDomain& pd) {
     const rdmabuf::Buffer buffer = allocator.allocate(buffer_size);

@@ -29,8 +29,8 @@ struct Peer {
     }
     void send() const { qp->post_send(mr.sge(32, 32)).throw_if_failed("ibv_post_send"); }
 
-    // Requests the next completion event, then polls until the queue is empty. A completion that
-    // arrived before the request causes no event, so this order is necessary.
+    // Requests the next completion event, and only then polls until the queue is empty: a
+    // completion that arrived before the request causes no event.
     void drain() {
         cq.request_notification().throw_if_failed("ibv_req_notify_cq");
         for (rdmabuf::WorkCompletion completion{}; cq.poll(completion) > 0;) {

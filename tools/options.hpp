@@ -33,7 +33,8 @@ struct DeviceOptions {
     std::optional<std::uint8_t> gid_index;
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);
-/// Opens the selected device. @throws UsageError if it does not exist, Error if opening it fails
+/// Opens the selected device.
+/// @throws UsageError if the device does not exist, Error if it cannot be opened
 [[nodiscard]] Context open_device(const DeviceOptions& options);
 /// Returns the selected entry of the GID table.
 /// @throws UsageError if the port does not exist or has no GID at the index; Error if the device
@@ -51,7 +52,8 @@ struct MemoryOptions {
 /// Returns the valid values of MemoryOptions::type.
 [[nodiscard]] const std::vector<std::string>& memory_types();
 void add_memory_options(CLI::App& app, MemoryOptions& options);
-/// Checks that the options fit the type of memory. @throws UsageError if one does not
+/// Checks the options against the type of memory.
+/// @throws UsageError if an option belongs to another type of memory
 void check(const MemoryOptions& options);
 
 } // namespace rdmabuf::tools

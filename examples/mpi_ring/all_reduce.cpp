@@ -32,7 +32,7 @@ void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
         const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
         const std::size_t received = (sent + ranks - 1) % ranks;
         const bool reduces = step < ranks - 1;
-        // A segment that will be added is received behind the numbers. A segment of complete sums
+        // A segment that is to be added is received behind the numbers. A segment of complete sums
         // is received at its own place.
         const std::size_t place = reduces ? count * sizeof(float) : offset(received);
         ring.shift(memory, offset(sent), length(sent), place, length(received));

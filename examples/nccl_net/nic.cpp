@@ -63,7 +63,7 @@ int speed_of(const ibv_port_attr& port) {
 }
 
 /// Returns true if NVIDIA's peer memory module is loaded, also under its older names nv_mem and
-/// nv_mem_nc. The directory memory_peers exists even if it has no such module.
+/// nv_mem_nc. The directory memory_peers alone is no proof, because it can exist without a module.
 bool peer_memory_module_loaded() {
     std::error_code none;
     const std::filesystem::path sys = "/sys";

@@ -43,7 +43,7 @@ Exit status: 0 success, 1 failure, 2 wrong command line.)";
 struct Parsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
-    // complete() gets for these two options if they are on the command line.
+    // complete() chooses the values of these two options if they are not on the command line.
     CLI::Option* size = nullptr;
     CLI::Option* warmup = nullptr;
 };
