@@ -17,11 +17,12 @@
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/queue_pair.hpp>
 
-/// Connections by IP address, through librdmacm. rdma_cm(7).
+/// Connects queue pairs by IP address, with librdmacm. rdma_cm(7).
 ///
-/// The device is known only once an address has been resolved, so both sides go in two steps: first
-/// an object that knows its Context, on which the program makes its protection domain, completion
-/// queue and regions, then the connection with a queue pair prepared from those:
+/// librdmacm selects the device when it resolves an address, so both sides connect in two steps.
+/// First, the program creates a Route or receives a ConnectionRequest. On the Context of this
+/// object it creates its protection domain, completion queue, regions and queue pair. Second, it
+/// connects this queue pair:
 ///
 ///     cm::Route route("192.0.2.1", 4711, 5s);              cm::Listener listener("", 4711);
 ///     ProtectionDomain pd(route.context());                auto request = listener.next(60s);
@@ -32,11 +33,12 @@
 ///         std::move(route).connect(                            std::move(request).accept(
 ///             std::move(prepared), {}, 5s);                        std::move(prepared), {}, 5s);
 ///
-/// The connection decides on GID, path, MTU and sequence numbers; timeouts, retries, and the limits
-/// on reads and atomics (or the peer's, if smaller) are those that the queue pair was prepared
-/// with. Reliable connected queue pairs only. On iWARP the side that connected must send first.
+/// librdmacm sets GID, path, MTU and packet sequence numbers of the queue pair. Timeouts and
+/// retries are those of QueuePair::prepare(). The limits on outstanding reads and atomics are the
+/// smaller ones of the two sides. Only reliable connected queue pairs can be connected. On iWARP
+/// the side that called connect() must send the first message.
 ///
-/// Wherever a timeout is asked for, wait_forever waits.
+/// A timeout of wait_forever means that the call waits without limit.
 namespace rdmabuf::cm {
 
 namespace detail {
@@ -49,12 +51,13 @@ struct RDMABUF_EXPORT DestroyId {
     static int call(rdma_cm_id* id) noexcept;
 };
 using EventChannelHandle = rdmabuf::detail::shared_handle<rdma_event_channel, DestroyEventChannel>;
-/// Holds its event channel. The classes of this header use one event channel for each id, those of
-/// cm_channel.hpp one for many.
+/// An rdma_cm_id, which keeps its event channel alive. The classes of this header use one event
+/// channel for each id. The classes of cm_channel.hpp use one event channel for many ids.
 using Id = rdmabuf::detail::unique_handle<rdma_cm_id, DestroyId, EventChannelHandle>;
 } // namespace detail
 
-/// A connected pair. Destroying it disconnects, without waiting for the peer.
+/// A connected queue pair and its rdma_cm_id. The destructor disconnects without waiting for the
+/// peer to confirm.
 class RDMABUF_EXPORT Connection {
   public:
     Connection(Connection&&) noexcept = default;
@@ -65,19 +68,21 @@ class RDMABUF_EXPORT Connection {
 
     [[nodiscard]] QueuePair& queue_pair() noexcept { return *qp_; }
     [[nodiscard]] const QueuePair& queue_pair() const noexcept { return *qp_; }
-    /// What the peer sent along when it connected, or accepted. InfiniBand and RoCE pad it with
-    /// zeros, so it may be longer than what was sent.
+    /// The private data that the peer passed to connect() or accept(). InfiniBand and RoCE pad
+    /// private data with zeros, so it may be longer than the data that the peer has passed.
     [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return private_data_; }
 
-    /// Whether the peer has disconnected, its process has ended, or the device went away. Does not
-    /// wait. The first time that it is true, the queue pair is flushed and the peer, which may be
-    /// waiting for it in disconnect(), is answered.
+    /// Returns whether the connection has ended: the peer has disconnected, the process of the peer
+    /// has ended, or the device was removed. Does not wait. When this function first sees that the
+    /// peer has disconnected, it confirms the disconnection to the peer, which may wait in
+    /// disconnect(), and flushes the queue pair.
     [[nodiscard]] bool disconnected();
-    /// Tells the peer, flushes the queue pair, and waits until the peer has answered: until it has
-    /// called disconnected() or disconnect(), or destroyed its Connection. What is still to be sent
-    /// is lost. Does nothing when disconnected already.
-    /// @throws Error ETIMEDOUT when the peer did not answer; the queue pair is flushed all the
-    /// same.
+    /// Sends a disconnect request to the peer, flushes the queue pair, and waits until the peer
+    /// confirms. The peer confirms when it calls disconnected() or disconnect(), or destroys its
+    /// Connection. Send requests that are not complete are lost. Does nothing if the connection has
+    /// already ended.
+    /// @throws Error ETIMEDOUT if the peer did not confirm in time; the queue pair is flushed also
+    ///         in this case
     void disconnect(std::chrono::milliseconds timeout);
 
     [[nodiscard]] rdma_cm_id* native() const noexcept { return id_.get(); }
@@ -88,34 +93,44 @@ class RDMABUF_EXPORT Connection {
     Connection(detail::Id id, QueuePair qp, std::vector<std::byte> private_data) noexcept
         : qp_(std::move(qp)), id_(std::move(id)), private_data_(std::move(private_data)) {}
 
-    /// Goes before the id it is connected through: first in assignments, and in the destructor.
+    /// The queue pair, which must be destroyed before id_. The move assignment therefore assigns
+    /// the queue pair first, and the destructor resets it.
     std::optional<QueuePair> qp_;
     detail::Id id_;
     std::vector<std::byte> private_data_;
     bool disconnected_ = false;
 };
 
-/// An incoming connection that is neither accepted nor rejected. Destroying it rejects.
+/// An incoming connection request that is neither accepted nor rejected yet. The destructor rejects
+/// the request.
 class RDMABUF_EXPORT ConnectionRequest {
   public:
-    /// The device it came in on; closed by librdmacm when the program ends.
+    /// The device that received the request. The context is borrowed from librdmacm, which closes
+    /// it when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
-    /// The port it came in on.
+    /// The number of the device's port that received the request.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
-    /// What the peer sent along, padded with zeros on InfiniBand and RoCE.
+    /// The private data that the peer passed to connect(), padded with zeros on InfiniBand and
+    /// RoCE.
     [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return private_data_; }
 
-    /// @param prepared      made on context() and port()
-    /// @param private_data  up to 196 bytes for the peer
-    /// @throws Error EMSGSIZE for more; EINVAL for a queue pair of another context or type;
-    ///         ECONNRESET when the peer gave up meanwhile; ETIMEDOUT. After EMSGSIZE and EINVAL the
-    ///         request is still there, after the others it is gone.
+    /// Accepts the request with the queue pair @p prepared. rdma_accept(3).
+    /// @param prepared      a queue pair prepared on context() and port()
+    /// @param private_data  at most 196 bytes for the peer
+    /// @throws Error
+    ///   - EMSGSIZE: the private data is too long
+    ///   - EINVAL: the queue pair is of another context, or not reliable connected
+    ///   - ECONNRESET: the peer has withdrawn its request
+    ///   - ETIMEDOUT: the connection was not established within the timeout
+    ///
+    /// After EMSGSIZE or EINVAL, the request can still be accepted or rejected. After other errors
+    /// this object cannot be used any more.
     [[nodiscard]] Connection accept(PreparedQueuePair prepared,
                                     std::span<const std::byte> private_data,
                                     std::chrono::milliseconds timeout) &&;
-    /// Rejects, and tells the peer why: the text appears in its Error.
-    /// @param reason  up to 148 bytes
-    /// @throws Error EMSGSIZE for more; the request is still there then
+    /// Rejects the request. rdma_reject(3).
+    /// @param reason  a text of at most 148 bytes, which the hint of the peer's Error quotes
+    /// @throws Error EMSGSIZE if the reason is too long; the request is then not rejected
     void reject(std::string_view reason) &&;
 
     [[nodiscard]] rdma_cm_id* native() const noexcept { return id_.get(); }
@@ -126,25 +141,31 @@ class RDMABUF_EXPORT ConnectionRequest {
 
     detail::Id id_;
     std::vector<std::byte> private_data_;
-    /// What the peer would have at most: reads and atomics that it serves, and that it starts.
+    /// The maximum number of outstanding reads and atomics that the peer serves as responder.
     std::uint8_t served_by_peer_;
+    /// The maximum number of outstanding reads and atomics that the peer starts as initiator.
     std::uint8_t started_by_peer_;
 };
 
-/// Waits for connections at an address.
+/// Listens for connection requests on an IP address and port. rdma_listen(3).
 class RDMABUF_EXPORT Listener {
   public:
-    /// @param host     an address or a name of this machine; empty for any, IPv6 and IPv4
-    /// @param port     0 for one that is free
-    /// @param backlog  how many requests may wait for next(); more are rejected
-    /// @throws Error EADDRINUSE, EADDRNOTAVAIL when the host is not this machine, EACCES for a port
-    ///         below 1024, ENODEV (no RDMA device, none with that address, or rdma_ucm is not
-    ///         loaded), EINVAL for a host that has no address
+    /// Starts to listen.
+    /// @param host     a local address or name; empty for all addresses, IPv6 and IPv4
+    /// @param port     the port; 0 for a free port, which port() returns
+    /// @param backlog  the maximum number of requests that wait for next(); more are rejected
+    /// @throws Error
+    ///   - EADDRINUSE: another program listens on the port
+    ///   - EADDRNOTAVAIL: the host is not an address of this machine
+    ///   - EACCES: a port below 1024 without CAP_NET_BIND_SERVICE
+    ///   - ENODEV: no RDMA device, no RDMA device with that address, or rdma_ucm is not loaded
+    ///   - EINVAL: the host has no address
     Listener(const std::string& host, std::uint16_t port, int backlog = 16);
 
-    /// The port it listens at.
+    /// The port number on which this object listens.
     [[nodiscard]] std::uint16_t port() const noexcept;
-    /// The next request. @throws Error ETIMEDOUT, ENODEV when the device went away
+    /// Waits for the next connection request.
+    /// @throws Error ETIMEDOUT if no request arrived in time; ENODEV if the device was removed
     [[nodiscard]] ConnectionRequest next(std::chrono::milliseconds timeout);
 
     [[nodiscard]] rdma_cm_id* native() const noexcept { return id_.get(); }
@@ -153,28 +174,41 @@ class RDMABUF_EXPORT Listener {
     detail::Id id_;
 };
 
-/// The way to a peer: its address is resolved, the device to reach it by is known. Whether the peer
-/// is there is not known yet.
+/// A resolved route to a peer: the local device and port through which the peer's IP address is
+/// reached. Nothing has been sent to a listener on the peer yet.
 class RDMABUF_EXPORT Route {
   public:
-    /// @param host  name or address, IPv4 or IPv6; every address of a name is tried. The lookup of
-    /// a
-    ///              name has limits of its own: resolv.conf(5).
-    /// @throws Error EINVAL for a host that has no address; ETIMEDOUT; ENETUNREACH or EHOSTUNREACH;
-    ///         ENODEV when no RDMA device leads there, there is none, or rdma_ucm is not loaded
+    /// Resolves the address of a peer and the route to it. rdma_resolve_addr(3),
+    /// rdma_resolve_route(3).
+    /// @param host     a host name, or an IPv4 or IPv6 address. All addresses of a name are tried.
+    ///                 The timeout does not limit the name lookup: see resolv.conf(5).
+    /// @param port     the port on which the peer listens
+    /// @param timeout  the limit for the whole resolution
+    /// @throws Error
+    ///   - EINVAL: the host has no address
+    ///   - ETIMEDOUT: the address or the route was not resolved within the timeout
+    ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the host
+    ///   - ENODEV: no RDMA device, no RDMA device that reaches the host, or rdma_ucm is not loaded
     Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
-    /// The device that leads there; closed by librdmacm when the program ends.
+    /// The local device that reaches the peer. The context is borrowed from librdmacm, which closes
+    /// it when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
-    /// The device's port that leads there.
+    /// The number of the local device's port that reaches the peer.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
 
-    /// @param prepared      made on context() and port()
-    /// @param private_data  up to 56 bytes for the peer
-    /// @throws Error EMSGSIZE for more; EINVAL for a queue pair of another context or type;
-    ///         ECONNREFUSED when the peer rejects (the hint has its reason) or nobody listens;
-    ///         ETIMEDOUT. After EMSGSIZE and EINVAL the route is still there, after the others it
-    ///         is gone.
+    /// Connects the queue pair @p prepared to the listener of the peer. rdma_connect(3).
+    /// @param prepared      a queue pair prepared on context() and port()
+    /// @param private_data  at most 56 bytes for the peer
+    /// @throws Error
+    ///   - EMSGSIZE: the private data is too long
+    ///   - EINVAL: the queue pair is of another context, or not reliable connected
+    ///   - ECONNREFUSED: the peer rejected the request (the hint has the reason), or no program
+    ///     listens on the port
+    ///   - ETIMEDOUT: the connection was not established within the timeout
+    ///
+    /// After EMSGSIZE or EINVAL, connect() can be called again. After other errors this object
+    /// cannot be used any more.
     [[nodiscard]] Connection connect(PreparedQueuePair prepared,
                                      std::span<const std::byte> private_data,
                                      std::chrono::milliseconds timeout) &&;

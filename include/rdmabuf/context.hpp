@@ -29,25 +29,26 @@ struct RDMABUF_EXPORT CloseDevice {
 };
 } // namespace detail
 
-/// As a timeout: wait for as long as it takes.
+/// The timeout value that means no limit.
 inline constexpr std::chrono::milliseconds wait_forever{-1};
 
-/// What a device can do. ibv_query_device_ex(3); fields a provider does not report are 0.
+/// The attributes of a device. Fields that the provider does not report are 0.
+/// ibv_query_device_ex(3).
 struct DeviceAttributes {
     ibv_device_attr_ex native{};
 
-    /// The largest range one registration may cover, in bytes.
+    /// The maximum size of a memory region in bytes.
     [[nodiscard]] std::uint64_t max_mr_size() const noexcept {
         return native.orig_attr.max_mr_size;
     }
-    /// Device memory that can be allocated, in bytes; 0 where there is none. (mana reports 0
-    /// although it has some: only allocating tells.)
+    /// The size of the device memory that can be allocated (DeviceMemory), in bytes; 0 if the
+    /// device has none. mana always reports 0, even if it has device memory.
     [[nodiscard]] std::uint64_t max_dm_size() const noexcept { return native.max_dm_size; }
-    /// IBV_ODP_* bits: whether memory may be registered on demand.
+    /// The on-demand paging capabilities: IBV_ODP_* bits of ibv_odp_caps::general_caps.
     [[nodiscard]] std::uint64_t odp_capabilities() const noexcept {
         return native.odp_caps.general_caps;
     }
-    /// Whether remote atomics work at all on this device.
+    /// Returns whether the device supports remote atomics.
     [[nodiscard]] bool atomics() const noexcept {
         return native.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
     }
@@ -78,30 +79,32 @@ struct AsyncEvent {
     std::uint8_t port = 0;
     AsyncEventSource source = AsyncEventSource::device;
 
-    /// Whether @p owner reports the event: a QueuePair, CompletionQueue or SharedReceiveQueue.
+    /// Returns whether the event belongs to @p owner: a QueuePair, CompletionQueue or
+    /// SharedReceiveQueue.
     template <class Owner>
     [[nodiscard]] bool is_of(const Owner& owner) const noexcept {
         return object != nullptr && object == owner.native();
     }
-    /// ibv_event_type_str(3).
+    /// The description of the event type, as ibv_event_type_str(3) returns it.
     [[nodiscard]] const char* name() const noexcept { return ibv_event_type_str(type); }
 };
 
 namespace detail {
-/// Acknowledges an event, and frees the memory that contains it.
+/// Deleter of an event: acknowledges the event and frees its memory.
 struct RDMABUF_EXPORT AckAsyncEvent {
     void operator()(ibv_async_event* event) const noexcept;
 };
 } // namespace detail
 
-/// An asynchronous event that is not acknowledged yet: the destructor acknowledges it. Until then
-/// destroying the object of the event blocks, so the object exists. A thread that destroys the
-/// object must therefore destroy its PendingAsyncEvent first. Moves only.
+/// An asynchronous event that is not acknowledged yet; the destructor acknowledges it. Destroying
+/// a queue pair or another object of an event blocks until the event is acknowledged, so the queue
+/// pair exists as long as the PendingAsyncEvent. A thread that destroys the queue pair must
+/// therefore destroy its PendingAsyncEvent first. Moves only.
 class RDMABUF_EXPORT PendingAsyncEvent {
   public:
-    /// The event. Its object may be used until this is destroyed.
+    /// Returns the event. AsyncEvent::object may be used until this PendingAsyncEvent is destroyed.
     [[nodiscard]] AsyncEvent event() const noexcept;
-    /// The event as verbs returned it; nullptr after a move.
+    /// The event as ibv_get_async_event(3) returned it, owned by this object; nullptr after a move.
     [[nodiscard]] const ibv_async_event* native() const noexcept { return event_.get(); }
 
   private:
@@ -112,25 +115,33 @@ class RDMABUF_EXPORT PendingAsyncEvent {
     Handle event_;
 };
 
-/// An opened device. Copies share it; it closes when the last copy, and the last object made from
-/// it, is gone. After close(), release() or a move, the functions that use the device throw Error
-/// EBADF.
+/// An opened device. Copies share the device, which is closed when the last copy and the last
+/// object created from it are destroyed. After close(), release() or a move, all functions that use
+/// the device throw Error EBADF.
 class RDMABUF_EXPORT Context {
   public:
-    /// @throws Error EACCES or EPERM on /dev/infiniband/uverbsN (udev rules; `--device` of a
-    ///         container), ENODEV when the device went away. ibv_open_device(3).
+    /// Opens the device. ibv_open_device(3).
+    /// @throws Error
+    ///   - EACCES, EPERM: no permission for /dev/infiniband/uverbsN. Check the udev rules or, in a
+    ///     container, the option `--device`
+    ///   - ENODEV: the device was removed
     explicit Context(const Device& device);
 
-    /// Opens the device of that name. @throws Error ENODEV: the hint lists those there are.
+    /// Opens the device with the name @p name, for example "mlx5_0".
+    /// @throws Error ENODEV if the machine has no such device (the hint lists all devices);
+    ///         otherwise as the constructor
     [[nodiscard]] static Context open(std::string_view name);
-    /// Opens the device with that node GUID, in host byte order.
+    /// Opens the device with the node GUID @p guid, which is in host byte order.
+    /// @throws Error as open() with a name
     [[nodiscard]] static Context open(std::uint64_t guid);
-    /// Opens the first device that can be opened and has an active port or, where none has one, the
-    /// first that can be opened. @throws Error ENODEV when there is none, otherwise what kept the
-    /// last one from opening.
+    /// Opens the first device that has an active port. If no device has an active port, opens the
+    /// first device that can be opened.
+    /// @throws Error ENODEV if the machine has no RDMA device. If no device can be opened, the
+    ///         error of the last device.
     [[nodiscard]] static Context open_first();
 
-    /// Takes over a context opened elsewhere: the last holder calls ibv_close_device on it.
+    /// Takes ownership of a context that other code has opened. The last copy calls
+    /// ibv_close_device().
     [[nodiscard]] static Context adopt(ibv_context* context);
     /// Opens the device file of another process once more: @p command_fd is a duplicate of that
     /// process's ibv_context::cmd_fd, which receive_objects() delivers. Objects of the other
@@ -141,55 +152,63 @@ class RDMABUF_EXPORT Context {
     ///         ENOENT for a descriptor that is not of an RDMA device, EBADF for none.
     ///         ibv_import_device(3).
     [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);
-    /// Uses a context that somebody else closes, after everything made from this one is gone.
+    /// Uses a context without ownership: other code closes the context, after all objects created
+    /// from it are destroyed.
     [[nodiscard]] static Context borrow(ibv_context* context);
 
     [[nodiscard]] ibv_context* native() const noexcept { return handle_.get(); }
-    /// The caller closes the context from now on.
+    /// Transfers ownership: the caller closes the returned context.
     [[nodiscard]] ibv_context* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while copies, or objects made from it, exist.
+    /// Closes the device.
+    /// @throws Error EBUSY while copies of this object, or objects created from it, exist; the
+    ///         device then stays open
     void close() { handle_.close(); }
 
     [[nodiscard]] std::string device_name() const;
     [[nodiscard]] DeviceAttributes attributes() const;
 
-    /// @param port  from 1. @throws Error EINVAL for a port the device does not have.
+    /// Queries the attributes of a port. ibv_query_port(3).
+    /// @param port  the port number; the first port is 1
+    /// @throws Error EINVAL if the device has no such port
     [[nodiscard]] ibv_port_attr port(std::uint8_t port) const;
     /// The maximum size of a message in bytes: the smallest ibv_port_attr::max_msg_sz of the ports.
     [[nodiscard]] std::uint32_t max_message_size() const;
-    /// The used entries of a port's GID table in index order. ibv_query_gid_table(3).
+    /// Returns the used entries of the GID table of a port, in the order of their indexes.
+    /// ibv_query_gid_table(3).
     [[nodiscard]] std::vector<GidEntry> gid_table(std::uint8_t port) const;
-    /// The entry a connection should use: RoCE v2 over IPv4, then RoCE v2 over a routable IPv6
-    /// address, then RoCE v2 link local, then RoCE v1, then InfiniBand.
-    /// @throws Error EADDRNOTAVAIL when the table is empty: the interface has no address.
+    /// Selects the GID for connections through a port. The preference is: RoCE v2 over IPv4, RoCE
+    /// v2 over a routable IPv6 address, RoCE v2 over a link-local address, RoCE v1, InfiniBand.
+    /// @throws Error EADDRNOTAVAIL if the GID table is empty, for example because the network
+    ///         interface has no IP address
     [[nodiscard]] GidEntry best_gid(std::uint8_t port) const;
 
-    /// Waits for the next asynchronous event and acknowledges it. Several threads may wait; each
-    /// event goes to one of them. Makes the descriptor of the events (async_fd) non-blocking.
-    /// @param timeout  zero polls, wait_forever waits
-    /// @return nothing when the time has run out
+    /// Waits for the next asynchronous event and acknowledges the event. Several threads may wait;
+    /// each event is returned to one thread. Makes ibv_context::async_fd non-blocking.
+    /// @param timeout  0 to return at once, wait_forever for no limit
+    /// @return the event; std::nullopt if the timeout has expired
     [[nodiscard]] std::optional<AsyncEvent> wait_async_event(
         std::chrono::milliseconds timeout) const;
-    /// Takes the next asynchronous event without waiting. The program can use the object of the
-    /// event until it destroys the result, which acknowledges the event. Makes the descriptor of
-    /// the events non-blocking.
-    /// @return nothing when there is no event
+    /// Reads the next asynchronous event without waiting. The destructor of the result acknowledges
+    /// the event; until then the program can use AsyncEvent::object. Makes ibv_context::async_fd
+    /// non-blocking.
+    /// @return the event; std::nullopt if there is no event
     [[nodiscard]] std::optional<PendingAsyncEvent> get_async_event() const;
-    /// The file descriptor of the asynchronous events, which is readable when there is an event:
-    /// for epoll(7). Makes it non-blocking. The context owns it.
+    /// Returns the file descriptor for epoll(7), which is readable when an asynchronous event is
+    /// pending. Makes the descriptor non-blocking. The context owns the descriptor.
     [[nodiscard]] int async_fd() const;
 
-    /// Whether this device, its user-space provider and this kernel can register dma-bufs. Found
-    /// out with a registration that must fail: of descriptor -1, which whoever gets as far as
-    /// looking at it answers with EBADF. It tells nothing about any exporter: dma-buf is a matter
-    /// between two devices, and only a registration of a real buffer proves a pair.
+    /// Probes whether this device, its user-space provider and this kernel can register dma-bufs.
+    /// The probe registers the invalid descriptor -1: if dma-bufs are supported, the registration
+    /// fails with EBADF. Whether the device can register the dma-bufs of a particular exporter is
+    /// not tested: only the registration of a real buffer shows this.
     [[nodiscard]] Availability dmabuf_import() const;
 
-    /// Whether the device has SRD queue pairs (QueuePairType::scalable_reliable_datagram), or why
-    /// not: it is not an EFA device, or libefa is not loaded.
+    /// Returns whether the device supports SRD queue pairs
+    /// (QueuePairType::scalable_reliable_datagram). The reason if it does not: it is not an EFA
+    /// device, or libefa is not loaded.
     [[nodiscard]] Availability srd() const;
-    /// Queries what SRD queue pairs of the device support. efadv_query_device(3).
-    /// @throws Error EOPNOTSUPP where srd() is not available, with the same reason
+    /// Queries the limits and features of SRD queue pairs on the device. efadv_query_device(3).
+    /// @throws Error EOPNOTSUPP if srd() is not available; the hint has the reason
     [[nodiscard]] SrdAttributes srd_attributes() const;
 
     friend bool operator==(const Context& a, const Context& b) noexcept {
