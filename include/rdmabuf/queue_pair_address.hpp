@@ -37,8 +37,8 @@ enum class QueuePairType : std::uint8_t {
     /// - There are no atomics, fences, solicited events, shared receive queues or access flags.
     /// - A completed RDMA read has the opcode IBV_WC_SEND.
     scalable_reliable_datagram = IBV_QPT_DRIVER,
-    /// The sending end of an XRC connection: see XrcDomain. It has no receives, and its requests are
-    /// posted by QueuePair::post_to_srq().
+    /// The sending end of an XRC connection: see XrcDomain. It has no receives, and its requests
+    /// are posted by QueuePair::post_to_srq().
     xrc_send = IBV_QPT_XRC_SEND,
     /// The receiving end of an XRC connection. It can neither send nor take receives.
     xrc_receive = IBV_QPT_XRC_RECV,

@@ -45,7 +45,8 @@ class Handshakes : public TransportTest {
     static void listen_for_a_while(Listener& listener) {
         std::optional<Channel> channel;
         for (int i = 0; i < 20; ++i) {
-            EXPECT_EQ(listener.try_accept(channel), code(EAGAIN)) << listener.error_info().message();
+            EXPECT_EQ(listener.try_accept(channel), code(EAGAIN))
+                << listener.error_info().message();
         }
     }
     /// What comes of a listener, other than to ask again.
@@ -180,7 +181,8 @@ TEST_F(Handshakes, a_connector_tells_nothing_to_a_process_that_did_not_make_the_
                     .eager_slots = 64,
                     .max_message_size = 1U << 30U});
     EXPECT_EQ(connector->wait(2000ms).code(), code(EPROTO));
-    EXPECT_THAT(connector->error_info().message(), ::testing::HasSubstr("did not make this handle"));
+    EXPECT_THAT(connector->error_info().message(),
+                ::testing::HasSubstr("did not make this handle"));
     EXPECT_EQ(live_objects(), before);
     EXPECT_EQ(peer.heard_already(), 0U);
 }
@@ -263,7 +265,8 @@ TEST_F(Handshakes, a_peer_that_stops_after_its_proof_is_given_up) {
     const RawPeer peer = raw_peer(listener);
     say(peer, proof(listener));
     EXPECT_EQ(accept(listener), code(ETIMEDOUT));
-    EXPECT_THAT(listener.error_info().message(), ::testing::HasSubstr("EndpointOptions::handshake"));
+    EXPECT_THAT(listener.error_info().message(),
+                ::testing::HasSubstr("EndpointOptions::handshake"));
 }
 
 TEST_F(Handshakes, waiting_for_a_peer_takes_no_processor) {
