@@ -263,7 +263,7 @@ void TopologyReader::read_pci_function_of(Nic& nic, const std::string& directory
                                       : path + ": " + std::generic_category().message(errno);
         return;
     }
-    // The parent of a subfunction's RDMA device is not a PCI function. It is a child of a PCI
+    // The parent of a subfunction's RDMA device is not a PCI function, but a child of a PCI
     // function, for example "mlx5_core.sf.4".
     const auto name = std::find_if(chain->rbegin(), chain->rend(), [](const std::string& each) {
         return PciAddress::parse(each).has_value();

@@ -77,9 +77,11 @@ struct VerbsExtensions {
     return find_provider_function("libmlx5.so.1", name);
 }
 
-/// Returns yes if the process has mlx5dv_reg_dmabuf_mr; otherwise no, with the reason.
+/// Returns Availability::yes() if the process has mlx5dv_reg_dmabuf_mr; otherwise
+/// Availability::no() with the reason.
 [[nodiscard]] Availability data_direct_function();
-/// Returns yes if the device has a data-direct function; otherwise no, with the reason.
+/// Returns Availability::yes() if the mlx5 device has a data-direct PCI function; otherwise
+/// Availability::no() with the reason.
 [[nodiscard]] Availability data_direct_of(const ibv_context* context);
 
 } // namespace rdmabuf::detail

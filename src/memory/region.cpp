@@ -18,7 +18,7 @@
 namespace rdmabuf {
 namespace {
 
-/// The length that registers the whole address space, with a null address and Access::on_demand.
+/// The length with which a null address and Access::on_demand register the whole address space.
 constexpr std::size_t whole_address_space = std::numeric_limits<std::size_t>::max();
 
 std::string explain(int error, std::size_t length) {
@@ -137,24 +137,23 @@ void Region::prefetch(std::size_t offset, std::size_t length,
     if (pieces.empty()) {
         return;
     }
-    detail::check_zero(ibv_advise_mr(mr->pd, static_cast<ibv_advise_mr_advice>(options.pages),
-                                     options.wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0, pieces.data(),
-                                     static_cast<std::uint32_t>(pieces.size())),
-                       function, [&](int error) -> std::string {
-                           switch (error) {
-                               case EOPNOTSUPP:
-                                   return "the device or provider does not support on-demand "
-                                          "paging or this advice";
-                               case ENOENT:
-                                   return "the pages of this region are pinned: register it with "
-                                          "Access::on_demand";
-                               case EPERM:
-                                   return "the region has no Access::local_write";
-                               default:
-                                   return std::to_string(length) + " bytes at offset " +
-                                          std::to_string(offset);
-                           }
-                       });
+    detail::check_zero(
+        ibv_advise_mr(mr->pd, static_cast<ibv_advise_mr_advice>(options.pages),
+                      options.wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0, pieces.data(),
+                      static_cast<std::uint32_t>(pieces.size())),
+        function, [&](int error) -> std::string {
+            switch (error) {
+                case EOPNOTSUPP:
+                    return "the device has no on-demand paging, or does not support this advice";
+                case ENOENT:
+                    return "the pages of this region are pinned: register it with "
+                           "Access::on_demand";
+                case EPERM:
+                    return "the region has no Access::local_write";
+                default:
+                    return std::to_string(length) + " bytes at offset " + std::to_string(offset);
+            }
+        });
 }
 
 MemoryRegion::MemoryRegion(const ProtectionDomain& pd, void* address, std::size_t length,

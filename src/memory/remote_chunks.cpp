@@ -14,8 +14,8 @@ namespace rdmabuf {
 namespace {
 
 constexpr detail::WireHeader header{{'R', 'D', 'R', 'C'}, 1};
-/// Size of the encoded header in bytes: type and version (6), reserved (2), number of chunks (4),
-/// reserved (4), address of the first chunk (8).
+/// Size of the encoded header in bytes: type identifier (4), version (2), reserved (2), number of
+/// chunks (4), reserved (4), address of the first chunk (8).
 constexpr std::size_t head_size = 24;
 /// Size of an encoded chunk in bytes: length (8), rkey (4).
 constexpr std::size_t chunk_size = 12;

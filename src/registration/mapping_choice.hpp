@@ -14,12 +14,13 @@ namespace rdmabuf::detail {
 
 /// The condition under which a choice is tried after the previous choice.
 enum class MappingUse : std::uint8_t {
-    /// Always.
+    /// The choice is always tried.
     any,
-    /// Only if the exporter returns this mapping. An exporter may return the standard mapping when
-    /// the PCIe mapping is requested.
+    /// The choice is tried only if the exporter returns this mapping. An exporter may return the
+    /// standard mapping when the PCIe mapping is requested.
     exact,
-    /// Only if the exporter could not export the mapping of the previous choice.
+    /// The choice is tried only if the exporter could not export the mapping of the previous
+    /// choice.
     unexported,
 };
 

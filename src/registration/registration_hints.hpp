@@ -24,7 +24,7 @@ namespace rdmabuf::detail {
 /// @param clients  the result of peer_memory_clients()
 void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt);
 
-/// Returns true if a NIC or an exporter refuses a dma-buf with this errno value. Another mapping of
+/// Returns true if @p error means that a NIC or an exporter refused a dma-buf. Another mapping of
 /// the same memory may then work.
 [[nodiscard]] bool refuses_mapping(int error) noexcept;
 

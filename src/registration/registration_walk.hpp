@@ -130,7 +130,7 @@ class RegistrationWalk {
     std::unique_ptr<RegisteredSet> set_;
 };
 
-/// Runs all walks until their ranges are registered. In each step, the registrations of all walks
+/// Runs all @p walks, each of which registers one range. The registrations of one step of all walks
 /// run together on several threads.
 /// @param threads  see RegistrationOptions::threads
 /// @throws Error if no path works for one of the ranges
