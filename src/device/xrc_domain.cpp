@@ -15,7 +15,7 @@ int detail::CloseXrcd::call(ibv_xrcd* domain) noexcept {
 
 namespace {
 
-/// ibv_open_xrcd(3) takes this for "no file": the domain is private.
+/// The descriptor with which ibv_open_xrcd(3) creates a private XRC domain, without a file.
 constexpr int no_file = -1;
 
 ibv_xrcd* open(const Context& context, int fd) {
@@ -34,7 +34,7 @@ ibv_xrcd* open(const Context& context, int fd) {
                 return context.device_name() + " has no XRC";
             }
             return error == EINVAL && fd != no_file
-                       ? "descriptor " + std::to_string(fd) + " is not that of a file"
+                       ? "descriptor " + std::to_string(fd) + " does not refer to a file"
                        : std::string();
         });
 }

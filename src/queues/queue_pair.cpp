@@ -32,14 +32,15 @@ std::uint32_t random_psn() {
     return value & 0xffffffU;
 }
 
-/// Whether the queue pairs of this type have no peer of their own: each request names its
+/// Returns true if queue pairs of this type are not connected: each send request names its
 /// destination.
 bool is_datagram(QueuePairType type) noexcept {
     return type == QueuePairType::unreliable_datagram ||
            type == QueuePairType::scalable_reliable_datagram;
 }
 
-/// The type that the peer of a connected queue pair has.
+/// Returns the type that the peer of a connected queue pair must have: the same type, except that
+/// XRC connects a send queue pair with a receive queue pair.
 QueuePairType peer_type(QueuePairType type) noexcept {
     switch (type) {
         case QueuePairType::xrc_send:
@@ -51,24 +52,26 @@ QueuePairType peer_type(QueuePairType type) noexcept {
     }
 }
 
-/// Whether queue pairs of this type are the target of reliable requests.
+/// Returns true if queue pairs of this type receive reliable requests, such as RDMA reads, from
+/// their peer.
 bool is_reliable_target(QueuePairType type) noexcept {
     return type == QueuePairType::reliable_connected || type == QueuePairType::xrc_receive;
 }
 
-/// Whether queue pairs of this type initiate reliable requests.
+/// Returns true if queue pairs of this type send reliable requests to their peer.
 bool is_reliable_initiator(QueuePairType type) noexcept {
     return type == QueuePairType::reliable_connected || type == QueuePairType::xrc_send;
 }
 
-/// What is known of the device before a queue pair is created on it.
+/// The limits of a device, which are queried before a queue pair is created.
 struct DeviceLimits {
     DeviceAttributes device;
-    /// Set if the queue pair is of the type SRD.
+    /// The SRD limits; empty unless the queue pair has the type SRD.
     std::optional<SrdAttributes> srd;
 };
 
-/// @throws Error EOPNOTSUPP for an SRD queue pair on a device that has none
+/// Queries the limits of the device.
+/// @throws Error EOPNOTSUPP if an SRD queue pair is requested and the device does not support SRD
 DeviceLimits query_limits(const Context& context, const QueuePairOptions& options) {
     std::optional<SrdAttributes> srd;
     if (options.type == QueuePairType::scalable_reliable_datagram) {
@@ -78,7 +81,8 @@ DeviceLimits query_limits(const Context& context, const QueuePairOptions& option
     return {context.attributes(), srd};
 }
 
-/// The operations a batch() may contain: all that the type and the device know.
+/// Returns the IBV_QP_EX_WITH_* flags of all operations that the queue pair type and the device
+/// support in a batch().
 std::uint64_t extended_operations(QueuePairType type, const DeviceLimits& limits) noexcept {
     if (limits.srd) {
         return detail::srd_operations(*limits.srd);
@@ -118,7 +122,8 @@ Access default_access(QueuePairType type, bool atomics) noexcept {
            (atomics ? Access::remote_atomic : Access::local_read);
 }
 
-/// Which limit was passed, if any: create_qp answers with a bare EINVAL or ENOMEM.
+/// Returns the hint for a failed creation: the limits of the device that the options exceed. The
+/// driver reports EINVAL or ENOMEM only.
 std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limits,
                            const QueuePairOptions& options) {
     std::string hint = std::string(to_string(options.type)) + " queue pair";
@@ -148,7 +153,7 @@ std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limit
     compare("max_send_sge", options.max_send_sge, value(device.max_sge));
     compare("max_recv_sge", options.max_recv_sge, value(device.max_sge));
     if (options.max_inline_data != 0) {
-        // No device attribute tells this limit.
+        // No device attribute contains the limit of max_inline_data.
         hint.append(", max_inline_data ").append(std::to_string(options.max_inline_data));
     }
     if (options.out_of_order_placement) {
@@ -167,8 +172,8 @@ ibv_qp_init_attr_ex init_attributes(const ProtectionDomain& pd, const QueuePairO
     if ((options.type == QueuePairType::xrc_receive) != (options.xrc_domain != nullptr)) {
         throw Error(
             EINVAL, function,
-            "QueuePairOptions::xrc_domain is for queue pairs of the type xrc_receive, which "
-            "need it");
+            "QueuePairOptions::xrc_domain must be set for queue pairs of the type xrc_receive, and "
+            "only for them");
     }
     if (options.xrc_domain != nullptr) {
         attributes.comp_mask = IBV_QP_INIT_ATTR_XRCD;
@@ -200,9 +205,10 @@ struct Created {
     bool extended;
 };
 
-/// Creates a queue pair with ibv_create_qp_ex(3), or with mlx5dv_create_qp(3) where a libmlx5 would
-/// otherwise copy small payloads by the CPU, and for out-of-order placement, or with
-/// efadv_create_qp_ex(3) for SRD. Returns null and errno on failure.
+/// Creates a queue pair with efadv_create_qp_ex(3) for SRD, with mlx5dv_create_qp(3) for
+/// out-of-order placement or to disable scatter-to-CQE, or else with ibv_create_qp_ex(3). With
+/// scatter-to-CQE, libmlx5 copies small payloads by the CPU. Returns null and sets errno on
+/// failure.
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();
@@ -211,7 +217,7 @@ ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& option
         errno = 0;
         return detail::create_srd_queue_pair(context, &attributes);
     }
-    // libmlx5 does not have scatter-to-CQE for datagrams.
+    // libmlx5 has no scatter-to-CQE for unreliable datagrams.
     const bool is_connected = options.type != QueuePairType::unreliable_datagram;
     const detail::Mlx5QueuePairFlags flags{
         .disable_scatter_to_cqe = is_connected && !options.scatter_to_cqe,
@@ -247,7 +253,7 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
                                   });
         }
     }
-    // A failed attempt may have rounded the limits in place.
+    // The failed attempt may have changed the requested limits in the structure.
     attributes = init_attributes(pd, options);
     ibv_qp* const qp =
         detail::check_pointer(create_native(pd, options, attributes),
@@ -347,7 +353,7 @@ PreparedQueuePair::PreparedQueuePair(const ProtectionDomain& pd, const QueuePair
 void PreparedQueuePair::find_address(const QueuePairOptions& options) {
     const Context& context = protection_domain().context();
     const ibv_port_attr port = context.port(options.port);
-    // ACTIVE_DEFER: the port still carries data while its link recovers.
+    // A port in the state ACTIVE_DEFER still transfers data while its link recovers.
     if (port.state != IBV_PORT_ACTIVE && port.state != IBV_PORT_ACTIVE_DEFER) {
         throw Error(EINVAL, modify_qp,
                     "port " + std::to_string(options.port) + " of " + context.device_name() +
@@ -358,7 +364,7 @@ void PreparedQueuePair::find_address(const QueuePairOptions& options) {
     address_.mtu = options.mtu.value_or(port.active_mtu);
     std::optional<std::uint8_t> index = options.gid_index;
     if (!index && options.type == QueuePairType::scalable_reliable_datagram) {
-        index = 0; // a port of EFA has one GID
+        index = 0; // A port of an EFA device has one GID.
     }
     if (index) {
         union ibv_gid gid {};
@@ -372,7 +378,8 @@ void PreparedQueuePair::find_address(const QueuePairOptions& options) {
         address_.gid = Gid::from_native(gid);
         connection_.path.gid_index = *index;
     } else if (port.link_layer != IBV_LINK_LAYER_INFINIBAND) {
-        // Within an InfiniBand subnet the LID is enough; RoCE knows nothing but GIDs.
+        // The LID is sufficient within an InfiniBand subnet, but other link layers (RoCE) need a
+        // GID.
         const GidEntry entry = context.best_gid(options.port);
         address_.gid = entry.gid;
         connection_.path.gid_index = entry.index;
@@ -448,7 +455,7 @@ void PreparedQueuePair::ready_to_send(const QueuePairAddress& peer) {
         attributes.max_rd_atomic = std::min(connection_.max_rd_atomic, peer.max_dest_rd_atomic);
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
-    // Without this attribute, an SRD queue pair retries without limit.
+    // Without IBV_QP_RNR_RETRY, an SRD queue pair retries without limit.
     if (address_.type == QueuePairType::scalable_reliable_datagram &&
         connection_.rnr_retry != retry_without_limit) {
         attributes.rnr_retry = connection_.rnr_retry;

@@ -52,7 +52,8 @@ ibv_srq* create(const ProtectionDomain& pd, const SharedReceiveQueueOptions& opt
     });
 }
 
-/// The XRC objects that the queue has to keep alive; null without any.
+/// Returns the XRC domain and the completion queue that the shared receive queue must keep alive;
+/// null if the options have no XRC domain.
 std::shared_ptr<const void> xrc_objects(const SharedReceiveQueueOptions& options) {
     if (options.xrc_domain == nullptr || options.xrc_cq == nullptr) {
         return nullptr;
@@ -66,7 +67,7 @@ std::shared_ptr<const void> xrc_objects(const SharedReceiveQueueOptions& options
 SharedReceiveQueue::SharedReceiveQueue(const ProtectionDomain& pd,
                                        const SharedReceiveQueueOptions& options)
     : handle_([&] {
-          // The deleter first: making it may fail, and the queue would leak then.
+          // The deleter is created first: if its creation throws, no shared receive queue leaks.
           auto deleter = detail::SharedReceiveQueueHandle::unique::deleter_type::holding(
               pd, xrc_objects(options));
           return detail::SharedReceiveQueueHandle::unique(create(pd, options), std::move(deleter));

@@ -150,7 +150,7 @@ TEST_F(XrcTest, ClosedDomainIsRefused) {
 
 TEST_F(XrcTest, DescriptorThatIsNotOpenIsRefused) {
     EXPECT_THAT(error_of([&] { const XrcDomain domain(basics_.context, 1 << 20); }),
-                fails_with(EINVAL, "not that of a file"));
+                fails_with(EINVAL, "does not refer to a file"));
 }
 
 } // namespace
