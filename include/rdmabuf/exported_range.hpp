@@ -8,7 +8,7 @@
 #include <string>
 
 #include <rdmabuf/detail/export.hpp>
-#include <rdmabuf/detail/fork.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/unique_fd.hpp>
 
 namespace rdmabuf {

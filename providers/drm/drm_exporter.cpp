@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include <rdmabuf/detail/fork.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/providers/drm.hpp>

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <string.h>
 
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -11,7 +9,6 @@
 
 #include <rdmabuf/availability.hpp>
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/error.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/status.hpp>
@@ -35,15 +32,6 @@ std::string message(const char* function, int error, std::string_view hint) {
     return text;
 }
 
-void print_teardown_failure(const char* function, int error) noexcept {
-    // This function allocates no memory: a destructor may run because memory is exhausted.
-    const char* const name = strerrorname_np(error);
-    std::fprintf(stderr, "rdmabuf: %s failed while freeing a resource: errno %d (%s)\n", function,
-                 error, name != nullptr ? name : "?");
-}
-
-std::atomic<TeardownFailureHandler> teardown_failure_handler{&print_teardown_failure};
-
 } // namespace
 
 // std::system_error appends the meaning of the errno value to its text. rdmabuf::Error puts that
@@ -66,15 +54,6 @@ std::string describe_errno(int error) {
         text.append(" (errno ").append(std::to_string(error)).append(")");
     }
     return text;
-}
-
-TeardownFailureHandler set_teardown_failure_handler(TeardownFailureHandler handler) noexcept {
-    return teardown_failure_handler.exchange(handler != nullptr ? handler
-                                                                : &print_teardown_failure);
-}
-
-void detail::report_teardown_failure(const char* function, int error) noexcept {
-    teardown_failure_handler.load()(function, error);
 }
 
 void detail::raise(int error, const char* function, std::string_view hint, SourceLocation where) {

@@ -6,7 +6,7 @@
 #include <rdmabuf/address_handle.hpp>
 #include <rdmabuf/cm_multicast.hpp>
 #include <rdmabuf/detail/check.hpp>
-#include <rdmabuf/detail/fork.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 
 #include "connection/cm_async.hpp"
 #include "connection/cm_event.hpp"

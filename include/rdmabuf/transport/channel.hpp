@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include <rdmabuf/detail/fork.hpp>
+#include <rdmabuf/detail/unique_handle.hpp>
 #include <rdmabuf/result.hpp>
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/detail/engine.hpp>
