@@ -15,8 +15,8 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/error.hpp>
 
-/// Many connections of one thread, without blocking: one event channel for all of them, whose
-/// descriptor goes into epoll(7) beside the program's other descriptors.
+/// Non-blocking connections with librdmacm: one thread serves many connections with one event
+/// channel. The program adds the descriptor of the channel to its epoll(7) set.
 ///
 ///     cm::EventChannel channel;
 ///     cm::AsyncListener listener(channel, "", 4711);
@@ -28,11 +28,13 @@
 ///                     auto prepared = QueuePair::prepare(pd_of(peer.context()), {…});
 ///                     peer.accept(std::move(prepared));    // `established` follows
 ///
-/// No function of this header waits, except EventChannel::wait() and the name lookup of a host that
-/// is not an address. The functions that begin a step return at once; an event reports the end of
-/// the step. Reliable connected queue pairs only, as in cm.hpp; cm_multicast.hpp is for datagrams.
+/// The functions of this header do not wait, except EventChannel::wait() and the lookup of a host
+/// name. A function that begins a step (resolve, connect, accept, disconnect) returns at once; an
+/// event reports the result of the step. Only reliable connected queue pairs can be connected;
+/// cm_multicast.hpp is for datagrams.
 ///
-/// A channel and its objects are used by one thread at a time. Different channels are independent.
+/// A channel and its connections and listeners must be used by one thread at a time. Different
+/// channels may be used by different threads at the same time.
 namespace rdmabuf::cm {
 
 namespace detail {
@@ -43,55 +45,59 @@ class ListenerState;
 
 class EventChannel;
 
-/// What an event reports.
+/// The type of an event.
 enum class EventType : std::uint8_t {
-    /// Address and route are resolved: the device is known. connect() or MulticastGroup::join() is
-    /// next.
+    /// The address and the route are resolved, and the device is known. The program can call
+    /// AsyncConnection::connect() or MulticastGroup::join().
     resolved,
-    /// A peer wants to connect to a listener: ChannelEvent::request holds the connection.
+    /// A listener has received a connection request, which is in ChannelEvent::request.
     connect_request,
     /// The queue pair is connected and can send.
     established,
-    /// The peer has disconnected or ended, or has answered disconnect(). The queue pair is in the
-    /// error state, so outstanding requests complete with IBV_WC_WR_FLUSH_ERR.
+    /// The connection has ended: the peer has disconnected, the process of the peer has ended, or
+    /// disconnect() is complete. The queue pair is in the error state, so outstanding requests
+    /// complete with IBV_WC_WR_FLUSH_ERR.
     disconnected,
-    /// A step failed: ChannelEvent::error has the reason.
+    /// A step has failed: ChannelEvent::error has the errno value and the reason.
     failed,
-    /// The device was removed. The object can only be destroyed.
+    /// The device was removed. The program must destroy the object of the event.
     device_removed,
-    /// MulticastGroup::join() has ended; the group can be used.
+    /// MulticastGroup::join() is complete; the queue pair can send to the group.
     multicast_joined,
 };
-/// "resolved", "connect_request" and so on.
+/// Returns the name of the enumerator, for example "resolved".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(EventType type) noexcept;
 
-/// A connection on an event channel, which the program makes or accepts. Destroying it disconnects
-/// an established connection and rejects a request, without waiting for the peer. Moves only; holds
-/// its event channel.
+/// A connection on an event channel, initiated or accepted by the program. The destructor
+/// disconnects an established connection and rejects a connection request, without waiting for the
+/// peer. Moves only. Keeps its event channel alive.
 class RDMABUF_EXPORT AsyncConnection {
   public:
     enum class State : std::uint8_t {
-        /// The constructor has begun to resolve the address.
+        /// The address and the route of the peer are being resolved.
         resolving,
-        /// connect() is next.
+        /// The address and the route are resolved: the program can call connect().
         resolved,
-        /// The connection is a request of a peer: accept() or reject() is next.
+        /// The connection is a request of a peer: the program can call accept() or reject().
         requested,
-        /// connect() or accept() has begun.
+        /// connect() or accept() was called; the connection is not established yet.
         connecting,
         established,
-        /// disconnect() has begun.
+        /// disconnect() was called; the connection has not ended yet.
         disconnecting,
-        /// The connection has ended, failed or was rejected. It can only be destroyed.
+        /// The connection has ended, failed or was rejected. The program must destroy the object.
         closed,
     };
 
-    /// Begins to resolve address and route of a peer. `resolved` or `failed` follows.
-    /// @param host       address, IPv4 or IPv6, or name. getaddrinfo(3) looks a name up, which can
-    ///                   block, and only the first address of a name is used.
-    /// @param timeout    limit of each of the two steps, address and route
-    /// @param user_data  ChannelEvent::user_data of the events of this connection
-    /// @throws Error EINVAL for a host that has no address; ENODEV without an RDMA device
+    /// Begins to resolve the address of a peer and the route to it. The result is the event
+    /// `resolved` or `failed`.
+    /// @param host       an IPv4 or IPv6 address, or a host name. The lookup of a name
+    ///                   (getaddrinfo(3)) can block. Only the first address of a name is used.
+    /// @param port       the port on which the peer listens
+    /// @param timeout    the limit for resolving the address, and again for resolving the route
+    /// @param user_data  the pointer that the events of this connection have in
+    ///                   ChannelEvent::user_data
+    /// @throws Error EINVAL if the host has no address; ENODEV if there is no RDMA device
     AsyncConnection(const EventChannel& channel, const std::string& host, std::uint16_t port,
                     std::chrono::milliseconds timeout, void* user_data = nullptr);
     AsyncConnection(AsyncConnection&&) noexcept;
@@ -100,46 +106,60 @@ class RDMABUF_EXPORT AsyncConnection {
     AsyncConnection& operator=(const AsyncConnection&) = delete;
     ~AsyncConnection();
 
-    /// The functions below throw Error EBADF after a move from this object, and Error ENOTCONN in a
-    /// state in which the function does not apply. The hint names the state.
+    /// The state of the connection.
+    ///
+    /// This function and the functions below throw Error EBADF after a move from this object. A
+    /// function that requires a certain state throws Error ENOTCONN in any other state; the hint
+    /// has the state.
     [[nodiscard]] State state() const;
 
-    /// The device of the connection. librdmacm closes it when the program ends.
+    /// The device of the connection. The context is borrowed from librdmacm, which closes it when
+    /// the program ends.
     [[nodiscard]] Context context() const;
-    /// The port of the device.
+    /// The number of the device's port.
     [[nodiscard]] std::uint8_t port() const;
-    /// The private data of the peer: of its request, or of its reply. InfiniBand and RoCE pad it
-    /// with zeros.
+    /// The private data that the peer passed to connect() or accept(). InfiniBand and RoCE pad
+    /// private data with zeros.
     [[nodiscard]] std::span<const std::byte> private_data() const;
 
-    /// Begins to connect. `established` or `failed` follows. In the state `resolved` only.
-    /// @param prepared      made on context() and port()
-    /// @param private_data  up to 56 bytes for the peer
-    /// @throws Error EMSGSIZE for more private data, and EINVAL for a queue pair of another context
-    ///         or type; the state does not change. After another Error the state is `closed`.
+    /// Begins to connect the queue pair @p prepared. The result is the event `established` or
+    /// `failed`. Requires the state `resolved`. rdma_connect(3).
+    /// @param prepared      a queue pair prepared on context() and port()
+    /// @param private_data  at most 56 bytes for the peer
+    /// @throws Error
+    ///   - EMSGSIZE: the private data is too long; the state does not change
+    ///   - EINVAL: the queue pair is of another context or not reliable connected; the state does
+    ///     not change
+    ///   - other errno values of rdma_connect(3); the state is then `closed`
     void connect(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
-    /// Begins to accept the request. `established` or `failed` follows. In the state `requested`
-    /// only.
-    /// @param prepared      made on context() and port(), with receives posted: the peer can send
-    ///                      before `established` is reported
-    /// @param private_data  up to 196 bytes for the peer
-    /// @throws Error as connect(), and ECONNRESET when the peer has withdrawn its request
+    /// Begins to accept the request with the queue pair @p prepared. The result is the event
+    /// `established` or `failed`. Requires the state `requested`. rdma_accept(3).
+    /// @param prepared      a queue pair prepared on context() and port(). Post receives before
+    ///                      accept(), because the peer can send before `established` is reported.
+    /// @param private_data  at most 196 bytes for the peer
+    /// @throws Error
+    ///   - EMSGSIZE: the private data is too long; the state does not change
+    ///   - EINVAL: the queue pair is of another context or not reliable connected; the state does
+    ///     not change
+    ///   - ECONNRESET: the peer has withdrawn its request; the state is then `closed`
+    ///   - other errno values of rdma_accept(3); the state is then `closed`
     void accept(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
-    /// Rejects the request. In the state `requested` only.
-    /// @param private_data  up to 148 bytes for the peer. Its `failed` event has ECONNREFUSED, and
-    ///                      the hint quotes the data as text.
-    /// @throws Error EMSGSIZE for more private data; the state does not change
+    /// Rejects the request. Requires the state `requested`. rdma_reject(3).
+    /// @param private_data  at most 148 bytes for the peer. The peer receives a `failed` event with
+    ///                      ECONNREFUSED, whose hint quotes the data as text.
+    /// @throws Error EMSGSIZE if the private data is too long; the state then does not change
     void reject(std::span<const std::byte> private_data = {});
-    /// Begins to disconnect and moves the queue pair to the error state. `disconnected` follows,
-    /// also when the peer does not answer. In the state `established` only.
+    /// Begins to disconnect and moves the queue pair to the error state. The event `disconnected`
+    /// follows even if the peer does not answer. Requires the state `established`.
     void disconnect();
 
-    /// The connected queue pair. From `established` on, until this is destroyed.
+    /// The connected queue pair, owned by this object. Available from the event `established` until
+    /// this object is destroyed.
     [[nodiscard]] QueuePair& queue_pair();
 
     [[nodiscard]] void* user_data() const;
     void set_user_data(void* user_data);
-    /// nullptr after a move from this object.
+    /// The rdma_cm_id, owned by this object; nullptr after a move from this object.
     [[nodiscard]] rdma_cm_id* native() const noexcept;
 
   private:
@@ -148,17 +168,21 @@ class RDMABUF_EXPORT AsyncConnection {
 
     std::unique_ptr<detail::ConnectionState> connection_;
 };
-/// "resolving", "resolved" and so on.
+/// Returns the name of the enumerator, for example "resolving".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(AsyncConnection::State state) noexcept;
 
-/// Listens at an address. Each peer that wants to connect is a `connect_request` event of the
-/// channel. Moves only; holds its event channel. Requests that were reported outlive the listener.
+/// Listens for connection requests on an IP address and port. The channel reports each request as a
+/// `connect_request` event. A reported request may outlive the listener. Moves only. Keeps its
+/// event channel alive.
 class RDMABUF_EXPORT AsyncListener {
   public:
-    /// @param backlog    maximum number of requests that were not yet reported; more are rejected.
-    ///                   The kernel limits it to net.rdma_ucm.max_backlog.
-    /// @param user_data  ChannelEvent::user_data of the requests
-    /// @throws Error as Listener
+    /// Starts to listen. rdma_listen(3).
+    /// @param host       a local address or name; empty for all addresses, IPv6 and IPv4
+    /// @param port       the port; 0 for a free port, which port() returns
+    /// @param backlog    the maximum number of requests that are not reported yet; more are
+    ///                   rejected. The kernel limits the value to net.rdma_ucm.max_backlog.
+    /// @param user_data  the pointer that the requests have in ChannelEvent::user_data
+    /// @throws Error with the errors of the constructor of Listener
     AsyncListener(const EventChannel& channel, const std::string& host, std::uint16_t port,
                   int backlog = 1024, void* user_data = nullptr);
     AsyncListener(AsyncListener&&) noexcept;
@@ -167,29 +191,34 @@ class RDMABUF_EXPORT AsyncListener {
     AsyncListener& operator=(const AsyncListener&) = delete;
     ~AsyncListener();
 
-    /// The port it listens at. @throws Error EBADF after a move from this object
+    /// The port number on which this object listens.
+    /// @throws Error EBADF after a move from this object
     [[nodiscard]] std::uint16_t port() const;
-    /// nullptr after a move from this object.
+    /// The rdma_cm_id, owned by this object; nullptr after a move from this object.
     [[nodiscard]] rdma_cm_id* native() const noexcept;
 
   private:
     std::unique_ptr<detail::ListenerState> listener_;
 };
 
-/// An event of one connection, listener or multicast group. It is acknowledged already.
+/// An event of a connection, listener or multicast group. The event is already acknowledged.
 struct ChannelEvent {
     EventType type{};
-    /// The id of the object: native() of it. Of a `connect_request`, that of the listener.
+    /// The rdma_cm_id of the connection, listener or group, as its native() returns it. For
+    /// `connect_request`, the rdma_cm_id of the listener.
     rdma_cm_id* id = nullptr;
-    /// The user_data of the object. Of a `connect_request`, that of the listener.
+    /// The user_data of the connection, listener or group. For `connect_request`, the user_data of
+    /// the listener.
     void* user_data = nullptr;
-    /// With `connect_request` only. The connection is rejected if it is still here when the event
-    /// is destroyed.
+    /// The connection request; set for `connect_request` only. Move it out of the event to accept
+    /// it later: the destructor of the event rejects it.
     std::optional<AsyncConnection> request = std::nullopt;
-    /// With `failed` only:
-    ///   - ECONNREFUSED: the peer rejected (the hint has its reason), or nobody listens
-    ///   - ETIMEDOUT, ENETUNREACH, EHOSTUNREACH: the peer did not answer, or there is no route
-    ///   - ECONNRESET: the peer gave up before its request was accepted
+    /// The error; set for `failed` only:
+    ///   - ECONNREFUSED: the peer rejected the request (the hint has the reason), or no program
+    ///     listens on the port
+    ///   - ETIMEDOUT: the peer did not answer
+    ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the peer, or the peer did not answer
+    ///   - ECONNRESET: the peer has withdrawn its request
     ///   - ENODEV: no RDMA device has a route to the peer
     std::optional<Error> error = std::nullopt;
 };
@@ -197,8 +226,9 @@ struct ChannelEvent {
 /// An event channel of librdmacm that many connections share. rdma_create_event_channel(3).
 class RDMABUF_EXPORT EventChannel {
   public:
-    /// @throws Error ENODEV when there is no RDMA device or rdma_ucm is not loaded, EMFILE at the
-    ///         process's limit of descriptors
+    /// Creates an event channel.
+    /// @throws Error ENODEV if there is no RDMA device or rdma_ucm is not loaded; EMFILE if the
+    ///         process has reached its limit of descriptors
     EventChannel();
     EventChannel(EventChannel&&) noexcept = default;
     EventChannel& operator=(EventChannel&&) noexcept = default;
@@ -206,25 +236,30 @@ class RDMABUF_EXPORT EventChannel {
     EventChannel& operator=(const EventChannel&) = delete;
     ~EventChannel() = default;
 
-    /// The next event, or nothing when there is none. Does not block. It also makes progress on the
-    /// connections: it resolves the route after the address, and takes queue pairs to the ready
-    /// state. So call it until it returns nothing whenever fd() is readable.
-    /// @throws Error EBADF when the channel was closed, released or moved from; the errno of
-    ///         rdma_get_cm_event(3). A failed step of a connection is an event, not an exception.
+    /// Returns the next event, or std::nullopt if there is no event. Does not block. This function
+    /// also makes progress on the connections: it begins to resolve the route when the address is
+    /// resolved, and moves queue pairs to RTS. Therefore, when fd() is readable, call it until it
+    /// returns std::nullopt.
+    /// A failed step of a connection is an event, not an exception.
+    /// @throws Error EBADF if the channel was closed, released or moved from; otherwise with the
+    ///         errno of rdma_get_cm_event(3)
     [[nodiscard]] std::optional<ChannelEvent> next_event();
-    /// As next_event(), but waits for an event.
-    /// @param timeout  zero polls, wait_forever waits
+    /// Waits for the next event, otherwise as next_event().
+    /// @param timeout  0 to return at once, wait_forever for no limit
+    /// @return std::nullopt if the timeout has expired
     [[nodiscard]] std::optional<ChannelEvent> wait(std::chrono::milliseconds timeout);
 
-    /// The descriptor, which is readable when there is an event and does not block: for epoll(7).
-    /// The channel owns it.
-    /// @throws Error EBADF when the channel was closed, released or moved from
+    /// The file descriptor for epoll(7), which is readable when an event is pending. It is
+    /// non-blocking. The channel owns the descriptor.
+    /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] int fd() const;
 
     [[nodiscard]] rdma_event_channel* native() const noexcept { return handle_.get(); }
-    /// The caller destroys the channel from now on, after its connections.
+    /// Transfers ownership: the caller destroys the returned channel after its connections.
     [[nodiscard]] rdma_event_channel* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while connections, listeners or multicast groups use it
+    /// Destroys the channel.
+    /// @throws Error EBUSY while connections, listeners or multicast groups use the channel, which
+    ///         then stays open
     void close() { handle_.close(); }
 
   private:

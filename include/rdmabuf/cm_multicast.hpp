@@ -19,17 +19,20 @@ namespace detail {
 class MulticastState;
 } // namespace detail
 
-/// The Q_Key of multicast groups of librdmacm: QueuePairOptions::qkey of their queue pairs.
+/// The Q_Key that librdmacm uses for multicast groups. A queue pair that joins a group must be
+/// prepared with this value in QueuePairOptions::qkey.
 inline constexpr std::uint32_t multicast_qkey = RDMA_UDP_QKEY;
 
 enum class MulticastRole : std::uint8_t {
-    /// The queue pair receives the datagrams of the group, also its own, and can send.
+    /// The queue pair can send to the group. It receives all datagrams of the group, including
+    /// those that it has sent.
     send_and_receive,
-    /// The queue pair only sends to the group.
+    /// The queue pair can send to the group and receives none of its datagrams.
     send,
 };
 
-/// A multicast group for datagrams (UD queue pairs), by its IP address. rdma_join_multicast(3).
+/// The membership of a UD queue pair in a multicast group, which an IP address identifies.
+/// rdma_join_multicast(3).
 ///
 ///     cm::MulticastGroup group(channel, "239.1.2.3", "192.0.2.1", 5s);
 ///     // event `resolved`:
@@ -42,18 +45,21 @@ enum class MulticastRole : std::uint8_t {
 ///     // event `multicast_joined`:
 ///     qp.post_send_to(region.sge(), group.destination());
 ///
-/// Destroying the group leaves it. A queue pair may join several groups. Moves only; holds its
-/// event channel.
+/// The destructor leaves the group. A queue pair may join several groups, each with its own
+/// MulticastGroup. Moves only. Keeps its event channel alive.
 class RDMABUF_EXPORT MulticastGroup {
   public:
-    /// Begins to find the device. `resolved` or `failed` follows.
-    /// @param group       IPv4 or IPv6 address of the group
-    /// @param local_host  address of the local interface to use; empty: the kernel chooses it by
-    ///                    its routes
-    /// @param timeout     limit of this step
-    /// @param user_data   ChannelEvent::user_data of the events of this group
-    /// @throws Error EINVAL for a host that has no address; ENODEV without an RDMA device;
-    ///         EADDRNOTAVAIL for a local host that is not this machine
+    /// Begins to resolve the device through which the group is reached. The result is the event
+    /// `resolved` or `failed`.
+    /// @param group       the IPv4 or IPv6 address of the group
+    /// @param local_host  the address of the local interface; if it is empty, the kernel selects an
+    ///                    interface by its routing table
+    /// @param timeout     the limit for resolving the device
+    /// @param user_data   the pointer that the events of this group have in ChannelEvent::user_data
+    /// @throws Error
+    ///   - EINVAL: @p group or @p local_host has no address
+    ///   - ENODEV: no RDMA device
+    ///   - EADDRNOTAVAIL: @p local_host is not an address of this machine
     MulticastGroup(const EventChannel& channel, const std::string& group,
                    const std::string& local_host, std::chrono::milliseconds timeout,
                    void* user_data = nullptr);
@@ -63,31 +69,32 @@ class RDMABUF_EXPORT MulticastGroup {
     MulticastGroup& operator=(const MulticastGroup&) = delete;
     ~MulticastGroup();
 
-    /// The functions below throw Error EBADF after a move from this object, and Error ENOTCONN
-    /// before the event after which they apply.
+    /// The functions below throw Error EBADF after a move from this object. They throw Error
+    /// ENOTCONN if they are called before the event that they require.
 
-    /// The device that the group is reached by, after `resolved`. librdmacm closes it when the
-    /// program ends.
+    /// The device through which the group is reached. Requires the event `resolved`. The context is
+    /// borrowed from librdmacm, which closes it when the program ends.
     [[nodiscard]] Context context() const;
-    /// The port of the device, after `resolved`.
+    /// The number of the device's port. Requires the event `resolved`.
     [[nodiscard]] std::uint8_t port() const;
 
-    /// Begins to join, after `resolved` and once. `multicast_joined` or `failed` follows.
-    /// @param queue_pair  made on context() and port() with multicast_qkey. It is not held: leave()
-    ///                    or destroy the group before the queue pair, or ibv_destroy_qp(3) fails
-    ///                    with EBUSY.
-    /// @throws Error EINVAL for a queue pair of another context or type; the errno of
-    ///         rdma_join_multicast(3)
+    /// Begins to join the group. The result is the event `multicast_joined` or `failed`. Requires
+    /// the event `resolved`; may be called once.
+    /// @param queue_pair  a UD queue pair created on context() and port() with multicast_qkey. The
+    ///                    group does not keep the queue pair alive. Call leave() or destroy the
+    ///                    group first: otherwise destroying the queue pair fails with EBUSY.
+    /// @throws Error EINVAL if the queue pair is of another context or not UD, or if a queue pair
+    ///         has already joined; otherwise the errno of rdma_join_multicast(3)
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);
-    /// The destination for datagrams to the group, after `multicast_joined`. The address handle is
-    /// that of the group, valid until leave().
+    /// The destination for datagrams to the group. Requires the event `multicast_joined`. The
+    /// address handle belongs to the group and is valid until leave().
     [[nodiscard]] Destination destination() const;
-    /// Leaves the group: detaches the queue pair. Does nothing when it has not joined.
-    /// @throws Error the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The group has not
-    ///         been left then, and the call can be repeated.
+    /// Leaves the group and detaches the queue pair. Does nothing if no queue pair has joined.
+    /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The queue
+    ///         pair is then still a member, and leave() can be called again.
     void leave();
 
-    /// nullptr after a move from this object.
+    /// The rdma_cm_id, owned by this object; nullptr after a move from this object.
     [[nodiscard]] rdma_cm_id* native() const noexcept;
 
   private:

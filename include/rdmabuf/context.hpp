@@ -143,14 +143,17 @@ class RDMABUF_EXPORT Context {
     /// Takes ownership of a context that other code has opened. The last copy calls
     /// ibv_close_device().
     [[nodiscard]] static Context adopt(ibv_context* context);
-    /// Opens the device file of another process once more: @p command_fd is a duplicate of that
-    /// process's ibv_context::cmd_fd, which receive_objects() delivers. Objects of the other
-    /// process can then be imported by their handles. The context closes the descriptor at its end.
+    /// Creates a context on the device file of another process, so that this process can import the
+    /// verbs objects of the other process by their handles. ibv_import_device(3).
+    ///
     /// The kernel destroys the objects of a device file when the last descriptor of the file is
-    /// closed, so this context keeps those of the other process alive.
-    /// @throws Error EOPNOTSUPP where the provider cannot import (only libmlx5 can), ENODEV or
-    ///         ENOENT for a descriptor that is not of an RDMA device, EBADF for none.
-    ///         ibv_import_device(3).
+    /// closed. So this context keeps the objects of the other process alive.
+    /// @param command_fd  a duplicate of ibv_context::cmd_fd of the other process, as
+    ///                    receive_objects() returns it. The context takes ownership.
+    /// @throws Error
+    ///   - EOPNOTSUPP: the provider cannot import a context (only libmlx5 can)
+    ///   - ENODEV, ENOENT: the descriptor is not that of an RDMA device
+    ///   - EBADF: @p command_fd is empty
     [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);
     /// Uses a context without ownership: other code closes the context, after all objects created
     /// from it are destroyed.

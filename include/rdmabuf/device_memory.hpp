@@ -44,14 +44,16 @@ class RDMABUF_EXPORT DeviceMemory {
     ///   - ENOMEM: not enough free device memory. mlx5 allocates whole pages
     ///   - EBADF: @p context was closed, released or moved from
     DeviceMemory(const Context& context, std::size_t size, const DeviceMemoryOptions& options = {});
-    /// Imports the device memory with @p handle, which is ibv_dm::handle in the process that
-    /// allocated it. That process frees it; destroying or closing this object only ends the import.
-    /// ibv_import_dm(3).
-    /// @param context  of Context::import_descriptor()
-    /// @param size     in bytes, as in the other process: the import does not return it
-    /// @throws Error EOPNOTSUPP where the provider cannot import; ENOENT when the device file has
-    /// no
-    ///         such device memory; EBADF when @p context was closed
+    /// Imports device memory that another process has allocated. The other process frees the
+    /// memory; destroying or closing this object only ends the import. ibv_import_dm(3).
+    /// @param context  the result of Context::import_descriptor()
+    /// @param handle   ibv_dm::handle in the other process
+    /// @param size     the size of the memory in bytes in the other process, which ibv_import_dm()
+    ///                 does not return
+    /// @throws Error
+    ///   - EOPNOTSUPP: the provider cannot import device memory
+    ///   - ENOENT: the device file has no device memory with this handle
+    ///   - EBADF: @p context was closed, released or moved from
     [[nodiscard]] static DeviceMemory import_handle(const Context& context, std::uint32_t handle,
                                                     std::size_t size);
     DeviceMemory(DeviceMemory&&) noexcept = default;

@@ -8,37 +8,42 @@
 
 namespace rdmabuf {
 
-/// A memory region as another process needs it to import the region. ibv_import_mr(3) returns the
-/// keys and the length; address and access come from the process that registered the region.
+/// The description of a memory region that another process can import. It contains the iova and
+/// access of the region because ibv_import_mr(3) returns only the keys and the length.
 struct SharedRegion {
     /// ibv_mr::handle, which is unique in its device file.
     std::uint32_t handle = 0;
     Access access = Access::local_read;
-    /// The address of the first byte as the NIC counts.
+    /// The iova of the first byte.
     std::uint64_t iova = 0;
-    /// In bytes.
+    /// The length in bytes.
     std::uint64_t length = 0;
 
-    /// @throws Error EBADF when @p region was closed, released or moved from
+    /// Returns the description of @p region.
+    /// @throws Error EBADF if @p region was closed, released or moved from
     [[nodiscard]] RDMABUF_EXPORT static SharedRegion of(const Region& region);
 
     friend bool operator==(const SharedRegion&, const SharedRegion&) noexcept = default;
 };
 
-/// A memory region that another process has registered. Queue pairs of this process that were
-/// created in the same protection domain reach the memory by its keys; the CPU of this process does
-/// not, unless the program shares the memory by other means.
+/// A memory region that another process has registered. Queue pairs of this process that belong to
+/// the same protection domain can use the keys of the region. The import does not map the memory
+/// into this process, so the CPU cannot access it.
 ///
 /// The other process deregisters the region. Destroying or closing this object only ends the
-/// import, and the region stays registered. After the other process has deregistered the region,
+/// import: the region stays registered. After the other process has deregistered the region,
 /// requests that use its keys fail. ibv_import_mr(3).
 class RDMABUF_EXPORT ImportedMR : public Region {
   public:
-    /// @param pd  of ProtectionDomain::import_handle(): that of the region
-    /// @throws Error EOPNOTSUPP where the provider cannot import; ENOENT when the device file has
-    /// no
-    ///         such region; EPROTO when the region has another length than @p region says; EBADF
-    ///         when @p pd was closed
+    /// Imports the region.
+    /// @param pd      the protection domain of the region, imported with
+    ///                ProtectionDomain::import_handle()
+    /// @param region  the description that the other process has created
+    /// @throws Error
+    ///   - EOPNOTSUPP: the provider cannot import memory regions
+    ///   - ENOENT: the device file has no region with this handle
+    ///   - EPROTO: the imported region has another length than @p region
+    ///   - EBADF: @p pd was closed, released or moved from
     ImportedMR(const ProtectionDomain& pd, const SharedRegion& region);
 };
 

@@ -26,9 +26,8 @@ enum class MemoryWindowType : std::uint8_t {
     /// Bound with ibv_bind_mw(3). Peers can access the window through any queue pair of the
     /// protection domain.
     type_1 = IBV_MW_TYPE_1,
-    /// Bound with a work request. Peers can access the window only through the queue pair on which
-    /// it
-    /// was bound (type 2B), and can invalidate it.
+    /// Bound with a work request (type 2B). Peers can access the window only through the queue pair
+    /// of that request, and can invalidate the window.
     type_2 = IBV_MW_TYPE_2,
 };
 
