@@ -202,11 +202,19 @@ std::string trail_of(std::uintptr_t address, std::size_t length) {
     return {};
 }
 
-TEST_F(Gpu, SaysWhyManagedMemoryIsNotRegistered) {
+TEST_F(Gpu, RegistersManagedMemoryByOnDemandPagingOrSaysWhyNot) {
     const auto memory = program_->allocate_managed(100'000);
-    const std::string said = trail_of(Program::address_of(memory), 100'000);
-    note(said);
-    EXPECT_NE(said.find("cuMemAllocManaged"), std::string::npos) << said;
+    const Context context = Context::open_first();
+    const ProtectionDomain pd(context);
+    try {
+        const Registration region =
+            register_memory(pd, Resolver({exporter_}), Program::address_of(memory), 100'000, {});
+        note("registered by path " + std::string(to_string(region.path())));
+        EXPECT_EQ(region.path(), RegistrationPath::on_demand);
+    } catch (const Error& error) {
+        note(error.what());
+        EXPECT_NE(std::string(error.what()).find("cuMemAllocManaged"), std::string::npos);
+    }
 }
 
 TEST_F(Gpu, SaysWhyMemoryOfPoolsIsNotRegistered) {
