@@ -64,7 +64,8 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
 }
 
 void BufferTable::remove(std::uintptr_t base) noexcept {
-    // Destroyed after the lock is released, because destroying the entry may free the memory.
+    // The entry is destroyed after the lock is released, because its destruction may free the
+    // memory.
     decltype(entries_)::node_type gone;
     const std::unique_lock lock(mutex_);
     gone = entries_.extract(base);

@@ -32,8 +32,9 @@ struct ExportedMemory {
 
 /// Checks that the dma-buf contains @p length bytes from the offset on. Succeeds if the size of the
 /// dma-buf is unknown.
+/// @param call       function of the driver, for the error text
 /// @param described  the memory, for the error text
-/// @throws Error ERANGE if the dma-buf ends before
+/// @throws Error ERANGE if the dma-buf is too short
 void check_holds(const ExportedMemory& exported, std::size_t length, const char* call,
                  const std::string& described);
 

@@ -13,20 +13,21 @@
 
 namespace rdmabuf::detail {
 
-/// The driver of one vendor in this process. Its library is loaded at most once and is never
-/// unloaded. Thread safe.
+/// Loads the driver of one vendor at most once in a process, and never unloads it. Thread safe.
 /// @tparam Driver  a class derived from DriverBase
 template <class Driver>
 class ProcessDriver {
   public:
-    /// @param names  file names of the library, in the order in which they are tried; not copied
+    /// @param names   file names of the library, tried in this order; not copied
+    /// @param vendor  name of the driver in error texts; not copied
+    /// @param remedy  remedy in error texts; not copied
     ProcessDriver(std::span<const char* const> names, std::string_view vendor,
                   std::string_view remedy) noexcept
         : names_(names), vendor_(vendor), remedy_(remedy) {}
 
-    /// Returns the driver if the process has loaded its library, otherwise null: then this process
-    /// has no memory of that driver. Loads nothing.
-    /// @throws Error ENOSYS for a library that cannot say whose memory an address is
+    /// Returns the driver if the process has loaded its library, otherwise null. Without the
+    /// library, the process has no memory of that driver. Loads nothing.
+    /// @throws Error ENOSYS if the library lacks functions that report whose memory an address is
     [[nodiscard]] const Driver* loaded() {
         if (const Driver* const driver = driver_.load(std::memory_order_acquire);
             driver != nullptr) {
@@ -36,9 +37,9 @@ class ProcessDriver {
         return library ? keep(*library).value() : nullptr;
     }
 
-    /// Loads the library unless the process has loaded it.
-    /// @return the driver with all its functions, or why it cannot be used. A later call tries
-    ///         again.
+    /// Loads the library, unless the process has loaded it.
+    /// @return the driver with all its functions, or the reason why it cannot be used. After a
+    ///         failure, the next call tries again.
     [[nodiscard]] Result<const Driver*> load() {
         const Driver* driver = driver_.load(std::memory_order_acquire);
         if (driver == nullptr) {
@@ -69,7 +70,7 @@ class ProcessDriver {
         if (!made) {
             return made.error_info();
         }
-        // Never destroyed: buffers of static objects are freed through it.
+        // The driver is never destroyed, because buffers of static objects are freed through it.
         const auto* const driver = new Driver(*std::move(made));
         driver_.store(driver, std::memory_order_release);
         return driver;
@@ -83,52 +84,54 @@ class ProcessDriver {
     LoadedLibrarySearch search_;
 };
 
-/// The library of a vendor's driver, its functions, and the texts of the errors when they cannot be
-/// used.
+/// Describes the library of a vendor's driver, its functions, and the remedies in the errors.
 /// @tparam Functions  a struct of pointers to functions of the driver
 template <class Functions>
 struct DriverDescription {
-    /// File names of the library, in the order in which they are tried.
+    /// File names of the library, tried in this order.
     std::span<const char* const> library_names;
-    /// The name of the driver: "NVIDIA driver".
+    /// Name of the driver in error texts: "NVIDIA driver".
     const char* name = nullptr;
-    /// What to do if the library cannot be loaded.
+    /// Remedy if the library cannot be loaded.
     const char* library_remedy = nullptr;
-    /// What to do if the library lacks functions.
+    /// Remedy if the library lacks functions.
     const char* version_remedy = nullptr;
     Functions (*look_up)(SymbolLookup&) = nullptr;
 };
 
-/// Base of a vendor's driver: loads its library and looks up its functions. It initialises nothing.
+/// Base of the class of a vendor's driver. Loads the library and looks up its functions, but does
+/// not initialise the driver.
 /// @tparam Driver     the derived class. It inherits the constructor, or has one with the same
-///                    arguments, and has a static function `description()` that returns a
-///                    DriverDescription<Functions>
+///                 arguments, and has a static function `description()` that returns a
+///                 DriverDescription<Functions>
 /// @tparam Functions  a struct of pointers to functions of the driver
 template <class Driver, class Functions>
 class DriverBase {
   public:
-    /// @param library  the file name of the library
-    /// @param lacking  why the driver can neither export nor allocate, if it cannot
+    /// @param library  file name of the library
+    /// @param lacking  the error, if functions for export and allocation are missing
     DriverBase(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
         : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
-    /// Returns the driver of this process, which is not loaded yet.
+    /// Returns the ProcessDriver that all exporters of this driver share. Loads nothing.
     [[nodiscard]] static ProcessDriver<Driver>& of_process() {
         const DriverDescription<Functions> description = Driver::description();
-        // Never destroyed: buffers of static objects are freed through it.
+        // The ProcessDriver is never destroyed, because buffers of static objects are freed through
+        // it.
         static auto* const driver = new ProcessDriver<Driver>(
             description.library_names, description.name, description.library_remedy);
         return *driver;
     }
-    /// Loads the first of @p names that exists, then calls make().
+    /// Loads the first library of @p names that exists, and looks up its functions.
     [[nodiscard]] static rdmabuf::Result<Driver> load(std::span<const char* const> names) {
         const DriverDescription<Functions> description = Driver::description();
         const auto opened =
             DriverLibrary::open(names, description.name, description.library_remedy);
         return opened ? make(*opened) : opened.error_info();
     }
-    /// @return the driver, or ENOSYS if the library lacks a required function. A driver that lacks
-    ///         only needed functions is returned, with lacking(); those functions are null.
+    /// Looks up the functions of a library that is loaded.
+    /// @return the driver, or ENOSYS if a required function is missing. If only functions for
+    ///         export and allocation are missing, these are null, and lacking() returns the error.
     [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library) {
         const DriverDescription<Functions> description = Driver::description();
         SymbolLookup lookup(library);
@@ -140,10 +143,10 @@ class DriverBase {
         return Driver(library.name(), functions, std::move(lacking));
     }
 
-    /// Why the driver can neither export nor allocate, if functions for that are missing.
+    /// The error ENOSYS if functions for export and allocation are missing, otherwise none.
     [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// The file name of the library: "libcuda.so.1".
+    /// File name of the library: "libcuda.so.1".
     [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
   private:

@@ -166,7 +166,8 @@ class CudaExporter final : public Allocator {
         try {
             return describe(*driver, *pointer, length);
         } catch (const Error&) {
-            // The failure has no meaning if another thread has freed the memory since it was found.
+            // If another thread has freed the memory since the first query, the memory is reported
+            // as not found.
             if (const auto now = find_pointer(*driver, address); !now || now->id != pointer->id) {
                 return std::nullopt;
             }
@@ -186,8 +187,8 @@ class CudaExporter final : public Allocator {
             return {name_of_exporter, std::move(handle.fd), handle.offset, length,
                     address,          handle.mapping};
         } catch (const Error&) {
-            // If another thread has freed the memory since it was found, that is the cause to
-            // report.
+            // If another thread has freed the memory since the first query, that is the cause of
+            // the failure, and EFAULT is thrown.
             if (const Pointer now = require_pointer(driver, address); now.id != pointer.id) {
                 detail::raise_freed(address);
             }

@@ -18,7 +18,8 @@ constexpr const char* function = "cuFlushGPUDirectRDMAWrites";
 } // namespace
 
 Flush flush_needed(const Driver& driver, Device device, int scope) {
-    // Orderings and scopes have the same values. An ordering for all devices includes the owner.
+    // The driver uses the same numbers for orderings and scopes, and a higher number includes more
+    // devices. The device needs no flush if its ordering is at least the scope.
     if (driver.attribute(DeviceAttribute::gpu_direct_rdma_writes_ordering, device) >= scope) {
         return Flush::unnecessary;
     }

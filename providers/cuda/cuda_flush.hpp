@@ -7,8 +7,8 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Whether a flush by the host makes RDMA writes visible to the GPU: not necessary because the GPU
-/// orders the writes by itself, necessary, or not supported by the device.
+/// Tells whether the host must flush RDMA writes to make them visible to the GPU. unnecessary: the
+/// device orders the writes by itself. impossible: the device does not support a flush by the host.
 enum class Flush : std::uint8_t { unnecessary, necessary, impossible };
 
 /// Returns whether RDMA writes to memory of @p device need a flush.

@@ -19,8 +19,8 @@ class Allocated {
     }
     ~Allocated() {
         const Functions& functions = driver_->functions();
-        // CurrentContext would throw. If the context has been destroyed, its memory is already
-        // freed.
+        // A destructor must not throw, so it does not use CurrentContext. If the context has been
+        // destroyed, its memory is already freed.
         const Result pushed = functions.context_push_current(context_);
         if (pushed != success) {
             report_teardown(pushed, "cuCtxPushCurrent");

@@ -165,8 +165,8 @@ std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::device && !pointer.managed) {
         return extent_at(driver, pointer.address);
     }
-    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, the
-    // attributes contain the range.
+    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory the
+    // attributes contain the range, or the size 0.
     if (pointer.range_size == 0) {
         return std::nullopt;
     }

@@ -70,7 +70,7 @@ class ExistingContext {
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 
-    /// For std::optional only: use find().
+    /// Public only because std::optional calls the constructor. Callers use find().
     ExistingContext() = default;
     ExistingContext(const Driver& driver, Context context);
     ExistingContext(const Driver& driver, Device device);

@@ -29,8 +29,8 @@ constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf
 /// Some versions of the library ignore these flags, so take_descriptor() also sets close-on-exec.
 constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 
-/// Upper limit of the index of control devices that are tried. Devices of other drivers share the
-/// numbering.
+/// Number of control devices that are tried. Devices of other drivers share the numbering, so that
+/// some numbers do not exist.
 constexpr int most_devices = 64;
 
 ThunkFunctions look_up(SymbolLookup& lookup) {

@@ -91,7 +91,8 @@ const char* remedy_for(Result result) noexcept {
     }
 }
 
-/// Calls a function that fills an array twice: first for the number of items, then for the items.
+/// Reads an array from the driver with two calls of @p get. The first call returns the number of
+/// items, the second call returns the items.
 template <class Item, class Get>
 std::variant<std::vector<Item>, Result> all_of(const Get& get) {
     std::uint32_t count = 0;
@@ -114,7 +115,7 @@ struct Driver::OwnContexts {
     bool complete = false;
     std::map<DriverHandle, Context> made;
 
-    /// Creates a context of @p driver, unless it exists.
+    /// Creates a context of @p driver, if there is no context of this driver yet.
     Result make(const Functions& functions, DriverHandle driver) {
         if (made.contains(driver)) {
             return success;
@@ -142,7 +143,8 @@ std::optional<ErrorInfo> Driver::initialise() const {
     if (initialised == success) {
         return std::nullopt;
     }
-    // On a machine without a driver, zeInit of the loader also fails with this result.
+    // zeInit has no separate result for a machine without a driver, so the remedy for every failure
+    // is to install the driver.
     return ErrorInfo{
         errno_of(initialised), "zeInit",
         "no driver for a GPU can be initialised by " + library() + ": " + name_of(initialised),
@@ -195,8 +197,8 @@ void Driver::make_contexts(OwnContextList& list) const {
     bool complete = true;
     const auto note = [&](Result result, const char* function) {
         complete = false;
-        // Not failures: before zeInit, or without any driver, the process has no memory of Level
-        // Zero.
+        // Before zeInit, and without any driver, the process has no memory of Level Zero. These
+        // results are therefore not stored as failures.
         const bool none = result == uninitialized || result == unsupported_feature;
         if (list.failed == success && !none) {
             list.failed = result;

@@ -121,7 +121,8 @@ class LevelZeroExporter final : public Allocator {
         try {
             return describe(*driver, *pointer);
         } catch (const Error&) {
-            // The failure has no meaning if another thread has freed the memory since it was found.
+            // If another thread has freed the memory since the first query, the memory is reported
+            // as not found.
             if (const auto now = contexts.find(address); !now || now->id != pointer->id) {
                 return std::nullopt;
             }

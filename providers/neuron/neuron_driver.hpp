@@ -60,7 +60,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
-/// Returns the error EOPNOTSUPP for a version of the kernel module that must not be used.
+/// Returns the error EOPNOTSUPP for a version of the kernel module that closes the descriptors of
+/// dma-bufs twice, otherwise none.
 /// @param version  contents of /sys/module/neuron/version, or none if the file does not exist
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
     const std::optional<std::string>& version);

@@ -20,7 +20,8 @@ using namespace detail::neuron;
 
 constexpr const char* name_of_exporter = "neuron";
 
-/// Returns the runtime, or the error if it cannot be loaded or its kernel module must not be used.
+/// Returns the runtime, or the error if the runtime cannot be loaded or the version of its kernel
+/// module is refused.
 Result<const Driver*> usable_driver() {
     auto loaded = Driver::of_process().load();
     if (!loaded) {

@@ -142,7 +142,7 @@ class RocmExporter final : public Allocator {
         return Usable{.runtime = *std::move(held), .gpus = std::move(gpus)};
     }
 
-    /// Throws EFAULT if another thread has freed the memory since it was found: that is the cause
+    /// Throws EFAULT if another thread freed the memory during the export, which is then the cause
     /// of the failure.
     static void throw_if_freed(const Driver& driver, const Met& met) {
         const Met now = require_met(driver, met.pointer.address);

@@ -24,8 +24,8 @@ void Generations::leave(const Driver& driver) noexcept {
         return;
     }
     for (const auto& [base, generation] : known_) {
-        // HSA refuses this for an allocation that another thread is freeing. Its callback then
-        // finds no entry in the map.
+        // HSA refuses to deregister the callback of an allocation that another thread is freeing.
+        // That callback then finds no entry in the map.
         (void)driver.functions().deregister_deallocation_callback(pointer_to(base), &freed);
     }
     known_.clear();

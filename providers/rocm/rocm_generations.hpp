@@ -28,16 +28,16 @@ class Generations {
         std::uint64_t generation;
     };
 
-    /// Returns the numbers of this process. They are never destroyed, because HSA may call the
-    /// callback until the process ends.
+    /// Returns the Generations of this process. The object is never destroyed, because HSA may call
+    /// the callback until the process ends.
     [[nodiscard]] static Generations& of_process();
 
     /// enter() counts a new Runtime, leave() a destroyed Runtime. After the last one, leave()
     /// discards all numbers.
     void enter();
     void leave(const Driver& driver) noexcept;
-    /// Returns the process that has a Runtime, or 0. After fork(2), the child sees the id of its
-    /// parent.
+    /// Returns the id of the process that initialised HSA, or 0. The child of a fork(2) returns the
+    /// id of its parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
     /// Returns the numbered allocation with the highest base that is not above @p address. It holds

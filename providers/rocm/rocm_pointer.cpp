@@ -107,8 +107,9 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             continue;
         }
         if (known && known->base > pointer->base) {
-            // The queried allocation contains the base of the numbered one, so that one was freed,
-            // even if its callback has not run yet.
+            // The queried allocation is newer: it contains the base address of the numbered
+            // allocation. The numbered allocation was therefore freed, even if its callback has not
+            // run yet.
             generations.forget(*known);
         }
         if (!generations.watch(driver, pointer->base)) {

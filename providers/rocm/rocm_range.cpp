@@ -23,8 +23,8 @@ namespace {
 constexpr const char* export_call = "hsa_amd_portable_export_dmabuf";
 
 void close_dmabuf(const Driver& driver, int fd) noexcept {
-    // In a child process after fork(2), and after HSA was shut down, HSA has nothing to close
-    // except the descriptor.
+    // HSA closes the descriptor. In a child process after fork(2), and if HSA was shut down,
+    // close(2) is called instead.
     if (!Runtime::is_parents()) {
         const Status closed = driver.functions().close_dmabuf(fd);
         if (closed != not_initialized) {
@@ -93,8 +93,8 @@ Answer ask(const Driver& driver, const Pointer& pointer, const Pages& pages, Map
                                          mapping_type_pcie);
     }
     if (got == not_supported) {
-        // Runtimes before HSA AMD extension 1.9 do not have the flag, and devices with a small BAR
-        // refuse the flag.
+        // Runtimes before HSA AMD extension 1.9 do not have the flag for MappingKind::pcie. Devices
+        // with a small BAR refuse the flag.
         answer.mapping = MappingKind::standard;
         got = functions.export_dmabuf(begin, pages.length, &answer.fd, &answer.offset);
     }
@@ -181,8 +181,8 @@ ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const P
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
         throw Error(errno, "fcntl(F_SETFD)");
     }
-    // One dma-buf can hold several small allocations, so the driver returns the offset of the
-    // pages.
+    // One dma-buf can hold several small allocations. answer.offset is the offset of the exported
+    // pages in the dma-buf.
     const std::uint64_t offset = answer.offset + (pointer.address - pages.begin);
     check_dmabuf(fd.get(), offset, pointer, length);
     ExportedRange::Release release = [runtime](int closed) {

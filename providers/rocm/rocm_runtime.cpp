@@ -55,8 +55,8 @@ Runtime::Runtime(const Driver& driver) : driver_(&driver) {
 }
 
 Runtime::~Runtime() {
-    // The child of a process that initialised HSA does not have HSA's threads. hsa_shut_down would
-    // wait for them forever.
+    // The destructor does nothing in a child process after fork(2): hsa_shut_down would wait
+    // forever for threads that exist only in the parent.
     if (is_parents()) {
         return;
     }

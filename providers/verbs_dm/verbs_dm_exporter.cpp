@@ -188,7 +188,8 @@ class NicBuffer final : public Buffer::Memory {
     struct Words {
         alignas(copy_unit) std::array<std::byte, 4096> bytes;
     };
-    /// The part of the next bytes that fits into Words, extended to whole words of 4 bytes.
+    /// The next bytes to copy, at most as many as fit into Words. The range is extended at both
+    /// ends to whole words of 4 bytes.
     struct Window {
         Window(std::size_t offset, std::size_t left) noexcept
             : lead(offset % copy_unit),

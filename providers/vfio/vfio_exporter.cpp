@@ -28,7 +28,7 @@ constexpr const char* add_call = "add";
 constexpr const char* info_call = "ioctl(VFIO_DEVICE_GET_REGION_INFO)";
 constexpr const char* feature_call = "ioctl(VFIO_DEVICE_FEATURE)";
 
-/// Kept alive by an added range and by all ranges that are exported from it.
+/// Objects that an added range, and each range that is exported from it, keep alive.
 struct Kept {
     std::shared_ptr<const UniqueFd> device;
     std::optional<detail::ReservedAddresses> addresses;
@@ -106,8 +106,8 @@ std::uint64_t region_size(int device, std::uint32_t index) {
     return info.size;
 }
 
-/// Checks @p region, and fills in its length if that is 0. The kernel returns only an errno for
-/// these mistakes; the errors of this function name the mistake.
+/// Checks @p region, and fills in its length if that is 0. For an invalid region the kernel returns
+/// only an errno; the errors of this function name the cause.
 VfioRegion checked(int device, VfioRegion region) {
     if (region.index >= VFIO_PCI_ROM_REGION_INDEX) {
         throw Error(ENODEV, add_call,

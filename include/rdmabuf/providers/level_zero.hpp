@@ -33,10 +33,10 @@ struct LevelZeroOptions {
 /// - **Initialisation.** find() returns none in a process that has not loaded the loader. find()
 ///   and export_range() do not initialise Level Zero. availability() and allocate() initialise it
 ///   for GPUs (ZE_INIT_FLAG_GPU_ONLY).
-/// - **Contexts.** Level Zero answers queries only in a context. If no context of
-///   LevelZeroOptions::contexts finds the memory, find() and export_range() create one context for
-///   each driver that has a GPU. allocate() creates a context for the driver of its GPU. These
-///   contexts are never destroyed, and use no device memory by themselves.
+/// - **Contexts.** Level Zero answers queries only in a context. If Level Zero is initialised and
+///   no context of LevelZeroOptions::contexts finds the memory, find() and export_range() create
+///   one context for each driver that has a GPU. allocate() creates a context for the driver of its
+///   GPU. These contexts are never destroyed, and use no device memory by themselves.
 /// - **Generations.** Allocation::generation is the driver's identifier of the allocation
 ///   (ze_memory_allocation_properties_t::id).
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_level_zero_exporter(
