@@ -41,8 +41,8 @@ Context open_device(const DeviceOptions& options) {
 GidEntry choose_gid(const Context& context, const DeviceOptions& options) {
     const std::uint8_t port = options.port.value_or(1);
     if (const unsigned ports = context.attributes().port_count(); port > ports) {
-        throw UsageError(
-            fmt::format("--port {} does not exist; {} has {}", port, context.device_name(), ports));
+        throw UsageError(fmt::format("--port {} does not exist; {} has {} port(s)", port,
+                                     context.device_name(), ports));
     }
     if (!options.gid_index) {
         return context.best_gid(port);

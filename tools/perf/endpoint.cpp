@@ -62,7 +62,7 @@ const Context& checked(const Context& context, std::uint8_t port, const Options&
         if (needed > capacity) {
             throw UsageError(
                 fmt::format("--size {} with --depth {} and guards needs {} bytes of device "
-                            "memory{}, and {} has {} (max_dm_size): use a smaller one",
+                            "memory{}, and {} has {} (max_dm_size): reduce --size or --depth",
                             options.size, options.depth, needed,
                             options.loopback ? " for both ends" : "", device, capacity));
         }
