@@ -69,7 +69,8 @@ std::pair<End, Channel> connect_by_tcp(const Options& options) {
     agree(control, options);
     const QueuePairAddress address = control.exchange(prepared.address());
     End end = connect(std::move(prepared), std::move(resources), address);
-    // After this exchange the other end also has its address handle, which SRD needs for RDMA.
+    // SRD needs address handles at both ends for RDMA. After this exchange the other end has its
+    // handle.
     end.peer = control.exchange(end.resources.memory.remote());
     return {std::move(end), std::move(control)};
 }

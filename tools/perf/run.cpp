@@ -133,8 +133,8 @@ Result run_end(End& end, Channel& control, const Options& options) {
             result.figures = figures_of(transfers, options.verb);
             result.checked = transfers.finish();
             send(control, {{"figures", result.figures}});
-            // Wait for {"finished": true}: until then the other end may need acknowledgements of
-            // this end.
+            // This end waits for {"finished": true}, because the other end may need
+            // acknowledgements until then.
             static_cast<void>(receive(control));
             return result;
         }
