@@ -21,79 +21,81 @@ namespace detail {
 class TopologyReader;
 } // namespace detail
 
-/// The distance between memory and a NIC, from near to far. The names are NCCL's
-/// (src/include/graph.h) and those of `nvidia-smi topo -m`.
+/// The type of the path between memory and a NIC, ordered from near to far. The names are those of
+/// NCCL (src/include/graph.h) and of `nvidia-smi topo -m`.
 enum class PathType : std::uint8_t {
     /// The memory is on the NIC itself.
     loc,
-    /// At most one PCIe switch lies between them.
+    /// The path has no or one PCIe switch, and no host bridge.
     pix,
-    /// Several PCIe switches lie between them, but no host bridge.
+    /// The path has several PCIe switches, and no host bridge.
     pxb,
-    /// The GPU is connected to the CPU by a coherent chip-to-chip link (NVLink-C2C), and the NIC to
-    /// the same CPU by PCIe. NCCL calls this path P2C.
+    /// The GPU is connected to the CPU by a coherent chip-to-chip link (NVLink-C2C), and the NIC is
+    /// connected to the same CPU by PCIe. NCCL calls this path P2C.
     c2c,
-    /// The path goes through one PCIe host bridge. Also the path to host memory of the NIC's NUMA
-    /// node.
+    /// The path goes through one PCIe host bridge. This is also the path to host memory of the
+    /// NIC's NUMA node.
     phb,
     /// The path goes through two host bridges of one NUMA node.
     node,
     /// The path goes through the interconnect between NUMA nodes.
     sys,
-    /// sysfs does not describe the path: Path::reason.
+    /// sysfs does not describe the path. Path::reason has the reason.
     unknown,
 };
 
-/// "PIX", as NCCL writes it; "unknown" for PathType::unknown.
+/// Returns the name that NCCL uses, such as "PIX"; "unknown" for PathType::unknown.
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(PathType type) noexcept;
 
 /// The path between memory and a NIC.
 struct Path {
     PathType type = PathType::unknown;
-    /// Number of PCI bridges on the path. Switches count twice, once for each port.
+    /// The number of PCI bridges on the path. A switch counts as two bridges, one for each port.
     unsigned hops = 0;
-    /// For PathType::sys: the distance of the two NUMA nodes in the firmware's table, 10 for the
-    /// same node. Empty if the kernel does not report it.
+    /// The distance of the two NUMA nodes in the firmware's table, for PathType::sys. A node has
+    /// the distance 10 to itself. Empty if the kernel does not report the distance.
     std::optional<unsigned> numa_distance = std::nullopt;
-    /// Whether this is the path to the data-direct function of the NIC. Registration then needs
+    /// True if this is the path to the data-direct function of the NIC. Registration then needs
     /// RegistrationPath::dmabuf_data_direct.
     bool data_direct = false;
-    /// In Gbit/s: the slowest PCIe link between the NIC and the nearest common ancestor, or the
-    /// speed of the NIC's fastest active port if that is lower. Empty if neither is known.
+    /// The bandwidth in Gbit/s: that of the slowest PCIe link between the NIC and the nearest
+    /// common ancestor of NIC and memory, or the speed of the NIC's fastest active port if that is
+    /// lower. Empty if neither is known.
     std::optional<double> bandwidth = std::nullopt;
-    /// Why the type is unknown, as a sentence without a full stop; otherwise empty.
+    /// The reason why the type is unknown, as a sentence without a full stop; otherwise empty.
     std::string reason = {};
 };
 
 /// An RDMA device, as sysfs describes it.
 struct Nic {
-    /// Its name under /sys/class/infiniband, "mlx5_0".
+    /// The name of the device in /sys/class/infiniband, such as "mlx5_0".
     std::string name;
-    /// Empty for a device that is not a PCI function (Soft-RoCE), or if sysfs does not describe it:
-    /// see `reason`. For a subfunction, this is the PCI function that it belongs to.
+    /// The PCI function of the device; for a subfunction, the PCI function that it belongs to.
+    /// Empty for a device that is not a PCI function (Soft-RoCE), or if sysfs does not describe it;
+    /// then `reason` has the reason.
     std::optional<PciFunction> pci = std::nullopt;
     /// The PCI function that accesses GPU memory for the NIC (mlx5 data direct, ConnectX-8), if
     /// Topology::query_data_direct() or set_data_direct() found one.
     std::optional<PciFunction> data_direct = std::nullopt;
-    /// Whether a port is active. Empty if sysfs does not report the state of any port.
+    /// True if at least one port is active. Empty if sysfs does not report the state of any port.
     std::optional<bool> active = std::nullopt;
-    /// In Gbit/s: the rate of the fastest active port. Empty if unknown.
+    /// The rate of the fastest active port in Gbit/s. Empty if the rate is not known.
     std::optional<double> port_speed = std::nullopt;
-    /// Why `pci` is empty; otherwise empty.
+    /// The reason why `pci` is empty; otherwise empty.
     std::string reason = {};
 };
 
-/// Where memory is: the device that holds it, or the NUMA node of host memory. locate_memory()
-/// returns it for an address.
+/// The location of memory: the device that holds it, or the NUMA node of host memory.
+/// locate_memory() returns the location of an address.
 struct MemoryLocation {
-    /// The device whose memory it is. Empty for host memory.
+    /// The PCI address of the device that holds the memory. Empty for host memory.
     std::optional<PciAddress> device = std::nullopt;
     /// The NUMA node of host memory. Not used if `device` is set.
     std::optional<int> numa_node = std::nullopt;
-    /// Whether a coherent chip-to-chip link connects the device to its CPU. sysfs does not report
-    /// this, the device's driver does: Allocation::c2c.
+    /// True if a coherent chip-to-chip link connects the device to its CPU. The device's driver
+    /// reports this (Allocation::c2c), not sysfs.
     bool c2c = false;
-    /// Why neither of the first two is known; otherwise empty.
+    /// The reason why both `device` and `numa_node` are empty; otherwise empty.
     std::string reason = {};
 };
 
@@ -101,64 +103,70 @@ struct MemoryLocation {
 struct RankedNic {
     std::string name;
     Path path;
-    /// 0 for the nearest NICs. NICs that are equally near and equally fast have the same rank.
+    /// The position of the NIC's group, 0 for the nearest NICs. NICs that are equally near and
+    /// equally fast have the same rank.
     unsigned rank = 0;
     /// False if all ports of the NIC are known to be inactive. Such NICs are last in the list.
     bool usable = true;
 };
 
-/// The PCI functions, NUMA nodes and NICs of a machine, and the distances between them. A snapshot
-/// of sysfs: later changes of the machine, such as a port that becomes active, are not in it.
+/// The PCI functions, NUMA nodes and NICs of a machine, and the distances between them. The object
+/// is a snapshot of sysfs: it does not contain later changes of the machine, such as a port that
+/// becomes active.
 class RDMABUF_EXPORT Topology {
   public:
-    /// Reads /sys below @p root. A test may pass the directory of another tree. Missing or
-    /// malformed files cause no exception: the values are empty, and problems() names malformed
-    /// files, missing directories, and links of devices that lead out of /sys/devices. About eight
-    /// small files are read for each PCI function.
+    /// Reads the directory sys below @p root. A test can pass a directory with a copy of /sys.
+    /// Missing or malformed files cause no exception: their values are empty, and problems() lists
+    /// malformed files, missing directories, and links of devices that point outside of
+    /// /sys/devices. About eight small files are read for each PCI function.
     [[nodiscard]] static Topology read(const std::filesystem::path& root = "/");
 
-    // Spans and pointers are valid as long as this object is neither assigned nor destroyed.
+    // The returned spans and pointers are valid until this object is assigned or destroyed.
 
-    /// The RDMA devices, ordered by PCI address and name.
+    /// Returns the RDMA devices, ordered by PCI address and name.
     [[nodiscard]] std::span<const Nic> nics() const noexcept { return nics_; }
-    /// The RDMA device of that name, or null.
+    /// Returns the RDMA device with this name; nullptr if it does not exist.
     [[nodiscard]] const Nic* find_nic(std::string_view name) const noexcept;
-    /// The PCI functions, ordered by address.
+    /// Returns the PCI functions, ordered by address.
     [[nodiscard]] std::span<const PciFunction> pci_functions() const noexcept { return functions_; }
-    /// The PCI function at that address, or null.
+    /// Returns the PCI function at this address; nullptr if it does not exist.
     [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const noexcept;
-    /// The files that could not be read or parsed, with the reason: one sentence without a full
-    /// stop for each.
+    /// Returns the files that could not be read or parsed, and the reason: one sentence without a
+    /// full stop for each file.
     [[nodiscard]] std::span<const std::string> problems() const noexcept { return problems_; }
 
-    /// Queries the data-direct function of an open device (mlx5dv_get_data_direct_sysfs_path(3),
-    /// rdma-core 54, Linux 6.12) and sets it. sysfs alone does not show which function belongs to
-    /// which NIC.
-    /// @return no, with the reason, if the device has none
+    /// Queries the data-direct function of an open device, and sets it for this device's NIC. sysfs
+    /// does not show which function belongs to which NIC. mlx5dv_get_data_direct_sysfs_path(3), of
+    /// rdma-core 54 and Linux 6.12.
+    /// @return not available, with the reason, if the device has no data-direct function
     Availability query_data_direct(const Context& context);
-    /// Sets the data-direct function of a NIC.
-    /// @param sysfs_path  the directory of the function, with or without "/sys"; only the last
-    ///                    component, its PCI address, is used
-    /// @return no, with the reason, for a NIC or a PCI function that is not in this topology
+    /// Sets the data-direct function of the NIC with the name @p nic.
+    /// @param sysfs_path  the directory of the function, with or without "/sys". Only the last
+    ///                    component, which is its PCI address, is used.
+    /// @return not available, with the reason, if this topology does not contain the NIC or the PCI
+    ///         function
     Availability set_data_direct(std::string_view nic, std::string_view sysfs_path);
 
-    /// The path between memory and a NIC. If the NIC has a data-direct function in the PCI domain
-    /// of the memory, the nearer of its two paths; the NIC's own path if they are equally near.
+    /// Returns the path between memory and a NIC. If the NIC has a data-direct function in the PCI
+    /// domain of the memory, this is the nearer of two paths: that of the NIC and that of its
+    /// data-direct function. If both are equally near, it is the path of the NIC.
     [[nodiscard]] Path path(const MemoryLocation& memory, const Nic& nic) const;
 
-    /// All NICs, the best for that memory first. They are ordered by: an active port, path type,
-    /// NUMA distance, hops, bandwidth. In this order unknown values come last.
+    /// Returns all NICs, the best NIC for this memory first. They are ordered by: an active port,
+    /// path type, NUMA distance, hops, bandwidth. Unknown values are last.
     ///
-    /// Several GPUs that have the same set of equal NICs would all start with the same NIC.
-    /// Therefore the NICs of one rank are rotated by the index of the memory's device among all
-    /// devices of the same vendor, device ID and class that have this set at the same distance.
-    /// This index depends on PCI addresses only, so that all processes of a machine agree.
+    /// If several GPUs have the same set of equal NICs, all GPUs would use the same first NIC.
+    /// Therefore the NICs of one rank are rotated by the index of the memory's device. This is its
+    /// index among all devices of the same vendor, device ID and class that have the same set of
+    /// NICs at the same distance. The index depends only on PCI addresses, so all processes of a
+    /// machine compute the same index.
     [[nodiscard]] std::vector<RankedNic> nearest(const MemoryLocation& memory) const;
 
   private:
     struct NumaNode {
         int id = 0;
-        /// Distances to the nodes, in the order of the nodes; empty if they are not known.
+        /// The distances to all nodes, in the order of the nodes; empty if the distances are not
+        /// known.
         std::vector<unsigned> distances = {};
     };
 

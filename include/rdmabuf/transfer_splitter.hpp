@@ -15,18 +15,18 @@
 
 namespace rdmabuf {
 
-/// Memory of this process under one lkey, as ChunkedRegion has a list of.
+/// A range of local memory with one lkey. A ChunkedRegion has a list of such chunks.
 struct LocalChunk {
-    /// The first byte as the NIC counts.
+    /// The iova of the first byte.
     std::uint64_t address = 0;
-    /// In bytes.
+    /// The length of the chunk in bytes.
     std::uint64_t length = 0;
     std::uint32_t lkey = 0;
     std::uint32_t rkey = 0;
 
     friend bool operator==(const LocalChunk&, const LocalChunk&) noexcept = default;
 };
-/// A region that is not in chunks, as one.
+/// Returns a region that is not divided into chunks as one chunk.
 [[nodiscard]] inline LocalChunk as_chunk(const Region& region) noexcept {
     return {.address = region.iova(),
             .length = region.length(),
@@ -34,22 +34,24 @@ struct LocalChunk {
             .rkey = region.rkey()};
 }
 
-/// What one work request moves: `qp.post_write(piece.local, piece.remote)`.
+/// The local and the remote address of one work request: `qp.post_write(piece.local,
+/// piece.remote)`.
 struct TransferPiece {
     ibv_sge local{};
     RemoteAddress remote{};
 };
 
-/// One transfer, in bytes as the two NICs count.
+/// A transfer between local and remote memory. The addresses are iovas, and the length is in bytes.
 struct Transfer {
     std::uint64_t local_address = 0;
     std::uint64_t remote_address = 0;
     std::uint64_t length = 0;
 };
 
-/// Turns one transfer into the fewest pieces in order that cross no chunk at either end, and that
-/// have no more bytes than one message may. The ends may be chunked differently, or not at all.
-/// Neither throws nor allocates; the chunks are not copied, and must outlive it.
+/// Splits one transfer into the smallest number of pieces, in order. No piece crosses the end of a
+/// local or remote chunk, and no piece is longer than the maximum message size. The local and the
+/// remote memory may have different chunks, or one chunk. The splitter neither throws nor
+/// allocates. The chunks are not copied, and must outlive the splitter.
 ///
 ///     TransferSplitter splitter(region.chunks(), peer.chunks(), {.local_address = …, …});
 ///     for (TransferPiece piece; splitter.next(piece);) {
@@ -58,10 +60,11 @@ struct Transfer {
 ///     splitter.status().throw_if_failed("TransferSplitter");
 class TransferSplitter {
   public:
-    /// The maximum size of a message in InfiniBand, in bytes: 2 GiB. Devices may have a smaller
+    /// The maximum size of a message in InfiniBand: 2 GiB, in bytes. A device may have a smaller
     /// maximum (ConnectX: 1 GiB).
     static constexpr std::uint32_t most = std::uint32_t{1} << 31U;
 
+    /// Creates a splitter for @p transfer. status() reports invalid parameters.
     /// @param max_message_size  the maximum size of a piece in bytes: Context::max_message_size(),
     ///                          or ibv_port_attr::max_msg_sz of the port
     TransferSplitter(std::span<const LocalChunk> local, std::span<const RemoteRegion> remote,
@@ -78,16 +81,19 @@ class TransferSplitter {
         }
     }
 
-    /// One without pieces. @param status  why: not success
+    /// Creates a splitter that has no pieces.
+    /// @param status  the error that status() returns
     explicit TransferSplitter(Status status) noexcept : max_message_size_(most), status_(status) {}
 
-    /// Success, ERANGE when the transfer leaves the chunks of either end, EINVAL for messages of 0
-    /// bytes; known from the beginning, and then there are no pieces.
+    /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, or
+    /// EINVAL if the maximum message size is 0. The status does not change after the construction.
+    /// With an error, there are no pieces.
     [[nodiscard]] Status status() const noexcept { return status_; }
-    /// How many bytes are left.
+    /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
 
-    /// Sets @p piece to the next one. @return false, and leaves it alone, when there is none.
+    /// Sets @p piece to the next piece. @return false if there are no more pieces; @p piece is then
+    /// unchanged
     [[nodiscard]] bool next(TransferPiece& piece) noexcept {
         if (transfer_.length == 0) {
             return false;
@@ -107,8 +113,8 @@ class TransferSplitter {
         return true;
     }
 
-    /// For a range-based for: `for (const TransferPiece& piece : splitter)`. Takes the pieces out
-    /// of it, as next() does.
+    /// An iterator for a range-based loop: `for (const TransferPiece& piece : splitter)`. The loop
+    /// consumes the pieces of the splitter, as next() does.
     class Iterator {
       public:
         explicit Iterator(TransferSplitter& splitter) noexcept : splitter_(&splitter) { ++*this; }
@@ -134,12 +140,14 @@ class TransferSplitter {
     [[nodiscard]] static std::uint64_t left_in(const Chunk& chunk, std::uint64_t address) noexcept {
         return chunk.length - (address - chunk.address);
     }
-    /// 1 when the address has left the chunk, for the next.
+    /// Returns 1 if the address is the end of @p chunk, so that the transfer continues in the next
+    /// chunk; otherwise 0.
     template <class Chunk>
     [[nodiscard]] static int behind(const Chunk& chunk, std::uint64_t address) noexcept {
         return address - chunk.address == chunk.length ? 1 : 0;
     }
-    /// The chunk where a range begins; sets the status when the range does not lie within them all.
+    /// Returns the chunk with the first byte of the transfer. Sets the status to ERANGE if the
+    /// transfer is not inside @p chunks.
     template <class Chunk>
     [[nodiscard]] const Chunk* find_first(std::span<const Chunk> chunks,
                                           std::uint64_t address) noexcept {

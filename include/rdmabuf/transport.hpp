@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #pragma once
 
-/// Connections, messages and one-sided operations on memory that may be a GPU's, for transports in
-/// the style of MPI and NCCL. Header-only over the rest of the library; throws nothing, so that it
-/// works in programs without exceptions; allocates nothing once a channel is there.
+/// A transport in the style of MPI and NCCL: connections, messages and one-sided operations on host
+/// memory or GPU memory. The transport is header-only on top of the library. It throws no
+/// exceptions, so that it works in programs that are compiled without exceptions. It allocates no
+/// memory after a channel was created.
 ///
 ///     using namespace rdmabuf::transport;
 ///     auto endpoint = Endpoint::open(Context::open_first(), Resolver::system());
 ///     auto memory = endpoint->register_memory(gpu_pointer, size);
 ///
-///     // One side; its handle goes to the other by whatever launched both.
+///     // One side listens. The program sends listener->handle() to the other side, for example
+///     // through its job launcher.
 ///     auto listener = endpoint->listen();
 ///     auto channel = listener->accept(5s);
 ///     Request request;
 ///     channel->irecv(*memory, gpu_pointer, size, tag, request);
 ///     const Outcome received = channel->wait(request, wait_forever);
 ///
-///     // The other.
+///     // The other side connects to this handle.
 ///     auto channel = endpoint->connect(handle, 5s);
 ///     channel->isend(*memory, gpu_pointer, size, tag, request);
 #include <rdmabuf/transport/channel.hpp>

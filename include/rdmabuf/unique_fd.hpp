@@ -7,7 +7,7 @@
 
 namespace rdmabuf {
 
-/// Owns a file descriptor. 0 is a descriptor like any other; -1 means none.
+/// Owns a file descriptor. The value -1 means that it owns no descriptor; 0 is a valid descriptor.
 class RDMABUF_EXPORT UniqueFd {
   public:
     UniqueFd() noexcept = default;
@@ -25,15 +25,16 @@ class RDMABUF_EXPORT UniqueFd {
     [[nodiscard]] int get() const noexcept { return fd_; }
     explicit operator bool() const noexcept { return fd_ >= 0; }
 
-    /// Gives the descriptor to the caller, who closes it.
+    /// Returns the descriptor and gives up ownership: the caller must close the descriptor.
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
-    /// Closes the descriptor held, then holds @p fd. A close(2) that fails goes to the teardown
-    /// failure handler (EBADF: somebody else closed it).
+    /// Closes the current descriptor, then takes ownership of @p fd. If close(2) fails, the
+    /// teardown failure handler is called (EBADF: other code has closed the descriptor).
     void reset(int fd = -1) noexcept;
 
-    /// A second descriptor of the same file, close-on-exec.
-    /// @throws Error EBADF when none is held, EMFILE at the process's limit. fcntl(2), F_DUPFD.
+    /// Returns a duplicate of the descriptor, close-on-exec. fcntl(2), F_DUPFD_CLOEXEC.
+    /// @throws Error EBADF if this object owns no descriptor; EMFILE at the process's limit of
+    ///         descriptors
     [[nodiscard]] UniqueFd duplicate() const;
 
   private:

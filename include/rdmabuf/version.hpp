@@ -5,15 +5,17 @@
 
 #include <rdmabuf/detail/export.hpp>
 
-/// The version of these headers. CMakeLists.txt reads it from here; it stands nowhere else.
+/// The version of these headers. CMakeLists.txt reads it from this file, which is the only place of
+/// the version number.
 #define RDMABUF_VERSION_MAJOR 0
 #define RDMABUF_VERSION_MINOR 1
 #define RDMABUF_VERSION_PATCH 0
 
 namespace rdmabuf {
 
-/// The version of the library that is linked, as "major.minor.patch". With the shared library it
-/// can be newer than the headers the program was compiled against, which RDMABUF_VERSION_* give.
+/// Returns the version of the linked library as "major.minor.patch". A shared library can be newer
+/// than the headers with which the program was compiled; RDMABUF_VERSION_* is the version of the
+/// headers.
 [[nodiscard]] RDMABUF_EXPORT std::string_view version() noexcept;
 
 } // namespace rdmabuf

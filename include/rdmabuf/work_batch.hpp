@@ -18,16 +18,17 @@
 
 namespace rdmabuf {
 
-/// Requests built straight into the send queue by the provider's ibv_wr_* functions, without
-/// ibv_send_wr in between. Open one with QueuePair::batch(), add requests, complete(): all of them
-/// are posted, or none. A batch that goes without complete() is dropped whole. Errors in a request
-/// (full queue, too many entries) come out of complete(). ibv_wr_post(3).
+/// A batch of send-side requests for the ibv_wr_* interface. The provider writes each request
+/// directly into the send queue, without an ibv_send_wr. QueuePair::batch() opens a batch, the
+/// functions below add requests, and complete() posts all requests or none. If the batch is
+/// destroyed without complete(), no request is posted. complete() returns the errors of all
+/// requests, such as a full queue or too many entries. ibv_wr_post(3).
 ///
-/// librxe (up to rdma-core 60, the newest looked at) sends nothing of inline data that comes in
-/// several entries, and reports success: use one entry there, or QueuePair::post_send.
+/// librxe (checked up to rdma-core 60) sends no data for inline data with several entries, but
+/// reports success. With librxe, use one entry or QueuePair::post_send().
 ///
-/// The provider may hold a lock of the queue pair between opening and completing: add requests and
-/// nothing else, in one thread.
+/// The provider may hold a lock of the queue pair until the batch is completed or destroyed. Only
+/// add requests in this time, and only in one thread.
 class RDMABUF_EXPORT WorkBatch {
   public:
     WorkBatch(WorkBatch&& other) noexcept : qp_(std::exchange(other.qp_, nullptr)) {}
@@ -86,9 +87,9 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_rdma_read(qp_, remote.rkey, remote.address);
         set_data(local, options);
     }
-    /// RDMA of an SRD queue pair, which names the peer. Call it only if the device supports it
-    /// (SrdAttributes), or the provider's function may be null. QueuePair::post_write_to() and
-    /// post_read_from() check that.
+    /// Writes to memory of the peer @p to (SRD). Call it only if the device supports RDMA writes
+    /// (SrdAttributes): otherwise the provider's function may be null. QueuePair::post_write_to()
+    /// and post_read_from() check this.
     [[gnu::always_inline]] void write_to(std::span<const ibv_sge> local, Destination to,
                                          RemoteAddress remote, WorkOptions options = {}) noexcept {
         begin(options);
@@ -125,21 +126,22 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
     }
 
-    // The provider has the next four only if QueuePairOptions::batch_operations requests them.
+    // The next four functions need the corresponding bits in QueuePairOptions::batch_operations.
 
-    /// A message that also invalidates @p rkey at the receiver. See make_send_inv.
+    /// Sends a message, and invalidates @p rkey at the receiver. See make_send_inv().
     [[gnu::always_inline]] void send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
                                          WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_send_inv(qp_, rkey);
         set_data(local, options);
     }
-    /// Invalidates @p rkey of a local memory window. See make_local_inv.
+    /// Invalidates @p rkey of a local memory window. See make_local_inv().
     [[gnu::always_inline]] void local_inv(std::uint32_t rkey, WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_local_inv(qp_, rkey);
     }
-    /// Binds a window of type 2. When the batch was posted, pass @p rkey to window.set_rkey().
+    /// Binds a memory window of type 2. After the batch was posted, pass @p rkey to
+    /// window.set_rkey().
     /// @param rkey  window.next_rkey()
     [[gnu::always_inline]] void bind(const MemoryWindow& window, std::uint32_t rkey,
                                      const MemoryWindowBinding& binding,
@@ -149,29 +151,29 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_bind_mw(qp_, window.native(), rkey, &part);
     }
     /// Writes the eight bytes of @p value, in host byte order, to an address that is a multiple of
-    /// 8. The target's memory has the old bytes or the new ones, never a part of both. Earlier
-    /// writes of this queue pair are visible before. RC. libibverbs has this operation only in the
-    /// ibv_wr_* interface.
+    /// 8. The write is atomic: the memory has either the old or the new eight bytes. Earlier writes
+    /// of this queue pair become visible before it. Only for RC. libibverbs has this operation only
+    /// in the ibv_wr_* interface.
     [[gnu::always_inline]] void atomic_write(std::uint64_t value, RemoteAddress remote,
                                              WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_atomic_write(qp_, remote.rkey, remote.address, &value);
     }
 
-    /// The extended queue pair, for calling ibv_wr_* functions of the provider, such as
-    /// mlx5dv_wr_mr_interleaved(3), between the requests of this batch. The caller sets wr_id and
-    /// wr_flags before each request, and does not start, complete or abort the batch. Functions of
-    /// a provider need a queue pair that was created for them, with mlx5dv_create_qp(3), and used
-    /// here with QueuePair::borrow().
+    /// Returns the extended queue pair, for ibv_wr_* functions of the provider between the requests
+    /// of this batch, such as mlx5dv_wr_mr_interleaved(3). The caller sets wr_id and wr_flags
+    /// before each request, and must not start, complete or abort the batch. Functions of a
+    /// provider need a queue pair that was created for them with mlx5dv_create_qp(3);
+    /// QueuePair::borrow() makes it usable here.
     ///
-    /// RDMA FLUSH is also used in this way, because libibverbs has it only since rdma-core 45 and,
-    /// of its providers, only librxe has it (as of rdma-core 65): request IBV_QP_EX_WITH_FLUSH in
+    /// RDMA FLUSH is also used in this way. libibverbs has ibv_wr_flush(3) since rdma-core 45, and
+    /// only librxe supports it (as of rdma-core 65). Set IBV_QP_EX_WITH_FLUSH in
     /// QueuePairOptions::batch_operations, register the target with Access::flush_global or
-    /// flush_persistent, and call ibv_wr_flush(3) in a program built with such a version.
+    /// flush_persistent, and compile the program with such a version.
     [[nodiscard]] ibv_qp_ex* native() const noexcept { return qp_; }
 
-    /// Posts the requests and closes the batch. On failure none was posted: ENOMEM when the queue
-    /// is full, EINVAL for a bad request.
+    /// Posts all requests and closes the batch. @return ENOMEM if the queue is full, EINVAL for an
+    /// invalid request; no request is posted then
     [[gnu::always_inline]] Status complete() noexcept {
         return Status(ibv_wr_complete(std::exchange(qp_, nullptr)));
     }

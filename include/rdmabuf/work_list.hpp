@@ -19,7 +19,7 @@
 namespace rdmabuf {
 
 namespace detail {
-/// An array of work requests, each of which points to the next one.
+/// An array of work requests, each of which points to the next request.
 template <class Request, std::size_t Capacity>
 class RequestChain {
     static_assert(Capacity > 0);
@@ -28,23 +28,24 @@ class RequestChain {
     RequestChain(const RequestChain&) = delete;
     RequestChain& operator=(const RequestChain&) = delete;
 
-    /// The number of requests, at most the capacity.
+    /// Returns the number of requests, which is at most the capacity.
     [[nodiscard]] std::size_t size() const noexcept {
         return static_cast<std::size_t>(end_ - storage_.requests);
     }
-    /// Whether a request was dropped because the list was full. Such a list cannot be posted
-    /// (E2BIG).
+    /// Returns true if a request was dropped because the list was full. Such a list cannot be
+    /// posted (E2BIG).
     [[nodiscard]] bool overflowed() const noexcept { return overflowed_; }
-    /// Removes all requests and ends the overflow.
+    /// Removes all requests. Afterwards overflowed() is false.
     void clear() noexcept {
         end_ = storage_.requests;
         overflowed_ = false;
     }
 
-    /// Posts the requests with one C call. QueuePair::post() and SharedReceiveQueue::post() use it.
-    /// @param call    takes the first request and the address of @p failed, and returns the int of
-    ///                ibv_post_send(3) or ibv_post_recv(3). It is not called for an empty list.
-    /// @param failed  on failure, the first request that was not posted
+    /// Posts the requests with one C call, for QueuePair::post() and SharedReceiveQueue::post().
+    /// @param call    calls ibv_post_send(3) or ibv_post_recv(3) and returns its result. The
+    ///                arguments are the first request and the address of @p failed. Not called for
+    ///                an empty list.
+    /// @param failed  after an error, the first request that was not posted
     template <class Call>
     [[gnu::always_inline]] Status post(Call call, Request*& failed) noexcept {
         if (end_ == storage_.requests) [[unlikely]] {
@@ -56,7 +57,7 @@ class RequestChain {
         }
         end_[-1].next = nullptr;
         const Status status(call(storage_.requests, &failed));
-        // More requests can be added to the same list.
+        // Connect the last request again to its successor, so that more requests can be added.
         end_[-1].next = end_;
         return status;
     }
@@ -66,11 +67,12 @@ class RequestChain {
         return {storage_.requests, size()};
     }
 
-    // The storage is not initialised: a request is written once, when it is added.
+    // The storage is not initialised: append() writes each request only once.
     RequestChain() noexcept : end_(storage_.requests) {}
     ~RequestChain() = default;
 
-    /// @param make  returns the request. It is constructed in the list, so it is not copied.
+    /// Adds a request to the list.
+    /// @param make  returns the request, which is constructed in the list without a copy
     template <class Make>
     [[gnu::always_inline]] void append(Make make) noexcept {
         assert(size() < Capacity && "the list is full: its Capacity is too small");
@@ -84,7 +86,7 @@ class RequestChain {
     }
 
   private:
-    /// The union leaves its member uninitialised.
+    /// The union prevents the initialisation of its member.
     union Storage {
         Storage() noexcept {}       // NOLINT(*-use-equals-default,*-member-init)
         Request requests[Capacity]; // NOLINT(*-avoid-c-arrays): pointers walk over it
@@ -96,13 +98,13 @@ class RequestChain {
 };
 } // namespace detail
 
-/// Send-side requests that QueuePair::post() posts in one call. The list is an object on the stack
-/// that allocates nothing. It can be posted again as it is. A span of scatter-gather entries is not
-/// copied: the entries must live until the list is posted. The single entry of compare_swap() and
-/// fetch_add() is copied.
+/// A list of send-side requests that QueuePair::post() posts in one call. The object contains all
+/// requests and allocates no memory. The same list can be posted several times. A span of
+/// scatter-gather entries is not copied: the entries must be valid until the list is posted. The
+/// single entry of compare_swap() and fetch_add() is copied.
 ///
-/// A list has room for @p Capacity requests. Adding more is an error of the program: an assertion
-/// where assertions are enabled. Where they are not, the request is dropped, and post() posts
+/// A list has room for @p Capacity requests. Adding more requests is an error of the program, which
+/// an assertion reports. In a build without assertions, the request is dropped, and post() posts
 /// nothing and returns E2BIG. Posting an empty list does nothing and succeeds.
 ///
 ///     SendList<2> list;
@@ -139,9 +141,9 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
     [[gnu::always_inline]] void local_inv(std::uint32_t rkey, WorkOptions options = {}) noexcept {
         this->append([&] { return make_local_inv(rkey, options); });
     }
-    /// Binds a window of type 2. When the list was posted, pass @p rkey to window.set_rkey(). A
-    /// list must not bind the same window twice, because some providers read the current rkey from
-    /// the window when the list is posted.
+    /// Binds a memory window of type 2. After the list was posted, pass @p rkey to
+    /// window.set_rkey(). A list must not bind the same window twice, because some providers read
+    /// the current rkey from the window when the list is posted.
     /// @param rkey  window.next_rkey()
     [[gnu::always_inline]] void bind(const MemoryWindow& window, std::uint32_t rkey,
                                      const MemoryWindowBinding& binding,
@@ -172,26 +174,26 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
         this->append([&] { return make_fetch_add(copy(local), remote, addend, options); });
     }
 
-    /// The size of a send queue for the requests of this list, as they are now.
+    /// Returns the size of a send queue for the requests that are now in this list.
     [[nodiscard]] SendQueueSize size_needed() const noexcept {
         return SendQueueSize::of(this->requests());
     }
 
   private:
-    /// Copies the entry of the request that is being added, because the caller's may be a
-    /// temporary, such as the result of Region::sge().
+    /// Copies the scatter-gather entry of an atomic request into the list, because the caller's
+    /// entry may be a temporary, such as the result of Region::sge().
     [[gnu::always_inline]] std::span<const ibv_sge> copy(const ibv_sge& local) noexcept {
         ibv_sge& entry = atomic_entries_[this->size()];
         entry = local;
         return {&entry, 1};
     }
 
-    // Not initialised: an entry is written when a request needs it.
+    // Not initialised: copy() writes an entry when a request needs it.
     ibv_sge atomic_entries_[Capacity]; // NOLINT(*-avoid-c-arrays)
 };
 
-/// Receives that QueuePair::post() or SharedReceiveQueue::post() posts in one call. Its capacity
-/// has the same rules as that of SendList.
+/// A list of receives that QueuePair::post() or SharedReceiveQueue::post() posts in one call. Its
+/// capacity has the same rules as that of SendList.
 template <std::size_t Capacity>
 class RecvList : public detail::RequestChain<ibv_recv_wr, Capacity> {
   public:

@@ -13,21 +13,21 @@
 
 namespace rdmabuf {
 
-/// How one send-side request is carried out, as a set of flags. ibv_post_send(3).
+/// A set of flags for one send-side request. ibv_post_send(3).
 enum class SendFlags : unsigned {
-    /// No completion unless it fails.
+    /// The request generates a completion only if it fails.
     none = 0,
-    /// Starts only after earlier reads and atomics of this queue pair are done.
+    /// The request starts only after earlier reads and atomics of this queue pair are complete.
     fence = IBV_SEND_FENCE,
-    /// Leaves a completion.
+    /// The request generates a completion.
     signaled = IBV_SEND_SIGNALED,
-    /// Raises a solicited event at the receiver.
+    /// The request raises a solicited event at the receiver.
     solicited = IBV_SEND_SOLICITED,
-    /// The data is copied into the request: the memory may be reused at once, and needs no lkey. Up
-    /// to the queue pair's max_inline_data bytes. The CPU reads the memory at sge.addr when the
-    /// request is posted, so the memory must not be that of a GPU or of the NIC, and sge.addr must
-    /// be its address. An assertion, where assertions are enabled, checks that the CPU can read
-    /// sge.addr when the request is made; where they are not, posting such a request crashes.
+    /// The data is copied into the request, so the memory needs no lkey and can be reused after
+    /// posting. The maximum size is max_inline_data of the queue pair. The CPU reads the memory at
+    /// sge.addr when the request is posted. So the memory must not be that of a GPU or of the NIC,
+    /// and sge.addr must be its CPU address. An assertion checks that the CPU can read sge.addr; in
+    /// a build without assertions, posting such a request crashes the program.
     inline_data = IBV_SEND_INLINE,
 };
 [[nodiscard]] constexpr SendFlags operator|(SendFlags a, SendFlags b) noexcept {
@@ -35,29 +35,30 @@ enum class SendFlags : unsigned {
 }
 
 struct WorkOptions {
-    /// Comes back in the completion.
+    /// An ID of the request, which its completion contains.
     std::uint64_t wr_id = 0;
     SendFlags flags = SendFlags::signaled;
 };
 
-/// The peer of a request on a UD or SRD queue pair: AddressHandle::destination() makes it. `ah` is
-/// not owned, and must live until the request completes.
+/// The destination of a request on a UD or SRD queue pair. AddressHandle::destination() returns it.
+/// `ah` is not owned, and must not be destroyed before the request completes.
 struct Destination {
     ibv_ah* ah = nullptr;
     std::uint32_t queue_pair = 0;
     std::uint32_t qkey = 0;
 };
 
-// The functions below only fill in a request: to post several in one call, add them to a WorkList.
-// The scatter-gather entries are not copied: they must live until the request is posted (not until
-// it completes).
+// The functions below only fill in a request. A SendList or RecvList posts several requests in one
+// call. The scatter-gather entries are not copied: they must be valid until the request is posted,
+// but not until it completes.
 
 namespace detail {
-/// Returns whether the CPU can read the first and the last byte of each entry. Makes system calls:
-/// for assertions only.
+/// Returns true if the CPU can read the first and the last byte of each entry. It makes system
+/// calls, so only assertions call it.
 [[nodiscard]] RDMABUF_EXPORT bool cpu_can_read(std::span<const ibv_sge> entries) noexcept;
 
-/// What the assertion about inline data requires.
+/// Returns true if the request has no inline data, or if the CPU can read the memory of the inline
+/// data.
 [[nodiscard]] inline bool may_be_sent(std::span<const ibv_sge> local,
                                       WorkOptions options) noexcept {
     return (static_cast<unsigned>(options.flags) & IBV_SEND_INLINE) == 0 || cpu_can_read(local);
@@ -68,12 +69,12 @@ namespace detail {
                                                                   WorkOptions options) noexcept {
     assert(may_be_sent(local, options) && "the CPU cannot read the memory of inline data");
     // The last members, qp_type and the union of bind_mw and tso, are not initialised. Verbs reads
-    // them only for XRC, memory windows and TSO. Writing zeros there would be a third of the
-    // instructions.
+    // them only for XRC, memory windows and TSO. Initialising them would be one third of the
+    // instructions of this function.
     ibv_send_wr request; // NOLINT(*-init-variables,*-member-init)
     request.wr_id = options.wr_id;
     request.next = nullptr;
-    // Verbs never writes through sg_list; it merely lacks the const.
+    // Verbs does not write to sg_list, although the pointer is not const.
     request.sg_list = const_cast<ibv_sge*>(local.data());
     request.num_sge = static_cast<int>(local.size());
     request.opcode = opcode;
@@ -98,7 +99,8 @@ namespace detail {
     return detail::make_request(IBV_WR_SEND, local, options);
 }
 
-/// @param immediate  in host byte order; the receiver finds it in network byte order in imm_data
+/// Makes a message with immediate data.
+/// @param immediate  in host byte order; the receiver gets it in network byte order in imm_data
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm(
     std::span<const ibv_sge> local, std::uint32_t immediate, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_IMM, local, options);
@@ -106,7 +108,8 @@ namespace detail {
     return request;
 }
 
-/// A datagram; it arrives behind 40 bytes that are the receiver's GRH.
+/// Makes a datagram (UD) or a message of an SRD queue pair. A datagram arrives behind 40 bytes for
+/// the GRH in the receive.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_to(
     std::span<const ibv_sge> local, Destination to, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND, local, options);
@@ -116,7 +119,7 @@ namespace detail {
     return request;
 }
 
-/// A datagram with immediate data. @param immediate  in host byte order
+/// Makes a datagram with immediate data. @param immediate  in host byte order
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm_to(
     std::span<const ibv_sge> local, Destination to, std::uint32_t immediate,
     WorkOptions options = {}) noexcept {
@@ -126,9 +129,9 @@ namespace detail {
     return request;
 }
 
-/// A message that also invalidates an rkey at the receiver. It must be the rkey of a memory window
-/// of type 2 that is bound on the receiving queue pair. The receive completion has the flag
-/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC, on devices with
+/// Makes a message that also invalidates an rkey at the receiver. It must be the rkey of a memory
+/// window of type 2 that is bound on the receiving queue pair. The receive completion has the flag
+/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. For RC and UC, on devices with
 /// IBV_DEVICE_MEM_MGT_EXTENSIONS.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_inv(
     std::span<const ibv_sge> local, std::uint32_t rkey, WorkOptions options = {}) noexcept {
@@ -137,9 +140,9 @@ namespace detail {
     return request;
 }
 
-/// Invalidates the rkey of a local memory window of type 2 that is bound on the queue pair to which
-/// this request is posted. The window is then not bound. The request has no data. Devices as for
-/// make_send_inv.
+/// Makes a request that invalidates the rkey of a local memory window of type 2. The window must be
+/// bound on the queue pair to which the request is posted; afterwards it is not bound. The request
+/// has no data. For the same devices as make_send_inv().
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_local_inv(
     std::uint32_t rkey, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_LOCAL_INV, {}, options);
@@ -147,10 +150,11 @@ namespace detail {
     return request;
 }
 
-/// Binds a memory window of type 2 to a part of a region. The request has no data. RC and UC.
+/// Makes a request that binds a memory window of type 2 to a part of a region. The request has no
+/// data. For RC and UC.
 /// @param window  the window, with its current rkey
-/// @param rkey    the rkey that the window gets: the current one with another lowest byte, such as
-///                ibv_inc_rkey(3) returns
+/// @param rkey    the rkey that the window gets: its current rkey with another lowest byte, such as
+///                the result of ibv_inc_rkey(3)
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_bind(ibv_mw* window, std::uint32_t rkey,
                                                                const ibv_mw_bind_info& part,
                                                                WorkOptions options = {}) noexcept {
@@ -167,7 +171,8 @@ namespace detail {
     return detail::make_rdma(IBV_WR_RDMA_WRITE, local, remote, options);
 }
 
-/// @param immediate  in host byte order; takes a receive at the peer
+/// Makes an RDMA write with immediate data, which consumes a receive at the peer.
+/// @param immediate  in host byte order
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_write_imm(
     std::span<const ibv_sge> local, RemoteAddress remote, std::uint32_t immediate,
     WorkOptions options = {}) noexcept {
@@ -182,9 +187,10 @@ namespace detail {
     return detail::make_rdma(IBV_WR_RDMA_READ, local, remote, options);
 }
 
-/// Puts @p swap where @p expected stands. Eight bytes at an address that is a multiple of 8; what
-/// was there before comes back into @p local. Atomic against other requests to the same device, and
-/// against the CPU only where the device says IBV_ATOMIC_GLOB.
+/// Makes an atomic compare-and-swap of the eight bytes at @p remote, whose address must be a
+/// multiple of 8. If they are equal to @p expected, they become @p swap. The previous eight bytes
+/// are written to @p local. The operation is atomic with respect to other requests to the same
+/// device; with respect to the CPU only if the device reports IBV_ATOMIC_GLOB.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_compare_swap(
     std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t expected,
     std::uint64_t swap, WorkOptions options = {}) noexcept {
@@ -196,7 +202,8 @@ namespace detail {
     return request;
 }
 
-/// Adds @p addend to the eight bytes there; otherwise as make_compare_swap.
+/// Makes an atomic fetch-and-add: adds @p addend to the eight bytes at @p remote. The rest is as
+/// for make_compare_swap().
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_fetch_add(
     std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t addend,
     WorkOptions options = {}) noexcept {

@@ -16,17 +16,19 @@
 /// Arguments of the two kernel interfaces that receive TCP data into a dma-buf without a copy:
 /// io_uring zero-copy receive, and devmem TCP.
 ///
-/// Both take a whole dma-buf, and the NIC writes anywhere in it. So a range that is not the whole
-/// dma-buf is refused with EINVAL: the rest of the dma-buf may be other memory of the program.
-/// Export the whole allocation, and check that the dma-buf has no other one. Both calls borrow the
-/// descriptor; the kernel holds the dma-buf while it is in use.
+/// Both interfaces take a whole dma-buf, and the NIC writes anywhere in it. The functions return
+/// EINVAL for a range that is not the whole dma-buf, because the rest of the dma-buf may be other
+/// memory of the program. Export a whole allocation, and check that the dma-buf contains no other
+/// allocation. Both interfaces only borrow the descriptor; the kernel holds the dma-buf while it is
+/// in use.
 ///
 /// The layouts and numbers are those of the kernel's headers, which Debian 12 does not have. The
 /// contents of the arguments are tested; no test has passed them to a kernel with such a NIC.
 namespace rdmabuf::adapters {
 
-/// Checks that the range is a whole dma-buf of whole pages. Returns EINVAL if not, or the errno of
-/// lseek(2): EBADF if the descriptor is not open, ESPIPE if it has no size.
+/// Checks that the range is a whole dma-buf of whole pages.
+/// @return EINVAL if it is not, or the errno value of lseek(2): EBADF if the descriptor is not
+///         open, ESPIPE if the file has no size
 [[nodiscard]] inline Status check_whole_dmabuf(const DmaBufRange& range) noexcept {
     const off_t size = ::lseek(range.fd, 0, SEEK_END);
     if (size < 0) {
@@ -38,7 +40,7 @@ namespace rdmabuf::adapters {
     return Status(whole ? 0 : EINVAL);
 }
 
-/// IORING_ZCRX_AREA_DMABUF, a flag of io_uring_zcrx_area_reg.
+/// The flag IORING_ZCRX_AREA_DMABUF of io_uring_zcrx_area_reg.
 inline constexpr std::uint32_t zcrx_area_dmabuf = 1;
 
 /// Fills struct io_uring_zcrx_area_reg for IORING_REGISTER_ZCRX_IFQ (include/uapi/linux/io_uring.h
@@ -49,9 +51,9 @@ inline constexpr std::uint32_t zcrx_area_dmabuf = 1;
 ///         registration.area_ptr = reinterpret_cast<std::uintptr_t>(&area);
 ///     }
 ///
-/// In the area, addr is the offset in the dma-buf, which has to be 0 (io_import_dmabuf in
+/// The member addr is the offset in the dma-buf, which must be 0 (io_import_dmabuf in
 /// io_uring/zcrx.c). All reserved members are set to 0.
-/// @return what check_whole_dmabuf() returns; @p out is unchanged on an error
+/// @return as check_whole_dmabuf(); after an error, @p out is unchanged
 template <class ZcrxAreaReg>
 requires requires(ZcrxAreaReg& out) {
     out.addr, out.len, out.rq_area_token, out.flags, out.dmabuf_fd;
@@ -67,22 +69,22 @@ requires requires(ZcrxAreaReg& out) {
     return status;
 }
 
-/// Returns the address in @p area of data that io_uring received: @p offset is
-/// io_uring_zcrx_cqe::off, whose upper 16 bits are the number of the area.
+/// Returns the address in @p area of data that io_uring received.
+/// @param offset  io_uring_zcrx_cqe::off; its upper 16 bits are the number of the area
 [[nodiscard]] constexpr std::uintptr_t zcrx_address(const DmaBufRange& area,
                                                     std::uint64_t offset) noexcept {
     constexpr unsigned area_shift = 48; // IORING_ZCRX_AREA_SHIFT
     return area.address + (offset & ((std::uint64_t{1} << area_shift) - 1));
 }
 
-/// The generic netlink family of devmem TCP, and NETDEV_CMD_BIND_RX of it
+/// The generic netlink family of devmem TCP, and its command NETDEV_CMD_BIND_RX
 /// (include/uapi/linux/netdev.h of Linux 6.12).
 inline constexpr const char* netdev_family = "netdev";
 inline constexpr std::uint8_t netdev_bind_rx = 13;
 
 namespace detail {
 
-/// NETDEV_A_DMABUF_* and NETDEV_A_QUEUE_*.
+/// The values of NETDEV_A_DMABUF_* and NETDEV_A_QUEUE_*.
 inline constexpr std::uint16_t dmabuf_ifindex = 1;
 inline constexpr std::uint16_t dmabuf_queues = 2;
 inline constexpr std::uint16_t dmabuf_fd = 3;
@@ -101,19 +103,18 @@ inline std::byte* write_attribute(std::byte* at, std::uint16_t type, std::uint32
 
 } // namespace detail
 
-/// Returns how many bytes write_devmem_binding() writes for @p queues receive queues.
+/// Returns the number of bytes that write_devmem_binding() writes for @p queues receive queues.
 [[nodiscard]] constexpr std::size_t devmem_binding_size(std::size_t queues) noexcept {
     return 2 * detail::attribute_size + queues * (sizeof(nlattr) + 2 * detail::attribute_size);
 }
 
 /// Writes the attributes of NETDEV_CMD_BIND_RX, which follow the genlmsghdr of the request. They
-/// bind the dma-buf to receive queues of a network interface. The reply has the number of the
-/// binding (NETDEV_A_DMABUF_ID), which ends when the netlink socket is closed.
+/// bind the dma-buf to receive queues of a network interface. The reply contains the number of the
+/// binding (NETDEV_A_DMABUF_ID). The binding ends when the netlink socket is closed.
 /// @param interface  the number of the network interface (if_nametoindex(3))
 /// @param queues     the numbers of its receive queues, at least one
-/// @param out        devmem_binding_size(queues.size()) bytes or more
-/// @return what check_whole_dmabuf() returns; EINVAL without a queue; EMSGSIZE if @p out is too
-/// short
+/// @param out        receives the attributes: at least devmem_binding_size(queues.size()) bytes
+/// @return as check_whole_dmabuf(); EINVAL if @p queues is empty; EMSGSIZE if @p out is too short
 [[nodiscard]] inline Status write_devmem_binding(const DmaBufRange& range, std::uint32_t interface,
                                                  std::span<const std::uint32_t> queues,
                                                  std::span<std::byte> out) noexcept {
@@ -140,8 +141,8 @@ inline std::byte* write_attribute(std::byte* at, std::uint16_t type, std::uint32
     return {};
 }
 
-/// Returns the address in @p bound of data that devmem TCP received: @p offset is
-/// dmabuf_cmsg::frag_offset, which is counted from the begin of the dma-buf.
+/// Returns the address in @p bound of data that devmem TCP received.
+/// @param offset  dmabuf_cmsg::frag_offset, which is counted from the beginning of the dma-buf
 [[nodiscard]] constexpr std::uintptr_t devmem_address(const DmaBufRange& bound,
                                                       std::uint64_t offset) noexcept {
     return bound.address + offset;
