@@ -37,11 +37,12 @@ using QueuePairHandle =
                   SharedReceiveQueueHandle, std::optional<XrcDomain>>;
 } // namespace detail
 
-/// Whether a queue pair gets the ibv_wr_* interface (QueuePair::batch()).
+/// Selects whether a queue pair gets the ibv_wr_* interface, which QueuePair::batch() needs.
 enum class ExtendedInterface : std::uint8_t {
     off,
-    /// If the provider has it.
+    /// The queue pair gets the interface if the provider has it.
     automatic,
+    /// Creating the queue pair fails if the provider does not have the interface.
     required,
 };
 
@@ -50,48 +51,56 @@ struct QueuePairOptions {
     CompletionQueue recv_cq;
     QueuePairType type = QueuePairType::reliable_connected;
 
-    /// Requests that may be outstanding. The device may round up.
+    /// The maximum number of outstanding send-side requests. The device may round up all limits.
     std::uint32_t max_send_wr = 128;
+    /// The maximum number of posted receives. Not used with `srq`.
     std::uint32_t max_recv_wr = 128;
+    /// The maximum number of scatter-gather entries of a request.
     std::uint32_t max_send_sge = 1;
     std::uint32_t max_recv_sge = 1;
-    /// Maximum number of bytes of inline data in a request (SendFlags::inline_data); 0: none.
+    /// The maximum number of inline bytes of a request (SendFlags::inline_data); 0 for no inline
+    /// data.
     std::uint32_t max_inline_data = 0;
-    /// Every send-side request leaves a completion, whatever its flags.
+    /// If true, every send-side request generates a completion, also without SendFlags::signaled.
     bool signal_all = false;
-    /// Takes receives from here instead of a queue of its own.
+    /// The shared receive queue of the queue pair; nullptr if the queue pair has its own receive
+    /// queue.
     const SharedReceiveQueue* srq = nullptr;
-    /// The domain of a queue pair of the type xrc_receive, which needs one; nullptr for other
-    /// types.
+    /// The XRC domain of a queue pair of the type xrc_receive, which must have a domain; nullptr
+    /// for other types.
     const XrcDomain* xrc_domain = nullptr;
     ExtendedInterface extended = ExtendedInterface::automatic;
-    /// Lets libmlx5 deliver small received data in the completion entry (scatter-to-CQE), which
-    /// saves the NIC a write. The CPU then copies up to 64 bytes to the address in the request
-    /// while the completion is polled: receives, and with signal_all also the results of reads and
-    /// atomics. Set it only if all these requests use host memory whose iova is its address. Other
-    /// memory, such as that of a GPU or of the NIC, would crash the program or corrupt memory.
-    /// Devices of other drivers ignore it. See mlx5dv_create_qp(3).
+    /// Allows libmlx5 to deliver small received data in the completion entry (scatter-to-CQE),
+    /// which saves one PCIe write. When the completion is polled, the CPU copies up to 64 bytes to
+    /// the address in the request. This concerns receives and, with signal_all, the results of
+    /// reads and atomics. Set this option only if all these requests use host memory whose iova is
+    /// equal to its CPU address. With memory of a GPU or of the NIC, the copy would crash the
+    /// program or corrupt memory. Devices of other drivers ignore this option. mlx5dv_create_qp(3).
     bool scatter_to_cqe = false;
-    /// Lets the device place data and consume receives out of order, which uses several network
-    /// paths at once (MLX5DV_QP_CREATE_OOO_DP). Completions stay in order, and each has the wr_id
-    /// of the receive that it consumed. A write must not rely on being visible after an earlier
-    /// one. Both sides of a connection must set it. Creating fails with EOPNOTSUPP on devices other
-    /// than mlx5, and where the device or the kernel does not have it. See mlx5dv_create_qp(3).
+    /// Allows the device to place data and consume receives out of order, so that packets can use
+    /// several network paths at the same time (MLX5DV_QP_CREATE_OOO_DP). Completions stay in order,
+    /// and each has the wr_id of the receive that it consumed. An earlier write may become visible
+    /// after a later write. Both sides of a connection must set this option. Creating the queue
+    /// pair fails with EOPNOTSUPP on devices other than mlx5, and if the device or the kernel does
+    /// not support the option. mlx5dv_create_qp(3).
     bool out_of_order_placement = false;
-    /// IBV_QP_EX_WITH_* bits of the operations that batch() needs in addition to sends, writes,
-    /// reads and atomics: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. A provider without one
-    /// of them gives the queue pair no ibv_wr_* interface; with ExtendedInterface::required,
-    /// creating fails.
+    /// The operations that batch() needs in addition to sends, writes, reads and atomics, as
+    /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. If the provider does
+    /// not support one of them, the queue pair gets no ibv_wr_* interface; with
+    /// ExtendedInterface::required, creating the queue pair fails.
     std::uint64_t batch_operations = 0;
 
-    /// What peers may do through this queue pair, where the memory region allows it too. By default
-    /// all that the device can. SRD queue pairs cannot restrict peers: leave it empty.
+    /// The operations that peers may execute through this queue pair, if the memory region also
+    /// allows them. By default, all operations that the queue pair type and the device support.
+    /// Must be empty for SRD queue pairs, which cannot restrict peers (EOPNOTSUPP).
     std::optional<Access> access = std::nullopt;
     std::uint8_t port = 1;
-    /// Entry of the port's GID table; by default Context::best_gid.
+    /// The index in the GID table of the port. By default, Context::best_gid() on RoCE, no GID on
+    /// InfiniBand, and index 0 for SRD queue pairs.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
-    /// By default the port's active MTU; the peer's, if smaller.
+    /// The path MTU; by default the active MTU of the port. A connection uses the smaller MTU of
+    /// the two sides.
     std::optional<ibv_mtu> mtu = std::nullopt;
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
@@ -100,54 +109,62 @@ struct QueuePairOptions {
     std::uint32_t flow_label = 0;
     ibv_rate static_rate = IBV_RATE_MAX;
     std::uint8_t src_path_bits = 0;
-    /// Reads and atomics under way at once as initiator and as target, held to the device's limits.
+    /// The maximum number of outstanding reads and atomics as initiator (max_rd_atomic) and as
+    /// target (max_dest_rd_atomic). Values above the device's limits are reduced to these limits.
     std::uint8_t max_rd_atomic = 16;
     std::uint8_t max_dest_rd_atomic = 16;
 
-    /// How long to wait for an acknowledgement: 4.096 us * 2^timeout; 0 waits for ever.
+    /// The time to wait for an acknowledgement (RC): 4.096 us * 2^timeout; 0 waits without limit.
     std::uint8_t timeout = 14;
-    /// Then how often to try again, up to 7, before IBV_WC_RETRY_EXC_ERR.
+    /// How often to retransmit after this timeout (RC), at most 7 times. If no retry succeeds, the
+    /// request fails with IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
-    /// How often to try again when the peer has no receive posted; 7 is for ever. On SRD queue
-    /// pairs other values need SrdAttributes::rnr_retry.
+    /// How often to repeat a request when the peer has no receive posted, before it fails with
+    /// IBV_WC_RNR_RETRY_EXC_ERR; 7 repeats without limit. On SRD queue pairs, other values than 7
+    /// need SrdAttributes::rnr_retry.
     std::uint8_t rnr_retry = 7;
-    /// How long a peer is told to wait then: an index into the table of ibv_modify_qp(3); 12 is
-    /// 0.64 ms.
+    /// The time for which a peer must wait before it repeats a request, when this queue pair has no
+    /// receive posted (RC). An index into the table of ibv_modify_qp(3); 12 is 0.64 ms.
     std::uint8_t min_rnr_timer = 12;
-    /// UD and SRD only: the Q_Key that requests of peers must carry.
+    /// The Q_Key that requests of peers must have (UD and SRD only).
     std::uint32_t qkey = 0x11111111;
 };
 
 /// The maximum rate at which a queue pair sends. ibv_modify_qp_rate_limit(3).
 struct RateLimit {
-    /// 0 for no limit.
+    /// The maximum rate in kbit/s; 0 for no limit.
     std::uint32_t kilobits_per_second = 0;
-    /// Maximum number of bytes that the device sends at once at full speed; 0 for the device's
+    /// The maximum number of bytes that the device sends at once at full speed; 0 for the device's
     /// default.
     std::uint32_t max_burst_size = 0;
-    /// Typical size of a packet in bytes, which makes the limit more exact; 0 if it is not known.
+    /// The typical size of a packet in bytes, which makes the limit more exact; 0 if it is not
+    /// known.
     std::uint16_t typical_packet_size = 0;
 };
 
-/// A queue pair that can send. Posting is noexcept, allocates nothing and only makes the C call.
-/// The Status is the int of ibv_post_send(3): ENOMEM when the queue is full, EINVAL for a bad
-/// request. Moves only; holds its protection domain, completion queues and shared receive queue.
+/// A queue pair that is connected or activated, and can send. The functions that post a request are
+/// noexcept, allocate nothing, and only make the C call. They return the errno value of
+/// ibv_post_send(3) as a Status: ENOMEM if the queue is full, EINVAL for an invalid request. A
+/// QueuePair can be moved but not copied. It holds its protection domain, completion queues and
+/// shared receive queue.
 ///
-/// The noexcept functions must not be called after close(), release() or a move: an assertion where
-/// assertions are enabled, undefined where they are not. The other functions throw Error EBADF
-/// then.
+/// The noexcept functions must not be called after close(), release() or a move: this is an
+/// assertion failure, or undefined behaviour in a build without assertions. The other functions
+/// then throw Error EBADF.
 class RDMABUF_EXPORT QueuePair {
   public:
-    /// Makes the first half of a connection: see PreparedQueuePair.
+    /// Creates a queue pair in the INIT state: see PreparedQueuePair.
     [[nodiscard]] static PreparedQueuePair prepare(const ProtectionDomain& pd,
                                                    const QueuePairOptions& options);
 
-    /// Uses a connected queue pair that somebody else destroys: for transports that bring their
-    /// own.
-    /// @param extended  the same queue pair's ibv_wr_* interface, if it was created with one
+    /// Uses a connected queue pair without ownership, for transports with their own verbs objects.
+    /// The owner must not destroy @p qp before this object.
+    /// @param extended  the ibv_wr_* interface of the same queue pair, if it was created with this
+    ///                  interface
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
 
-    /// The data of @p local goes into the receive the peer posted first.
+    /// Sends the bytes of @p local as one message. The message arrives in the oldest receive that
+    /// the peer has posted.
     [[gnu::always_inline]] Status post_send(std::span<const ibv_sge> local,
                                             WorkOptions options = {}) const noexcept {
         return post_one(make_send(local, options));
@@ -156,6 +173,7 @@ class RDMABUF_EXPORT QueuePair {
                                             WorkOptions options = {}) const noexcept {
         return post_send(std::span(&local, 1), options);
     }
+    /// Sends a message with immediate data.
     /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_send_imm(std::span<const ibv_sge> local,
                                                 std::uint32_t immediate,
@@ -166,7 +184,7 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_send_imm(std::span(&local, 1), immediate, options);
     }
-    /// Sends a datagram (UD) or a message of an SRD queue pair.
+    /// Sends a datagram (UD) or a message of an SRD queue pair to the peer @p to.
     [[gnu::always_inline]] Status post_send_to(std::span<const ibv_sge> local, Destination to,
                                                WorkOptions options = {}) const noexcept {
         return post_one(make_send_to(local, to, options));
@@ -175,7 +193,8 @@ class RDMABUF_EXPORT QueuePair {
                                                WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
-    /// Sends a datagram with immediate data (UD). @param immediate  in host byte order
+    /// Sends a datagram with immediate data to the peer @p to (UD).
+    /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_send_imm_to(std::span<const ibv_sge> local, Destination to,
                                                    std::uint32_t immediate,
                                                    WorkOptions options = {}) const noexcept {
@@ -186,7 +205,7 @@ class RDMABUF_EXPORT QueuePair {
                                                    WorkOptions options = {}) const noexcept {
         return post_send_imm_to(std::span(&local, 1), to, immediate, options);
     }
-    /// Sends a message that invalidates @p rkey at the peer. See make_send_inv.
+    /// Sends a message, and invalidates @p rkey at the peer. See make_send_inv().
     [[gnu::always_inline]] Status post_send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
                                                 WorkOptions options = {}) const noexcept {
         return post_one(make_send_inv(local, rkey, options));
@@ -195,21 +214,21 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_send_inv(std::span(&local, 1), rkey, options);
     }
-    /// Invalidates @p rkey of a local memory window. See make_local_inv.
+    /// Invalidates @p rkey of a local memory window. See make_local_inv().
     [[gnu::always_inline]] Status post_local_inv(std::uint32_t rkey,
                                                  WorkOptions options = {}) const noexcept {
         return post_one(make_local_inv(rkey, options));
     }
-    /// Binds a memory window of either type to a part of a region. On success, window.rkey() is the
-    /// new rkey, which is valid once the request has completed. The completion has the opcode
-    /// IBV_WC_BIND_MW. RC and UC.
-    /// @return as post_send(); EINVAL for a region without Access::memory_window_bind, which other
-    ///         providers report in the completion as IBV_WC_MW_BIND_ERR
+    /// Binds a memory window of type 1 or type 2 to a part of a region (RC and UC). On success,
+    /// window.rkey() is the new rkey, which is valid after the request has completed. The
+    /// completion has the opcode IBV_WC_BIND_MW.
+    /// @return as post_send(). For a region without Access::memory_window_bind, some providers
+    ///         return EINVAL; with the others, the request fails with IBV_WC_MW_BIND_ERR.
     Status post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
                      WorkOptions options = {}) const noexcept;
-    /// Writes to memory of the peer @p to (SRD). The request is posted by the ibv_wr_* interface.
-    /// @return as the other functions, and EOPNOTSUPP if the queue pair is not extended() or, with
-    ///         libefa, if the device has no RDMA writes (SrdAttributes::rdma_write)
+    /// Writes to memory of the peer @p to (SRD). The request is posted with the ibv_wr_* interface.
+    /// @return as post_send(); also EOPNOTSUPP if the queue pair is not extended(), or if libefa
+    ///         reports that the device has no RDMA writes (SrdAttributes::rdma_write)
     Status post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                          WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_write == nullptr) {
@@ -223,7 +242,8 @@ class RDMABUF_EXPORT QueuePair {
                          WorkOptions options = {}) const noexcept {
         return post_write_to(std::span(&local, 1), to, remote, options);
     }
-    /// As post_write_to(), and completes a receive at the peer after the data is in place.
+    /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, a
+    /// receive of the peer completes.
     /// @param immediate  in host byte order
     Status post_write_imm_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                              std::uint32_t immediate, WorkOptions options = {}) const noexcept {
@@ -238,8 +258,9 @@ class RDMABUF_EXPORT QueuePair {
                              std::uint32_t immediate, WorkOptions options = {}) const noexcept {
         return post_write_imm_to(std::span(&local, 1), to, remote, immediate, options);
     }
-    /// Reads from memory of the peer @p from (SRD); otherwise as post_write_to(). The device needs
-    /// SrdAttributes::rdma_read.
+    /// Reads from memory of the peer @p from (SRD). The device must support RDMA reads
+    /// (SrdAttributes::rdma_read).
+    /// @return as post_write_to()
     Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
                           WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
@@ -253,8 +274,8 @@ class RDMABUF_EXPORT QueuePair {
                           WorkOptions options = {}) const noexcept {
         return post_read_from(std::span(&local, 1), from, remote, options);
     }
-    /// Where the next message goes. Datagrams (UD) need 40 bytes in front for the GRH; messages of
-    /// SRD queue pairs do not.
+    /// Posts a receive: the next message that arrives is written to @p local. For a datagram (UD),
+    /// the first 40 bytes of @p local are for the GRH. Messages of SRD queue pairs have no GRH.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -274,7 +295,9 @@ class RDMABUF_EXPORT QueuePair {
                                              WorkOptions options = {}) const noexcept {
         return post_write(std::span(&local, 1), remote, options);
     }
-    /// @param immediate  in host byte order; takes a receive at the peer
+    /// Writes to memory of the peer. When the data is in place, the oldest receive of the peer
+    /// completes.
+    /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_write_imm(std::span<const ibv_sge> local,
                                                  RemoteAddress remote, std::uint32_t immediate,
                                                  WorkOptions options = {}) const noexcept {
@@ -293,22 +316,23 @@ class RDMABUF_EXPORT QueuePair {
                                             WorkOptions options = {}) const noexcept {
         return post_read(std::span(&local, 1), remote, options);
     }
-    /// Eight bytes; see make_compare_swap.
+    /// Compares and swaps eight bytes of the peer's memory. See make_compare_swap().
     [[gnu::always_inline]] Status post_compare_swap(const ibv_sge& local, RemoteAddress remote,
                                                     std::uint64_t expected, std::uint64_t swap,
                                                     WorkOptions options = {}) const noexcept {
         return post_one(make_compare_swap(std::span(&local, 1), remote, expected, swap, options));
     }
-    /// Eight bytes; see make_fetch_add.
+    /// Adds @p addend to eight bytes of the peer's memory. See make_fetch_add().
     [[gnu::always_inline]] Status post_fetch_add(const ibv_sge& local, RemoteAddress remote,
                                                  std::uint64_t addend,
                                                  WorkOptions options = {}) const noexcept {
         return post_one(make_fetch_add(std::span(&local, 1), remote, addend, options));
     }
 
-    /// Posts a list. On failure, the requests before @p failed are posted, and the others are not.
-    /// @return as post_send(), and E2BIG when more requests were added than the list has room for.
-    ///         Nothing is posted then.
+    /// Posts the requests of a list with one C call. On failure, the requests before @p failed are
+    /// posted, and the others are not.
+    /// @return as post_send(); also E2BIG if more requests were added than the list has room for.
+    ///         In this case, no request is posted.
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(SendList<Capacity>& list,
                                        ibv_send_wr*& failed) const noexcept {
@@ -330,36 +354,38 @@ class RDMABUF_EXPORT QueuePair {
             failed);
     }
 
-    /// Whether batch() can be used: the provider has ibv_wr_* and the options did not rule it out.
+    /// Returns true if batch() can be used: the provider has the ibv_wr_* interface, and
+    /// QueuePairOptions::extended was not `off`.
     [[nodiscard]] bool extended() const noexcept { return extended_ != nullptr; }
-    /// Opens a batch of the ibv_wr_* interface. Only where extended(); one at a time per queue
-    /// pair.
+    /// Opens a batch of requests for the ibv_wr_* interface. The queue pair must be extended().
+    /// Only one batch of a queue pair may be open at the same time.
     [[nodiscard, gnu::always_inline]] WorkBatch batch() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         assert(extended_ != nullptr && "this queue pair has no ibv_wr_* interface");
         return WorkBatch(extended_);
     }
 
-    /// 24 bits; what completions carry in qp_num.
+    /// Returns the queue pair number, which has 24 bits. Completions have it in qp_num.
     [[nodiscard]] std::uint32_t number() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return handle_->qp_num;
     }
-    /// A borrowed queue pair of a driver type (IBV_QPT_DRIVER) is taken for SRD.
+    /// Returns the type. A borrowed queue pair of the type IBV_QPT_DRIVER is reported as SRD.
     [[nodiscard]] QueuePairType type() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return static_cast<QueuePairType>(handle_->qp_type);
     }
-    /// @throws Error EBADF when this was closed or moved from.
+    /// Returns the protection domain of the queue pair.
+    /// @throws Error EBADF if the queue pair was closed or moved from
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("QueuePair::protection_domain", "QueuePair");
     }
-    /// Asks the device. ibv_query_qp(3).
+    /// Queries the state of the queue pair from the device. ibv_query_qp(3).
     [[nodiscard]] ibv_qp_state state() const;
     /// Queries attributes of the queue pair from the device. ibv_query_qp(3).
-    /// @param mask  IBV_QP_* bits of the members to query. Other members are undefined. By default
-    ///              all that RC, UC and UD queue pairs have.
-    /// @throws Error what ibv_query_qp(3) says. EFA returns EOPNOTSUPP for a mask with attributes
+    /// @param mask  the members to query, as IBV_QP_* bits; the other members of the result are
+    ///              undefined. By default, all attributes that RC, UC and UD queue pairs have.
+    /// @throws Error with the errno value of ibv_query_qp(3). EFA returns EOPNOTSUPP for attributes
     ///         that its queue pairs do not have, such as IBV_QP_AV.
     [[nodiscard]] ibv_qp_attr attributes(int mask = all_attributes) const;
     static constexpr int all_attributes =
@@ -369,25 +395,29 @@ class RDMABUF_EXPORT QueuePair {
         IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CAP | IBV_QP_DEST_QPN;
     /// Modifies attributes of a connected queue pair. For example, IBV_QP_MIN_RNR_TIMER changes
     /// min_rnr_timer. ibv_modify_qp(3) lists the attributes that may change in each state.
-    /// @param mask  IBV_QP_* bits of the members of @p attributes to apply
-    /// @throws Error what ibv_modify_qp(3) says: EINVAL for an attribute that must not change in
-    ///         this state, or for an invalid value. The attributes are unchanged then.
+    /// @param mask  the members of @p attributes to apply, as IBV_QP_* bits
+    /// @throws Error with the errno value of ibv_modify_qp(3): EINVAL for an attribute that must
+    ///         not change in this state, or for an invalid value. The attributes are then
+    ///         unchanged.
     void modify(ibv_qp_attr attributes, int mask);
-    /// Limits the rate at which the queue pair sends. ibv_modify_qp_rate_limit(3);
-    /// DeviceAttributes::native.packet_pacing_caps has the limits and the queue pair types.
-    /// @throws Error EOPNOTSUPP where the provider has no rate limits; EINVAL for a rate outside
-    /// the
-    ///         device's limits (the hint has them), or a queue pair type without rate limits
+    /// Limits the rate at which the queue pair sends. DeviceAttributes::native.packet_pacing_caps
+    /// has the limits of the device and the supported queue pair types.
+    /// ibv_modify_qp_rate_limit(3).
+    /// @throws Error EOPNOTSUPP if the provider has no rate limits; EINVAL if the rate is outside
+    ///         the device's limits, which the hint contains, or if this queue pair type has no rate
+    ///         limits
     void set_rate_limit(const RateLimit& limit);
-    /// The ECE options that the device uses for this connection. See PreparedQueuePair::set_ece().
+    /// Returns the ECE options that the device uses for this connection. See
+    /// PreparedQueuePair::set_ece().
     [[nodiscard]] ibv_ece ece() const;
-    /// Moves to the error state: everything outstanding completes with IBV_WC_WR_FLUSH_ERR.
+    /// Moves the queue pair to the error state. All outstanding requests complete with
+    /// IBV_WC_WR_FLUSH_ERR. ibv_modify_qp(3).
     void abort();
 
-    /// Posts a request to a shared receive queue of the peer (xrc_send). Sends, and writes with
-    /// immediate data, take a receive of this queue.
-    /// @param request     of a make_ function, such as make_send()
-    /// @param srq_number  SharedReceiveQueue::number() at the peer
+    /// Posts a request to a shared receive queue of the peer (xrc_send). Messages, and writes with
+    /// immediate data, consume a receive of this queue.
+    /// @param request     a request that a make_ function has returned, such as make_send()
+    /// @param srq_number  SharedReceiveQueue::number() of the shared receive queue at the peer
     [[gnu::always_inline]] Status post_to_srq(ibv_send_wr request,
                                               std::uint32_t srq_number) const noexcept {
         request.qp_type.xrc.remote_srqn = srq_number;
@@ -395,9 +425,10 @@ class RDMABUF_EXPORT QueuePair {
     }
 
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
-    /// The caller destroys it from now on.
+    /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp.
     [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
-    /// @throws Error what ibv_destroy_qp(3) says; it stays owned.
+    /// Destroys the queue pair now. It stays owned after an error.
+    /// @throws Error with the errno value of ibv_destroy_qp(3)
     void close() { detail::close_handle(handle_); }
 
   private:
@@ -415,25 +446,28 @@ class RDMABUF_EXPORT QueuePair {
     ibv_qp_ex* extended_;
 };
 
-/// A queue pair in the INIT state: it can take receives, has an address to give to a peer, and
-/// becomes a QueuePair by connecting. Make both, exchange addresses, connect both:
+/// A queue pair in the INIT state, which becomes a QueuePair by connecting. Receives can be posted
+/// to it, and its address can be sent to a peer. Both sides create a PreparedQueuePair, exchange
+/// the addresses, and connect:
 ///
 ///     auto prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
 ///     bootstrap.send(prepared.address().encode());
 ///     QueuePair qp = std::move(prepared).connect(peer);
 class RDMABUF_EXPORT PreparedQueuePair {
   public:
-    /// @throws Error EINVAL for a limit above the device's (the hint names it), for a port that is
-    /// not
-    ///         active or does not exist; EADDRNOTAVAIL when the port has no GID; EOPNOTSUPP for a
-    ///         type, or an extended interface that is required, which the provider lacks, and for
-    ///         an access of an SRD queue pair; ENOMEM.
+    /// Creates a queue pair and moves it to the INIT state.
+    /// @throws Error EINVAL for a value above the device's limit, which the hint contains, or for a
+    ///         port that is not active or does not exist; EADDRNOTAVAIL if the port has no GID;
+    ///         EOPNOTSUPP if the device does not support the queue pair type, the extended
+    ///         interface that is required, or QueuePairOptions::access with SRD; ENOMEM if no
+    ///         memory is left
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
-    /// What the peer needs.
+    /// Returns the address that a peer needs to connect to this queue pair or to send to it.
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
 
-    /// Receives may be posted from now on, and should be before the peer can send.
+    /// Posts a receive, as QueuePair::post_recv() does. Post the first receives before the peer can
+    /// send.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -446,49 +480,57 @@ class RDMABUF_EXPORT PreparedQueuePair {
         return post_recv(std::span(&local, 1), wr_id);
     }
 
-    /// The ECE options (enhanced connection establishment) that the device supports for this queue
-    /// pair. They belong to one vendor: `options` of different vendor_ids cannot be compared.
-    /// ibv_query_ece(3).
-    /// @throws Error EOPNOTSUPP where the provider has no ECE.
+    /// Returns the ECE options (enhanced connection establishment) that the device supports for
+    /// this queue pair. The meaning of ibv_ece::options depends on ibv_ece::vendor_id, so the
+    /// options of different vendors cannot be compared. ibv_query_ece(3).
+    /// @throws Error EOPNOTSUPP if the provider has no ECE
     [[nodiscard]] ibv_ece ece() const;
-    /// Sets the ECE options to use, before connect(). ibv_set_ece(3). One side begins: it sends its
-    /// ece() with its address(). The other side, if the vendor_ids are equal, sets these options,
-    /// connects, and sends back QueuePair::ece(), which are the accepted options, with its
-    /// address(). The first side then sets the accepted options and connects. Without set_ece(), a
-    /// connection uses no options.
-    /// @throws Error EOPNOTSUPP where the provider has no ECE, or if vendor_id is 0; EINVAL if
-    ///         vendor_id is that of another vendor
+    /// Sets the ECE options to use; call it before connect(). Without set_ece(), a connection uses
+    /// no ECE options. The two sides agree on the options in three steps:
+    ///  - The first side sends its ece() with its address().
+    ///  - If the vendor_ids are equal, the second side sets these options and connects. It sends
+    ///    back its QueuePair::ece(), which has the accepted options, with its address().
+    ///  - The first side sets the accepted options and connects.
+    ///
+    /// ibv_set_ece(3).
+    /// @throws Error EOPNOTSUPP if the provider has no ECE, or if vendor_id is 0; EINVAL if
+    ///         vendor_id is not that of this device
     void set_ece(const ibv_ece& ece);
 
-    /// Connects to @p peer (RC, UC, XRC): INIT to RTR to RTS. The peer of xrc_send is xrc_receive.
-    /// @throws Error EPROTO when the peer's type differs, EINVAL for UD and SRD queue pairs, and
-    /// what
-    ///         ibv_modify_qp(3) says (ETIMEDOUT, EHOSTUNREACH: the peer's GID does not resolve).
-    ///         The queue pair stays here then, and can only be destroyed.
+    /// Connects to @p peer (RC, UC, XRC): moves the queue pair from INIT to RTR to RTS. A queue
+    /// pair of the type xrc_send connects to a peer of the type xrc_receive. After an error, this
+    /// object still owns the queue pair, which can only be destroyed.
+    /// @throws Error EPROTO if the peer's queue pair type does not match; EINVAL for UD and SRD
+    ///         queue pairs; otherwise with the errno value of ibv_modify_qp(3): ETIMEDOUT or
+    ///         EHOSTUNREACH if the GID of the peer cannot be resolved
     [[nodiscard]] QueuePair connect(const QueuePairAddress& peer) &&;
-    /// Makes a UD or SRD queue pair ready to send to any peer. @throws Error EINVAL for other
-    /// types.
+    /// Makes a UD or SRD queue pair ready to send to any peer.
+    /// @throws Error EINVAL for other types
     [[nodiscard]] QueuePair activate() &&;
-    /// For connection managers that move the state themselves (librdmacm): takes the queue pair as
-    /// connected. @throws Error EINVAL when the device says that it is not ready to send.
+    /// Returns the queue pair as connected, without changing its state. For connection managers
+    /// that change the state themselves, such as librdmacm.
+    /// @throws Error EINVAL if the queue pair is not in the RTS state
     [[nodiscard]] QueuePair assume_connected() &&;
 
-    /// What connecting needs of the options, for those who connect by other means than connect().
+    /// The options that a connection needs, for code that connects without connect(), such as
+    /// librdmacm.
     struct Connection {
         AddressHandleOptions path;
         std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
     };
     [[nodiscard]] const Connection& connection() const noexcept { return connection_; }
 
-    /// @throws Error EBADF when this was closed or moved from.
+    /// Returns the protection domain of the queue pair.
+    /// @throws Error EBADF if the queue pair was closed or moved from
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("PreparedQueuePair::protection_domain",
                                                "PreparedQueuePair");
     }
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
-    /// The caller destroys it from now on.
+    /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp.
     [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
-    /// @throws Error what ibv_destroy_qp(3) says; it stays owned.
+    /// Destroys the queue pair now. It stays owned after an error.
+    /// @throws Error with the errno value of ibv_destroy_qp(3)
     void close() { detail::close_handle(handle_); }
 
   private:

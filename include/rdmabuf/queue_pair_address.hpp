@@ -14,62 +14,65 @@
 
 namespace rdmabuf {
 
-/// Transport of a queue pair.
+/// The transport service of a queue pair.
 enum class QueuePairType : std::uint8_t {
     reliable_connected = IBV_QPT_RC,
     unreliable_connected = IBV_QPT_UC,
     unreliable_datagram = IBV_QPT_UD,
     /// Scalable Reliable Datagram (SRD) of EFA, the Elastic Fabric Adapter of Amazon, which has no
-    /// RC queue pairs. One queue pair exchanges messages and RDMA with any number of peers, as a UD
-    /// queue pair does: it is activated, not connected, and each request names its destination (see
-    /// AddressHandle and Destination). Each request is carried out exactly once, or fails.
+    /// RC queue pairs. An SRD queue pair exchanges messages and RDMA with any number of peers. As a
+    /// UD queue pair, it is activated and not connected, and each request names its destination
+    /// (AddressHandle, Destination). Each request is executed exactly once, or fails.
     ///
-    /// Nothing is ordered. Messages to one peer arrive in any order, requests complete in any
-    /// order, and a message that follows an RDMA write may arrive before the data of the write.
-    /// Only the completion of the write, or its immediate data, means that the data is in place. A
-    /// request that fails has no effect on the queue pair or on other requests.
+    /// The order is not guaranteed. Messages to one peer arrive in any order, requests complete in
+    /// any order, and a message that follows an RDMA write may arrive before the data of the write.
+    /// The data of a write is in place when the write has completed, or when its immediate data has
+    /// arrived. A request that fails has no effect on the queue pair or on other requests.
     ///
     /// - All requests must be signaled (EINVAL).
     /// - Messages have at most Context::max_message_size() bytes.
-    /// - RDMA needs the ibv_wr_* interface and a device that supports it: see
-    ///   Context::srd_attributes(). It also needs an AddressHandle for the initiator in the
+    /// - RDMA needs the ibv_wr_* interface and a device that supports RDMA: see
+    ///   Context::srd_attributes(). RDMA also needs an AddressHandle for the initiator in the
     ///   protection domain of the target (otherwise IBV_WC_REM_OP_ERR).
-    /// - There are no atomics, fences, solicited events, shared receive queues or access flags.
-    /// - A completed RDMA read has the opcode IBV_WC_SEND.
+    /// - SRD has no atomics, fences, solicited events, shared receive queues or access flags.
+    /// - The completion of an RDMA read has the opcode IBV_WC_SEND.
     scalable_reliable_datagram = IBV_QPT_DRIVER,
-    /// The sending end of an XRC connection: see XrcDomain. It has no receives, and its requests
-    /// are posted by QueuePair::post_to_srq().
+    /// The sending side of an XRC connection: see XrcDomain. It has no receives.
+    /// QueuePair::post_to_srq() posts its requests.
     xrc_send = IBV_QPT_XRC_SEND,
-    /// The receiving end of an XRC connection. It can neither send nor take receives.
+    /// The receiving side of an XRC connection. It can neither send nor have receives: messages are
+    /// written to receives of shared receive queues.
     xrc_receive = IBV_QPT_XRC_RECV,
 };
-/// "RC", "UC", "UD", "SRD", "XRC_SEND" or "XRC_RECV".
+/// Returns "RC", "UC", "UD", "SRD", "XRC_SEND" or "XRC_RECV".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(QueuePairType type) noexcept;
 
-/// What a peer must know to connect to, or to send datagrams to, a queue pair.
+/// The address of a queue pair: the data that a peer needs to connect to the queue pair, or to send
+/// datagrams to it.
 struct RDMABUF_EXPORT QueuePairAddress {
     QueuePairType type = QueuePairType::reliable_connected;
-    /// 24 bits.
+    /// The queue pair number; 24 bits.
     std::uint32_t number = 0;
-    /// The packet sequence number it begins with; 24 bits.
+    /// The packet sequence number of the first packet that the queue pair sends; 24 bits.
     std::uint32_t psn = 0;
-    /// Q_Key that UD and SRD requests must carry; 0 for connected queue pairs.
+    /// The Q_Key that UD and SRD requests must have; 0 for connected queue pairs.
     std::uint32_t qkey = 0;
-    /// All zero on an InfiniBand subnet without GRH.
+    /// The GID of the port; all zero on an InfiniBand subnet without GRH.
     Gid gid = {};
-    /// Local identifier; 0 on RoCE.
+    /// The local identifier (LID) of the port; 0 on RoCE.
     std::uint16_t lid = 0;
-    /// The largest it can take: both sides use the smaller one.
+    /// The maximum path MTU of this side. A connection uses the smaller MTU of the two sides.
     ibv_mtu mtu = IBV_MTU_1024;
-    /// Reads and atomics it serves at once.
+    /// The maximum number of outstanding reads and atomics that this side executes as target.
     std::uint8_t max_dest_rd_atomic = 1;
 
-    /// Bytes of the wire form.
+    /// The size of the wire format in bytes.
     static constexpr std::size_t wire_size = 40;
-    /// The wire form: little-endian, versioned, of fixed size.
+    /// Returns the wire format of the address: little-endian, with a version number, of fixed size.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
-    /// Reads a wire form. Any bytes give an address or an error: EMSGSIZE for another size, EPROTO
-    /// for bytes that are no address, EPROTONOSUPPORT for another version.
+    /// Decodes an address from the wire format. The bytes may come from an untrusted peer: invalid
+    /// bytes return an error. EMSGSIZE for another size, EPROTO for bytes that are not a valid
+    /// address, EPROTONOSUPPORT for another version.
     [[nodiscard]] static Result<QueuePairAddress> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const QueuePairAddress&, const QueuePairAddress&) noexcept = default;

@@ -24,32 +24,35 @@ struct RDMABUF_EXPORT DestroySrq {
     static constexpr const char* name = "ibv_destroy_srq";
     static int call(ibv_srq* srq) noexcept;
 };
-/// The second parent keeps the XRC domain and the completion queue of an XRC queue alive; otherwise
-/// it is null.
+/// The second parent keeps alive the XRC domain and the completion queue of an XRC shared receive
+/// queue. It is null for other queues.
 using SharedReceiveQueueHandle =
     shared_handle<ibv_srq, DestroySrq, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
 struct SharedReceiveQueueOptions {
+    /// The maximum number of posted receives. The device may round up.
     std::uint32_t max_wr = 256;
+    /// The maximum number of scatter-gather entries of a receive.
     std::uint32_t max_sge = 1;
-    /// When fewer receives than this are posted, the device raises IBV_EVENT_SRQ_LIMIT_REACHED,
-    /// once. SharedReceiveQueue::arm_limit() sets it again. 0 for no event.
+    /// When fewer receives than this limit are posted, the device raises
+    /// IBV_EVENT_SRQ_LIMIT_REACHED once. SharedReceiveQueue::arm_limit() sets the limit again. 0
+    /// for no event.
     std::uint32_t limit = 0;
-    /// Makes the queue one of this XRC domain; nullptr for the queue pairs of this process. Each of
-    /// the two members below needs the other one.
+    /// The XRC domain of the queue; nullptr for a queue that only queue pairs of this process use.
+    /// xrc_domain and xrc_cq must both be set, or both be null (EINVAL).
     const XrcDomain* xrc_domain = nullptr;
-    /// The completion queue of the receives of an XRC queue.
+    /// The completion queue for the receives of an XRC shared receive queue.
     const CompletionQueue* xrc_cq = nullptr;
 };
 
-/// Receives that several queue pairs draw from. Queue pairs made with it keep it alive.
-/// ibv_create_srq(3).
+/// A shared receive queue: several queue pairs consume receives from it. The queue pairs that are
+/// created with it keep it alive. It can be moved but not copied. ibv_create_srq(3).
 class RDMABUF_EXPORT SharedReceiveQueue {
   public:
-    /// @throws Error EINVAL above the device's max_srq_wr or max_srq_sge, EOPNOTSUPP where the
-    /// device
-    ///         has none.
+    /// Creates a shared receive queue.
+    /// @throws Error EINVAL if max_wr or max_sge is above the device's max_srq_wr or max_srq_sge;
+    ///         EOPNOTSUPP if the device has no shared receive queues; EBADF if @p pd was closed
     explicit SharedReceiveQueue(const ProtectionDomain& pd,
                                 const SharedReceiveQueueOptions& options = {});
     SharedReceiveQueue(SharedReceiveQueue&&) noexcept = default;
@@ -59,7 +62,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     ~SharedReceiveQueue() = default;
 
     /// Posts one receive. Must not be called after close(), release() or a move (an assertion).
-    /// @return ENOMEM when the queue is full, EINVAL for a bad entry.
+    /// @return the errno value of ibv_post_srq_recv(3): ENOMEM if the queue is full, EINVAL for an
+    ///         invalid scatter-gather entry
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ && "the SharedReceiveQueue was closed, released or moved from");
@@ -71,9 +75,10 @@ class RDMABUF_EXPORT SharedReceiveQueue {
                                             std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
-    /// Posts a list. On failure, the requests before @p failed are posted, and the others are not.
-    /// @return as post_recv(), and E2BIG when more requests were added than the list has room for.
-    ///         Nothing is posted then.
+    /// Posts the receives of a list with one C call. On failure, the receives before @p failed are
+    /// posted, and the others are not.
+    /// @return as post_recv(); also E2BIG if more receives were added than the list has room for.
+    ///         In this case, no receive is posted.
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
@@ -85,25 +90,30 @@ class RDMABUF_EXPORT SharedReceiveQueue {
             failed);
     }
 
-    /// The number of the queue, for QueuePair::post_to_srq() of peers. ibv_get_srq_num(3).
-    /// @throws Error EOPNOTSUPP where only XRC queues have a number; EBADF when this was closed.
+    /// Returns the number of the queue, which a peer passes to QueuePair::post_to_srq().
+    /// ibv_get_srq_num(3).
+    /// @throws Error EOPNOTSUPP if only XRC queues of this device have a number; EBADF if this
+    ///         object was closed
     [[nodiscard]] std::uint32_t number() const;
 
-    /// Sets the limit again. The device clears it when it raises IBV_EVENT_SRQ_LIMIT_REACHED, which
-    /// Context::wait_async_event() returns with native() as `object`. If fewer receives than @p
-    /// limit are posted already, the event comes at once or with the next receive, depending on the
-    /// device. ibv_modify_srq(3).
-    /// @param limit  0 for no event
-    /// @throws Error EINVAL above the size of the queue; EBADF when this was closed.
+    /// Sets the limit again. The device clears the limit when it raises
+    /// IBV_EVENT_SRQ_LIMIT_REACHED. Context::wait_async_event() returns this event with native() as
+    /// `object`. If fewer receives than @p limit are already posted, the event is raised
+    /// immediately or with the next receive, depending on the device. ibv_modify_srq(3).
+    /// @param limit  the number of receives; 0 for no event
+    /// @throws Error EINVAL if @p limit is above the size of the queue; EBADF if this object was
+    ///         closed
     void arm_limit(std::uint32_t limit);
-    /// The size of the queue, and the limit, which is 0 after its event. ibv_query_srq(3).
-    /// @throws Error EBADF when this was closed.
+    /// Queries the size of the queue and the limit. After the event, the limit is 0.
+    /// ibv_query_srq(3).
+    /// @throws Error EBADF if this object was closed
     [[nodiscard]] ibv_srq_attr attributes() const;
 
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }
-    /// The caller destroys it from now on.
+    /// Returns the ibv_srq and gives up ownership: the caller must destroy the ibv_srq.
     [[nodiscard]] ibv_srq* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while queue pairs use it.
+    /// Destroys the shared receive queue now. It stays owned after an error.
+    /// @throws Error EBUSY while queue pairs use the shared receive queue
     void close() { handle_.close(); }
 
   private:

@@ -18,36 +18,39 @@ struct RDMABUF_EXPORT CloseXrcd {
 };
 } // namespace detail
 
-/// A domain of eXtended Reliable Connections (XRC). With RC, each process of one machine needs a
-/// queue pair for each process of another machine. With XRC, one queue pair to a machine reaches
-/// all shared receive queues of a domain there, so the number of queue pairs no longer grows with
-/// the number of processes on the other machine.
+/// A domain of eXtended Reliable Connections (XRC). With RC, each process of a machine needs one
+/// queue pair for each process of another machine. With XRC, one queue pair to the other machine
+/// reaches all shared receive queues of a domain on that machine. So the number of queue pairs does
+/// not depend on the number of processes on the other machine.
 ///
-/// The sender has a queue pair of the type QueuePairType::xrc_send. The receiving machine has one
-/// of the type xrc_receive in the domain, which consumes no receives itself: each request names the
-/// SharedReceiveQueue in the domain that takes the message (QueuePair::post_to_srq()).
+/// The sender has a queue pair of the type QueuePairType::xrc_send. The receiver has a queue pair
+/// of the type xrc_receive in the domain, which has no receives of its own: each request contains
+/// the number of the SharedReceiveQueue that receives the message (QueuePair::post_to_srq()).
 ///
-/// Copies share the domain. Shared receive queues and queue pairs made with it keep it alive.
-/// ibv_open_xrcd(3).
+/// Copies share the domain. Shared receive queues and queue pairs that are created with the domain
+/// keep it alive. ibv_open_xrcd(3).
 class RDMABUF_EXPORT XrcDomain {
   public:
-    /// Opens a domain that only this process uses.
-    /// @throws Error EOPNOTSUPP if the device has no XRC; ENOMEM; EBADF when @p context was closed
+    /// Opens a domain that only this process can use.
+    /// @throws Error EOPNOTSUPP if the device has no XRC; ENOMEM if no memory is left; EBADF if @p
+    ///         context was closed
     explicit XrcDomain(const Context& context);
-    /// Opens the domain of a file, and creates the domain if no process has opened it yet. All
-    /// processes that open the same file on the same device share the domain. The descriptor stays
-    /// the caller's and may be closed afterwards.
-    /// @throws Error as above, and EINVAL for a descriptor that is not of a file
+    /// Opens the domain of the file @p fd, and creates the domain if no process has opened it yet.
+    /// All processes that open the same file on the same device share the domain. The caller still
+    /// owns the descriptor, and may close it after the call.
+    /// @throws Error as the other constructor; EINVAL if @p fd is not the descriptor of a file
     XrcDomain(const Context& context, int fd);
 
     [[nodiscard]] ibv_xrcd* native() const noexcept { return handle_.get(); }
-    /// @throws Error EBADF when this was closed, released or moved from
+    /// Returns the context on which the domain was opened.
+    /// @throws Error EBADF if the domain was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("XrcDomain::context", "XrcDomain");
     }
-    /// The caller closes the domain from now on.
+    /// Returns the ibv_xrcd and gives up ownership: the caller must close the ibv_xrcd.
     [[nodiscard]] ibv_xrcd* release() noexcept { return handle_.release(); }
-    /// @throws Error EBUSY while copies, or objects made with it, exist
+    /// Closes the domain now. It stays open and owned after an error.
+    /// @throws Error EBUSY while copies of the domain, or objects created with it, exist
     void close() { handle_.close(); }
 
   private:
