@@ -280,7 +280,7 @@ class RDMABUF_EXPORT QueuePair {
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
-        ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
+        ibv_recv_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
         return Status(ibv_post_recv(handle_.get(), &request, &failed));
     }
     [[gnu::always_inline]] Status post_recv(const ibv_sge& local,
@@ -472,7 +472,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         ibv_recv_wr request = make_recv(local, wr_id);
-        ibv_recv_wr* failed; // NOLINT(*-init-variables): verbs sets it, or nobody reads it
+        ibv_recv_wr* failed; // NOLINT(*-init-variables): set by verbs on failure
         return Status(ibv_post_recv(handle_.get(), &request, &failed));
     }
     [[gnu::always_inline]] Status post_recv(const ibv_sge& local,

@@ -45,7 +45,7 @@ struct ImporterQuirk {
     std::string_view note;
 };
 
-/// What an exporter does when an importer pins its buffer.
+/// The behaviour of an exporter when an importer pins a buffer of this exporter.
 enum class PinBehaviour : std::uint8_t {
     /// The buffer stays where it is.
     in_place,

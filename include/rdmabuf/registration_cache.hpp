@@ -58,14 +58,14 @@ struct RegistrationCacheOptions {
 ///
 /// **Misses** register outside all locks. Other threads that need the same memory wait for the
 /// registration, and get the same error if it fails. Idle entries of the same allocation that
-/// overlap or touch the new range are merged with it into one registration, if this one is longer
-/// by half than each of these entries. So a stream through a buffer leaves few entries, and
-/// registers its bytes again only a logarithmic number of times. If the merged range cannot be
-/// registered, the requested range is registered alone. On ENOMEM, all idle entries are
+/// overlap or touch the new range are merged with it into one registration, if the merged range is
+/// at least 1.5 times as long as each of these entries. So a stream through a buffer leaves few
+/// entries, and registers its bytes again only a logarithmic number of times. If the merged range
+/// cannot be registered, the requested range is registered alone. On ENOMEM, all idle entries are
 /// deregistered, and the registration is tried once more.
 ///
-/// A cache must not be used in a child of fork(2): its copy of the cache may wait for threads that
-/// the child does not have.
+/// A cache must not be used in a child of fork(2), because it may wait for threads that do not
+/// exist in the child.
 ///
 /// An rkey gives access to the whole entry, with all access flags of the entry. Do not send the
 /// rkey of a lease to a peer that must not access the memory beside the range.

@@ -33,7 +33,8 @@ enum class RegistrationPath : std::uint8_t {
 /// Returns "dmabuf", "dmabuf_data_direct", "peermem", "host" or "on_demand".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationPath path) noexcept;
 
-/// One attempt of register_memory() to register memory, or its reason to skip a path.
+/// One attempt of register_memory() to register memory on a registration path, or the reason to
+/// skip the path.
 struct Attempt {
     RegistrationPath path{};
     /// The mapping that was exported, or that the exporter refused to export. Only for the dma-buf
@@ -56,7 +57,7 @@ struct Attempt {
     std::string device = {};
     /// The cause of the errno value in this attempt; empty if the cause is not known.
     std::string meaning = {};
-    /// A change that would let the attempt succeed; empty if none is known.
+    /// A change with which the attempt would succeed; empty if no such change is known.
     std::string remedy = {};
 
     [[nodiscard]] bool worked() const noexcept { return error == 0; }

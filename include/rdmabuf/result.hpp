@@ -67,7 +67,7 @@ class [[nodiscard]] Result {
     [[nodiscard]] bool ok() const noexcept { return value_.has_value(); }
     explicit operator bool() const noexcept { return ok(); }
 
-    /// Returns the value. There must be one: ok() is true.
+    /// Returns the value. ok() must be true.
     [[nodiscard]] T& operator*() & noexcept { return *value_; }
     [[nodiscard]] const T& operator*() const& noexcept { return *value_; }
     [[nodiscard]] T&& operator*() && noexcept { return *std::move(value_); }
@@ -87,7 +87,7 @@ class [[nodiscard]] Result {
 
     /// Returns the errno value; 0 if ok().
     [[nodiscard]] int error() const noexcept { return error_.error(); }
-    /// Returns the error code; it is 0 if ok().
+    /// Returns the error code, whose value is 0 if ok().
     [[nodiscard]] std::error_code code() const noexcept { return error_.code(); }
     /// Returns the cause of the error, without the function and the errno value; empty if ok().
     [[nodiscard]] const std::string& reason() const noexcept { return error_.reason(); }

@@ -77,16 +77,20 @@ struct ReceivedObjects {
 /// @param objects  the objects to share, which must belong to @p context. They must not be
 ///                 destroyed before the peer has imported them.
 /// @param timeout  the maximum time to wait; wait_forever for no limit
-/// @throws Error EINVAL for another type of socket; E2BIG for too many objects; ETIMEDOUT;
-///         ECONNRESET or EPIPE if the peer has closed the socket; EBADF if @p context was closed
+/// @throws Error EINVAL for another type of socket; E2BIG for too many objects; ETIMEDOUT if the
+///         peer does not receive the message in time; ECONNRESET or EPIPE if the peer has closed
+///         the socket; EBADF if @p context was closed
 RDMABUF_EXPORT void send_objects(int socket, const Context& context, const SharedObjects& objects,
                                  std::chrono::milliseconds timeout);
 
 /// Receives the objects that send_objects() has sent. After an invalid message, no received
 /// descriptor stays open.
+/// @param socket   as for send_objects()
+/// @param timeout  the maximum time to wait; wait_forever for no limit
 /// @throws Error EPROTO for bytes that are not a valid message, or a message without exactly one
 ///         descriptor; EPROTONOSUPPORT for another version; EMFILE at the process's limit of
-///         descriptors; ETIMEDOUT; ECONNRESET if the peer has closed the socket
+///         descriptors; ETIMEDOUT if no message arrives in time; ECONNRESET if the peer has closed
+///         the socket
 [[nodiscard]] RDMABUF_EXPORT ReceivedObjects receive_objects(int socket,
                                                              std::chrono::milliseconds timeout);
 

@@ -56,7 +56,7 @@ class RDMABUF_EXPORT SrdCompletionQueue {
 
   private:
     CompletionQueue queue_;
-    detail::efadv::Cq* efa_; // a part of the queue
+    detail::efadv::Cq* efa_; // not owned: a part of queue_
 };
 
 } // namespace rdmabuf

@@ -26,9 +26,9 @@ class TopologyReader;
 enum class PathType : std::uint8_t {
     /// The memory is on the NIC itself.
     loc,
-    /// The path has no or one PCIe switch, and no host bridge.
+    /// The path goes through at most one PCIe switch, and through no host bridge.
     pix,
-    /// The path has several PCIe switches, and no host bridge.
+    /// The path goes through several PCIe switches, but through no host bridge.
     pxb,
     /// The GPU is connected to the CPU by a coherent chip-to-chip link (NVLink-C2C), and the NIC is
     /// connected to the same CPU by PCIe. NCCL calls this path P2C.
@@ -66,7 +66,7 @@ struct Path {
     std::string reason = {};
 };
 
-/// An RDMA device, as sysfs describes it.
+/// An RDMA device and its position in the machine, as sysfs describes them.
 struct Nic {
     /// The name of the device in /sys/class/infiniband, such as "mlx5_0".
     std::string name;

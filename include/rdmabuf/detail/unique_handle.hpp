@@ -34,7 +34,8 @@ class CreatorProcess {
 /// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
 
-/// How a handle got its object. The destructor of the handle depends on it.
+/// The relation between a handle and its object, which determines what the destructor of the handle
+/// does.
 enum class Ownership : std::uint8_t {
     /// The handle created the object or took ownership of it: Destroy::call() destroys the object.
     created,
