@@ -57,9 +57,10 @@ ErrorInfo no_functions() {
 class VerbsBuffer {
   public:
     VerbsBuffer(const Functions& functions, ProtectionDomain pd, std::size_t size)
-        : free_buf_(functions.free_buf), pd_(std::move(pd)), size_(size) {
-        errno = 0;
-        address_ = functions.alloc_buf(pd_.native(), size, &buffer_);
+        : free_buf_(functions.free_buf),
+          pd_(std::move(pd)),
+          size_(size),
+          address_(functions.alloc_buf(pd_.native(), size, &buffer_)) {
         if (address_ == nullptr) {
             throw Error(
                 errno != 0 ? errno : ENOMEM, alloc_call,
@@ -83,7 +84,7 @@ class VerbsBuffer {
     ProtectionDomain pd_;
     std::size_t size_;
     ibv_buf* buffer_ = nullptr;
-    void* address_ = nullptr;
+    void* address_;
 };
 
 /// Exports the dma-buf of a buffer. The dma-buf begins at the first byte of the buffer
