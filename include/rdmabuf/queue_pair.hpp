@@ -40,9 +40,9 @@ using QueuePairHandle =
 /// Selects whether a queue pair gets the ibv_wr_* interface, which QueuePair::batch() needs.
 enum class ExtendedInterface : std::uint8_t {
     off,
-    /// The queue pair gets the interface if the provider has it.
+    /// The queue pair gets the ibv_wr_* interface if the provider has this interface.
     automatic,
-    /// Creating the queue pair fails if the provider does not have the interface.
+    /// Creating the queue pair fails if the provider does not have the ibv_wr_* interface.
     required,
 };
 
@@ -119,9 +119,9 @@ struct QueuePairOptions {
     /// How often to retransmit after this timeout (RC), at most 7 times. If no retry succeeds, the
     /// request fails with IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
-    /// How often to repeat a request when the peer has no receive posted, before it fails with
-    /// IBV_WC_RNR_RETRY_EXC_ERR; 7 repeats without limit. On SRD queue pairs, other values than 7
-    /// need SrdAttributes::rnr_retry.
+    /// How often to repeat a request when the peer has no receive posted; 7 repeats without limit.
+    /// If no retry succeeds, the request fails with IBV_WC_RNR_RETRY_EXC_ERR. On SRD queue pairs,
+    /// other values than 7 need SrdAttributes::rnr_retry.
     std::uint8_t rnr_retry = 7;
     /// The time for which a peer must wait before it repeats a request, when this queue pair has no
     /// receive posted (RC). An index into the table of ibv_modify_qp(3); 12 is 0.64 ms.

@@ -126,7 +126,8 @@ class RDMABUF_EXPORT RegistrationCache {
         /// The number of calls of acquire() that registered memory, or waited for another thread to
         /// register it.
         std::uint64_t misses = 0;
-        /// The number of entries that were evicted to make room for other memory.
+        /// The number of cache entries that were evicted to make room for a new entry, or after
+        /// ENOMEM.
         std::uint64_t evictions = 0;
         /// The number of entries that were removed because their allocation was freed or replaced
         /// (CachePolicy::checked).

@@ -73,8 +73,8 @@ class Trail {
     using Attempts = std::vector<Attempt>;
 
     void add(Attempt attempt) { attempts_.push_back(std::move(attempt)); }
-    /// Adds an empty attempt. @return this attempt; the reference is valid until the next attempt
-    /// is added
+    /// Adds an empty attempt.
+    /// @return this attempt; the reference is valid until the next attempt is added
     Attempt& add() { return attempts_.emplace_back(); }
 
     [[nodiscard]] std::size_t size() const noexcept { return attempts_.size(); }

@@ -27,7 +27,7 @@ class RDMABUF_EXPORT ErrorInfo {
     /// @param remedy    a change that would avoid the error; may be empty
     ErrorInfo(std::error_code code, const char* function, std::string_view reason,
               std::string_view remedy = {}) noexcept;
-    /// @param error  a positive errno value
+    /// Creates an object with the error @p error, a positive errno value.
     ErrorInfo(int error, const char* function, std::string_view reason,
               std::string_view remedy = {}) noexcept
         : ErrorInfo(std::error_code(error, std::system_category()), function, reason, remedy) {}

@@ -81,7 +81,7 @@ struct Nic {
     std::optional<bool> active = std::nullopt;
     /// The rate of the fastest active port in Gbit/s. Empty if the rate is not known.
     std::optional<double> port_speed = std::nullopt;
-    /// The reason why `pci` is empty; otherwise empty.
+    /// The reason why `pci` is empty. Empty if `pci` is set.
     std::string reason = {};
 };
 
@@ -95,7 +95,7 @@ struct MemoryLocation {
     /// True if a coherent chip-to-chip link connects the device to its CPU. The device's driver
     /// reports this (Allocation::c2c), not sysfs.
     bool c2c = false;
-    /// The reason why both `device` and `numa_node` are empty; otherwise empty.
+    /// The reason why both `device` and `numa_node` are empty. Empty if one of them is set.
     std::string reason = {};
 };
 

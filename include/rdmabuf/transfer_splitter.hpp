@@ -92,8 +92,8 @@ class TransferSplitter {
     /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
 
-    /// Sets @p piece to the next piece. @return false if there are no more pieces; @p piece is then
-    /// unchanged
+    /// Sets @p piece to the next piece.
+    /// @return false, with @p piece unchanged, if there are no more pieces
     [[nodiscard]] bool next(TransferPiece& piece) noexcept {
         if (transfer_.length == 0) {
             return false;

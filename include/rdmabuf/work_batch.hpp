@@ -172,8 +172,9 @@ class RDMABUF_EXPORT WorkBatch {
     /// flush_persistent, and compile the program with such a version.
     [[nodiscard]] ibv_qp_ex* native() const noexcept { return qp_; }
 
-    /// Posts all requests and closes the batch. @return ENOMEM if the queue is full, EINVAL for an
-    /// invalid request; no request is posted then
+    /// Posts all requests and closes the batch.
+    /// @return ENOMEM if the queue is full, EINVAL for an invalid request; no request is posted
+    ///         then
     [[gnu::always_inline]] Status complete() noexcept {
         return Status(ibv_wr_complete(std::exchange(qp_, nullptr)));
     }

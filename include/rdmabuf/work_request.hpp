@@ -119,7 +119,8 @@ namespace detail {
     return request;
 }
 
-/// Makes a datagram with immediate data. @param immediate  in host byte order
+/// Makes a datagram with immediate data.
+/// @param immediate  in host byte order
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm_to(
     std::span<const ibv_sge> local, Destination to, std::uint32_t immediate,
     WorkOptions options = {}) noexcept {

@@ -200,7 +200,8 @@ class shared_handle {
         }
         if (handle_.use_count() > 1) {
             raise(EBUSY, Destroy::name,
-                  "other objects made from this one still hold it; destroy them first");
+                  "copies of this object, or objects created from it, still exist: destroy them "
+                  "first");
         }
         check_zero(deleter().destroy(handle_.get()), Destroy::name);
         deleter().disown();
