@@ -59,8 +59,8 @@ struct ParentDomainOptions {
     /// thread domain.
     const ThreadDomain* thread_domain = nullptr;
     /// A function that allocates memory for queues, as ibv_alloc_parent_domain(3) describes. It
-    /// returns nullptr if no memory is left, or IBV_ALLOCATOR_USE_DEFAULT. The program must set
-    /// both `alloc` and `free`, or none of the two.
+    /// returns nullptr if no memory is left, or IBV_ALLOCATOR_USE_DEFAULT. `alloc` and `free` must
+    /// both be set, or both be null (EINVAL).
     decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
     /// A function that frees the memory that `alloc` returned.
     decltype(ibv_parent_domain_init_attr::free) free = nullptr;

@@ -18,8 +18,8 @@ namespace rdmabuf {
 enum class ImportMode : std::uint8_t {
     /// The driver cannot register dma-bufs.
     none,
-    /// The driver pins the dma-buf while it is registered. The exporter may move the memory when it
-    /// is pinned.
+    /// The driver pins the dma-buf while it is registered. The exporter may move the memory before
+    /// the driver pins it.
     pinned,
     /// The driver pins the dma-buf, and allows the exporter to revoke it.
     pinned_revocable,
@@ -52,7 +52,8 @@ enum class PinBehaviour : std::uint8_t {
     /// The buffer may be moved to system memory, and the registration still succeeds. Transfers
     /// then cross PCIe twice, or access a copy.
     system_memory,
-    /// The exporter refuses to pin the buffer: only importers that do not pin can register it.
+    /// The exporter refuses to pin the buffer: only importers that do not pin buffers can register
+    /// this buffer.
     refused,
 };
 /// Returns "in place", "moves to system memory" or "refused".

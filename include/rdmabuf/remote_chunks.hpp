@@ -32,8 +32,8 @@ template <class Chunk>
 } // namespace detail
 
 /// Memory of a peer that is registered in chunks. Each chunk has its own rkey, and begins where the
-/// previous chunk ends. ChunkedRegion::remote() returns an object of this class, and encode() its
-/// wire format. Memory that is registered as one region is one chunk.
+/// previous chunk ends. The peer creates the object with ChunkedRegion::remote(), and sends the
+/// result of encode(). Memory that is registered as one region is one chunk.
 class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;

@@ -17,8 +17,8 @@ struct RemoteAddress {
     std::uint32_t rkey = 0;
 };
 
-/// A range of a peer's memory for one-sided operations. The peer gets it from remote() of its
-/// DmaBufMR, MemoryRegion or DeviceMemoryMR, and sends the result of encode().
+/// A range of a peer's memory for one-sided operations. The peer creates the object with remote()
+/// of its DmaBufMR, MemoryRegion or DeviceMemoryMR, and sends the result of encode().
 struct RDMABUF_EXPORT RemoteRegion {
     /// The address of the first byte: the iova of the peer's registration.
     std::uint64_t address = 0;

@@ -70,9 +70,9 @@ struct Path {
 struct Nic {
     /// The name of the device in /sys/class/infiniband, such as "mlx5_0".
     std::string name;
-    /// The PCI function of the device; for a subfunction, the PCI function that it belongs to.
-    /// Empty for a device that is not a PCI function (Soft-RoCE), or if sysfs does not describe it;
-    /// then `reason` has the reason.
+    /// The PCI function of the device; for a subfunction, the PCI function to which it belongs.
+    /// Empty for a device that is not a PCI function (Soft-RoCE), or if sysfs does not describe the
+    /// function: see `reason`.
     std::optional<PciFunction> pci = std::nullopt;
     /// The PCI function that accesses GPU memory for the NIC (mlx5 data direct, ConnectX-8), if
     /// Topology::query_data_direct() or set_data_direct() found one.
