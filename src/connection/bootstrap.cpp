@@ -48,7 +48,8 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 }
 
 [[noreturn]] void refuse_stranger(int socket, std::span<const std::byte> heard) {
-    // The error message quotes more bytes of the peer, because they help to identify its protocol.
+    // The error message also quotes the bytes that the peer sent after these, because they help to
+    // identify the protocol of the peer.
     std::array<std::byte, 128> more{};
     std::copy(heard.begin(), heard.end(), more.begin());
     const ssize_t extra =
@@ -156,8 +157,8 @@ void Channel::send_frame(Kind kind, std::span<const std::byte> payload) {
     try {
         rdmabuf::detail::send_all(socket_.get(), frame, Deadline(timeout_), describe(kind));
     } catch (...) {
-        // The peer may have received a part of this message, and would take the next message for
-        // the rest of it: close the connection.
+        // The peer may have received only a part of this message. The peer would read the next
+        // message as the rest of this message, so close the connection.
         socket_.reset();
         throw;
     }

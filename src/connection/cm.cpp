@@ -50,11 +50,11 @@ Id make_id() {
     return detail::make_id(make_channel());
 }
 
-/// Moves an id to an event channel of its own.
+/// Moves an id from the event channel of its listener to a new event channel.
 Id migrate(Id id) {
     EventChannelHandle channel = make_channel();
     check_zero(rdma_migrate_id(id.get(), channel.get()), "rdma_migrate_id");
-    // From here on the new channel must outlive the id.
+    // From here on the id uses the new channel. The deleter of the id keeps this channel alive.
     return Id(id.release(), Id::deleter_type::holding(std::move(channel)));
 }
 
@@ -95,7 +95,7 @@ bool Connection::disconnected() {
         }
         if (event->event == RDMA_CM_EVENT_DISCONNECTED) {
             disconnected_ = true;
-            // Fails only when there is nobody left to answer.
+            // rdma_disconnect() fails only if the peer no longer waits for a reply.
             static_cast<void>(rdma_disconnect(id_.get()));
             qp_->abort();
         } else if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
@@ -162,7 +162,8 @@ ConnectionRequest Listener::next(std::chrono::milliseconds timeout) {
             Id id(event->id, Id::deleter_type::holding(
                                  id_.get_deleter().parent<0>("Listener::next", "Listener")));
             ConnectionRequest request(std::move(id), event->param.conn);
-            // rdma_migrate_id(3) waits for it.
+            // Acknowledge the event now, because rdma_migrate_id(3) blocks until all events of the
+            // id are acknowledged.
             event.reset();
             request.id_ = migrate(std::move(request.id_));
             return request;
@@ -197,7 +198,8 @@ Connection Route::connect(PreparedQueuePair prepared, std::span<const std::byte>
     Event event = await_event(
         id->channel, step, {RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED}, deadline);
     std::vector<std::byte> reply = copy_private_data(event->param.conn);
-    // On iWARP the kernel has done the rest already, and says so.
+    // On iWARP the kernel has moved the queue pair to RTS already, and the event is
+    // RDMA_CM_EVENT_ESTABLISHED.
     const bool is_response = event->event == RDMA_CM_EVENT_CONNECT_RESPONSE;
     event.reset();
     if (is_response) {

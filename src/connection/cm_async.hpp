@@ -13,23 +13,24 @@
 
 namespace rdmabuf::cm::detail {
 
-/// An id of a shared event channel and the object that handles its events: rdma_cm_id::context of
-/// the id refers to this object, which therefore does not move.
+/// An rdma_cm_id on an event channel that several ids share, and the handler of its events.
+/// rdma_cm_id::context points to this object, so the object cannot be moved.
 class AsyncId {
   public:
     AsyncId(const AsyncId&) = delete;
     AsyncId& operator=(const AsyncId&) = delete;
     AsyncId(AsyncId&&) = delete;
     AsyncId& operator=(AsyncId&&) = delete;
-    /// Destroys the id, which waits until its events are acknowledged.
+    /// Destroys the id. rdma_destroy_id(3) waits until all events of the id are acknowledged.
     virtual ~AsyncId() = default;
 
-    /// The object that handles @p event: that of the listener for a connection request.
+    /// Returns the object that handles @p event. For a connection request, this is the object of
+    /// the listener.
     [[nodiscard]] static AsyncId& of(const rdma_cm_event& event) noexcept;
 
-    /// Makes progress with @p event and acknowledges it. Only a lack of memory leaves as an
-    /// exception; other failures are an event.
-    /// @return the event for the program; nothing when it need not see any
+    /// Processes @p event and acknowledges it. The only exception is std::bad_alloc; any other
+    /// failure is returned as an event of the type `failed`.
+    /// @return the event for the program; std::nullopt if @p event does not concern the program
     [[nodiscard]] virtual std::optional<ChannelEvent> handle(Event event) = 0;
 
     [[nodiscard]] const Id& id() const noexcept { return id_; }
@@ -39,11 +40,11 @@ class AsyncId {
   protected:
     explicit AsyncId(void* user_data) noexcept : user_data_(user_data) {}
 
-    /// Creates an id on @p channel whose events this object handles.
+    /// Creates an id on @p channel. This object handles the events of the id.
     [[nodiscard]] Id make_id(const EventChannel& channel, rdma_port_space space);
-    /// Creates the id of this object and begins to resolve its address.
-    /// @param host         address or name of the peer or multicast group
-    /// @param local_host   address to send from; empty for any
+    /// Creates the id of this object and starts to resolve the address of @p host.
+    /// @param host        address or name of the peer or of the multicast group
+    /// @param local_host  address to send from; empty if the kernel selects the address
     void resolve_address(const EventChannel& channel, rdma_port_space space,
                          const std::string& host, std::uint16_t port, const std::string& local_host,
                          std::chrono::milliseconds timeout);
@@ -51,9 +52,11 @@ class AsyncId {
 
     [[nodiscard]] ChannelEvent make_event(EventType type) const;
     [[nodiscard]] ChannelEvent make_failure(const Error& error) const;
-    /// The step @p function of this id, for errors.
+    /// Returns a description of the step for error messages: the name @p function and the address
+    /// of the peer.
     [[nodiscard]] Step step(const char* function) const;
-    /// @throws Error when @p event reports success with a status that means failure
+    /// Checks the status of an event that reports success.
+    /// @throws Error with the errno value of the status, if the status is not 0
     static void check_status(const Step& step, const rdma_cm_event& event);
 
   private:

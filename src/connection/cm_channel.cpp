@@ -19,13 +19,14 @@ namespace rdmabuf::cm {
 using rdmabuf::detail::check_zero;
 using State = AsyncConnection::State;
 
-/// The state of a connection, at an address that its id refers to.
+/// The state of an AsyncConnection. rdma_cm_id::context points to this object.
 class detail::ConnectionState final : public AsyncId {
   public:
-    /// A connection that this side makes.
+    /// Creates the state of a connection that this side starts.
     ConnectionState(std::chrono::milliseconds timeout, void* user_data)
         : AsyncId(user_data), timeout_(timeout) {}
-    /// A request of a peer. Does not take @p id before it can no longer fail.
+    /// Creates the state of a connection that a peer has requested. If the constructor throws, the
+    /// caller still owns @p id.
     ConnectionState(Id& id, const rdma_conn_param& offer)
         : AsyncId(nullptr),
           state_(State::requested),
@@ -56,7 +57,8 @@ class detail::ConnectionState final : public AsyncId {
         }
         return *queue_pair_;
     }
-    /// @throws Error ENOTCONN when the state is not one of @p wanted
+    /// Checks that the connection is in one of the states @p wanted.
+    /// @throws Error ENOTCONN if the connection is in another state
     void check_state(const char* function, std::initializer_list<State> wanted) const {
         if (std::find(wanted.begin(), wanted.end(), state_) == wanted.end()) {
             throw_wrong_state(function, to_string(*wanted.begin()));
@@ -68,32 +70,35 @@ class detail::ConnectionState final : public AsyncId {
         throw Error(ENOTCONN, function,
                     std::string("the connection is ") + to_string(state_) + ", not " + wanted);
     }
-    /// Calls @p step; an Error that it throws ends the connection.
+    /// Calls the function @p step. If @p step throws, closes the connection and rethrows the
+    /// exception.
     template <class StepCall>
     void close_on_error(const StepCall& step);
-    /// Handles @p event. An Error that it throws means that the connection failed.
+    /// Advances the state of the connection after @p event.
+    /// @throws Error if the connection has failed
     [[nodiscard]] std::optional<EventType> advance(const rdma_cm_event& event);
     void resolve_route();
     void become_connected();
     void become_disconnected();
-    /// The step that is in progress, for errors.
+    /// Returns a description of the current step for error messages.
     [[nodiscard]] Step step() const { return AsyncId::step(function_); }
 
     State state_ = State::resolving;
     const char* function_ = "rdma_resolve_addr";
     std::chrono::milliseconds timeout_{};
     std::vector<std::byte> private_data_;
-    /// Until the connection is established.
+    /// The queue pair before the connection is established.
     std::optional<PreparedQueuePair> prepared_;
-    /// From then on.
+    /// The queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;
     bool is_accepting_ = false;
-    // Of a request: the reads and atomics that the peer serves, and that it starts, at once.
+    /// Maximum number of RDMA reads and atomics in flight that the requesting peer can serve.
     std::uint8_t served_by_peer_ = 0;
+    /// Maximum number of RDMA reads and atomics in flight that the requesting peer starts.
     std::uint8_t started_by_peer_ = 0;
 };
 
-/// The state of a listener, at an address that its id refers to.
+/// The state of an AsyncListener. rdma_cm_id::context points to this object.
 class detail::ListenerState final : public AsyncId {
   public:
     explicit ListenerState(void* user_data) : AsyncId(user_data) {}
@@ -217,7 +222,8 @@ std::optional<EventType> ConnectionState::advance(const rdma_cm_event& event) {
         case RDMA_CM_EVENT_ESTABLISHED:
             check_status(step(), event);
             if (!is_accepting_) {
-                // iWARP: the kernel has connected the queue pair, and there was no response event.
+                // This is the side that connects, on iWARP: the kernel has connected the queue pair
+                // without a CONNECT_RESPONSE event.
                 private_data_ = copy_private_data(event.param.conn);
             }
             become_connected();
@@ -254,7 +260,8 @@ void ConnectionState::become_connected() {
 
 void ConnectionState::become_disconnected() {
     if (state_ == State::established) {
-        // The answer to the peer. It fails only if the peer no longer waits for it.
+        // Reply to the disconnection by the peer. The call fails only if the peer no longer waits
+        // for the reply.
         static_cast<void>(rdma_disconnect(id().get()));
         queue_pair_->abort();
     }
@@ -262,8 +269,8 @@ void ConnectionState::become_disconnected() {
 }
 
 std::optional<ChannelEvent> ListenerState::handle(Event event) {
-    // Declared before the event is taken: if memory runs out, the event is acknowledged before the
-    // id is destroyed, because rdma_destroy_id(3) waits for that.
+    // The id is declared before the event, so that an exception acknowledges the event first and
+    // then destroys the id: rdma_destroy_id(3) waits until the event is acknowledged.
     Id id;
     const Event owned = std::move(event);
     if (owned->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
@@ -279,7 +286,8 @@ std::optional<ChannelEvent> ListenerState::handle(Event event) {
     return reported;
 }
 
-/// @throws Error EBADF when @p state is null, because its object was moved from
+/// Returns the object that @p state points to.
+/// @throws Error EBADF if @p state is null, because the object of the program was moved from
 template <class StatePointer>
 auto& state_of(const StatePointer& state, const char* function, const char* type) {
     if (state == nullptr) {

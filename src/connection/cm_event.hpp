@@ -19,14 +19,16 @@ struct AckEvent {
     void operator()(rdma_cm_event* event) const noexcept { rdma_ack_cm_event(event); }
 };
 /// A unique_ptr that acknowledges its event. The event must be acknowledged before its id is
-/// destroyed, because rdma_destroy_id(3) waits for that. Its private data are valid until then.
+/// destroyed, because rdma_destroy_id(3) waits for the acknowledgement. The private data of the
+/// event is valid only before the acknowledgement.
 using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 
 /// Waits for the next event of @p channel, which must be non-blocking.
 /// @return null if the time is over
 [[nodiscard]] Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout);
 
-/// A step of connecting, for error messages: the name of the librdmacm function and the address.
+/// A step of connecting, for error messages: the name of the librdmacm function and the address of
+/// the peer.
 struct Step {
     const char* function;
     /// An IP address and a port, such as "192.0.2.1:4711".

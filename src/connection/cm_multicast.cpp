@@ -17,7 +17,7 @@ namespace rdmabuf::cm {
 using rdmabuf::detail::check_zero;
 using rdmabuf::detail::native_of;
 
-/// The state of a multicast group, at an address that its id refers to.
+/// The state of a MulticastGroup. rdma_cm_id::context points to this object.
 class detail::MulticastState final : public AsyncId {
   public:
     explicit MulticastState(void* user_data) : AsyncId(user_data) {}
@@ -25,7 +25,7 @@ class detail::MulticastState final : public AsyncId {
     MulticastState& operator=(const MulticastState&) = delete;
     MulticastState(MulticastState&&) = delete;
     MulticastState& operator=(MulticastState&&) = delete;
-    /// Leaves the group. Destroying the id leaves it for the kernel.
+    /// Detaches the queue pair. The kernel leaves the group when the id is destroyed.
     ~MulticastState() override {
         if (const int error = creator_.is_current() ? detach() : 0; error != 0) {
             rdmabuf::detail::report_teardown_failure("ibv_detach_mcast", error);
@@ -41,6 +41,7 @@ class detail::MulticastState final : public AsyncId {
 
     [[nodiscard]] std::optional<ChannelEvent> handle(Event event) override;
 
+    /// Checks that the device of the group is known.
     /// @throws Error ENOTCONN before the event `resolved`
     void check_resolved(const char* function) const {
         if (!is_resolved_) {
@@ -52,21 +53,21 @@ class detail::MulticastState final : public AsyncId {
   private:
     [[nodiscard]] std::optional<EventType> advance(const rdma_cm_event& event);
     void become_member(const rdma_ud_param& param);
-    /// Detaches the queue pair if it is attached. @return 0 or an errno
+    /// Detaches the queue pair from the group if it is attached. @return 0 or an errno value
     [[nodiscard]] int detach() noexcept;
 
     rdmabuf::detail::CreatorProcess creator_;
     bool is_resolved_ = false;
     const char* function_ = "rdma_resolve_addr";
-    /// The queue pair that has joined or is joining. Not owned.
+    /// The queue pair that joins or has joined the group. This object does not own the queue pair.
     ibv_qp* queue_pair_ = nullptr;
-    /// That of the queue pair.
+    /// The protection domain of the queue pair.
     std::optional<ProtectionDomain> pd_;
     MulticastRole role_ = MulticastRole::send_and_receive;
     bool is_attached_ = false;
     ibv_gid gid_{};
     std::uint16_t lid_ = 0;
-    /// After the event `multicast_joined`.
+    /// The address handle of the group; set when the event `multicast_joined` is reported.
     std::optional<AddressHandle> address_handle_;
     std::uint32_t remote_queue_pair_ = 0;
     std::uint32_t qkey_ = 0;
@@ -150,7 +151,7 @@ std::optional<EventType> MulticastState::advance(const rdma_cm_event& event) {
 
 void MulticastState::become_member(const rdma_ud_param& param) {
     const ibv_ah_attr& address = param.ah_attr;
-    // The attributes of an address handle to the group, by its GID and LID.
+    // The address handle needs the GID and the LID of the group.
     address_handle_.emplace(
         *pd_, QueuePairAddress{.gid = Gid::from_native(address.grh.dgid), .lid = address.dlid},
         AddressHandleOptions{.port = address.port_num,

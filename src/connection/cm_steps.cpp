@@ -30,8 +30,8 @@ struct QpChange {
     int mask = 0;
 };
 
-/// Returns the attributes for the transition to @p state on the path of @p id.
-/// rdma_init_qp_attr(3).
+/// Returns the attributes that the connection needs for the transition of its queue pair to @p
+/// state; see rdma_init_qp_attr(3).
 QpChange change_to(const Id& id, ibv_qp_state state) {
     QpChange change;
     change.attributes.qp_state = state;
@@ -67,7 +67,7 @@ Id listen_at_all(std::uint16_t port, int backlog, const std::function<Id()>& mak
         address.sin6_port = htons(port);
         return listen_at(reinterpret_cast<sockaddr&>(address), backlog, make);
     } catch (const Error& error) {
-        // These errors mean that the kernel has no IPv6.
+        // The kernel does not support IPv6: continue with IPv4.
         if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
             throw;
         }

@@ -22,7 +22,8 @@ struct FreeAddresses {
 /// The addresses of a host, in the order of preference of getaddrinfo(3); at least one address.
 using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// Resolves a host name. Only the resolver limits the duration of the call: resolv.conf(5).
+/// Resolves a host name. The duration of the call is limited only by the timeouts of the resolver:
+/// resolv.conf(5).
 /// @param host  a name, or an IPv4 or IPv6 address
 /// @throws Error EINVAL if the host has no address
 [[nodiscard]] HostAddresses resolve_host(const std::string& host, std::uint16_t port);
@@ -33,11 +34,11 @@ using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 /// Combines the errors of several addresses of a host into one Error.
 [[nodiscard]] Error combine(const std::vector<Error>& errors);
 
-/// Calls @p attempt for one address after the other until a call does not throw an Error. The
-/// remaining time is divided equally among the remaining addresses, so that an address that does
-/// not respond leaves time for the next addresses.
-/// @return the result of that call
-/// @throws Error combine() of the errors, if every call has thrown
+/// Calls @p attempt for one address after the other until one call succeeds. The remaining time is
+/// divided equally among the remaining addresses, so that an address that does not respond leaves
+/// time for the next addresses.
+/// @return the result of the successful call
+/// @throws Error combine() of the errors, if every call has thrown an Error
 template <class Attempt>
 auto try_each(const HostAddresses& addresses, const Deadline& deadline, Attempt attempt) {
     std::size_t untried = 0;

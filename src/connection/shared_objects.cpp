@@ -25,10 +25,10 @@ constexpr detail::WireHeader header{{'R', 'D', 'S', 'O'}, 1};
 constexpr std::size_t header_size = 16;
 constexpr std::size_t region_size = 24;
 constexpr std::size_t memory_size = 12;
-/// Maximum number of regions, and of device memories, in a message.
+/// Maximum number of regions in a message, and also maximum number of device memories.
 constexpr std::size_t max_objects = 1024;
 
-/// Room for one control message with one descriptor.
+/// A buffer for one control message (cmsg) with one file descriptor.
 struct ControlBuffer {
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> bytes{};
 };
@@ -66,11 +66,12 @@ std::vector<std::byte> encode(const SharedObjects& objects) {
     return bytes;
 }
 
-/// Sends the first bytes of @p bytes, and @p fd with them. @return how many were sent
+/// Sends the file descriptor @p fd together with at least the first byte of @p bytes.
+/// @return the number of bytes that were sent
 std::size_t send_with_descriptor(int socket, std::span<const std::byte> bytes, int fd,
                                  const Deadline& deadline) {
     ControlBuffer control;
-    // sendmsg() only reads the data; iovec has no const.
+    // The cast is safe: sendmsg() only reads the data, but iovec::iov_base is not const.
     iovec data{const_cast<std::byte*>(bytes.data()), bytes.size()};
     msghdr message{};
     message.msg_iov = &data;
@@ -95,8 +96,9 @@ std::size_t send_with_descriptor(int socket, std::span<const std::byte> bytes, i
     }
 }
 
-/// Takes the descriptor out of @p message.
-/// @throws Error EPROTO when there is none or more than one; none stays open
+/// Returns the file descriptor that @p message contains.
+/// @throws Error EPROTO if the message does not contain exactly one file descriptor; EMFILE if this
+///         process has too many open files. All received file descriptors are then closed.
 UniqueFd take_descriptor(msghdr& message) {
     UniqueFd taken;
     bool is_one = true;
@@ -116,7 +118,8 @@ UniqueFd take_descriptor(msghdr& message) {
     if (taken && is_one && (message.msg_flags & MSG_CTRUNC) == 0) {
         return taken;
     }
-    // The kernel drops descriptors, and says so with MSG_CTRUNC, also at the limit of descriptors.
+    // If this process has too many open files, the kernel discards the file descriptor and sets
+    // MSG_CTRUNC.
     throw Error(taken || (message.msg_flags & MSG_CTRUNC) == 0 ? EPROTO : EMFILE, "recvmsg",
                 "a message with shared objects comes with exactly one descriptor");
 }
@@ -125,7 +128,7 @@ struct Received {
     UniqueFd descriptor;
     std::size_t size;
 };
-/// Receives the first bytes of a message and the descriptor with them.
+/// Receives the first bytes of a message and the file descriptor that the peer sent with them.
 Received receive_with_descriptor(int socket, std::span<std::byte> buffer,
                                  const Deadline& deadline) {
     while (true) {

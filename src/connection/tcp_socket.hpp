@@ -13,45 +13,56 @@
 
 #include "base/file_descriptor.hpp"
 
-/// Non-blocking TCP sockets, and operations that end in time: send_all() and Receiver also on other
-/// stream sockets, blocking or not. tcp(7).
+/// Non-blocking TCP sockets, and operations on them with a time limit; see tcp(7). send_all() and
+/// Receiver also support other stream sockets, blocking or non-blocking.
 namespace rdmabuf::detail {
 
-/// @throws Error ETIMEDOUT, ECONNREFUSED, or what connect(2) says of the network
+/// Connects to a host, trying all its addresses.
+/// @throws Error ETIMEDOUT, ECONNREFUSED, or another errno value of connect(2)
 [[nodiscard]] UniqueFd tcp_connect(const std::string& host, std::uint16_t port,
                                    const Deadline& deadline);
-/// @param host  empty for every address, IPv4 and IPv6
+/// Binds a socket and listens.
+/// @param host  the address to listen at; empty for all IPv4 and IPv6 addresses
+/// @param port  0 for a port that the kernel selects
 [[nodiscard]] UniqueFd tcp_listen(const std::string& host, std::uint16_t port);
 [[nodiscard]] UniqueFd tcp_accept(int listener, const Deadline& deadline);
 
-/// Begins to connect, and does not wait: tcp_connect_result() says when the connection is there.
+/// Starts to connect, without waiting. tcp_connect_result() then reports whether the socket is
+/// connected.
 [[nodiscard]] UniqueFd tcp_start_connect(const sockaddr& address, socklen_t size);
-/// @return 0 when the socket is connected, EAGAIN while it is connecting, otherwise the errno value
-///         with which connecting failed. Does not wait.
+/// Returns the state of a connection attempt, without waiting.
+/// @return 0 if the socket is connected, EAGAIN while it is connecting, otherwise the errno value
+///         with which the attempt failed
 [[nodiscard]] int tcp_connect_result(int socket);
-/// Accepts a connection, and does not wait: without one, the result is empty.
+/// Accepts a pending connection, without waiting. @return an empty UniqueFd if no connection is
+/// pending
 [[nodiscard]] UniqueFd tcp_try_accept(int listener);
 
-/// The address and port to which a socket is bound.
+/// Returns the IP address and the port to which a socket is bound.
 [[nodiscard]] sockaddr_storage local_address(int socket);
 [[nodiscard]] std::uint16_t local_port(int socket);
 
-/// @param what  what is sent, for errors: "its greeting"
-/// @throws Error ECONNRESET when the peer has closed, ETIMEDOUT when it does not take the bytes
+/// Sends all of @p bytes.
+/// @param what  a name for the data in error messages, such as "its greeting"
+/// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if the peer does not
+///         read in time
 void send_all(int socket, std::span<const std::byte> bytes, const Deadline& deadline,
               std::string_view what);
 
-/// Receives something that comes in several pieces, and knows for errors how much of it has come.
+/// Receives a message that may arrive in several parts. Error messages contain the number of bytes
+/// that have arrived.
 class Receiver {
   public:
-    /// @param what  what is awaited, for errors: "a greeting"
+    /// Creates a receiver for one message.
+    /// @param what  a name for the message in error messages, such as "a greeting"
     Receiver(int socket, const Deadline& deadline, std::string_view what) noexcept
         : socket_(socket), deadline_(deadline), what_(what) {}
 
-    /// Receives at least one byte. @return how many
-    /// @throws Error ECONNRESET when the peer has closed, ETIMEDOUT
+    /// Receives at least one byte. @return the number of bytes received
+    /// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if no byte arrives
+    ///         in time
     std::size_t some(std::span<std::byte> buffer);
-    /// Fills @p buffer. @throws Error as some()
+    /// Receives bytes until @p buffer is full. @throws Error like some()
     void all(std::span<std::byte> buffer);
 
   private:

@@ -13,13 +13,13 @@ struct InterfaceAddress {
     std::string interface;
     sockaddr_storage address{};
     bool is_loopback = false;
-    /// The interface is a software bridge, such as docker0. Its addresses are usually not reachable
-    /// from other machines.
+    /// True if the interface is a software bridge, such as docker0. The addresses of a bridge are
+    /// usually not reachable from other machines.
     bool is_bridge = false;
-    /// The interface has a hardware device: it is not a tunnel, a bridge, or one end of a veth
-    /// pair.
+    /// True if the interface has a hardware device: it is not a tunnel, a bridge, or one end of a
+    /// veth pair.
     bool has_device = false;
-    /// A default route of this machine uses the interface.
+    /// True if a default route of this machine uses the interface.
     bool has_default_route = false;
 };
 
@@ -29,7 +29,8 @@ struct InterfaceAddress {
 
 /// Selects the address that other machines can most likely reach. The order is: an interface of a
 /// default route, an interface with a hardware device, another interface, a bridge, the loopback
-/// interface. Among equal interfaces IPv4 precedes IPv6; then the first address wins.
+/// interface. Among interfaces of the same kind, an IPv4 address precedes an IPv6 address. Of
+/// several such addresses, the first is selected.
 /// @return null if @p addresses is empty
 [[nodiscard]] const InterfaceAddress* best_address(const std::vector<InterfaceAddress>& addresses);
 

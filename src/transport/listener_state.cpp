@@ -136,7 +136,8 @@ ListenerState::Verdict ListenerState::check_proof(Unproven& peer) const {
         }
         peer.received += static_cast<std::size_t>(count);
     }
-    // A peer of another version is accepted as well: it learns this end's version from the Hello.
+    // A peer with another protocol version is accepted too. The Hello of this end then reports the
+    // version of this end.
     return peer.proof.magic == ConnectorProof::expected_magic &&
                    same_secret(peer.proof.secret, handle_.connector_secret())
                ? Verdict::accepted

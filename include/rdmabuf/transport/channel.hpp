@@ -23,8 +23,8 @@
 namespace rdmabuf::transport {
 
 /// A connection to one peer, for messages in both directions and for one-sided operations (RDMA
-/// writes and reads). Move-only. Only one thread at a time may use a channel; different channels
-/// are independent of each other.
+/// writes and reads). A channel can be moved but not copied. Only one thread at a time may use a
+/// channel; different channels are independent of each other.
 ///
 /// **Messages.** A message matches the first posted receive with the same tag. Messages with the
 /// same tag arrive in the order in which they were sent. A receive may be posted before or after
@@ -32,10 +32,10 @@ namespace rdmabuf::transport {
 /// matching receive; all further messages wait at the sender, whatever their tag.
 ///
 /// **Requests.** isend(), irecv(), iput(), iput_notify(), iget() and iflush() start a request.
-/// test(), wait() or wait_any() report its completion, in any order of the requests. Until then the
-/// program must not reuse or free the memory of the request. A channel makes progress only inside
-/// its calls: while requests are in flight, also those of the peer, the program has to call test(),
-/// wait() or progress() regularly.
+/// test(), wait() or wait_any() report its completion, in any order of the requests. Before its
+/// completion is reported, the program must not reuse or free the memory of the request. A channel
+/// makes progress only inside its calls: while requests are in flight, also those of the peer, the
+/// program has to call test(), wait() or progress() regularly.
 ///
 /// Errors of the calls that start a request:
 ///   - EAGAIN: EndpointOptions::depth requests are in flight; test some of them and call again
@@ -82,9 +82,9 @@ class Channel {
             return engine.send(piece(memory, address, length), tag, request);
         });
     }
-    /// Receives a message of up to @p length bytes; needs Access::local_write and remote_write. The
-    /// request completes when the data has arrived. GPU memory may need iflush() before GPU kernels
-    /// read the data.
+    /// Receives a message of up to @p length bytes. The memory must be registered with
+    /// Access::local_write and Access::remote_write. The request completes when the data has
+    /// arrived. GPU memory may need iflush() before GPU kernels read the data.
     [[nodiscard]] std::error_code irecv(const Memory& memory, void* address, std::size_t length,
                                         Tag tag, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {
@@ -113,7 +113,7 @@ class Channel {
         });
     }
     /// Reads @p length bytes of the peer's memory, @p offset bytes behind its beginning (RDMA
-    /// read). Needs Access::local_write.
+    /// read). The local memory must be registered with Access::local_write.
     [[nodiscard]] std::error_code iget(const Memory& memory, void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request) noexcept {
@@ -122,8 +122,9 @@ class Channel {
         });
     }
     /// Makes data that the channel's devices wrote to GPU memory visible to the GPU: each device
-    /// reads one byte of the memory. Needs Access::remote_read. Has no effect on host memory. Also
-    /// returns EAGAIN if the loopback queue pair is full, which holds up to 64 work requests.
+    /// reads one byte of the memory. The memory must be registered with Access::remote_read. The
+    /// call has no effect on host memory. It also returns EAGAIN if the loopback queue pair, which
+    /// holds up to 64 work requests, is full.
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
                                          std::size_t length, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {
@@ -131,16 +132,16 @@ class Channel {
         });
     }
 
-    /// Returns the value of the peer's oldest iput_notify() that was not returned yet; std::nullopt
-    /// if there is none.
+    /// Returns the value of the oldest iput_notify() of the peer whose value was not returned yet;
+    /// std::nullopt if there is no such value.
     [[nodiscard]] std::optional<std::uint64_t> notification() noexcept {
         std::uint64_t value = 0;
         return engine_ && engine_->notification(value) ? std::optional(value) : std::nullopt;
     }
 
     /// Makes progress and returns the state of @p request. The completion of a request is reported
-    /// only once. For an invalid request the Outcome is done and has an error: ESTALE if the
-    /// completion was reported before, EINVAL for a request of another channel, EBADF after
+    /// only once. For an invalid request, Outcome::done is true and Outcome::error is set: ESTALE
+    /// if the completion was reported before, EINVAL for a request of another channel, EBADF after
     /// close().
     [[nodiscard]] Outcome test(const Request& request) noexcept {
         Outcome outcome;
@@ -149,7 +150,7 @@ class Channel {
         }
         return outcome;
     }
-    /// Tests @p request until it is done or the time is over.
+    /// Tests @p request until the request is done or @p timeout is over.
     /// @param timeout  wait_forever for no time limit
     /// @return the Outcome of the request. If the time is over, Outcome::done is false and wait()
     ///         may be called again.
@@ -174,11 +175,11 @@ class Channel {
     [[nodiscard]] std::error_code state() const noexcept {
         return {engine_ ? engine_->broken() : EBADF, std::system_category()};
     }
-    /// The number of requests that were started and not yet reported as done.
+    /// Returns the number of requests that were started and whose completion was not reported yet.
     [[nodiscard]] std::size_t in_flight() const noexcept {
         return engine_ ? engine_->in_flight() : 0;
     }
-    /// The number of devices that messages are striped over; 0 after close().
+    /// Returns the number of devices over which long messages are striped; 0 after close().
     [[nodiscard]] std::size_t rails() const noexcept { return engine_ ? engine_->rails() : 0; }
 
     /// Closes the channel. Waits until queued messages are sent and acknowledged, for at most
@@ -190,7 +191,8 @@ class Channel {
             return {};
         }
         std::error_code state = this->state();
-        // A child by fork(2) sends nothing: the queue pairs are those of its parent.
+        // In a child process after fork(2), close() sends nothing: the queue pairs belong to the
+        // parent process.
         if (creator_.is_current()) {
             engine_->drain();
             state = this->state();

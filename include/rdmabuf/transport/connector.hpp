@@ -17,7 +17,8 @@
 
 namespace rdmabuf::transport {
 
-/// An attempt to connect to a Listener. Move-only. Destroying a connector cancels the attempt.
+/// An attempt to connect to a Listener. A connector can be moved but not copied. Destroying a
+/// connector cancels the attempt.
 class Connector {
   public:
     /// Advances the connection without waiting, and sets @p channel when both ends are connected.
@@ -46,8 +47,8 @@ class Connector {
     }
     /// Waits until both ends are connected, or the connector has failed.
     /// @param timeout  wait_forever for no time limit
-    /// @return the channel, or an error of try_connect(), or ETIMEDOUT if the time is over: wait()
-    ///         may be called again
+    /// @return the channel, or an error of try_connect(), or ETIMEDOUT if @p timeout is over;
+    ///         wait() may then be called again
     [[nodiscard]] Result<Channel> wait(std::chrono::milliseconds timeout) noexcept {
         const detail::Timeout limit(timeout);
         std::optional<Channel> channel;
@@ -59,7 +60,7 @@ class Connector {
         }
         return channel ? Result<Channel>(*std::move(channel)) : Result<Channel>(error_);
     }
-    /// The details of the error that try_connect() returned.
+    /// Returns the details of the error that try_connect() returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // Only Endpoint calls this function.

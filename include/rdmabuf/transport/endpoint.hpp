@@ -52,14 +52,14 @@ class Endpoint {
     }
 
     [[nodiscard]] const EndpointOptions& options() const noexcept { return state_->options; }
-    /// The number of devices.
+    /// Returns the number of devices of this endpoint.
     [[nodiscard]] std::size_t rails() const noexcept { return state_->pds.size(); }
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t rail = 0) const noexcept {
         return state_->pds[rail];
     }
-    /// The registration cache that register_memory() uses. Under
-    /// CachePolicy::explicit_invalidation, call RegistrationCache::invalidate() before registered
-    /// memory is freed.
+    /// Returns the registration cache that register_memory() uses. Under
+    /// CachePolicy::explicit_invalidation, the program must call RegistrationCache::invalidate()
+    /// before it frees registered memory.
     [[nodiscard]] RegistrationCache& cache() const noexcept { return *state_->cache; }
 
     /// Registers memory of any kind with all devices, or reuses a registration of the cache.

@@ -30,7 +30,7 @@ class Handle {
         return std::as_bytes(std::span<const Handle, 1>(this, 1)).template first<wire_size>();
     }
     /// Decodes the bytes of a handle. Bytes behind wire_size are ignored, because some launchers
-    /// pad.
+    /// append padding.
     /// @return a handle, or an error: EMSGSIZE for fewer bytes than wire_size; EPROTO for bytes
     ///         that are not a handle or were modified in transit; EPROTONOSUPPORT for a handle of
     ///         another version of this library
@@ -56,7 +56,7 @@ class Handle {
         return handle;
     }
 
-    // The following functions are for Listener and Connector.
+    // Only Listener and Connector call the following functions.
 
     /// Creates the handle of a listener.
     /// @param address  an IPv6 address, or an IPv4 address mapped to IPv6
@@ -75,7 +75,7 @@ class Handle {
     }
     [[nodiscard]] const std::array<std::uint8_t, 16>& address() const noexcept { return address_; }
     [[nodiscard]] std::uint32_t scope() const noexcept { return scope_; }
-    /// The TCP port of the listener, in host byte order.
+    /// Returns the TCP port of the listener, in host byte order.
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
     /// The connector sends this secret first, to prove to the listener that it has the handle.
     [[nodiscard]] const Secret& connector_secret() const noexcept { return connector_secret_; }

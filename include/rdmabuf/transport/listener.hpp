@@ -19,7 +19,8 @@
 
 namespace rdmabuf::transport {
 
-/// Accepts any number of peers that have the handle of this listener. Move-only.
+/// Accepts any number of peers that have the handle of this listener. A listener can be moved but
+/// not copied.
 ///
 /// A peer first proves that it has the handle. A connection without this proof is closed and not
 /// reported. It receives no data and does not delay other peers; at most 64 such connections exist
@@ -67,7 +68,7 @@ class Listener {
         }
         return error ? Result<Channel>(error_) : Result<Channel>(*std::move(channel));
     }
-    /// The details of the error that try_accept() returned.
+    /// Returns the details of the error that try_accept() returned.
     [[nodiscard]] const ErrorInfo& error_info() const noexcept { return error_; }
 
     // Only Endpoint calls this function.

@@ -31,7 +31,7 @@ struct MemoryState {
     const void* endpoint = nullptr;
     std::uintptr_t address = 0;
     std::uint64_t length = 0;
-    /// The iova of the first byte.
+    /// The iova of the first byte: the address of the memory in work requests.
     std::uint64_t iova = 0;
     Access access{};
     /// True if the CPU can read and write the memory at `address`.
@@ -40,7 +40,8 @@ struct MemoryState {
     /// The registered chunks of each device. All devices have the same chunk boundaries.
     std::array<std::vector<LocalChunk>, max_rails> chunks{};
 
-    // The owner of the registrations: exactly one of the members `lease`, `region` and `dmabufs`.
+    // Exactly one of the next three members owns the registrations: `lease` (a reference to a
+    // cached registration), `region` or `dmabufs`.
     RegistrationCache::Lease lease = {};
     std::optional<ChunkedRegion> region = std::nullopt;
     std::vector<DmaBufMR> dmabufs = {};
@@ -58,19 +59,19 @@ struct MemoryState {
 
 } // namespace detail
 
-/// Memory that all devices of an Endpoint have registered. Requests refer to it, and it must
-/// outlive them. Owns its registrations. Move-only.
+/// Memory that all devices of an Endpoint have registered. The object owns its registrations and
+/// must outlive the requests that use it. The object can be moved but not copied.
 class Memory {
   public:
     /// Creates an empty Memory, for messages of 0 bytes.
     Memory() noexcept = default;
 
     [[nodiscard]] std::uintptr_t address() const noexcept { return state_ ? state_->address : 0; }
-    /// The length in bytes.
+    /// Returns the length of the memory in bytes; 0 for an empty Memory.
     [[nodiscard]] std::uint64_t length() const noexcept { return state_ ? state_->length : 0; }
-    /// The access with which the memory is registered.
+    /// Returns the access with which the memory is registered.
     [[nodiscard]] Access access() const noexcept { return state_ ? state_->access : Access{}; }
-    /// True if the CPU can read and write the memory at address().
+    /// Returns true if the CPU can read and write the memory at address().
     [[nodiscard]] bool host() const noexcept { return state_ && state_->host; }
 
     /// Returns the descriptor that a peer needs for iput() and iget() on this memory. Its rkeys
@@ -93,14 +94,15 @@ class Memory {
         return RemoteMemory(table, state_->length, state_->access);
     }
 
-    // The following functions are for Endpoint and Channel.
+    // Only Endpoint and Channel call the following functions.
 
     explicit Memory(std::unique_ptr<detail::MemoryState> state) noexcept
         : state_(std::move(state)) {}
     [[nodiscard]] const detail::MemoryState* state() const noexcept { return state_.get(); }
 
-    /// Fills @p table with the regions of @p length bytes from @p iova on, as far as the table has
-    /// room. @return the number of bytes that the table describes
+    /// Fills @p table with the regions of the @p length bytes that begin at @p iova. If the table
+    /// is too small, it describes only the first of these bytes.
+    /// @return the number of bytes that the table describes
     static std::uint64_t fill(const detail::MemoryState& state, detail::RemoteTable& table,
                               std::uint64_t iova, std::uint64_t length) noexcept {
         table.rails = static_cast<std::uint16_t>(state.rails);

@@ -15,7 +15,7 @@ inline constexpr std::size_t max_rails = 4;
 
 /// Options of an Endpoint and its channels. The two ends of a channel may have different options.
 struct EndpointOptions {
-    /// The port number on every device, from 1.
+    /// The number of the port that is used on every device; ports are counted from 1.
     std::uint8_t port = 1;
     /// Maximum number of requests in flight on a channel, from 1 to 65,535. A further request fails
     /// with EAGAIN.
@@ -45,9 +45,10 @@ struct EndpointOptions {
     std::chrono::milliseconds handshake{10000};
     /// Maximum time that Channel::close() waits until the last messages are acknowledged.
     std::chrono::milliseconds linger{1000};
-    /// The timeout and the retry count of the queue pairs, as in QueuePairOptions. They determine
-    /// when a device that does not respond is reported as EHOSTUNREACH.
+    /// The timeout of the queue pairs, as QueuePairOptions::timeout encodes it. The timeout and
+    /// retry_count determine when a device that does not respond is reported as EHOSTUNREACH.
     std::uint8_t ack_timeout = 14;
+    /// The number of retransmissions after this timeout, at most 7.
     std::uint8_t retry_count = 7;
 
     /// Options of the registration cache that register_memory() uses.

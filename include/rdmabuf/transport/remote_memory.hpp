@@ -44,9 +44,9 @@ class RemoteMemory {
     /// Creates an empty descriptor, which iput() and iget() reject with EINVAL.
     RemoteMemory() noexcept = default;
 
-    /// The length of the memory in bytes.
+    /// Returns the length of the memory in bytes.
     [[nodiscard]] std::uint64_t length() const noexcept { return length_; }
-    /// The access that the owner of the memory permits to peers.
+    /// Returns the access that the owner of the memory permits to peers.
     [[nodiscard]] Access access() const noexcept { return static_cast<Access>(access_); }
 
     /// The size of a descriptor in bytes; the wire format is the memory layout.
@@ -81,7 +81,7 @@ class RemoteMemory {
         return memory;
     }
 
-    // The following functions are for Memory and Channel.
+    // Only Memory and Channel call the following functions.
 
     RemoteMemory(const detail::RemoteTable& table, std::uint64_t length, Access access) noexcept
         : magic_(magic),

@@ -7,7 +7,7 @@
 
 namespace rdmabuf::transport {
 
-/// The tag by which a message and a receive match.
+/// The tag of a message or of a receive. A message matches a receive with the same tag.
 using Tag = std::uint64_t;
 
 /// Identifies a request of a channel. A request can be copied and discarded; it owns nothing.

@@ -12,7 +12,8 @@
 namespace rdmabuf::transport::detail {
 
 /// The bounce buffers of a channel, registered with each of its devices: receive buffers, send
-/// buffers, and a scratch line for keepalive writes and flush reads.
+/// buffers, and a scratch line: memory for keepalive writes and flush reads, whose contents are not
+/// used.
 class Arena {
   public:
     static constexpr std::size_t line = 64;
@@ -34,7 +35,8 @@ class Arena {
     [[nodiscard]] std::byte* data() const noexcept { return bytes_.get(); }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
-    /// The target of keepalive writes and flush reads. Its contents are not used.
+    /// Returns the address of the scratch line, the target of keepalive writes and flush reads. The
+    /// contents of the scratch line are not used.
     [[nodiscard]] std::byte* scratch() const noexcept { return data(); }
     [[nodiscard]] std::byte* receive_slot(std::uint32_t i) const noexcept {
         return data() + line + receive_stride_ * i;

@@ -32,9 +32,11 @@ struct EndpointState {
     Resolver resolver;
     std::vector<ProtectionDomain> pds;
     std::optional<RegistrationCache> cache;
-    /// The three limits below are the minimum over all devices.
+    /// The smallest DeviceAttributes::max_mr_size of all devices, in bytes.
     std::uint64_t max_mr_size = std::numeric_limits<std::uint64_t>::max();
+    /// The smallest max_msg_sz (maximum message length) of the ports of all devices, in bytes.
     std::uint64_t max_message = std::numeric_limits<std::uint64_t>::max();
+    /// The smallest max_qp_wr of all devices, but at most max_send_depth.
     std::uint32_t max_send_wr = max_send_depth;
 
     [[nodiscard]] static Result<std::shared_ptr<EndpointState>> make(

@@ -51,6 +51,7 @@ struct Piece {
 /// whether the peer has closed its socket.
 class Engine {
   public:
+    /// Creates the engine of a connected channel.
     /// @param endpoint  the EndpointState whose Memory objects requests may use
     /// @param rails     the devices, with connected queue pairs and all receives posted
     Engine(const void* endpoint, const EndpointOptions& options, std::uint32_t number, Arena arena,
@@ -79,7 +80,7 @@ class Engine {
 
     [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
     [[nodiscard]] std::size_t rails() const noexcept { return rails_.size(); }
-    /// The errno value with which the channel failed; 0 while the channel works.
+    /// Returns the errno value with which the channel failed; 0 while the channel works.
     [[nodiscard]] int broken() const noexcept { return broken_; }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return operations_.in_use(); }
 
@@ -98,7 +99,8 @@ class Engine {
 
     int flush(const Piece& piece, Request& request) noexcept;
 
-    /// Sets @p value to the oldest value of the peer's iput_notify() that was not returned yet.
+    /// Sets @p value to the value of the oldest iput_notify() of the peer whose value was not
+    /// returned yet.
     /// @return false if there is no such value
     bool notification(std::uint64_t& value) noexcept;
 
@@ -123,7 +125,7 @@ class Engine {
 
   private:
     static constexpr std::uint32_t calls_between_looks = 256;
-    /// Send queue entries that are reserved for credit messages and keepalive probes.
+    /// The number of send queue entries that are reserved for credit messages and keepalive probes.
     static constexpr std::uint32_t reserved = 4;
 
     template <class Duration>
@@ -171,13 +173,14 @@ class Engine {
     void move(Operation& operation, std::uint32_t i, const RemoteMemory& remote,
               std::uint64_t offset) noexcept;
 
-    /// Copies a table, but only the regions for the devices that this channel uses.
+    /// Copies a table of the peer's regions, but only the regions for the devices that this channel
+    /// uses.
     void copy_used(const RemoteTable& from, RemoteTable& to) const noexcept;
 
     void finish(std::uint32_t i, int error = 0) noexcept;
 
-    /// Checks whether all data of an operation is transferred. If so, ends the operation, or sends
-    /// its FIN (end of the data) or its notification.
+    /// If all data of the operation with the index @p i is transferred, ends the operation, or
+    /// sends its FIN (end of the data) or its notification.
     void settle(std::uint32_t i) noexcept;
 
     void end_operations(int error, std::uint32_t culprit, int culprit_error) noexcept;
@@ -203,8 +206,10 @@ class Engine {
     /// one for the request that caused the failure, one for all other requests.
     void explain(const WorkId& id, ibv_wc_status status) noexcept;
 
-    /// Posts one work request, which @p make builds, to a send queue.
-    /// @return false if the queue is full; also false if posting failed, which fails the channel
+    /// Posts one work request to a send queue. @p make is a function that builds and posts the work
+    /// request.
+    /// @return false if the queue is full, or if posting failed; a failure other than a full queue
+    ///         fails the channel
     template <class Post>
     bool post(SendQueue& queue, Work work, std::uint32_t operation, const Post& make,
               bool always_signal = false) noexcept {
@@ -226,24 +231,26 @@ class Engine {
         return true;
     }
 
-    /// Posts an RDMA write of 0 bytes; its completion shows that the peer's device responds.
+    /// Posts an RDMA write of 0 bytes to the peer. Its completion shows that the peer's device
+    /// responds.
     void probe() noexcept;
 
-    /// Reads one byte of the memory through each device. This flush read makes data that the device
-    /// wrote before visible.
+    /// Reads one byte of the operation's memory through each device. After this flush read, the
+    /// data that the device wrote earlier is visible.
     void read_back(Operation& operation, std::uint32_t i) noexcept;
 
     // Data transfer
 
     void move_data() noexcept;
 
-    /// If the channel has only one device, posts the FIN (end of the data) or the notification
-    /// directly after the last data: the queue pair keeps the order.
+    /// Called after the last RDMA write of @p operation is posted. If the channel has only one
+    /// device, sends the FIN (end of the data) or the notification at once, because the queue pair
+    /// keeps the order.
     void moved_all(Operation& operation, std::uint32_t i) noexcept;
 
     [[nodiscard]] bool move_piece(Operation& operation, std::uint32_t i) noexcept;
 
-    /// The number of bytes of @p operation that one device transfers before the next device
+    /// Returns the number of bytes of @p operation that one device transfers before the next device
     /// continues.
     [[nodiscard]] std::uint64_t stripe(const Operation& operation) const noexcept;
 
@@ -264,9 +271,9 @@ class Engine {
 
     [[nodiscard]] bool send_operation(Operation& operation, std::uint32_t i) noexcept;
 
-    /// Starts to write a message directly to a receive that the peer has advertised (offer).
+    /// Starts to write a message directly to the buffer of a receive that the peer has advertised.
     /// @param number  index of the advertisement in offers_
-    /// @return false, and removes the advertisement, if the message is not sent this way
+    /// @return false if the message is not sent this way; the advertisement is then removed
     [[nodiscard]] bool take_offer(Operation& operation, std::uint32_t i,
                                   std::uint32_t number) noexcept;
     /// Records that the FIN (end of the data) was sent, and removes the advertisement that
@@ -297,9 +304,11 @@ class Engine {
 
     // Incoming messages
 
-    /// Posts receives to the bounce buffers with the indices @p slots, at most Refill::capacity.
+    /// Posts one receive for each bounce buffer whose index is in @p slots. The number of indices
+    /// is at most Refill::capacity.
     void post_slots(std::span<const std::uint32_t> slots) noexcept;
-    /// Reposts the receives of consumed bounce buffers. The next message returns the credits.
+    /// Reposts the receives of consumed bounce buffers. The next message to the peer returns the
+    /// credits for these receives.
     void refill() noexcept;
     void free_message_slot(std::uint32_t slot) noexcept;
     void free_control_slot(std::uint32_t slot) noexcept;
@@ -310,8 +319,8 @@ class Engine {
 
     void take_message(std::uint32_t i, std::uint32_t slot, const Header& header) noexcept;
 
-    /// Copies an eager message to memory that the CPU cannot write: the loopback queue pair reads
-    /// it from the bounce buffer.
+    /// Copies an eager message to memory that the CPU cannot write. The loopback queue pair reads
+    /// the message from the bounce buffer.
     void land(Operation& operation, std::uint32_t i) noexcept;
 
     /// Returns true if a send operation can process a CTS (clear to send) now.
@@ -345,7 +354,7 @@ class Engine {
     void end_late(std::int64_t now) noexcept;
 
     /// Called when the peer has closed its channel, or its process has ended. Messages that arrived
-    /// before can still be received.
+    /// earlier can still be received.
     void left(int error) noexcept;
 
     const void* endpoint_;
@@ -377,7 +386,8 @@ class Engine {
     std::uint32_t send_slot_ = 0;
 
     int broken_ = 0;
-    /// True if the peer has closed its channel. Messages that arrived before can still be received.
+    /// True if the peer has closed its channel. Messages that arrived earlier can still be
+    /// received.
     bool peer_left_ = false;
     /// True if a work request has completed since the last keepalive check.
     bool heard_ = false;
@@ -388,7 +398,7 @@ class Engine {
 
 } // namespace rdmabuf::transport::detail
 
-// The definitions of the member functions, by topic.
+// These headers define the member functions of Engine, one header per topic.
 #include <rdmabuf/transport/detail/engine_data.hpp>
 #include <rdmabuf/transport/detail/engine_messages_in.hpp>
 #include <rdmabuf/transport/detail/engine_messages_out.hpp>

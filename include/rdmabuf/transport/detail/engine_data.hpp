@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The data transfers of Engine: RDMA writes, RDMA reads and flush reads.
+// This header defines the data transfers of Engine: RDMA writes, RDMA reads and flush reads.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The messages that Engine receives from the peer.
+// This header defines how Engine processes the messages that it receives from the peer.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The messages that Engine sends to the peer.
+// This header defines how Engine sends messages to the peer.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The progress of Engine and the failure of a channel.
+// This header defines how Engine makes progress and how a channel fails.
 #pragma once
 
 #include <sys/socket.h>
@@ -80,7 +80,8 @@ inline void Engine::stop_devices() noexcept {
             static_cast<void>(attempt([queue_pair] { queue_pair->abort(); }));
         }
     }
-    // The program may reuse its memory when all work requests have completed: wait up to 200 ms.
+    // After this call the program may reuse the memory of its requests. Therefore wait up to 200 ms
+    // until all work requests have completed.
     const std::int64_t end = now_ns() + ns(std::chrono::milliseconds(200));
     for (Rail& rail : rails_) {
         WorkCompletion completion;

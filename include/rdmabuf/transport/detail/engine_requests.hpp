@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Starts and tests the requests of Engine.
+// This header defines how Engine starts and tests requests.
 #pragma once
 
 #include <rdmabuf/transport/detail/engine.hpp>

@@ -7,9 +7,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The credits of one message class (messages or control messages) in both directions. Counts the
-/// messages that are sent to the peer, and the messages of the peer that are consumed. The counters
-/// wrap around; only differences of them are used.
+/// The credits of one message class (messages or control messages) in both directions. One counter
+/// counts the messages that are sent to the peer; another counts the consumed messages of the peer.
+/// The counters wrap around; only their differences are used.
 class Credits {
   public:
     /// @param ours    maximum number of messages in flight to this end
@@ -30,7 +30,8 @@ class Credits {
     }
 
     void took(std::uint32_t count) noexcept { took_ += count; }
-    /// The total number of consumed messages, which is reported to the peer.
+    /// Returns the total number of consumed messages of the peer. This number is reported to the
+    /// peer.
     [[nodiscard]] std::uint32_t taken() const noexcept { return took_; }
     void told() noexcept { told_ = took_; }
     /// Returns true if at least a quarter of the credits was not returned to the peer yet, so that

@@ -58,9 +58,10 @@ class RDMABUF_EXPORT Handshake {
     void wait(std::chrono::milliseconds timeout) const noexcept;
 
     [[nodiscard]] int socket() const noexcept { return socket_.get(); }
-    /// The poll(2) events of socket() after which advance() can continue.
+    /// Returns the poll(2) events of socket() that the handshake waits for.
     [[nodiscard]] short events() const noexcept;
-    /// The time at which advance() fails with ETIMEDOUT, in nanoseconds of now_ns(); empty: never.
+    /// Returns the time at which advance() fails with ETIMEDOUT, in nanoseconds of now_ns();
+    /// std::nullopt if there is no time limit.
     [[nodiscard]] std::optional<std::int64_t> deadline() const noexcept { return deadline_; }
 
     /// Creates the engine of the channel. Must be called only once, after advance() has returned
@@ -108,7 +109,7 @@ class RDMABUF_EXPORT Handshake {
     Step step_;
     Hello theirs_{};
     ConnectResult their_result_ = 0;
-    /// The number of bytes that have arrived of the current message.
+    /// The number of bytes of the current message that have arrived.
     std::size_t received_ = 0;
 };
 

@@ -19,15 +19,15 @@ class Offers {
     static constexpr std::uint32_t none = 16;
 
     struct Offer {
-        /// The receive operation of the peer.
+        /// The receive operation of the peer, as OperationTable::name() encodes it.
         std::uint32_t operation = 0;
         /// The length of the peer's receive buffer in bytes.
         std::uint64_t length = 0;
         RemoteTable remote{};
     };
 
-    /// Returns the index of the advertisement for @p tag, used or not; none if there is no
-    /// advertisement.
+    /// Returns the index of the advertisement for @p tag, even if the advertisement is already
+    /// used; none if the table has no advertisement for @p tag.
     [[nodiscard]] std::uint32_t find(std::uint64_t tag) const noexcept {
         for (std::uint32_t i = 0; i < none && in_table_ > 0; ++i) {
             if (states_[i] != State::free && tags_[i] == tag) {
@@ -39,8 +39,7 @@ class Offers {
     [[nodiscard]] bool taken(std::uint32_t i) const noexcept { return states_[i] == State::taken; }
     [[nodiscard]] const Offer& operator[](std::uint32_t i) const noexcept { return offers_[i]; }
 
-    /// Adds an advertisement for @p tag. @return null if the table is full; the advertisement is
-    /// then ignored
+    /// Adds an advertisement for @p tag. @return the new advertisement; null if the table is full
     [[nodiscard]] Offer* add(std::uint64_t tag) noexcept {
         const auto* const free = std::find(states_.begin(), states_.end(), State::free);
         if (free == states_.end()) {

@@ -22,9 +22,9 @@ enum class Stage : std::uint8_t {
     announced,
     /// A receive waits for its message.
     posted,
-    /// A receive waits until its CTS (clear to send) can be sent, and then, as `granted`, for the
-    /// FIN, which reports that the data is written.
+    /// A receive waits until its CTS (clear to send) can be sent.
     granting,
+    /// A receive has sent its CTS and waits for the FIN, which reports that the data is written.
     granted,
     /// A receive whose message is too long waits until its NACK can be sent.
     refusing,
@@ -53,8 +53,9 @@ struct Operation {
     /// The errno value with which the operation failed; 0 for success.
     int error = 0;
     std::uint32_t generation = 0;
-    /// Indices of the next and of the previous operation in the same list.
+    /// Index of the next operation in the same list.
     std::uint32_t next = 0;
+    /// Index of the previous operation in the same list.
     std::uint32_t previous = 0;
     /// The number of posted work requests that have not completed.
     std::uint32_t pending = 0;
@@ -69,28 +70,29 @@ struct Operation {
     std::uint64_t bytes = 0;
     /// The tag of the message, or the value of iput_notify().
     std::uint64_t value = 0;
-    /// Number of bytes of the message that were posted to the devices. Its limit is `window`, the
-    /// number of bytes that the peer has granted.
+    /// Number of bytes of the message that were posted to the devices; at most `window`.
     std::uint64_t moved = 0;
+    /// Number of bytes of the message that the peer has granted so far.
     std::uint64_t window = 0;
     /// Index of the device that transfers the next fragment.
     std::uint32_t rail = 0;
-    /// For a receive: the bounce buffer of its message while a device copies the data; or none.
+    /// For a receive: index of the bounce buffer of its message, while a device copies the data
+    /// from this buffer; otherwise none.
     std::uint32_t slot = 0;
     /// For a send: index of the advertised receive to which the message is written, or
     /// Offers::none.
     std::uint32_t offer = 0;
     /// The time at which the operation fails with ETIMEDOUT, in nanoseconds of now_ns(); 0: never.
     std::int64_t deadline = 0;
-    /// Address of the granted part at the peer. `remote_begin` is the offset of this part in the
-    /// message, in bytes.
+    /// Address of the part of the message that the peer has granted, in the memory of the peer.
     std::uint64_t remote_address = 0;
+    /// Offset of the granted part in the message, in bytes.
     std::uint64_t remote_begin = 0;
     RemoteTable remote{};
 };
 
-/// All operations of a channel and a list of the free operations. Allocates memory only in its
-/// constructor.
+/// All operations of a channel and a list of the free operations. The table allocates memory only
+/// in its constructor.
 class OperationTable {
   public:
     static constexpr std::uint32_t none = 0xffff;
@@ -156,8 +158,9 @@ class OperationTable {
             operation.previous;
     }
 
-    /// The number by which messages refer to an operation: its index and the lower 16 bits of its
-    /// generation. The generation detects messages for an earlier operation of the same index.
+    /// Returns the number by which messages refer to an operation: its index and the lower 16 bits
+    /// of its generation, which counts the uses of this index. The generation detects messages for
+    /// an earlier operation with the same index.
     [[nodiscard]] std::uint32_t name(std::uint32_t i) const noexcept {
         return i | (operations_[i].generation & 0xffff) << 16;
     }

@@ -12,7 +12,7 @@
 #include <rdmabuf/transport/options.hpp>
 #include <rdmabuf/transport/remote_memory.hpp>
 
-/// The wire protocol between the two ends of a channel. The memory layouts are the wire formats,
+/// The wire protocol between the two ends of a channel. Each message is sent in its memory layout,
 /// because both ends are little-endian.
 namespace rdmabuf::transport::detail {
 
@@ -93,7 +93,8 @@ inline constexpr std::size_t grant_room = max_chunks * sizeof(GrantedChunk);
 /// writes with immediate data.
 inline constexpr std::uint32_t control_slots = 32;
 /// Number of receives for credit messages. This number suffices, because an end sends a credit
-/// message only after it has consumed a quarter of the messages of one class.
+/// message only after it has consumed a quarter of the messages of one class (messages or control
+/// messages).
 inline constexpr std::uint32_t credit_slots = 10;
 
 /// The first message that a connector sends on its socket. The listener sends and allocates nothing
@@ -105,8 +106,8 @@ struct ConnectorProof {
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
     std::uint16_t reserved = 0;
-    /// Handle::connector_secret(). Its offset is the same in every version, so that the listener
-    /// can check the secret of a connector of another version.
+    /// Handle::connector_secret(). The offset of this member is the same in every version of the
+    /// protocol, so that the listener can check the secret of a connector of another version.
     Handle::Secret secret{};
 };
 static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
@@ -120,7 +121,8 @@ struct Hello {
     std::uint32_t magic = expected_magic;
     std::uint16_t version = current_version;
     std::uint16_t rails = 0;
-    /// Handle::listener_secret() in the message of the listener; ignored in that of the connector.
+    /// In the Hello of the listener: Handle::listener_secret(). In the Hello of the connector: not
+    /// used.
     Handle::Secret secret{};
     /// 0, or the errno value with which this end failed to create its queue pairs.
     std::uint32_t error = 0;

@@ -13,7 +13,7 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The kind of work request that a completion belongs to; in the upper bits of wr_id.
+/// The kind of work request that a completion belongs to. The upper bits of wr_id contain the kind.
 enum class Work : std::uint8_t {
     /// A receive. WorkId::number is the index of its bounce buffer.
     receive,
@@ -42,7 +42,7 @@ struct WorkId {
     }
 };
 
-/// Counts the used entries of a send queue. Completions arrive in order, so that one completion
+/// Counts the used entries of a send queue. Completions arrive in order. Therefore one completion
 /// frees the entries of all earlier work requests.
 class SendQueue {
   public:
@@ -53,10 +53,10 @@ class SendQueue {
         return posted_ - completed_ + reserve < depth_;
     }
     [[nodiscard]] bool idle() const noexcept { return posted_ == completed_; }
-    /// The sequence number that the next work request will have.
+    /// Returns the sequence number of the next work request.
     [[nodiscard]] std::uint32_t next() const noexcept { return posted_ + 1; }
-    /// Returns true if the next work request must be signaled, because a quarter of the send queue
-    /// was posted unsignaled.
+    /// Returns true if the next work request must be signaled, because the unsignaled work requests
+    /// before it fill a quarter of the send queue.
     [[nodiscard]] bool must_signal() const noexcept {
         return posted_ + 1 - signaled_ >= depth_ / 4;
     }
@@ -84,15 +84,16 @@ class SendQueue {
 /// One device of a channel, with a queue pair to the peer and a loopback queue pair. The loopback
 /// queue pair performs flush reads and copies messages to device memory.
 struct Rail {
-    /// Defined in the library, because the constructor may throw: a program that is compiled
-    /// without exceptions has no code for the cleanup.
+    /// The constructor may throw, so it is defined in the library and not in this header: a program
+    /// that is compiled without exceptions has no code for the cleanup.
     RDMABUF_EXPORT Rail(ProtectionDomain protection_domain, std::uint32_t peer_depth,
                         std::uint32_t self_depth, unsigned cq_depth);
 
     ProtectionDomain pd;
     CompletionQueue cq;
     std::optional<MemoryRegion> arena = std::nullopt;
-    /// Registration of the scratch line of the arena, which the peer may write to.
+    /// Registration of the scratch line of the arena: memory that the peer may write to and whose
+    /// contents are not used.
     std::optional<MemoryRegion> probe = std::nullopt;
     std::optional<PreparedQueuePair> prepared = std::nullopt;
     std::optional<QueuePair> peer = std::nullopt;

@@ -17,12 +17,13 @@
 #include <rdmabuf/transport/detail/endpoint_state.hpp>
 #include <rdmabuf/transport/memory.hpp>
 
-/// Registers memory with the devices of an Endpoint. The fill functions throw if a registration
-/// fails; the MemoryState owns the earlier registrations, and its destructor releases them.
+/// The functions in this header register memory with the devices of an Endpoint. The fill functions
+/// throw if a registration fails; the destructor of MemoryState then releases the earlier
+/// registrations.
 namespace rdmabuf::transport::detail {
 
-/// The maximum length of a region that every device can register, in bytes: a multiple of the page
-/// size.
+/// Returns the maximum length in bytes of a region that every device can register. The length is a
+/// multiple of the page size.
 [[nodiscard]] inline std::uint64_t chunk_limit(const EndpointState& endpoint) noexcept {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     return std::max(endpoint.max_mr_size / page * page, page);
@@ -59,8 +60,9 @@ inline void fill_from_dmabuf(const EndpointState& endpoint, const DmaBufRange& r
                              MemoryState& state) {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
     const std::uint64_t limit = chunk_limit(endpoint);
-    // The kernel requires that the iova and the dma-buf offset have the same offset within a page.
-    // If the address has another offset within its page, the dma-buf offset is used as the iova.
+    // The kernel requires that the iova and the offset in the dma-buf have the same remainder
+    // modulo the page size. If the address has another remainder, the offset in the dma-buf is used
+    // as the iova.
     state.iova = range.address % page == range.offset % page ? range.address : range.offset;
     for (std::size_t rail = 0; rail < state.rails; ++rail) {
         for (std::uint64_t done = 0; done < state.length || done == 0;) {

@@ -18,7 +18,8 @@ class Timeout {
         : end_(timeout.count() < 0 ? -1 : now_ns() + std::chrono::nanoseconds(timeout).count()) {}
 
     [[nodiscard]] bool over() const noexcept { return end_ >= 0 && now_ns() >= end_; }
-    /// The remaining time, rounded up to whole milliseconds; negative if there is no time limit.
+    /// Returns the remaining time, rounded up to whole milliseconds; negative if there is no time
+    /// limit.
     [[nodiscard]] std::chrono::milliseconds left() const noexcept {
         if (end_ < 0) {
             return std::chrono::milliseconds(-1);
