@@ -48,7 +48,7 @@ std::string_view as_text(std::span<const std::byte> bytes) noexcept {
 }
 
 [[noreturn]] void refuse_stranger(int socket, std::span<const std::byte> heard) {
-    // The error message also quotes the bytes that the peer sent after these, because they help to
+    // The error message also quotes the next bytes that the peer has sent, because they help to
     // identify the protocol of the peer.
     std::array<std::byte, 128> more{};
     std::copy(heard.begin(), heard.end(), more.begin());

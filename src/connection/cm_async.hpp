@@ -56,7 +56,8 @@ class AsyncId {
     /// of the peer.
     [[nodiscard]] Step step(const char* function) const;
     /// Checks the status of an event that reports success.
-    /// @throws Error with the errno value of the status, if the status is not 0
+    /// @throws Error if the status is not 0: the errno value of a negative status, EIO for a
+    ///         positive status
     static void check_status(const Step& step, const rdma_cm_event& event);
 
   private:

@@ -70,8 +70,8 @@ class detail::ConnectionState final : public AsyncId {
         throw Error(ENOTCONN, function,
                     std::string("the connection is ") + to_string(state_) + ", not " + wanted);
     }
-    /// Calls the function @p step. If @p step throws, closes the connection and rethrows the
-    /// exception.
+    /// Calls the function @p step. If @p step throws, sets the state of the connection to `closed`
+    /// and rethrows the exception.
     template <class StepCall>
     void close_on_error(const StepCall& step);
     /// Advances the state of the connection after @p event.
@@ -269,8 +269,9 @@ void ConnectionState::become_disconnected() {
 }
 
 std::optional<ChannelEvent> ListenerState::handle(Event event) {
-    // The id is declared before the event, so that an exception acknowledges the event first and
-    // then destroys the id: rdma_destroy_id(3) waits until the event is acknowledged.
+    // The id is declared before the event, so that the id is destroyed after the event is
+    // acknowledged, even if an exception is thrown. rdma_destroy_id(3) waits for this
+    // acknowledgement.
     Id id;
     const Event owned = std::move(event);
     if (owned->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {

@@ -44,8 +44,8 @@ std::string words_of(const rdma_conn_param& param) {
     return text.empty() ? "" : ": it said " + rdmabuf::detail::quote(text);
 }
 
-/// Returns the errno value of a failed event. Returns @p otherwise if the status of the event is
-/// not a negative errno value but a number of the transport.
+/// Returns the errno value of a failed event. If the status of the event is a number of the
+/// transport and not a negative errno value, returns the parameter `otherwise`.
 int errno_of(const rdma_cm_event& event, int otherwise) {
     return event.status < 0 ? -event.status : otherwise;
 }

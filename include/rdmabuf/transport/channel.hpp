@@ -92,9 +92,9 @@ class Channel {
         });
     }
 
-    /// Writes @p length bytes to the peer's memory, @p offset bytes behind its beginning (RDMA
-    /// write). The request completes when the peer's device has acknowledged the data. The peer is
-    /// not notified.
+    /// Writes @p length bytes to the peer's memory (RDMA write), @p offset bytes behind the
+    /// beginning of this memory. The request completes when the peer's device has acknowledged the
+    /// data. The peer is not notified.
     [[nodiscard]] std::error_code iput(const Memory& memory, const void* address,
                                        std::size_t length, const RemoteMemory& remote,
                                        std::uint64_t offset, Request& request) noexcept {
@@ -112,8 +112,8 @@ class Channel {
             return engine.put(piece(memory, address, length), remote, offset, &value, request);
         });
     }
-    /// Reads @p length bytes of the peer's memory, @p offset bytes behind its beginning (RDMA
-    /// read). The local memory must be registered with Access::local_write.
+    /// Reads @p length bytes of the peer's memory (RDMA read), @p offset bytes behind the beginning
+    /// of this memory. The local memory must be registered with Access::local_write.
     [[nodiscard]] std::error_code iget(const Memory& memory, void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request) noexcept {

@@ -48,7 +48,7 @@ struct EndpointOptions {
     /// The timeout of the queue pairs, as QueuePairOptions::timeout encodes it. The timeout and
     /// retry_count determine when a device that does not respond is reported as EHOSTUNREACH.
     std::uint8_t ack_timeout = 14;
-    /// The number of retransmissions after this timeout, at most 7.
+    /// Maximum number of retransmissions after ack_timeout, from 0 to 7.
     std::uint8_t retry_count = 7;
 
     /// Options of the registration cache that register_memory() uses.

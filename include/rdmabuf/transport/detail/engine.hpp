@@ -243,9 +243,9 @@ class Engine {
 
     void move_data() noexcept;
 
-    /// Called after the last RDMA write of @p operation is posted. If the channel has only one
-    /// device, sends the FIN (end of the data) or the notification at once, because the queue pair
-    /// keeps the order.
+    /// Called after the last RDMA write of the current part of a message is posted. If the channel
+    /// has only one device, sends the FIN (end of the data) or the notification at once, because
+    /// the queue pair keeps the order.
     void moved_all(Operation& operation, std::uint32_t i) noexcept;
 
     [[nodiscard]] bool move_piece(Operation& operation, std::uint32_t i) noexcept;

@@ -66,7 +66,7 @@ class RDMABUF_EXPORT ListenerState {
     std::shared_ptr<EndpointState> endpoint_;
     UniqueFd socket_;
     Handle handle_;
-    /// The unproven connections, oldest first.
+    /// The connections that have not yet proved that they have the handle, oldest first.
     std::vector<Unproven> unproven_;
     std::vector<std::unique_ptr<Handshake>> handshakes_;
 };

@@ -72,7 +72,8 @@ struct Operation {
     std::uint64_t value = 0;
     /// Number of bytes of the message that were posted to the devices; at most `window`.
     std::uint64_t moved = 0;
-    /// Number of bytes of the message that the peer has granted so far.
+    /// Number of bytes of the message that may be posted so far: all bytes, or only the bytes that
+    /// the peer has granted.
     std::uint64_t window = 0;
     /// Index of the device that transfers the next fragment.
     std::uint32_t rail = 0;

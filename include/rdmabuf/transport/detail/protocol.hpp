@@ -41,8 +41,8 @@ enum class Kind : std::uint8_t {
     /// CTS (clear to send): the sender may write Header::length bytes. The regions of the buffer
     /// follow the header.
     grant = 3,
-    /// FIN: the data is written, either the granted part or Header::length bytes of an advertised
-    /// receive.
+    /// FIN (end of the data): the sender has written the granted part, or it has written
+    /// Header::length bytes to an advertised receive.
     wrote = 4,
     /// NACK: the message is longer than the receive buffer. The request fails at both ends.
     refuse = 5,

@@ -11,8 +11,8 @@
 namespace rdmabuf::transport::detail {
 
 /// A batch of consumed bounce buffers whose receives are not reposted yet. The batch is reposted
-/// when it is full or when no completion is pending. The credits are returned to the peer
-/// afterwards.
+/// when it is full or when the completion queues are empty. The credits for these receives are then
+/// returned to the peer.
 class Refill {
   public:
     static constexpr std::size_t capacity = 8;

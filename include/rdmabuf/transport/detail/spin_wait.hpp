@@ -13,7 +13,7 @@ namespace rdmabuf::transport::detail {
 /// A time limit that starts when the object is created.
 class Timeout {
   public:
-    /// @param timeout  negative for no time limit
+    /// @param timeout  the time limit; a negative value means no limit
     explicit Timeout(std::chrono::milliseconds timeout) noexcept
         : end_(timeout.count() < 0 ? -1 : now_ns() + std::chrono::nanoseconds(timeout).count()) {}
 
@@ -36,7 +36,7 @@ class Timeout {
 /// yields the processor and reads the clock.
 class SpinWait {
   public:
-    /// @param timeout  negative for no time limit; 0 for a single test
+    /// @param timeout  the time limit of the loop; negative: no limit; 0: a single test
     explicit SpinWait(std::chrono::milliseconds timeout) noexcept
         : limit_(timeout), once_(timeout.count() == 0) {}
 
