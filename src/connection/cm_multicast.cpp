@@ -41,8 +41,9 @@ class detail::MulticastState final : public AsyncId {
 
     [[nodiscard]] std::optional<ChannelEvent> handle(Event event) override;
 
-    /// Checks that the device of the group is known.
-    /// @throws Error ENOTCONN before the event `resolved`
+    /// Checks that the event `resolved` was reported. Before this event, the device for the group
+    /// is unknown.
+    /// @throws Error ENOTCONN if the event was not reported yet
     void check_resolved(const char* function) const {
         if (!is_resolved_) {
             throw Error(ENOTCONN, function, "the device of the group is not resolved yet");

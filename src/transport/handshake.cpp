@@ -27,7 +27,8 @@ sockaddr_storage address_of(const Handle& handle, socklen_t& size) {
     sockaddr_storage address{};
     in6_addr ipv6{};
     std::memcpy(&ipv6, handle.address().data(), sizeof ipv6);
-    // An IPv4-mapped address gets an IPv4 socket, because this machine may not support IPv6.
+    // Use an IPv4 socket for an IPv4-mapped address: this works also if this machine does not
+    // support IPv6.
     if (IN6_IS_ADDR_V4MAPPED(&ipv6)) {
         auto& result = reinterpret_cast<sockaddr_in&>(address);
         result.sin_family = AF_INET;

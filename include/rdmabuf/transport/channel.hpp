@@ -185,7 +185,7 @@ class Channel {
     /// Closes the channel. Waits until queued messages are sent and acknowledged, for at most
     /// EndpointOptions::linger. Cancels the other requests, for example a message that waits for a
     /// receive of the peer.
-    /// @return the state() before closing
+    /// @return the error of state() before the channel was closed
     std::error_code close() noexcept {
         if (!engine_) {
             return {};

@@ -26,9 +26,10 @@
 
 namespace rdmabuf::transport {
 
-/// The devices of a process and the memory that is registered with them; creates listeners and
-/// connections. Copies share the same devices and memory. Listeners, channels and Memory objects
-/// may outlive the Endpoint. Thread safe.
+/// An endpoint holds the devices that a process uses and the memory that is registered with them.
+/// An endpoint creates listeners and connections. Copies of an endpoint share the same devices and
+/// memory. Listeners, channels and Memory objects may outlive the Endpoint. An endpoint is thread
+/// safe.
 class Endpoint {
   public:
     /// Opens an endpoint on 1 to 4 devices.

@@ -84,8 +84,8 @@ class Engine {
     [[nodiscard]] int broken() const noexcept { return broken_; }
     [[nodiscard]] std::uint32_t in_flight() const noexcept { return operations_.in_use(); }
 
-    // These functions start a request. Each returns 0 and sets @p request, or returns an errno
-    // value and has no effect.
+    // These functions start a request. On success, each function returns 0 and sets `request`. On
+    // failure, it returns an errno value and has no other effect.
 
     int send(const Piece& piece, Tag tag, Request& request) noexcept;
 
@@ -235,8 +235,8 @@ class Engine {
     /// responds.
     void probe() noexcept;
 
-    /// Reads one byte of the operation's memory through each device. After this flush read, the
-    /// data that the device wrote earlier is visible.
+    /// Reads one byte of the operation's memory through each device. After this flush read, data
+    /// that the device wrote earlier is visible to the GPU.
     void read_back(Operation& operation, std::uint32_t i) noexcept;
 
     // Data transfer

@@ -30,8 +30,8 @@ inline void Engine::progress() noexcept {
 }
 
 /// Checks, without waiting, whether the peer has closed its socket.
-/// @return 0 while the socket is open; ECONNRESET if it is closed; EPROTO if the peer has sent
-///         data, which is invalid after the handshake
+/// @return 0 if the peer has not closed its socket; ECONNRESET if the peer has closed it; EPROTO if
+///         the peer has sent data, which is invalid after the handshake
 [[nodiscard]] inline int check_peer_socket(int socket) noexcept {
     std::byte byte{};
     const ssize_t received = ::recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -75,8 +75,8 @@ inline void Engine::fail(int error, std::uint32_t culprit, int culprit_error) no
 inline void Engine::stop_devices() noexcept {
     for (Rail& rail : rails_) {
         for (QueuePair* queue_pair : {&*rail.peer, &*rail.self}) {
-            // An error is ignored: if the queue pair cannot be moved to the error state, its device
-            // was removed.
+            // An error of abort() is ignored: if the queue pair cannot be moved to the error state,
+            // its device was removed.
             static_cast<void>(attempt([queue_pair] { queue_pair->abort(); }));
         }
     }
@@ -154,8 +154,8 @@ inline void Engine::explain(const WorkId& id, ibv_wc_status status) noexcept {
             fail(EHOSTUNREACH);
             return;
         case IBV_WC_WR_FLUSH_ERR:
-            // The peer caused the error state of the queue pair: by an invalid request, or by its
-            // exit.
+            // The work request was flushed, because the queue pair is in the error state. The peer
+            // is the cause: it sent an invalid request, or its process ended.
             fail(ECONNRESET);
             return;
         default:

@@ -43,8 +43,8 @@ class RDMABUF_EXPORT Handshake {
     /// @throws Error EINVAL for an empty handle, or the errno value of connect(2)
     [[nodiscard]] static std::unique_ptr<Handshake> connect(std::shared_ptr<EndpointState> endpoint,
                                                             const Handle& handle);
-    /// Creates the handshake of the listener's side, for a connection whose ConnectorProof was
-    /// valid.
+    /// Creates the handshake at the listener, for a connection whose peer has proved with a
+    /// ConnectorProof that it has the handle.
     Handshake(std::shared_ptr<EndpointState> endpoint, UniqueFd socket, const Handle& handle);
     Handshake(const Handshake&) = delete;
     Handshake& operator=(const Handshake&) = delete;
@@ -92,7 +92,8 @@ class RDMABUF_EXPORT Handshake {
     void introduce();
     void check_hello();
     void connect_queue_pairs();
-    /// Receives the next bytes of a message, without waiting. @return true if @p bytes is complete
+    /// Receives bytes of the current message, without waiting. @return true if all of @p bytes have
+    /// arrived
     bool receive(std::span<std::byte> bytes);
 
     std::shared_ptr<EndpointState> endpoint_;

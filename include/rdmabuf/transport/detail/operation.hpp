@@ -45,7 +45,7 @@ struct Operation {
     /// For a send: true if the FIN of the current part was sent. For a put: true if the
     /// notification was sent.
     bool told = false;
-    /// For a receive: true if it was advertised to the peer before its message arrived.
+    /// For a receive: true if the receive was advertised to the peer before the message arrived.
     bool offered = false;
     /// For a send: false if the receiver cannot derive the length of the message, so that a FIN
     /// message must contain the length.

@@ -44,7 +44,7 @@ enum class Kind : std::uint8_t {
     /// FIN (end of the data): the sender has written the granted part, or it has written
     /// Header::length bytes to an advertised receive.
     wrote = 4,
-    /// NACK: the message is longer than the receive buffer. The request fails at both ends.
+    /// NACK: the message is longer than the receive buffer. The send and the receive both fail.
     refuse = 5,
     /// A notification: Header::value is the value of iput_notify().
     notify = 6,
@@ -113,7 +113,7 @@ struct ConnectorProof {
 static_assert(sizeof(ConnectorProof) == 24 && std::is_trivially_copyable_v<ConnectorProof>);
 
 /// An end describes its queue pairs and limits with this message on the socket. The listener sends
-/// its Hello first, then the connector.
+/// its Hello first; then the connector sends its Hello.
 struct Hello {
     static constexpr std::uint32_t expected_magic = 0x4c444452; // "RDDL"
     static constexpr std::uint16_t current_version = 2;
