@@ -87,9 +87,9 @@ class detail::ConnectionState final : public AsyncId {
     const char* function_ = "rdma_resolve_addr";
     std::chrono::milliseconds timeout_{};
     std::vector<std::byte> private_data_;
-    /// The queue pair before the connection is established.
+    /// Contains the queue pair until the connection is established.
     std::optional<PreparedQueuePair> prepared_;
-    /// The queue pair after the connection is established.
+    /// Contains the queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;
     bool is_accepting_ = false;
     /// Maximum number of RDMA reads and atomics in flight that the requesting peer can serve.

@@ -31,7 +31,7 @@ using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 /// the peer.
 struct Step {
     const char* function;
-    /// An IP address and a port, such as "192.0.2.1:4711".
+    /// The IP address and the port of the peer, such as "192.0.2.1:4711".
     std::string peer;
 };
 

@@ -25,7 +25,8 @@ constexpr detail::WireHeader header{{'R', 'D', 'S', 'O'}, 1};
 constexpr std::size_t header_size = 16;
 constexpr std::size_t region_size = 24;
 constexpr std::size_t memory_size = 12;
-/// Maximum number of regions in a message, and also maximum number of device memories.
+/// Maximum number of regions in a message. The same maximum applies to the device memories in a
+/// message.
 constexpr std::size_t max_objects = 1024;
 
 /// A buffer for one control message (cmsg) with one file descriptor.

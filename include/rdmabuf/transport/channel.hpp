@@ -74,8 +74,8 @@ class Channel {
     Channel& operator=(const Channel&) = delete;
     ~Channel() { static_cast<void>(close()); }
 
-    /// Sends a message of @p length bytes; 0 is allowed. The request completes when its memory may
-    /// be reused, possibly before the message arrives at the peer.
+    /// Sends a message of @p length bytes. Messages of 0 bytes are allowed. The request completes
+    /// when its memory may be reused, possibly before the message arrives at the peer.
     [[nodiscard]] std::error_code isend(const Memory& memory, const void* address,
                                         std::size_t length, Tag tag, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {

@@ -61,7 +61,7 @@ struct Header {
     /// The destination of this message: a send operation for a CTS or NACK, a receive operation for
     /// a FIN.
     std::uint32_t operation = 0;
-    /// The operation that sends this message.
+    /// The operation of the sender that sends this message.
     std::uint32_t from = 0;
     /// Returned credits: total number of messages that the sender of this header has consumed.
     std::uint32_t taken_messages = 0;
