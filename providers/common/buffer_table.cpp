@@ -16,8 +16,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns a generation that is unique in this process. All exporters share the counter, so that an
-/// address that moves from one exporter to another gets a new generation too.
+/// Returns a generation: a number that no other allocation in this process gets. All exporters
+/// share the counter, so that two exporters never give the same number to allocations at the same
+/// address.
 std::uint64_t next_generation() noexcept {
     static std::atomic<std::uint64_t> last{0};
     return ++last;
@@ -32,7 +33,7 @@ ExportedRange hold(std::string name, UniqueFd fd, std::shared_ptr<const void> ke
     if (keep == nullptr) {
         return {std::move(name), std::move(fd), offset, length, address};
     }
-    // Closes the descriptor before it releases the owner of the memory (keep).
+    // Closes the descriptor first, and then releases `keep`, which owns the memory.
     ExportedRange::Release release = [keep = std::move(keep)](int held) { UniqueFd(held).reset(); };
     return {std::move(name), fd.release(), std::move(release), offset, length, address};
 }
@@ -46,8 +47,8 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
     const std::uint64_t generation = allocation.generation;
     const std::uintptr_t base = allocation.base;
     const std::unique_lock lock(mutex_);
-    // Entries do not overlap. Of the entries that begin before base, only the last one can overlap
-    // the new allocation.
+    // Entries do not overlap each other. Of the entries that begin before `base`, only the last
+    // entry can therefore overlap the new allocation.
     const auto after = entries_.lower_bound(base);
     const bool next_begins_inside =
         after != entries_.end() && after->first - base < allocation.length;
@@ -64,8 +65,8 @@ std::uint64_t BufferTable::add(Allocation allocation, Place place) {
 }
 
 void BufferTable::remove(std::uintptr_t base) noexcept {
-    // The entry is destroyed after the lock is released, because its destruction may free the
-    // memory.
+    // `gone` is declared before the lock, so that the entry is destroyed after the lock is
+    // released. The destruction may free the memory.
     decltype(entries_)::node_type gone;
     const std::unique_lock lock(mutex_);
     gone = entries_.extract(base);
@@ -90,8 +91,8 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
                                         std::size_t length) const {
     constexpr const char* function = "export_range";
     check_exported(length);
-    // The lock is held until the descriptor is duplicated, because another thread may free the
-    // buffer.
+    // The lock is held until the descriptor is duplicated, so that no other thread can free the
+    // buffer before.
     const std::shared_lock lock(mutex_);
     const Entry* const entry = holder(address);
     if (entry == nullptr) {

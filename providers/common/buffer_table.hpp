@@ -16,10 +16,10 @@
 
 namespace rdmabuf::detail {
 
-/// Table of the live buffers of one exporter, by address. Thread safe.
+/// Holds the live buffers of one exporter, sorted by address. Thread safe.
 class BufferTable {
   public:
-    /// Position of a buffer in its dma-buf.
+    /// Describes the dma-buf of a buffer, and where the buffer begins in the dma-buf.
     struct Place {
         /// Descriptor of the dma-buf. The pointer must stay valid until remove().
         const UniqueFd* dmabuf = nullptr;
@@ -33,8 +33,9 @@ class BufferTable {
     /// Adds a buffer.
     /// @param allocation  if its generation is 0, the table assigns one that is unique in this
     ///                    process
-    /// @return the generation
-    /// @throws Error EEXIST if the buffer overlaps another one in the table; the hint names both
+    /// @return the generation of the allocation
+    /// @throws Error EEXIST if the buffer overlaps another buffer in the table; the hint names both
+    ///         buffers
     std::uint64_t add(Allocation allocation, Place place);
     /// Adds a buffer that is one whole dma-buf: its offset in the dma-buf is 0.
     void add(Allocation allocation, const UniqueFd& dmabuf) {
@@ -48,8 +49,8 @@ class BufferTable {
     /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// Overload for memory that supports only MappingKind::standard.
-    /// @throws Error ENOTSUP for another mapping
+    /// This overload is for memory that supports only MappingKind::standard.
+    /// @throws Error ENOTSUP if @p mapping is another kind
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;
 
@@ -60,7 +61,7 @@ class BufferTable {
         Allocation allocation;
         Place place;
     };
-    /// Returns the entry that contains @p address, or null. The caller holds the lock.
+    /// Returns the entry that contains @p address, or null. The caller must hold mutex_.
     [[nodiscard]] const Entry* holder(std::uintptr_t address) const;
 
     mutable std::shared_mutex mutex_;
@@ -70,9 +71,10 @@ class BufferTable {
 /// Owns a dma-buf, and keeps an allocation in a BufferTable while this object exists.
 class TableRange {
   public:
+    /// Adds the allocation to the table.
     /// @param offset  offset of the allocation in the dma-buf, in bytes
-    /// @param keep    kept alive by this object and by the ranges that are exported from it
-    /// @throws Error EEXIST if the allocation overlaps another one in the table
+    /// @param keep    object that this TableRange and the ranges exported from it keep alive
+    /// @throws Error EEXIST if the allocation overlaps another allocation in the table
     TableRange(std::shared_ptr<BufferTable> table, Allocation allocation, UniqueFd dmabuf,
                std::uint64_t offset, std::shared_ptr<const void> keep = nullptr)
         : table_(std::move(table)), dmabuf_(std::move(dmabuf)), allocation_(std::move(allocation)) {

@@ -11,18 +11,18 @@
 
 namespace rdmabuf::detail {
 
-/// Remedies for the error text if a device does not exist (missing), or if the process has no
-/// permission to open it (forbidden).
+/// Remedies that the error text of open_device() contains: `missing` if the device does not exist,
+/// `forbidden` if the process has no permission to open the device.
 struct OpenRemedies {
     std::string_view missing;
     std::string_view forbidden;
 };
 
-/// Opens a device for reading and writing, close-on-exec.
-/// @return the descriptor, or the errno of open(2) and a remedy
+/// Opens a device for reading and writing. The descriptor is close-on-exec.
+/// @return the descriptor, or an error with the errno of open(2) and a remedy
 [[nodiscard]] Result<UniqueFd> open_device(const std::string& path, const OpenRemedies& remedies);
 
-/// Returns the names of the files in a folder, sorted, without those that begin with a dot. The
+/// Returns the sorted names of the files in a folder. Names that begin with a dot are left out. The
 /// list is empty if the folder does not exist.
 [[nodiscard]] Result<std::vector<std::string>> list_folder(const std::string& path);
 

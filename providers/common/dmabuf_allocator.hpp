@@ -14,8 +14,8 @@ namespace rdmabuf::detail {
 
 class BufferTable;
 
-/// Base of allocators whose buffers are whole dma-bufs with a CPU mapping. Buffers are found by the
-/// address of the mapping. A provider implements make() and availability().
+/// Base class of exporters whose buffers are whole dma-bufs that the CPU can access. find() takes
+/// an address of the buffer's CPU mapping. A provider implements make() and availability().
 class DmaBufAllocator : public Allocator {
   public:
     [[nodiscard]] std::string_view name() const noexcept final { return name_; }
@@ -30,8 +30,8 @@ class DmaBufAllocator : public Allocator {
         Mapping mapping;
         MemoryKind kind = MemoryKind::system;
         std::string pci_address = {};
-        /// True if CPU accesses must be bracketed by DMA_BUF_IOCTL_SYNC. False for a memfd, which
-        /// does not support this ioctl.
+        /// True if each CPU access must begin and end with DMA_BUF_IOCTL_SYNC. False for a memfd,
+        /// which does not support this ioctl.
         bool synced = true;
     };
 
@@ -44,7 +44,7 @@ class DmaBufAllocator : public Allocator {
 
   private:
     const char* name_;
-    /// Shared with the buffers, which can outlive the allocator.
+    /// The table is shared with the buffers, because a buffer can outlive the allocator.
     std::shared_ptr<BufferTable> table_;
 };
 

@@ -12,14 +12,16 @@
 
 namespace rdmabuf::detail {
 
-/// A buffer that the CPU cannot map and that its driver copies. The buffer is in the exporter's
-/// table while it exists. Exported ranges keep its memory alive.
-/// @tparam DriverMemory  a class with address(), size(), copy_in() and copy_out(), as in
-///                       Buffer::Memory
+/// Implements a buffer that the CPU cannot map, and whose bytes its driver copies. The buffer is in
+/// the exporter's table while this object exists. Exported ranges keep its memory alive.
+/// @tparam DriverMemory  a class with the functions address(), size(), copy_in() and copy_out() of
+/// Buffer::Memory
 template <class DriverMemory>
 class DriverBuffer final : public Buffer::Memory {
   public:
-    /// @param dmabuf  dma-buf that contains the memory, from @p offset bytes on
+    /// Adds the buffer to the table.
+    /// @param dmabuf  dma-buf that contains the memory
+    /// @param offset  offset of the memory in the dma-buf, in bytes
     DriverBuffer(std::shared_ptr<BufferTable> table, std::shared_ptr<DriverMemory> memory,
                  UniqueFd dmabuf, std::uint64_t offset, std::string pci_address)
         : memory_(std::move(memory)),

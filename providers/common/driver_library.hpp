@@ -12,13 +12,13 @@
 
 namespace rdmabuf::detail {
 
-/// A vendor's user-space driver, loaded at run time. It is never unloaded, not even when this
-/// object is destroyed: drivers start threads and register functions to run at exit, and the
-/// process would crash if their code were unloaded. If the process has already loaded the library,
-/// this object refers to that copy.
+/// Refers to a vendor's user-space driver library, which was loaded at run time. The library is
+/// never unloaded, not even when this object is destroyed: drivers start threads and register
+/// functions to run at exit, and the process would crash if their code were unloaded. If the
+/// process has already loaded the library, this object refers to that copy.
 class DriverLibrary {
   public:
-    /// Loads the first library of @p names that exists: "libcuda.so.1".
+    /// Loads the first library of @p names that exists, for example "libcuda.so.1".
     /// @param vendor  name of the driver in the error text: "NVIDIA driver"
     /// @param remedy  remedy in the error text
     /// @return the library, or ENOENT with the text of dlerror(3) for each name
@@ -26,11 +26,12 @@ class DriverLibrary {
                                                     std::string_view vendor,
                                                     std::string_view remedy);
 
-    /// Returns the first library of @p names that the process has already loaded. Loads nothing.
+    /// Returns the first library of @p names that the process has already loaded, or none. This
+    /// function does not load a library.
     [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
         std::span<const char* const> names);
 
-    /// File name of the library that was loaded.
+    /// Returns the file name of the library.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     /// Returns the address of a symbol, or null if the library does not define it.
     [[nodiscard]] void* symbol(const char* name) const noexcept;
@@ -45,8 +46,8 @@ class DriverLibrary {
 /// Finds a library that the process may load at any time. Thread safe.
 class LoadedLibrarySearch {
   public:
-    /// Like DriverLibrary::find_loaded(). After an unsuccessful search, later calls search again
-    /// only if the process has loaded another library in between.
+    /// Returns the result of DriverLibrary::find_loaded(). After an unsuccessful search, later
+    /// calls search again only if the process has loaded another library since that search.
     [[nodiscard]] std::optional<DriverLibrary> find(std::span<const char* const> names);
 
   private:
@@ -84,7 +85,7 @@ class SymbolLookup {
     /// True if the driver has all functions that were looked up with required().
     [[nodiscard]] bool usable() const noexcept { return usable_; }
     /// Returns the error ENOSYS with the names of all functions that needed() and required() did
-    /// not find. None if no function is missing.
+    /// not find, or none if they found all functions.
     [[nodiscard]] std::optional<ErrorInfo> error(std::string_view remedy) const;
 
   private:

@@ -12,7 +12,7 @@
 
 namespace rdmabuf::detail {
 
-/// A failed driver call, from which an Error is made.
+/// Describes a failed driver call. raise() throws the Error for this failure.
 struct DriverFailure {
     /// Name and value of the driver's result: "CUDA_ERROR_NOT_SUPPORTED (801)".
     std::string name;
@@ -33,8 +33,9 @@ struct DriverFailure {
     }
 };
 
-/// Calls the teardown failure handler if @p result is none of the results in @p fine: success, and
-/// the result of a driver that has already shut down at the end of the process.
+/// Calls the teardown failure handler, unless @p fine contains @p result. @p fine lists the results
+/// that are no failure: success, and the result of a driver that has already shut down at the end
+/// of the process.
 template <class Result>
 void report_teardown_unless(std::initializer_list<Result> fine, Result result, int error,
                             const char* function) noexcept {
@@ -43,7 +44,8 @@ void report_teardown_unless(std::initializer_list<Result> fine, Result result, i
     }
 }
 
-/// A result and its name, for drivers without a function that returns the name.
+/// Names one result of a driver. It is used for drivers that have no function which returns the
+/// name.
 struct StatusName {
     int status;
     const char* name;

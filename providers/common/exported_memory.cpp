@@ -15,9 +15,9 @@
 namespace rdmabuf::detail {
 
 std::optional<std::uint64_t> dmabuf_size(int fd) noexcept {
-    // For a regular file, lseek(2) would move a position that other users may share, so fstat(2) is
-    // used. A dma-buf has no position: lseek only returns its size (dma_buf_llseek in
-    // drivers/dma-buf/dma-buf.c).
+    // For a regular file, fstat(2) is used, because lseek(2) would move the file position that
+    // other descriptors may share. A dma-buf has no file position: lseek(2) only returns its size
+    // (dma_buf_llseek in drivers/dma-buf/dma-buf.c).
     struct ::stat status {};
     if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) {
         return static_cast<std::uint64_t>(status.st_size);

@@ -13,8 +13,8 @@
 
 namespace rdmabuf::detail {
 
-/// Returns the size in bytes of a dma-buf, or of a memfd used in place of a dma-buf. None if the
-/// kernel reports no size. Does not move the position of a file.
+/// Returns the size in bytes of a dma-buf, or of a memfd used in place of a dma-buf. Returns none
+/// if the kernel reports no size. The file position of a memfd does not change.
 [[nodiscard]] std::optional<std::uint64_t> dmabuf_size(int fd) noexcept;
 
 /// A dma-buf, and the offset in bytes of the exported memory in it.
@@ -25,13 +25,13 @@ struct ExportedMemory {
 
 /// Takes ownership of a descriptor that a driver returned, and makes it close-on-exec, because
 /// drivers do not guarantee this flag.
-/// @param raw   the descriptor; negative if the driver succeeded without returning one
+/// @param raw   the descriptor; negative if the driver reported success but returned no descriptor
 /// @param call  the function of the driver, for the error text
 /// @throws Error EIO for a negative descriptor, or with the errno of fcntl(2)
 [[nodiscard]] UniqueFd take_descriptor(int raw, const char* call);
 
-/// Checks that the dma-buf contains @p length bytes from the offset on. Succeeds if the size of the
-/// dma-buf is unknown.
+/// Checks that the dma-buf of @p exported contains @p length bytes from the offset of @p exported
+/// on. Succeeds if the size of the dma-buf is unknown.
 /// @param call       function of the driver, for the error text
 /// @param described  the memory, for the error text
 /// @throws Error ERANGE if the dma-buf is too short
@@ -61,10 +61,10 @@ struct Extent {
 /// @throws Error EINVAL if the length or the address is 0, or the end of the memory overflows
 void check_added(std::uintptr_t address, std::size_t length, const std::string& described);
 
-/// Checks the size in bytes of a buffer to allocate. @throws Error EINVAL for 0
+/// Checks the size in bytes of a buffer to allocate. @throws Error EINVAL if the size is 0
 void check_allocated(std::size_t size);
 
-/// Checks the length in bytes of a range to export. @throws Error EINVAL for 0
+/// Checks the length in bytes of a range to export. @throws Error EINVAL if the length is 0
 void check_exported(std::size_t length);
 
 /// Checks the mapping of an export, for memory that supports only MappingKind::standard.

@@ -33,7 +33,7 @@ std::byte* reserve(std::size_t size) {
     return static_cast<std::byte*>(start);
 }
 
-/// MFD_NOEXEC_SEAL, which <linux/memfd.h> defines since Linux 6.3.
+/// Value of MFD_NOEXEC_SEAL. Kernel headers before Linux 6.3 do not define this name.
 constexpr unsigned mfd_noexec_seal = 0x8;
 
 } // namespace
@@ -51,7 +51,8 @@ ReservedAddresses::ReservedAddresses(std::size_t size) : start_(reserve(size), U
 
 Result<UniqueFd> open_memfd() {
     constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-    // The sysctl vm.memfd_noexec can require MFD_NOEXEC_SEAL; kernels before 6.3 refuse the flag.
+    // MFD_NOEXEC_SEAL is tried first, because the sysctl vm.memfd_noexec can require this flag.
+    // Kernels before 6.3 refuse it with EINVAL.
     UniqueFd memfd(::memfd_create("rdmabuf", flags | mfd_noexec_seal));
     if (!memfd && errno == EINVAL) {
         memfd.reset(::memfd_create("rdmabuf", flags));

@@ -13,7 +13,7 @@
 
 namespace rdmabuf::detail {
 
-/// Deleter that unmaps a mapping of mmap(2).
+/// Unmaps a mapping of mmap(2). It is the deleter of a std::unique_ptr.
 struct Unmap {
     std::size_t size;
     void operator()(std::byte* start) const noexcept;
@@ -35,8 +35,8 @@ class Mapping {
     UniquePages start_;
 };
 
-/// A reserved range of the process's addresses that the CPU cannot access. It identifies memory
-/// that has no address.
+/// Reserves a range of the process's addresses that the CPU cannot access. The range identifies
+/// memory that has no CPU address.
 class ReservedAddresses {
   public:
     /// @param size  in bytes; a multiple of the page size, not 0

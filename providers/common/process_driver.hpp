@@ -18,15 +18,16 @@ namespace rdmabuf::detail {
 template <class Driver>
 class ProcessDriver {
   public:
-    /// @param names   file names of the library, tried in this order; not copied
-    /// @param vendor  name of the driver in error texts; not copied
-    /// @param remedy  remedy in error texts; not copied
+    /// The arguments are not copied and must outlive this object.
+    /// @param names   file names of the library, tried in this order
+    /// @param vendor  name of the driver in error texts
+    /// @param remedy  remedy in error texts
     ProcessDriver(std::span<const char* const> names, std::string_view vendor,
                   std::string_view remedy) noexcept
         : names_(names), vendor_(vendor), remedy_(remedy) {}
 
-    /// Returns the driver if the process has loaded its library, otherwise null. Without the
-    /// library, the process has no memory of that driver. Loads nothing.
+    /// Returns the driver, or null if the process has not loaded its library. In the latter case,
+    /// the process has no memory of this driver. This function does not load the library.
     /// @throws Error ENOSYS if the library lacks functions that report whose memory an address is
     [[nodiscard]] const Driver* loaded() {
         if (const Driver* const driver = driver_.load(std::memory_order_acquire);
@@ -37,7 +38,7 @@ class ProcessDriver {
         return library ? keep(*library).value() : nullptr;
     }
 
-    /// Loads the library, unless the process has loaded it.
+    /// Loads the library if the process has not loaded it.
     /// @return the driver with all its functions, or the reason why it cannot be used. After a
     ///         failure, the next call tries again.
     [[nodiscard]] Result<const Driver*> load() {
@@ -92,9 +93,9 @@ struct DriverDescription {
     std::span<const char* const> library_names;
     /// Name of the driver in error texts: "NVIDIA driver".
     const char* name = nullptr;
-    /// Remedy if the library cannot be loaded.
+    /// Remedy in the error text if the library cannot be loaded.
     const char* library_remedy = nullptr;
-    /// Remedy if the library lacks functions.
+    /// Remedy in the error text if the library lacks functions.
     const char* version_remedy = nullptr;
     Functions (*look_up)(SymbolLookup&) = nullptr;
 };
@@ -109,7 +110,8 @@ template <class Driver, class Functions>
 class DriverBase {
   public:
     /// @param library  file name of the library
-    /// @param lacking  the error, if functions for export and allocation are missing
+    /// @param lacking  error ENOSYS if functions for export and allocation are missing, otherwise
+    ///                 none
     DriverBase(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
         : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
@@ -130,8 +132,9 @@ class DriverBase {
         return opened ? make(*opened) : opened.error_info();
     }
     /// Looks up the functions of a library that is loaded.
-    /// @return the driver, or ENOSYS if a required function is missing. If only functions for
-    ///         export and allocation are missing, these are null, and lacking() returns the error.
+    /// @return the driver, or ENOSYS if a required function is missing. The call succeeds if only
+    ///         functions for export and allocation are missing: they are null, and lacking()
+    ///         returns the error.
     [[nodiscard]] static rdmabuf::Result<Driver> make(const DriverLibrary& library) {
         const DriverDescription<Functions> description = Driver::description();
         SymbolLookup lookup(library);
@@ -143,10 +146,10 @@ class DriverBase {
         return Driver(library.name(), functions, std::move(lacking));
     }
 
-    /// The error ENOSYS if functions for export and allocation are missing, otherwise none.
+    /// Returns the error ENOSYS if functions for export and allocation are missing, otherwise none.
     [[nodiscard]] const std::optional<ErrorInfo>& lacking() const noexcept { return lacking_; }
     [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
-    /// File name of the library: "libcuda.so.1".
+    /// Returns the file name of the library: "libcuda.so.1".
     [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
   private:

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The part of the CUDA driver's interface that rdmabuf uses, so that the build needs no CUDA. The
-/// values are those of <cuda.h>. Where <cuda.h> is installed, tests/build/abi compares the two. The
-/// function types are those of the library's symbols, for example cuMemAlloc_v2, for which <cuda.h>
-/// defines the macro cuMemAlloc.
+/// Declares the part of the CUDA driver's interface that rdmabuf uses, so that the build needs no
+/// CUDA. The values are those of <cuda.h>. Where <cuda.h> is installed, tests/build/abi checks that
+/// the values agree. The function types are those of the library's symbols, for example
+/// cuMemAlloc_v2, for which <cuda.h> defines the macro cuMemAlloc.
 namespace rdmabuf::detail::cuda {
 
 using Result = int; // CUresult
@@ -58,16 +58,17 @@ enum class DeviceAttribute : int {
     host_alloc_dma_buf_supported = 146,
 };
 
-/// A value of CUmemRangeHandleType.
+/// Value of CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
 inline constexpr int dma_buf_fd = 1;
-/// A value of CUmemRangeFlags.
+/// Value of CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.
 inline constexpr unsigned long long mapping_type_pcie = 1;
 
-/// A value of CUflushGPUDirectRDMAWritesOptions: the host can flush.
+/// Value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: the host can flush RDMA writes.
 inline constexpr int flush_option_host = 1;
-/// A value of CUflushGPUDirectRDMAWritesTarget.
+/// Value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX.
 inline constexpr int flush_target_current_context = 0;
-/// Values of CUflushGPUDirectRDMAWritesScope. CUGPUDirectRDMAWritesOrdering has the same values.
+/// `to_owner` and `to_all_devices` are values of CUflushGPUDirectRDMAWritesScope. The type
+/// CUGPUDirectRDMAWritesOrdering has the same values.
 inline constexpr int to_owner = 100;
 inline constexpr int to_all_devices = 200;
 

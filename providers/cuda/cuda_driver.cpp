@@ -51,7 +51,8 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Returns the remedy for a result that has the same meaning for all functions, otherwise null.
+/// Returns the remedy for @p result if the result has the same meaning for all functions of the
+/// driver, otherwise null.
 const char* remedy_for(Result result) noexcept {
     switch (result) {
         case not_initialized:
@@ -114,7 +115,8 @@ std::string Driver::pci_address(Device device) const {
         return {};
     }
     std::string address(text.data());
-    // The driver writes PCI addresses in upper case, sysfs in lower case: 0000:3b:00.0.
+    // The driver returns PCI addresses in upper case. They are converted to lower case, as in
+    // sysfs: 0000:3b:00.0.
     for (char& character : address) {
         character = static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
     }

@@ -40,7 +40,8 @@ struct Functions {
     MemcpyDtoH* memcpy_d_to_h = nullptr;
 };
 
-/// The CUDA driver, loaded but not initialised, because initialisation changes the process.
+/// Holds the functions of the loaded CUDA driver. Loading does not initialise CUDA, because the
+/// initialisation changes the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
@@ -70,12 +71,13 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. Ignores failures of a driver that is
+/// Reports a failed teardown to the teardown failure handler. A failure is ignored if the driver is
 /// already shut down: at the end of the process, or in a child process after fork(2), no object of
 /// the driver remains to be freed.
 void report_teardown(Result result, const char* function) noexcept;
 
-/// Retains the primary context of a device, which creates the context if it does not exist.
+/// Holds a reference to the primary context of a device. The constructor creates the context if it
+/// does not exist.
 class PrimaryContext {
   public:
     PrimaryContext(const Driver& driver, Device device);

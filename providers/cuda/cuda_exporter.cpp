@@ -36,8 +36,8 @@ bool is_coherent(const Driver& driver, Device device) noexcept {
 
 /// Combines two generations into a number that depends on both values and on their order.
 std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
-    // A bijection of 64-bit numbers in which each input bit affects all output bits (the finaliser
-    // of SplitMix64).
+    // The sum is mixed by the finaliser of SplitMix64, a bijection of 64-bit numbers in which each
+    // input bit affects all output bits.
     std::uint64_t mixed = first * 3 + next + 0x9e3779b97f4a7c15U;
     mixed = (mixed ^ mixed >> 30U) * 0xbf58476d1ce4e5b9U;
     mixed = (mixed ^ mixed >> 27U) * 0x94d049bb133111ebU;

@@ -19,8 +19,8 @@ class Allocated {
     }
     ~Allocated() {
         const Functions& functions = driver_->functions();
-        // A destructor must not throw, so it does not use CurrentContext. If the context has been
-        // destroyed, its memory is already freed.
+        // CurrentContext can throw, so this destructor does not use it. If cuCtxPushCurrent fails
+        // because the context has been destroyed, the memory is already freed.
         const Result pushed = functions.context_push_current(context_);
         if (pushed != success) {
             report_teardown(pushed, "cuCtxPushCurrent");
@@ -47,8 +47,8 @@ class CudaMemory final : public Buffer::Memory {
         : driver_(&driver), device_(device), size_(size), context_(driver, device) {
         const CurrentContext current(driver, context_.get());
         allocated_.emplace(driver, context_.get(), size);
-        // The driver packs small allocations into one page. Such a page would also be part of the
-        // dma-bufs of the other allocations, so the buffer gets whole pages.
+        // The driver can place several small allocations in one page. A dma-buf of this page would
+        // also contain the other allocations, so the buffer gets whole pages.
         if (allocated_->address() % page_size() != 0) {
             allocated_.emplace(driver, context_.get(), round_up_to_pages(size + 1));
         }

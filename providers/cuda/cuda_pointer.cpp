@@ -49,8 +49,8 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
                : success;
 }
 
-/// True if @p address is not memory of CUDA. The driver then refuses even the query of the memory
-/// type, which all memory of CUDA has.
+/// True if @p address is not memory of CUDA. All memory of CUDA has a memory type; for other
+/// memory, the driver refuses the query of the type.
 bool is_foreign(const Driver& driver, DevicePointer address) {
     MemoryType type = MemoryType::none;
     const Result queried =
@@ -149,8 +149,8 @@ std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
 
 namespace {
 
-/// Returns the mapping that holds @p address. Needs no current context. None for drivers that do
-/// not know these attributes.
+/// Returns the mapping that holds @p address, or none if the driver does not support the attributes
+/// that describe a mapping. Needs no current context.
 std::optional<Extent> mapping_at(const Driver& driver, DevicePointer address) {
     Extent mapping;
     const bool known =
@@ -165,8 +165,8 @@ std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::device && !pointer.managed) {
         return extent_at(driver, pointer.address);
     }
-    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory the
-    // attributes contain the range, or the size 0.
+    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, the
+    // range is taken from the queried attributes; a size of 0 means that the range is unknown.
     if (pointer.range_size == 0) {
         return std::nullopt;
     }

@@ -23,8 +23,8 @@ struct Pointer {
     Device device = 0;
     /// Identifies the allocation. Unique in this process: no later allocation gets the same number.
     std::uint64_t id = 0;
-    /// Start and size of the allocation. For mapped memory: of the reserved range that contains the
-    /// mapping.
+    /// Start address of the allocation; range_size is its size in bytes. For mapped memory
+    /// (cuMemMap), both describe the reserved range that contains the mapping.
     DevicePointer range_start = 0;
     std::size_t range_size = 0;
 
@@ -35,21 +35,23 @@ struct Pointer {
     }
 };
 
-/// Queries the attributes of @p address, in any thread and without a current context.
+/// Queries the attributes of @p address. Can be called in any thread, and needs no current context.
 /// @return a pointer of MemoryType::none for memory that is not CUDA's, or the driver's result if
 ///         the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address);
 
-/// Returns the attributes of @p address. None for memory that is not CUDA's, and none in a process
-/// that has not initialised CUDA. @throws Error if the query failed
+/// Returns the attributes of @p address, or none if the memory is not CUDA's or this process has
+/// not initialised CUDA.
+/// @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address);
-/// Like find_pointer(), for an address that must be CUDA's.
+/// Returns the attributes of @p address, as find_pointer() does, but throws if the memory is not
+/// CUDA's.
 /// @throws Error EFAULT for memory that is not CUDA's, ENODEV if CUDA is not initialised in this
 ///         process, or the error of the failed query
 [[nodiscard]] Pointer require_pointer(const Driver& driver, DevicePointer address);
 
-/// Makes the context of memory current while this object exists. If the memory has no context, uses
-/// the primary context of the device, and creates it if it does not exist.
+/// Makes the context of the memory at a pointer current while this object exists. If the memory has
+/// no context, the primary context of the device is used, and is created if it does not exist.
 class PointerContext {
   public:
     PointerContext(const Driver& driver, const Pointer& pointer);
@@ -60,13 +62,14 @@ class PointerContext {
     CurrentContext current_;
 };
 
-/// Makes a context current in which the driver can describe the memory, while this object exists.
-/// Never creates a context.
+/// Makes an existing context current while this object exists. In this context, the driver can
+/// report the extent of the memory at a pointer.
 class ExistingContext {
   public:
-    /// Uses the context of the memory. For memory without a context, uses the primary context of
-    /// the device if that exists, otherwise the current context of the calling thread. @return none
-    /// if there is no such context
+    /// Uses the context of the memory. If the memory has no context, uses the primary context of
+    /// the device. If the device has no primary context either, uses the current context of the
+    /// calling thread.
+    /// @return none if there is no such context
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 
@@ -80,15 +83,16 @@ class ExistingContext {
     std::optional<CurrentContext> current_;
 };
 
-/// Returns the extent of the allocation that holds @p address, or of the single mapping in a
-/// reserved range. None if nothing is mapped at the address. A context of the memory must be
-/// current.
+/// Returns the extent of the allocation that holds @p address. For mapped memory (cuMemMap),
+/// returns the extent of the one mapping that holds the address. Returns none if nothing is mapped
+/// at the address. A context of the memory must be current.
 [[nodiscard]] std::optional<Extent> extent_at(const Driver& driver, DevicePointer address);
 /// Returns the extent of the memory at a pointer, for memory of any kind. A context of the memory
 /// must be current.
 [[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
-/// Like extent_of(), but needs no current context. Never creates a context.
-/// @throws Error ENODEV if the driver describes the memory only in a context, and no context exists
+/// Returns the result of extent_of(), but needs no current context. Never creates a context.
+/// @throws Error ENODEV if the driver describes the memory only in a context, and no such context
+///         exists
 [[nodiscard]] std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer);
 
 } // namespace rdmabuf::detail::cuda

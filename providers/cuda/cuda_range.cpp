@@ -53,8 +53,9 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
     return mappings;
 }
 
-/// Makes cuMemcpy wait until its copy is complete. Otherwise a copy in progress could overlap with
-/// a later RDMA access, which the driver cannot see. The setting persists for the allocation.
+/// Makes cuMemcpy wait until its copy is complete. Without this setting, a copy in progress could
+/// overlap with a later RDMA access, which the driver does not detect. The setting remains until
+/// the allocation is freed.
 void synchronise_copies(const Driver& driver, const Pointer& pointer) {
     if (pointer.type != MemoryType::device || pointer.mapped()) {
         return;

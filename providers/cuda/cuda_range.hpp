@@ -14,8 +14,8 @@ namespace rdmabuf::detail::cuda {
 
 /// Returns the error if no memory of @p device can be exported, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
-/// @throws Error EOPNOTSUPP if this driver or this device does not export the memory. The hint
-///         names an alternative
+/// Checks that this driver and this device can export the memory.
+/// @throws Error EOPNOTSUPP if they cannot; the hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
 /// The dma-buf of the pages that contain a range.
