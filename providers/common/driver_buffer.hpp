@@ -15,7 +15,7 @@ namespace rdmabuf::detail {
 /// Implements a buffer that the CPU cannot map, and whose bytes its driver copies. The buffer is in
 /// the exporter's table while this object exists. Exported ranges keep its memory alive.
 /// @tparam DriverMemory  a class with the functions address(), size(), copy_in() and copy_out() of
-/// Buffer::Memory
+///                       Buffer::Memory
 template <class DriverMemory>
 class DriverBuffer final : public Buffer::Memory {
   public:

@@ -38,7 +38,8 @@ Result<UniqueFd> open_heap(const std::string& heap) {
     if (!listed) {
         return listed.error_info();
     }
-    // Only a name in the list of heaps is accepted: the path of "../null" would leave the folder.
+    // Only a name in the list of heaps is accepted, because a name such as "../null" would select a
+    // file outside /dev/dma_heap.
     const auto& heaps = *listed;
     if (std::find(heaps.begin(), heaps.end(), heap) == heaps.end()) {
         return no_such_heap(heap, heaps);

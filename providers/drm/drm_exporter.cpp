@@ -55,7 +55,8 @@ class DumbBuffer {
     DumbBuffer(const DumbBuffer&) = delete;
     DumbBuffer& operator=(const DumbBuffer&) = delete;
     ~DumbBuffer() {
-        // A child by fork(2) shares the DRM file: the handle is that of the parent.
+        // After fork(2), the child process shares the DRM file with its parent. The handle belongs
+        // to the parent, so the child does not destroy it.
         if (!creator_.is_current()) {
             return;
         }

@@ -38,8 +38,8 @@ Identity identify(int fd, const std::string& path) {
     }
     const std::string sysfs = "/sys/dev/char/" + std::to_string(major(status.st_rdev)) + ":" +
                               std::to_string(minor(status.st_rdev));
-    // The path can be a symbolic link, /dev/dri/by-path/pci-0000:00:02.0-render, so the name comes
-    // from sysfs.
+    // The path can be a symbolic link, for example /dev/dri/by-path/pci-0000:00:02.0-render. The
+    // name is therefore read from sysfs.
     if (std::string name = link_name(sysfs); !name.empty()) {
         found.name = std::move(name);
     }
@@ -68,9 +68,10 @@ std::optional<ErrorInfo> check_capabilities(int fd, const std::string& what) {
         return ErrorInfo{error, function, what + " cannot " + task + ": " + describe_errno(error),
                          "choose another node"};
     };
-    // DRM_CAP_DUMB_BUFFER is not usable as a test: for drivers without displays, such as vgem, the
-    // kernel returns EOPNOTSUPP even if they have dumb buffers. Instead an empty dumb buffer is
-    // created: drivers with dumb buffers return EINVAL for its size, the others return ENOSYS.
+    // The capability DRM_CAP_DUMB_BUFFER is not queried: for drivers without displays, such as
+    // vgem, the kernel returns EOPNOTSUPP even if the driver has dumb buffers. An empty dumb buffer
+    // is requested instead. Drivers with dumb buffers return EINVAL for its size; drivers without
+    // dumb buffers return ENOSYS.
     drm_mode_create_dumb empty{};
     const int create_error = ioctl_retrying(fd, DRM_IOCTL_MODE_CREATE_DUMB, &empty) < 0 ? errno : 0;
     if (create_error != 0 && create_error != EINVAL) {
@@ -109,8 +110,9 @@ Result<DrmNode> open_node(const std::string& path, const std::string& wanted_dri
                          path + " is not a DRM device: " + describe_errno(error),
                          "use a primary node, /dev/dri/cardN"};
     }
-    // The first process that opens a primary node becomes DRM master, and a display server could
-    // then not become master. DROP_MASTER fails without effect if this process is not the master.
+    // The first process that opens a primary node becomes DRM master. A display server could then
+    // not become master, so this process gives up the role. DROP_MASTER fails without effect if
+    // this process is not the master.
     ioctl_retrying(fd.get(), DRM_IOCTL_DROP_MASTER, nullptr);
 
     const std::string what = path + " (" + driver + ")";

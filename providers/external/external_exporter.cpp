@@ -26,7 +26,8 @@ std::string describe(const ExternalMemory& memory) {
            ", offset " + std::to_string(memory.offset);
 }
 
-/// Checks the numbers that can be checked without the descriptor. @throws Error EINVAL
+/// Checks the address, the length and the offset of @p memory, without the descriptor.
+/// @throws Error EINVAL if one of them is invalid
 void check_numbers(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));
     if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {
@@ -106,7 +107,7 @@ class RangeExporter final : public ExternalExporter {
         return detail::add_range(table_, std::move(allocation), std::move(fd), memory.offset);
     }
 
-    /// Shared with added ranges, which can outlive the exporter.
+    /// The table is shared with added ranges, because an added range can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

@@ -3,10 +3,9 @@
 
 #include <cstdint>
 
-/// The parts of the interfaces of Habana's two libraries that rdmabuf uses, so that the build needs
-/// neither library. The values are those of <hlthunk.h>, <synapse_api.h> and
-/// <synapse_common_types.h>. Where these headers are installed, tests/build/abi/habana.cpp compares
-/// them.
+/// Declares the parts of Habana's two libraries that rdmabuf uses, so that the build needs neither
+/// library. The values are those of <hlthunk.h>, <synapse_api.h> and <synapse_common_types.h>.
+/// Where these headers are installed, tests/build/abi/habana.cpp checks that the values agree.
 namespace rdmabuf::detail::habana {
 
 /// hlthunk_device_name

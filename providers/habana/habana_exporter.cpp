@@ -21,8 +21,8 @@ using detail::ExportedMemory;
 
 constexpr const char* name_of_exporter = "habana";
 
-/// Returns the reason why allocate() fails if libSynapse.so cannot be used, otherwise an empty
-/// string. add() works without libSynapse.so.
+/// If libSynapse.so cannot be used, returns the reason, with which allocate() fails. Otherwise
+/// returns an empty string. add() works without libSynapse.so.
 std::string allocating() {
     const auto loaded = Synapse::of_process().load();
     return loaded ? "" : "; allocate() cannot be used: " + loaded.reason();
@@ -133,7 +133,7 @@ class DriverExporter final : public HabanaExporter {
     }
 
     HabanaOptions options_;
-    /// Shared with buffers and added ranges, which can outlive the exporter.
+    /// The table is shared with buffers and added ranges, because they can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

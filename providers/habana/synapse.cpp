@@ -107,7 +107,8 @@ struct Acquired {
 };
 
 Acquired& acquired() {
-    // Never destroyed, because buffers of static objects use it when they release the device.
+    // This object is never destroyed, because buffers of static objects use it when they release
+    // the device.
     static auto* const one = new Acquired;
     return *one;
 }
@@ -125,7 +126,8 @@ void Synapse::check(Status status, const char* function, std::string_view hint) 
     DriverFailure{name_of(status), errno_of(status), remedy_for(status)}.raise(function, hint);
 }
 
-/// Host memory that the device can access; copies go through it.
+/// Owns host memory that the device can access. Copies between the device and the program go
+/// through this memory.
 class SynapseDevice::HostMemory {
   public:
     HostMemory(const SynapseDevice& device, std::size_t size) : device_(&device) {

@@ -31,7 +31,7 @@ struct SynapseFunctions {
     MemCopyAsync* mem_copy_async = nullptr;
 };
 
-/// libSynapse.so, which allocates device memory and copies it.
+/// Calls libSynapse.so, which allocates device memory and copies it.
 class Synapse : public DriverBase<Synapse, SynapseFunctions> {
   public:
     using DriverBase::DriverBase;
@@ -53,9 +53,9 @@ class SynapseDevice {
     [[nodiscard]] int fd() const noexcept { return static_cast<int>(info_.fd); }
     /// Returns the start address of the mapping that contains all memory of the device.
     [[nodiscard]] std::uint64_t mapping() const noexcept { return info_.global_hbm_base_address; }
-    /// Returns the size in bytes that the next export of the mapping must have, so that it reaches
-    /// to @p end and to the ends of all earlier exports. Kernels before 6.7 give all exports of a
-    /// mapping the size of the last export.
+    /// Returns the size in bytes that the next export of the mapping must have. The size reaches at
+    /// least to @p end and to the end of each earlier export, because kernels before 6.7 give all
+    /// exports of a mapping the size of the last export.
     [[nodiscard]] std::size_t reach(std::uint64_t end);
 
     [[nodiscard]] std::uint64_t allocate(std::size_t size);
@@ -75,8 +75,8 @@ class SynapseDevice {
     std::size_t reach_ = 0;
 };
 
-/// Shared ownership of the device of this process. A process can acquire only one device. The first
-/// SharedDevice acquires it, and the last one releases it.
+/// Shares ownership of the device that this process has acquired. A process can acquire only one
+/// device. The first SharedDevice acquires the device, and the last SharedDevice releases it.
 class SharedDevice {
   public:
     explicit SharedDevice(const Synapse& synapse);
@@ -90,7 +90,7 @@ class SharedDevice {
     SynapseDevice* device_;
 };
 
-/// Allocated memory of the device.
+/// Owns memory that was allocated on the device.
 class SynapseMemory {
   public:
     SynapseMemory(const Synapse& synapse, std::size_t size)

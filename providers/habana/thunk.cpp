@@ -26,11 +26,12 @@ constexpr const char* version_remedy = "update habanalabs-thunk";
 
 constexpr const char* dram_call = "hlthunk_device_memory_export_dmabuf_fd";
 constexpr const char* mapping_call = "hlthunk_device_mapped_memory_export_dmabuf_fd";
-/// Some versions of the library ignore these flags, so take_descriptor() also sets close-on-exec.
+/// Some versions of libhl-thunk.so ignore these flags, so take_descriptor() also sets
+/// close-on-exec.
 constexpr std::uint32_t export_flags = O_RDWR | O_CLOEXEC;
 
-/// Number of control devices that are tried. Devices of other drivers share the numbering, so that
-/// some numbers do not exist.
+/// Control devices with the numbers 0 to 63 are tried. Some of these numbers do not exist, because
+/// devices of other drivers share the numbering.
 constexpr int most_devices = 64;
 
 ThunkFunctions look_up(SymbolLookup& lookup) {

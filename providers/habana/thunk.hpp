@@ -22,11 +22,11 @@ struct ThunkFunctions {
     OpenControl* open_control = nullptr;
     Close* close = nullptr;
     ExportMemory* export_memory = nullptr;
-    /// Null in libraries that do not support Gaudi 2.
+    /// Null if the library does not support Gaudi 2.
     ExportMappedMemory* export_mapped_memory = nullptr;
 };
 
-/// libhl-thunk.so, the user-space driver.
+/// Calls libhl-thunk.so, the user-space driver of Gaudi.
 class Thunk : public DriverBase<Thunk, ThunkFunctions> {
   public:
     using DriverBase::DriverBase;
@@ -39,15 +39,15 @@ class Thunk : public DriverBase<Thunk, ThunkFunctions> {
     /// Returns the PCI address of a device, "0000:3b:00.0", or an empty string if the driver does
     /// not report the address.
     [[nodiscard]] std::string pci_address(int fd) const;
-    /// Returns the PCI addresses of all devices, through their control nodes, so that no device is
-    /// acquired.
+    /// Returns the PCI addresses of all devices. Opens only the control nodes of the devices, so
+    /// that no device is acquired.
     [[nodiscard]] std::vector<std::string> pci_addresses() const;
 
     /// Exports memory of a device as a dma-buf.
     /// @param fd        descriptor of the device
     /// @param device    model of the device
     /// @param at_least  minimum size in bytes of the export from the start of the mapping
-    /// @throws Error as HabanaExporter::add()
+    /// @throws Error with the errors of HabanaExporter::add()
     [[nodiscard]] ExportedMemory export_memory(int fd, DeviceName device,
                                                const HabanaMemory& memory,
                                                std::size_t at_least = 0) const;

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The part of the Level Zero interface that rdmabuf uses, so that the build needs no Level Zero.
-/// The values and layouts are those of <level_zero/ze_api.h>. Where that header is installed,
-/// tests/build/abi/level_zero.cpp compares the two.
+/// Declares the part of the Level Zero interface that rdmabuf uses, so that the build needs no
+/// Level Zero. The values and layouts are those of <level_zero/ze_api.h>. Where that header is
+/// installed, tests/build/abi/level_zero.cpp checks that the values and layouts agree.
 namespace rdmabuf::detail::level_zero {
 
 using Result = std::uint32_t; // ze_result_t
@@ -28,8 +28,8 @@ inline constexpr Result unsupported_size = 0x78000009;
 inline constexpr Result unsupported_alignment = 0x7800000a;
 inline constexpr Result invalid_enumeration = 0x7800000c;
 inline constexpr Result unsupported_enumeration = 0x7800000d;
-/// Newer than the other results. Intel's driver returns it for an address in a pool that no
-/// allocation uses.
+/// Intel's driver returns this result for an address that is in a pool but in no allocation. Older
+/// versions of Level Zero do not define the result.
 inline constexpr Result address_not_found = 0x78000021;
 inline constexpr Result unknown_error = 0x7ffffffe;
 
@@ -57,9 +57,9 @@ enum class Structure : std::uint32_t {
 inline constexpr std::uint32_t init_gpu_only = 1;
 /// ze_device_type_t
 inline constexpr std::uint32_t device_type_gpu = 1;
-/// A value of ze_external_memory_type_flag_t.
+/// Value of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF.
 inline constexpr std::uint32_t external_dma_buf = 2;
-/// A value of ze_command_queue_group_property_flag_t.
+/// Value of ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY.
 inline constexpr std::uint32_t queue_group_copies = 2;
 /// ze_command_queue_mode_t
 inline constexpr std::uint32_t queue_synchronous = 1;
@@ -94,7 +94,7 @@ struct DeviceProperties {
     std::array<char, 256> name{};
 };
 
-/// Same layout as ze_device_external_memory_properties_t.
+/// Has the same layout as ze_device_external_memory_properties_t.
 struct ExternalMemoryProperties {
     Structure structure = Structure::device_external_memory_properties;
     void* next = nullptr;
@@ -104,7 +104,7 @@ struct ExternalMemoryProperties {
     std::uint32_t image_export_types = 0;
 };
 
-/// Same layout as ze_pci_ext_properties_t.
+/// Has the same layout as ze_pci_ext_properties_t.
 struct PciProperties {
     Structure structure = Structure::pci_ext_properties;
     void* next = nullptr;
@@ -117,7 +117,7 @@ struct PciProperties {
     std::int64_t speed_bandwidth = 0;
 };
 
-/// Same layout as ze_command_queue_group_properties_t.
+/// Has the same layout as ze_command_queue_group_properties_t.
 struct QueueGroupProperties {
     Structure structure = Structure::command_queue_group_properties;
     void* next = nullptr;
@@ -126,7 +126,7 @@ struct QueueGroupProperties {
     std::uint32_t queues = 0;
 };
 
-/// Same layout as ze_command_queue_desc_t.
+/// Has the same layout as ze_command_queue_desc_t.
 struct QueueDesc {
     Structure type = Structure::command_queue_desc;
     const void* next = nullptr;
@@ -137,14 +137,14 @@ struct QueueDesc {
     std::uint32_t priority = 0;
 };
 
-/// Same layout as ze_external_memory_export_desc_t.
+/// Has the same layout as ze_external_memory_export_desc_t.
 struct ExportDesc {
     Structure type = Structure::external_memory_export_desc;
     const void* next = nullptr;
     std::uint32_t flags = external_dma_buf;
 };
 
-/// Same layout as ze_device_mem_alloc_desc_t.
+/// Has the same layout as ze_device_mem_alloc_desc_t.
 struct DeviceMemDesc {
     Structure type = Structure::device_mem_alloc_desc;
     const void* next = nullptr;
@@ -152,7 +152,7 @@ struct DeviceMemDesc {
     std::uint32_t ordinal = 0;
 };
 
-/// Same layout as ze_external_memory_export_fd_t.
+/// Has the same layout as ze_external_memory_export_fd_t.
 struct ExportFd {
     Structure type = Structure::external_memory_export_fd;
     const void* next = nullptr;
@@ -160,7 +160,7 @@ struct ExportFd {
     int fd = -1;
 };
 
-/// Same layout as ze_memory_allocation_properties_t.
+/// Has the same layout as ze_memory_allocation_properties_t.
 struct AllocationProperties {
     Structure structure = Structure::memory_allocation_properties;
     void* next = nullptr;
@@ -169,7 +169,7 @@ struct AllocationProperties {
     std::uint64_t page_size = 0;
 };
 
-/// Same layout as ze_ipc_mem_handle_t. The contents are private to the driver.
+/// Has the same layout as ze_ipc_mem_handle_t. The contents are private to the driver.
 struct IpcHandle {
     std::array<char, 64> data{};
 };

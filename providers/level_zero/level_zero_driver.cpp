@@ -78,7 +78,8 @@ const char* short_name_of(Result result) {
     return found != names.end() ? found->second : nullptr;
 }
 
-/// Returns the remedy for a result that has the same meaning for all functions, otherwise null.
+/// Returns the remedy for @p result if the result has the same meaning for all functions of the
+/// driver, otherwise null.
 const char* remedy_for(Result result) noexcept {
     switch (result) {
         case uninitialized:
@@ -191,14 +192,14 @@ rdmabuf::Result<std::vector<Gpu>> Driver::gpus() const {
     return all;
 }
 
-/// Creates the missing contexts, and stores the first failure in @p list. The caller holds the
-/// lock.
+/// Creates the missing contexts, and stores the first failure in @p list. The caller must hold
+/// OwnContexts::mutex.
 void Driver::make_contexts(OwnContextList& list) const {
     bool complete = true;
     const auto note = [&](Result result, const char* function) {
         complete = false;
-        // Before zeInit, and without any driver, the process has no memory of Level Zero. These
-        // results are therefore not stored as failures.
+        // These two results mean that zeInit was not called, or that no driver is installed. The
+        // process then has no memory of Level Zero, so the results are not stored as failures.
         const bool none = result == uninitialized || result == unsupported_feature;
         if (list.failed == success && !none) {
             list.failed = result;

@@ -35,7 +35,7 @@ struct Functions {
     CommandListDestroy* command_list_destroy = nullptr;
     CommandListAppendMemoryCopy* command_list_append_memory_copy = nullptr;
 
-    /// Null in older loaders, which do not have these functions.
+    /// Older loaders do not have the next three functions. The pointers are then null.
     DevicePciGetProperties* device_pci_get_properties = nullptr;
     MemPutIpcHandle* mem_put_ipc_handle = nullptr;
     MemGetFdFromIpcHandle* mem_get_fd_from_ipc_handle = nullptr;
@@ -47,15 +47,18 @@ struct Gpu {
     Device device = nullptr;
 };
 
-/// One context for each driver that has a GPU. Contexts that could not be created are missing.
+/// Lists one context for each driver that has a GPU. Contexts that could not be created are missing
+/// from the list.
 struct OwnContextList {
     std::vector<Context> contexts;
-    /// The first failure, or success. Memory of the driver that failed cannot be queried.
+    /// Result of the first driver call that failed, or success. Memory of the driver that failed
+    /// cannot be queried.
     Result failed = 0;
     const char* function = "";
 };
 
-/// The Level Zero loader, loaded but not initialised, because initialisation changes the process.
+/// Holds the functions of the Level Zero loader. Loading does not initialise Level Zero, because
+/// the initialisation changes the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking);
@@ -67,11 +70,11 @@ class Driver : public DriverBase<Driver, Functions> {
     /// Returns the GPUs of all drivers, in the order of zeDriverGet and zeDeviceGet.
     [[nodiscard]] rdmabuf::Result<std::vector<Gpu>> gpus() const;
 
-    /// Returns the contexts that rdmabuf has created. The first call after zeInit creates them;
-    /// before zeInit, the list is empty and contains no failure. The contexts are never destroyed,
-    /// because buffers of static objects are freed through them.
+    /// Returns the contexts that rdmabuf has created. The first call after zeInit creates the
+    /// contexts. Before zeInit, the list is empty and contains no failure. The contexts are never
+    /// destroyed, because buffers of static objects are freed through them.
     [[nodiscard]] OwnContextList contexts() const;
-    /// Returns rdmabuf's context for @p driver, and creates it if necessary.
+    /// Returns rdmabuf's context for @p driver. Creates the context if it does not exist.
     /// @throws Error with the errno for the result of zeContextCreate
     [[nodiscard]] Context context_of(DriverHandle driver) const;
 
@@ -106,8 +109,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. Ignores failures of a loader that is
-/// already shut down at the end of the process, when no object of the driver remains to be freed.
+/// Reports a failed teardown to the teardown failure handler. A failure is ignored if the loader is
+/// already shut down at the end of the process: no object of the driver then remains to be freed.
 void report_teardown(Result result, const char* function) noexcept;
 
 } // namespace rdmabuf::detail::level_zero

@@ -24,8 +24,8 @@ constexpr const char* descriptor_remedy =
     "allocate it for export: zeMemAllocDevice with a ze_external_memory_export_desc_t of "
     "ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF in pNext";
 
-/// Duplicates a descriptor that the driver owns and returns again to later callers. The driver's
-/// own descriptor must not be closed.
+/// Duplicates a descriptor that the driver owns. The driver returns the same descriptor to later
+/// callers, so this descriptor must not be closed.
 UniqueFd duplicate(int fd, const char* function) {
     UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!own) {
@@ -53,8 +53,8 @@ std::variant<UniqueFd, Result> export_descriptor(const Driver& driver, const Poi
     return duplicate(exported.fd, export_call);
 }
 
-/// Owns an IPC handle, and releases it if the loader has zeMemPutIpcHandle. Otherwise the driver
-/// releases the handle when the memory is freed.
+/// Owns an IPC handle, and releases it if the loader has zeMemPutIpcHandle. If the loader lacks
+/// this function, the driver releases the handle when the memory is freed.
 class IpcExport {
   public:
     IpcExport(const Driver& driver, const Pointer& pointer, std::uintptr_t base)
@@ -137,9 +137,9 @@ UniqueFd dmabuf_of(const Driver& driver, const Pointer& pointer, std::uintptr_t 
     return export_by_ipc(driver, pointer, base, refused);
 }
 
-/// Checks that the dma-buf contains only this allocation. Its size is then that of the allocation,
-/// rounded up to the driver's pages. A dma-buf of a pool is larger, and no function returns the
-/// offset of the allocation in the pool.
+/// Checks that the dma-buf contains only this allocation: its size must be the size of the
+/// allocation, rounded up to the driver's pages. The dma-buf of a pool is larger, and no function
+/// returns the offset of the allocation in the pool.
 void check_whole(const UniqueFd& fd, const Extent& extent, std::size_t driver_page) {
     const auto size = dmabuf_size(fd.get());
     if (!size) {

@@ -13,7 +13,8 @@ namespace rdmabuf::detail::level_zero {
 
 /// Returns the error if no memory of @p device can be exported, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
-/// @throws Error EOPNOTSUPP if the memory cannot be exported. The hint names an alternative
+/// Checks that the memory can be exported.
+/// @throws Error EOPNOTSUPP if it cannot; the hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
 /// The dma-buf of an allocation, and the offset in bytes of the exported range in it.

@@ -137,9 +137,9 @@ class LevelZeroExporter final : public Allocator {
         const Driver& driver = *loader_->load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
-        // Another thread may have freed the memory during the export. The duplicated descriptor may
-        // then be that of another file, and an error of the driver has no meaning, so the export
-        // fails with EFAULT.
+        // Another thread may have freed the memory during the export. The duplicated descriptor can
+        // then refer to another file, or the driver's error can be misleading. In both cases the
+        // export fails with EFAULT.
         const auto check_alive = [&] {
             if (contexts.require(address).id != pointer.id) {
                 raise_freed(address);

@@ -9,7 +9,8 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Like make_level_zero_exporter(), with a loader other than that of the process, for tests.
+/// Returns an exporter as make_level_zero_exporter() does, but with @p loader in place of the
+/// loader of the process. Only tests use this function.
 /// @param loader  must outlive the exporter and its buffers
 [[nodiscard]] std::shared_ptr<Allocator> make_exporter(ProcessDriver<Driver>& loader,
                                                        const LevelZeroOptions& options);

@@ -55,7 +55,8 @@ std::uint32_t copying_queues(const Driver& driver, Device device) {
                 "none of the GPU's " + std::to_string(count) + " queue groups can copy memory");
 }
 
-/// An immediate command list in synchronous mode: each call returns when its command is complete.
+/// Owns an immediate command list in synchronous mode: each call returns when its command is
+/// complete.
 class Commands {
   public:
     Commands(const Driver& driver, Context context, Device device)
@@ -99,7 +100,7 @@ class LevelZeroMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
-    // Command lists are not thread safe, so each copy creates its own.
+    // Command lists are not thread safe, so each copy creates a command list of its own.
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         Commands(*driver_, context_, device_)
             .copy(allocated_.address() + offset, source.data(), source.size());

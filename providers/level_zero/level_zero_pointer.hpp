@@ -27,30 +27,32 @@ struct Pointer {
 };
 
 /// Queries @p address in one context.
-/// @return a pointer of MemoryType::unknown for memory that the context does not know, or the
+/// @return a pointer of MemoryType::unknown for memory that the context does not report, or the
 ///         driver's result if the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, Context context,
                                                   std::uintptr_t address);
 
-/// The contexts in which addresses are queried: first the contexts of the program, then those of
-/// rdmabuf. By the specification, a context knows only its own memory. In Intel's driver, each
-/// context knows the memory of all contexts.
+/// Holds the contexts in which addresses are queried: first the contexts of the program, then those
+/// of rdmabuf. By the specification, a context can query only memory that was allocated in it. With
+/// Intel's driver, each context can query the memory of all contexts.
 class Contexts {
   public:
     Contexts(const Driver& driver, std::span<const Context> named)
         : driver_(&driver), named_(named) {}
 
-    /// Returns the attributes of @p address, or none for memory that no context knows.
-    /// @throws Error if no context knows the memory, and the query failed in a context or a driver
+    /// Returns the attributes of @p address, or none if no context reports the memory.
+    /// @throws Error if no context reports the memory, and the query failed in a context or a
+    ///         driver
     [[nodiscard]] std::optional<Pointer> find(std::uintptr_t address) const;
-    /// Like find(), for an address that a context must know.
-    /// @throws Error EFAULT if no context knows the memory, ENODEV if no context exists, or as
-    ///         find()
+    /// Returns the attributes of @p address, as find() does, but throws if no context reports the
+    /// memory.
+    /// @throws Error EFAULT if no context reports the memory, ENODEV if no context exists, or the
+    ///         errors of find()
     [[nodiscard]] Pointer require(std::uintptr_t address) const;
 
   private:
-    /// Queries the address in each context.
-    /// @param failed  set to the driver's result if a query failed, unless it is already set
+    /// Queries the address in each context of @p contexts.
+    /// @param failed  set to the driver's result if a query failed and @p failed was not set before
     [[nodiscard]] std::optional<Pointer> find_in(std::span<const Context> contexts,
                                                  std::uintptr_t address, Result& failed) const;
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The part of the Neuron runtime's interface that rdmabuf uses, so that the build needs no Neuron
-/// SDK. The values are those of <nrt/nrt.h>, <nrt/nrt_status.h> and <nrt/nrt_version.h>. Where
-/// these headers are installed, tests/build/abi/neuron.cpp compares the two.
+/// Declares the part of the Neuron runtime's interface that rdmabuf uses, so that the build needs
+/// no Neuron SDK. The values are those of <nrt/nrt.h>, <nrt/nrt_status.h> and <nrt/nrt_version.h>.
+/// Where these headers are installed, tests/build/abi/neuron.cpp checks that the values agree.
 namespace rdmabuf::detail::neuron {
 
 using Status = int; // NRT_STATUS

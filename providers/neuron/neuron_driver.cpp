@@ -39,7 +39,8 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Returns the remedy for a status that has the same meaning for all functions, otherwise null.
+/// Returns the remedy for @p status if the status has the same meaning for all functions of the
+/// runtime, otherwise null.
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case uninitialized:
@@ -168,9 +169,9 @@ std::optional<ErrorInfo> check_kernel_module(const std::optional<std::string>& v
         minor > 27) {
         return std::nullopt;
     }
-    // ndmabuf_detach() frees the number of the descriptor and drops the reference of the
-    // descriptor, even if the descriptor was closed before or is closed later. The file is then
-    // freed while it is in use.
+    // In these versions, ndmabuf_detach() closes the descriptor of the dma-buf, although the
+    // program closes the descriptor too. The file of the dma-buf can then be freed while it is in
+    // use.
     return ErrorInfo{
         EOPNOTSUPP, "nrt_get_dmabuf_fd",
         "the kernel module neuron " + *version +

@@ -25,12 +25,13 @@ struct Functions {
     TensorRead* tensor_read = nullptr;
     TensorWrite* tensor_write = nullptr;
     GetDmabufFd* get_dmabuf_fd = nullptr;
-    /// Null in older runtimes, as are the functions below.
+    /// This pointer and the pointers below are null in older runtimes.
     GetDmabufFdV2* get_dmabuf_fd_v2 = nullptr;
     GetVersion* get_version = nullptr;
 };
 
-/// The Neuron runtime, loaded but not initialised, because initialisation reserves NeuronCores.
+/// Holds the functions of the loaded Neuron runtime. Loading does not initialise the runtime,
+/// because the initialisation reserves NeuronCores.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
@@ -40,9 +41,10 @@ class Driver : public DriverBase<Driver, Functions> {
     [[nodiscard]] std::string version() const;
 
     /// Exports memory of one allocation as a dma-buf.
-    /// @param address  start of the allocation, or any of its addresses with nrt_get_dmabuf_fd_v2
+    /// @param address  start of the allocation; with nrt_get_dmabuf_fd_v2, any address in the
+    ///                 allocation
     /// @param length   in bytes
-    /// @throws Error as NeuronExporter::add()
+    /// @throws Error with the errors of NeuronExporter::add()
     [[nodiscard]] ExportedMemory export_memory(std::uint64_t address, std::size_t length) const;
 
     /// Throws an Error for a failed call.
@@ -65,7 +67,7 @@ class Driver : public DriverBase<Driver, Functions> {
 /// @param version  contents of /sys/module/neuron/version, or none if the file does not exist
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
     const std::optional<std::string>& version);
-/// Overload for the kernel module that is loaded.
+/// This overload checks the kernel module that is loaded.
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module();
 
 } // namespace rdmabuf::detail::neuron

@@ -115,7 +115,7 @@ class RuntimeExporter final : public NeuronExporter {
 
   private:
     NeuronOptions options_;
-    /// Shared with buffers and added ranges, which can outlive the exporter.
+    /// The table is shared with buffers and added ranges, because they can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

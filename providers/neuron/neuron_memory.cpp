@@ -15,7 +15,8 @@ Status try_to_allocate(const Driver& driver, int core, std::size_t size, Tensor*
 }
 
 /// Calls nrt_init(), then allocates. A process may call nrt_init() only once, and no function
-/// returns whether it was called, so the caller has first tried to allocate.
+/// returns whether it was called. The caller therefore tries to allocate first, and calls this
+/// function only if the runtime was not initialised.
 Status initialise_and_allocate(const Driver& driver, int core, std::size_t size, Tensor*& tensor) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The part of the HSA runtime's interface that rdmabuf uses, so that the build needs no ROCm. The
-/// values are those of <hsa/hsa.h> and <hsa/hsa_ext_amd.h>. Where these headers are installed,
-/// tests/build/abi/rocm.cpp compares the two.
+/// Declares the part of the HSA runtime's interface that rdmabuf uses, so that the build needs no
+/// ROCm. The values are those of <hsa/hsa.h> and <hsa/hsa_ext_amd.h>. Where these headers are
+/// installed, tests/build/abi/rocm.cpp checks that the values agree.
 namespace rdmabuf::detail::rocm {
 
 using Status = int; // hsa_status_t
@@ -31,17 +31,17 @@ struct MemoryPool {
 
 /// hsa_system_info_t
 enum class SystemInfo : int { dmabuf_supported = 0x204 };
-/// Values of hsa_agent_info_t and hsa_amd_agent_info_t.
+/// The numbers are values of hsa_agent_info_t and hsa_amd_agent_info_t.
 enum class AgentInfo : int { device = 17, bdfid = 0xA006, domain = 0xA00F };
 /// hsa_device_type_t
 enum class DeviceType : int { cpu = 0, gpu = 1 };
-/// Values of hsa_amd_memory_pool_info_t.
+/// The numbers are values of hsa_amd_memory_pool_info_t.
 enum class PoolInfo : int { segment = 0, global_flags = 1, alloc_allowed = 5 };
 /// hsa_amd_segment_t
 inline constexpr int global_segment = 0;
-/// A value of hsa_amd_memory_pool_global_flag_t.
+/// Value of HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED.
 inline constexpr std::uint32_t coarse_grained = 4;
-/// A value of hsa_amd_dma_buf_mapping_type_t.
+/// Value of HSA_AMD_DMABUF_MAPPING_TYPE_PCIE.
 inline constexpr std::uint64_t mapping_type_pcie = 1;
 
 /// hsa_amd_pointer_type_t

@@ -44,7 +44,8 @@ Functions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// Returns the remedy for a status that has the same meaning for all functions, otherwise null.
+/// Returns the remedy for @p status if the status has the same meaning for all functions of the
+/// driver, otherwise null.
 const char* remedy_for(Status status) noexcept {
     switch (status) {
         case not_initialized:
@@ -68,7 +69,8 @@ std::string Driver::name_of(Status status) const {
     const char* text = nullptr;
     std::string name = "unknown status";
     if (functions().status_string(status, &text) == success && text != nullptr) {
-        // HSA returns "HSA_STATUS_ERROR: A generic error has occurred."; only the name is used.
+        // HSA returns a name and a description: "HSA_STATUS_ERROR: A generic error has occurred."
+        // Only the name is used.
         const std::string_view whole = text;
         name = whole.substr(0, whole.find(':'));
     }

@@ -36,7 +36,8 @@ struct Functions {
     CloseDmaBuf* close_dmabuf = nullptr;
 };
 
-/// The HSA runtime, loaded but not initialised, because initialisation changes the process.
+/// Holds the functions of the loaded HSA runtime. Loading does not initialise HSA, because the
+/// initialisation changes the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;
@@ -57,8 +58,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. Ignores failures of a runtime that is
-/// already shut down at the end of the process, when no object of HSA remains to be freed.
+/// Reports a failed teardown to the teardown failure handler. A failure is ignored if the runtime
+/// is already shut down at the end of the process: no object of HSA then remains to be freed.
 void report_teardown(Status status, const char* function) noexcept;
 
 /// Converts an address to the pointer that HSA functions take.

@@ -63,8 +63,8 @@ class RocmExporter final : public Allocator {
             (!holds() && !find_pointer(*driver, address))) {
             return std::nullopt;
         }
-        // HSA is initialised at this point, because it has returned a pointer. hsa_init only adds a
-        // reference, and the exporter keeps it.
+        // HSA is initialised here, because it has reported attributes of an address. hsa_init
+        // therefore only adds a reference, and the exporter keeps this reference.
         (void)hold(*driver).value();
         const auto met = meet(*driver, address);
         if (!met) {
@@ -142,8 +142,8 @@ class RocmExporter final : public Allocator {
         return Usable{.runtime = *std::move(held), .gpus = std::move(gpus)};
     }
 
-    /// Throws EFAULT if another thread freed the memory during the export, which is then the cause
-    /// of the failure.
+    /// Throws EFAULT if another thread freed the memory during the failed export. The driver's
+    /// error does not name this cause.
     static void throw_if_freed(const Driver& driver, const Met& met) {
         const Met now = require_met(driver, met.pointer.address);
         if (met.generation != 0 && now.generation != met.generation) {

@@ -32,20 +32,22 @@ class Generations {
     /// the callback until the process ends.
     [[nodiscard]] static Generations& of_process();
 
-    /// enter() counts a new Runtime, leave() a destroyed Runtime. After the last one, leave()
-    /// discards all numbers.
+    /// Counts a new Runtime. leave() counts a destroyed Runtime, and discards all numbers after the
+    /// last Runtime.
     void enter();
     void leave(const Driver& driver) noexcept;
     /// Returns the id of the process that initialised HSA, or 0. The child of a fork(2) returns the
     /// id of its parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
-    /// Returns the numbered allocation with the highest base that is not above @p address. It holds
-    /// the address if any numbered allocation does.
+    /// Of the allocations that have a number, returns the allocation with the highest base that is
+    /// not above @p address. No other allocation with a number can contain the address.
     [[nodiscard]] std::optional<Known> nearest(std::uintptr_t address) const;
-    /// True if the allocation still has the same number, so that it was not freed in between.
+    /// True if the allocation at the base of @p known still has the number of @p known. The
+    /// allocation was then not freed since it got this number.
     [[nodiscard]] bool still(const Known& known) const;
-    /// Numbers the allocation at @p base, and registers a callback for the time when it is freed.
+    /// Gives a number to the allocation at @p base, and registers a callback that HSA calls when
+    /// the allocation is freed.
     /// @return false if HSA does not accept the callback, for example for memory that is not from a
     ///         pool
     [[nodiscard]] bool watch(const Driver& driver, std::uintptr_t base);

@@ -33,7 +33,7 @@ class RocmMemory final : public Buffer::Memory {
     [[nodiscard]] std::span<std::byte> mapping() const noexcept override { return {}; }
     [[nodiscard]] int sync_fd() const noexcept override { return -1; }
 
-    // HSA pins the program's bytes during the copy, so that they need no registration.
+    // HSA pins the program's memory during the copy, so the program need not register it with HSA.
     void copy_in(std::size_t offset, std::span<const std::byte> source) override {
         runtime_->driver().check(
             functions().memory_copy(pointer_to(address() + offset), source.data(), source.size()),

@@ -32,13 +32,13 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
                     .length = info.length,
                     .owner = info.owner};
     if (info.type == PointerType::mapped) {
-        // HSA does not report where the mapping begins. Only the page of the address is certain to
-        // belong to it.
+        // HSA does not report where the mapping begins. Only the page that contains the address is
+        // certain to belong to the mapping.
         pointer.base = address - address % page_size();
         pointer.length = page_size();
         return pointer;
     }
-    // Pinned host memory can have one address for the device and another for the program.
+    // Pinned host memory can have one address for the device and another address for the program.
     if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;
@@ -90,8 +90,9 @@ Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
 
 std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
     Generations& generations = Generations::of_process();
-    // Normally one pass for a numbered allocation and two passes for a new one. More passes are
-    // needed only if other threads free and allocate at this address.
+    // The loop normally needs one pass for a numbered allocation and two passes for a new
+    // allocation. It needs more passes only if other threads free and allocate memory at this
+    // address.
     for (;;) {
         const auto known = generations.nearest(address);
         const auto pointer = find_pointer(driver, address);

@@ -15,8 +15,9 @@ namespace rdmabuf::detail::rocm {
 struct Pointer {
     std::uintptr_t address = 0;
     PointerType type = PointerType::unknown;
-    /// Start of the allocation. For PointerType::mapped: start of the page that holds the address.
-    /// Several small allocations can share one dma-buf, which these attributes do not describe.
+    /// Start address of the allocation. For PointerType::mapped: start of the page that holds the
+    /// address. A dma-buf can begin before this address, because several small allocations can
+    /// share one dma-buf.
     std::uintptr_t base = 0;
     std::size_t length = 0;
     /// The device that holds the memory. Its handle is 0 if this process does not see the device.
@@ -26,7 +27,8 @@ struct Pointer {
 /// Returns the attributes of @p address, or none if the memory is not HSA's. Does not initialise
 /// HSA. @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address);
-/// Like find_pointer(), for an address that must be HSA's.
+/// Returns the attributes of @p address, as find_pointer() does, but throws if the memory is not
+/// HSA's.
 /// @throws Error EFAULT if the memory is not HSA's, ENODEV if HSA is not initialised in this
 ///         process
 [[nodiscard]] Pointer require_pointer(const Driver& driver, std::uintptr_t address);
@@ -39,10 +41,10 @@ struct Met {
 };
 
 /// Returns the attributes of @p address with the matching generation, even if other threads free
-/// and allocate memory during the call. The caller holds a Runtime. None if the memory is not
-/// HSA's.
+/// and allocate memory during the call. Returns none if the memory is not HSA's. The caller must
+/// hold a Runtime, which keeps HSA initialised.
 [[nodiscard]] std::optional<Met> meet(const Driver& driver, std::uintptr_t address);
-/// Like meet(), for an address that must be HSA's. @throws Error EFAULT if it is not
+/// Returns the result of meet(). @throws Error EFAULT if the memory is not HSA's
 [[nodiscard]] Met require_met(const Driver& driver, std::uintptr_t address);
 
 [[nodiscard]] MemoryKind kind_of(const Driver& driver, const Pointer& pointer) noexcept;

@@ -23,8 +23,8 @@ namespace {
 constexpr const char* export_call = "hsa_amd_portable_export_dmabuf";
 
 void close_dmabuf(const Driver& driver, int fd) noexcept {
-    // HSA closes the descriptor. In a child process after fork(2), and if HSA was shut down,
-    // close(2) is called instead.
+    // The descriptor is closed through HSA. In a child process after fork(2), or if HSA was shut
+    // down, close(2) is called instead.
     if (!Runtime::is_parents()) {
         const Status closed = driver.functions().close_dmabuf(fd);
         if (closed != not_initialized) {
@@ -136,8 +136,8 @@ void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::siz
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
     const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
-    // Checked before the driver is called, because the driver looks for the device that holds the
-    // memory and returns a less precise error.
+    // This is checked before the driver is called, because the driver's own error for such memory
+    // is less precise.
     if (pointer.type == PointerType::mapped) {
         throw Error(EOPNOTSUPP, export_call,
                     what +
@@ -177,7 +177,8 @@ ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const P
     if (fd.get() < 0) {
         throw Error(EIO, export_call, "the driver reported success, but returned no descriptor");
     }
-    // The kernel sets close-on-exec, but the driver's interface does not guarantee it.
+    // The kernel sets close-on-exec on the descriptor, but the driver's interface does not
+    // guarantee this flag.
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
         throw Error(errno, "fcntl(F_SETFD)");
     }

@@ -13,7 +13,8 @@ namespace rdmabuf::detail::rocm {
 
 inline constexpr const char* name_of_exporter = "rocm";
 
-/// @throws Error EOPNOTSUPP if HSA does not export the memory. The hint names an alternative
+/// Checks that HSA can export the memory.
+/// @throws Error EOPNOTSUPP if it cannot; the hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
 /// Exports the @p length bytes from @p pointer on. The ExportedRange closes its descriptor through

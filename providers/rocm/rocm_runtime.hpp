@@ -12,7 +12,8 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// Keeps HSA initialised while this object exists: one hsa_init and one hsa_shut_down.
+/// Keeps HSA initialised while this object exists. acquire() calls hsa_init, and the destructor
+/// calls hsa_shut_down.
 class Runtime {
   public:
     /// Initialises HSA, or adds a reference if HSA is initialised. @return the error if this fails
@@ -44,8 +45,8 @@ class Runtime {
 /// Returns the error if the driver cannot export dma-bufs, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_dmabufs(const Driver& driver);
 
-/// Returns the pool from which memory on the GPU is allocated. @throws Error ENODEV if there is
-/// none
+/// Returns the pool from which memory on the GPU is allocated. @throws Error ENODEV if the GPU has
+/// no such pool
 [[nodiscard]] MemoryPool device_pool(const Driver& driver, Agent gpu);
 
 } // namespace rdmabuf::detail::rocm

@@ -80,8 +80,8 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
         if (limit && size > *limit * bytes_per_mebibyte) {
             throw Error(EINVAL, create_call, refused(size, limit));
         }
-        // udmabuf requires F_SEAL_SHRINK and refuses F_SEAL_WRITE, so that the pages stay valid and
-        // writable while importers use them.
+        // udmabuf requires F_SEAL_SHRINK, so that the pages exist while importers use them. It
+        // refuses F_SEAL_WRITE, so that the pages stay writable.
         const UniqueFd memfd = detail::make_memfd(size, F_SEAL_SHRINK);
         udmabuf_create request{};
         request.memfd = static_cast<__u32>(memfd.get());

@@ -200,7 +200,7 @@ class PdExporter final : public VerbsBufExporter {
     }
 
     ProtectionDomain pd_;
-    /// Shared with buffers and added ranges, which can outlive the exporter.
+    /// The table is shared with buffers and added ranges, because they can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

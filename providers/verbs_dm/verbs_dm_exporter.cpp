@@ -28,8 +28,8 @@ namespace {
 constexpr const char* name_of_exporter = "verbs_dm";
 constexpr const char* export_call = "ibv_dm_export_dmabuf_fd";
 
-/// Returns ibv_dm_export_dmabuf_fd, which the rdma-core headers of the build may not declare, or
-/// null if libibverbs does not have it.
+/// Type of ibv_dm_export_dmabuf_fd, which older rdma-core headers do not declare. find_export()
+/// returns the function, or null if libibverbs does not have it.
 using ExportDm = int (*)(ibv_dm*);
 ExportDm find_export() noexcept {
     return reinterpret_cast<ExportDm>(::dlvsym(RTLD_DEFAULT, export_call, "IBVERBS_1.16"));
@@ -188,8 +188,8 @@ class NicBuffer final : public Buffer::Memory {
     struct Words {
         alignas(copy_unit) std::array<std::byte, 4096> bytes;
     };
-    /// The next bytes to copy, at most as many as fit into Words. The range is extended at both
-    /// ends to whole words of 4 bytes.
+    /// Describes one step of a copy: the next bytes to copy, at most as many as fit into Words. The
+    /// range is extended at its start and its end to whole words of 4 bytes.
     struct Window {
         Window(std::size_t offset, std::size_t left) noexcept
             : lead(offset % copy_unit),
@@ -261,7 +261,7 @@ class VerbsDmExporter final : public Allocator {
   private:
     Context context_;
     std::string pci_address_;
-    /// Shared with the buffers, which can outlive the exporter.
+    /// The table is shared with the buffers, because a buffer can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

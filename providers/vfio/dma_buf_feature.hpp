@@ -8,17 +8,18 @@
 
 namespace rdmabuf::detail {
 
-// VFIO_DEVICE_FEATURE_DMA_BUF of <linux/vfio.h>, for builds with kernel headers that do not have
-// it.
+// This header defines VFIO_DEVICE_FEATURE_DMA_BUF of <linux/vfio.h>, because older kernel headers
+// do not define it.
 
 constexpr __u32 vfio_feature_dma_buf = 11;
 
-/// Argument of VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF, with one range of a region.
+/// Argument of the ioctl VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF, with one range of one
+/// region.
 struct VfioDmaBufRequest {
     __u32 argsz;
     __u32 feature_flags;
     __u32 region_index;
-    /// Flags of the new descriptor, as for open(2).
+    /// Flags of the new dma-buf descriptor, as for open(2).
     __u32 open_flags;
     /// Must be 0.
     __u32 flags;

@@ -39,7 +39,7 @@ std::string describe(const VfioRegion& region) {
            " of region " + std::to_string(region.index);
 }
 
-/// Returns the error for an errno that concerns the device and not one range.
+/// Returns the error for an errno that concerns the whole device, and not only one range.
 ErrorInfo no_feature(int error, const char* function) {
     switch (error) {
         case ENOTTY:
@@ -63,8 +63,8 @@ ErrorInfo no_feature(int error, const char* function) {
     }
 }
 
-/// Calls VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF.
-/// @return a descriptor, 0 for a probe, or -1 with errno
+/// Calls the ioctl VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF.
+/// @return a dma-buf descriptor, 0 if @p operation is a probe, or -1 with errno if the call failed
 int ask_feature(int device, __u32 operation, const VfioRegion& region) noexcept {
     detail::VfioDmaBufRequest request{.argsz = sizeof(request),
                                       .feature_flags = operation | detail::vfio_feature_dma_buf,
@@ -106,8 +106,9 @@ std::uint64_t region_size(int device, std::uint32_t index) {
     return info.size;
 }
 
-/// Checks @p region, and fills in its length if that is 0. For an invalid region the kernel returns
-/// only an errno; the errors of this function name the cause.
+/// Checks @p region, and returns it. A length of 0 is replaced by the length up to the end of the
+/// region. For an invalid region the kernel returns only an errno; the errors of this function name
+/// the cause.
 VfioRegion checked(int device, VfioRegion region) {
     if (region.index >= VFIO_PCI_ROM_REGION_INDEX) {
         throw Error(ENODEV, add_call,
@@ -149,7 +150,8 @@ VfioRegion checked(int device, VfioRegion region) {
 
 class BarExporter final : public VfioExporter {
   public:
-    /// @param device_error  errno of the failed duplication of the device's descriptor, otherwise 0
+    /// @param device_error  errno if the descriptor of the device could not be duplicated,
+    ///                      otherwise 0
     BarExporter(UniqueFd device, int device_error, std::string pci_address)
         : device_(std::make_shared<const UniqueFd>(std::move(device))),
           device_error_(device_error),
@@ -203,7 +205,7 @@ class BarExporter final : public VfioExporter {
     std::shared_ptr<const UniqueFd> device_;
     int device_error_;
     std::string pci_address_;
-    /// Shared with added ranges, which can outlive the exporter.
+    /// The table is shared with added ranges, because an added range can outlive the exporter.
     std::shared_ptr<detail::BufferTable> table_ = std::make_shared<detail::BufferTable>();
 };
 

@@ -19,10 +19,10 @@ struct CudaOptions {
 /// Returns the exporter "cuda" for memory of NVIDIA GPUs. It loads the driver's libcuda.so.1 at run
 /// time. Exports need CUDA 11.7 or newer and the open kernel modules.
 ///
-/// - **Memory.** Memory of cuMemAlloc and cuMemMap can be exported; host memory that CUDA pinned
-///   only if the driver supports it. A range may span several mappings of one reserved range.
-///   find() returns the one mapping that holds the address; find_range() returns all mappings that
-///   hold the range.
+/// - **Memory.** Memory of cuMemAlloc and cuMemMap can be exported. Pinned host memory can be
+///   exported only if the driver supports it. A range may span several mappings of one reserved
+///   range. find() returns the one mapping that holds the address; find_range() returns all
+///   mappings that hold the range.
 /// - **Mapping.** If the driver or the platform does not support MappingKind::pcie, export_range()
 ///   uses MappingKind::standard. ExportedRange::mapping() returns the kind that was used.
 /// - **Initialisation.** find() returns none in a process that has not loaded libcuda.so.1 or has
@@ -41,8 +41,8 @@ struct CudaOptions {
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_cuda_exporter(
     const CudaOptions& options = {});
 
-/// The devices to which a flush makes RDMA writes visible: only the GPU that holds the memory
-/// (owner), or all CUDA devices.
+/// Selects the devices to which a flush makes RDMA writes visible. `owner`: only the GPU that holds
+/// the memory. `all_devices`: all CUDA devices.
 enum class CudaWriteScope : std::uint8_t { owner, all_devices };
 
 /// Makes completed RDMA writes into the memory at @p address visible to work that is submitted to

@@ -28,15 +28,15 @@ struct ExternalMemory {
     MemoryKind kind = MemoryKind::device;
     /// PCI address of the device that holds the memory: "0000:3b:00.0". May be empty.
     std::string pci_address = {};
-    /// Number that identifies the allocation, for a program that counts its allocations. It must
-    /// differ from the numbers of all earlier allocations at this address. 0: the exporter assigns
-    /// a number that is unique in the process.
+    /// Number that the program has given to the allocation. It must differ from the numbers of all
+    /// earlier allocations at this address. 0: the exporter assigns a number that is unique in the
+    /// process.
     std::uint64_t generation = 0;
 };
 
-/// "external": exporter of memory whose dma-buf descriptors the program has, for example from a
-/// library that rdmabuf does not support, or from another process. It finds only memory that was
-/// passed to add(), and cannot allocate.
+/// The exporter "external" exports memory whose dma-buf descriptors the program has, for example
+/// from a library that rdmabuf does not support, or from another process. It finds only memory that
+/// was passed to add(), and cannot allocate.
 ///
 /// It is not part of Resolver::system(), because it is empty at first:
 ///
@@ -59,7 +59,8 @@ class RDMABUF_EXPORT ExternalExporter : public Exporter {
     ///     whose size lseek(2) does not report
     ///   - EEXIST: the memory overlaps memory that was added before; the hint names both ranges
     [[nodiscard]] virtual AddedRange add(int fd, const ExternalMemory& memory) = 0;
-    /// Overload that takes ownership of the descriptor, and closes it if the call throws.
+    /// This overload takes ownership of the descriptor. The descriptor is closed if the call
+    /// throws.
     [[nodiscard]] virtual AddedRange add(UniqueFd fd, const ExternalMemory& memory) = 0;
 };
 

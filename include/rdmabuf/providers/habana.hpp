@@ -13,7 +13,7 @@ namespace rdmabuf {
 
 struct HabanaOptions {
     /// Descriptor of a device that the program has opened: the result of hlthunk_open(), or
-    /// synDeviceInfoV2::fd. A device can be open in one process at a time. The program owns the
+    /// synDeviceInfoV2::fd. Only one process at a time can have a device open. The program owns the
     /// descriptor, and keeps the device open while added or exported memory exists. -1: the
     /// exporter has no device; allocate() acquires one.
     int fd = -1;
@@ -28,15 +28,15 @@ struct HabanaMemory {
     std::size_t length = 0;
     /// Start address of the driver's mapping that contains the memory: the result of
     /// hlthunk_device_memory_map(), or synDeviceInfoV2::globalHbmBaseAddress for memory of
-    /// synDeviceMalloc(). 0: the mapping begins at the address. Gaudi 1 has no mappings and ignores
-    /// this value.
+    /// synDeviceMalloc(). 0: the mapping begins at `address`. Gaudi 1 has no mappings and
+    /// ignores this value.
     std::uintptr_t mapping = 0;
-    /// See ExternalMemory::generation.
+    /// Has the meaning of ExternalMemory::generation.
     std::uint64_t generation = 0;
 };
 
-/// "habana": exporter of the memory of Intel Gaudi. It loads libhl-thunk.so at run time. It exports
-/// with hlthunk_device_mapped_memory_export_dmabuf_fd() on Gaudi 2 and newer, and with
+/// The exporter "habana" exports the memory of Intel Gaudi. It loads libhl-thunk.so at run time,
+/// and exports with hlthunk_device_mapped_memory_export_dmabuf_fd() on Gaudi 2 and newer, and with
 /// hlthunk_device_memory_export_dmabuf_fd() on Gaudi 1. See hlthunk.h of HabanaAI/hl-thunk and
 /// drivers/accel/habanalabs/common/memory.c.
 ///

@@ -28,8 +28,8 @@ struct LevelZeroOptions {
 ///   exported if the driver returns a dma-buf of exactly that allocation. Host memory
 ///   (zeMemAllocHost) can be exported if the driver returns a dma-buf for it. Shared memory, which
 ///   migrates, and memory from a pool are refused with EOPNOTSUPP; the hint names a remedy.
-/// - **Descriptors.** The dma-buf is that of the whole allocation. The exported descriptor is a
-///   duplicate, because the driver keeps its own.
+/// - **Descriptors.** The dma-buf contains the whole allocation. The exported descriptor is a
+///   duplicate, because the driver keeps its own descriptor.
 /// - **Initialisation.** find() returns none in a process that has not loaded the loader. find()
 ///   and export_range() do not initialise Level Zero. availability() and allocate() initialise it
 ///   for GPUs (ZE_INIT_FLAG_GPU_ONLY).

@@ -13,8 +13,8 @@
 namespace rdmabuf {
 
 struct NeuronOptions {
-    /// Index of the NeuronCore in whose memory allocate() allocates, among the NeuronCores that
-    /// NEURON_RT_VISIBLE_CORES leaves to the process.
+    /// Index of the NeuronCore in whose memory allocate() allocates. Only the NeuronCores that
+    /// NEURON_RT_VISIBLE_CORES makes visible to the process are counted, from 0.
     int core = 0;
 };
 
@@ -26,15 +26,16 @@ struct NeuronMemory {
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;
-    /// PCI address of the device: "0000:3b:00.0". The runtime does not report it; may be empty.
+    /// PCI address of the device: "0000:3b:00.0". May be empty; the runtime does not report this
+    /// address.
     std::string pci_address = {};
-    /// See ExternalMemory::generation.
+    /// Has the meaning of ExternalMemory::generation.
     std::uint64_t generation = 0;
 };
 
-/// "neuron": exporter of the memory of AWS Trainium and Inferentia. It loads the Neuron runtime
-/// (libnrt.so.1) at run time. It exports with nrt_get_dmabuf_fd_v2() if the runtime has that
-/// function, otherwise with nrt_get_dmabuf_fd(). See nrt/nrt.h of aws-neuronx-runtime-lib and
+/// The exporter "neuron" exports the memory of AWS Trainium and Inferentia. It loads the Neuron
+/// runtime (libnrt.so.1) at run time. It exports with nrt_get_dmabuf_fd_v2() if the runtime has
+/// that function, otherwise with nrt_get_dmabuf_fd(). See nrt/nrt.h of aws-neuronx-runtime-lib and
 /// src/hmem_neuron.c of libfabric.
 ///
 /// - **Addresses.** The runtime does not report whose memory an address is, nor where the

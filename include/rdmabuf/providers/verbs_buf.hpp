@@ -9,16 +9,17 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
 
-/// The handle that ibv_alloc_buf(3) returns; <infiniband/verbs.h> declares it since rdma-core 64.
+/// Handle of a buffer, which ibv_alloc_buf(3) returns. <infiniband/verbs.h> declares this type
+/// since rdma-core 64.
 struct ibv_buf;
 
 namespace rdmabuf {
 
-/// "verbs_buf": exporter of buffers of ibv_alloc_buf(3), so that other devices can import them. The
-/// provider of the protection domain decides how a buffer is allocated. Only a buffer that is
-/// backed by a dma-buf can be exported: in rdma-core 65, a buffer of an mlx5 parent domain with
-/// IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC in a confidential guest. For memory of
-/// other protection domains, use ibv_reg_mr (MemoryRegion).
+/// The exporter "verbs_buf" exports buffers of ibv_alloc_buf(3), so that other devices can import
+/// them. The provider of the protection domain decides how a buffer is allocated. Only a buffer
+/// that is backed by a dma-buf can be exported: in rdma-core 65, a buffer of an mlx5 parent domain
+/// with IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC in a confidential guest. For memory
+/// of other protection domains, use ibv_reg_mr (MemoryRegion).
 ///
 /// The exporter needs ibv_export_buf_dmabuf_fd of rdma-core 65, which is looked up at run time. It
 /// has been tested only with simulated versions of these functions.
@@ -45,9 +46,9 @@ class RDMABUF_EXPORT VerbsBufExporter : public Allocator {
     [[nodiscard]] virtual AddedRange add(ibv_buf* buffer, void* address, std::size_t size) = 0;
 };
 
-/// Returns a VerbsBufExporter for buffers of @p pd. allocate() calls ibv_alloc_buf(), and throws an
-/// Error as VerbsBufExporter::add() does, or with the errno of ibv_alloc_buf(). Each buffer keeps
-/// the protection domain alive.
+/// Returns a VerbsBufExporter for buffers of @p pd. allocate() calls ibv_alloc_buf(). It throws
+/// the errors of VerbsBufExporter::add(), or an Error with the errno of ibv_alloc_buf(). Each
+/// buffer keeps the protection domain alive.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<VerbsBufExporter> make_verbs_buf_exporter(
     ProtectionDomain pd);
 

@@ -20,15 +20,15 @@ struct VfioRegion {
     std::uint64_t offset = 0;
     /// Length in bytes, a multiple of the page size; 0: up to the end of the region.
     std::size_t length = 0;
-    /// Address at which the program has mapped the pages, by which the exporter then finds them. 0:
-    /// the pages are not mapped, and the exporter reserves an address range for them, which the CPU
-    /// cannot access.
+    /// Address at which the program has mapped the pages. The exporter finds the pages by this
+    /// address. 0: the pages are not mapped, and the exporter reserves an address range for them,
+    /// which the CPU cannot access.
     std::uintptr_t address = 0;
 };
 
-/// "vfio": exporter of BARs of a device that the program drives through VFIO, with
-/// VFIO_DEVICE_FEATURE_DMA_BUF (Linux 6.19 with CONFIG_VFIO_PCI_DMABUF and CONFIG_PCI_P2PDMA). It
-/// finds only pages that were passed to add().
+/// The exporter "vfio" exports BARs of a device that the program drives through VFIO. The exporter
+/// uses VFIO_DEVICE_FEATURE_DMA_BUF (Linux 6.19 with CONFIG_VFIO_PCI_DMABUF and CONFIG_PCI_P2PDMA).
+/// It finds only pages that were passed to add().
 ///
 /// The kernel revokes the dma-bufs when the device is reset, its memory is disabled or it is
 /// closed. Existing memory regions then fail, and new registrations fail with ENODEV until the
@@ -49,15 +49,15 @@ class RDMABUF_EXPORT VfioExporter : public Exporter {
     ///   - ENODEV: the index is not that of a BAR, or the device is being removed
     ///   - EINVAL: the range is not whole pages, or the BAR does not exist or cannot be exported
     ///   - ERANGE: the range ends after the end of the region
-    ///   - EEXIST: the address range overlaps one that was added before
+    ///   - EEXIST: the address range overlaps an address range that was added before
     [[nodiscard]] virtual AddedRange add(const VfioRegion& region) = 0;
 };
 
 /// Returns a VfioExporter for one VFIO device.
 /// @param device       descriptor of the device (VFIO_GROUP_GET_DEVICE_FD, or
-///                     /dev/vfio/devices/vfioN). It is duplicated: the program may close its own,
-///                     and the device stays open until the exporter and all its ranges are
-///                     destroyed
+///                     /dev/vfio/devices/vfioN). The exporter duplicates the descriptor, so the
+///                     program can close its own descriptor. The device stays open until the
+///                     exporter and all its ranges are destroyed
 /// @param pci_address  PCI address of the device, "0000:3b:00.0"; may be empty
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<VfioExporter> make_vfio_exporter(
     int device, std::string pci_address = {});
