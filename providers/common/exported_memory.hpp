@@ -17,7 +17,7 @@ namespace rdmabuf::detail {
 /// if the kernel reports no size. The file position of a memfd does not change.
 [[nodiscard]] std::optional<std::uint64_t> dmabuf_size(int fd) noexcept;
 
-/// A dma-buf, and the offset in bytes of the exported memory in it.
+/// Holds a dma-buf, and the offset of the exported memory in the dma-buf, in bytes.
 struct ExportedMemory {
     UniqueFd fd;
     std::uint64_t offset = 0;
@@ -38,7 +38,7 @@ struct ExportedMemory {
 void check_holds(const ExportedMemory& exported, std::size_t length, const char* call,
                  const std::string& described);
 
-/// A range of addresses: its start and its length in bytes.
+/// Describes a range of addresses by its start and its length in bytes.
 struct Extent {
     std::uintptr_t base = 0;
     std::size_t length = 0;

@@ -13,7 +13,7 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Pointers to the functions of the driver. A function that the library lacks is null.
+/// Holds pointers to the functions of the driver. A function that the library lacks is null.
 struct Functions {
     GetErrorName* get_error_name = nullptr;
     Init* init = nullptr;

@@ -83,7 +83,7 @@ std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer,
     return allocation;
 }
 
-/// The initialised driver, and the number of its devices.
+/// Holds the initialised driver and the number of its devices.
 struct Usable {
     const Driver* driver;
     int devices;

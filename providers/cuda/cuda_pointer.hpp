@@ -11,7 +11,7 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// The attributes of an address, as the driver reports them.
+/// Holds the attributes of an address, as the driver reports them.
 struct Pointer {
     DevicePointer address = 0;
     MemoryType type = MemoryType::none;

@@ -12,13 +12,13 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Returns the error if no memory of @p device can be exported, otherwise none.
+/// Returns an error if @p device cannot export any memory, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that this driver and this device can export the memory.
 /// @throws Error EOPNOTSUPP if they cannot; the hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
-/// The dma-buf of the pages that contain a range.
+/// Holds the dma-buf of the pages that contain an exported range.
 struct Handle {
     UniqueFd fd;
     /// Offset of the range in its first page, in bytes.

@@ -23,7 +23,8 @@ namespace {
 constexpr const char* folder = "/dev/dri";
 constexpr const char* create_call = "ioctl(DRM_IOCTL_MODE_CREATE_DUMB)";
 
-/// Name and PCI address of a device, from sysfs. Without sysfs, the name is taken from the path.
+/// Holds the name and the PCI address of a device, as read from sysfs. Without sysfs, the name is
+/// taken from the path.
 struct Identity {
     /// Name of the node: "card0", "renderD128".
     std::string name;

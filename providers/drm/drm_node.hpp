@@ -9,7 +9,7 @@
 
 namespace rdmabuf::detail {
 
-/// An open primary node that can create and export dumb buffers.
+/// Holds an open DRM primary node that can create and export dumb buffers.
 struct DrmNode {
     UniqueFd fd;
     std::string path;

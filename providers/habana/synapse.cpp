@@ -99,7 +99,8 @@ void report(Status status, const char* function) noexcept {
     report_teardown_unless({success}, status, errno_of(status), function);
 }
 
-/// The device that this process has acquired, and the number of SharedDevice objects that use it.
+/// Holds the device that this process has acquired, and the number of SharedDevice objects that use
+/// it.
 struct Acquired {
     std::mutex mutex;
     std::unique_ptr<SynapseDevice> device;

@@ -15,7 +15,7 @@
 
 namespace rdmabuf::detail::habana {
 
-/// Pointers to the functions of libSynapse.so.
+/// Holds pointers to the functions of libSynapse.so.
 struct SynapseFunctions {
     Initialize* initialize = nullptr;
     DeviceAcquire* device_acquire = nullptr;
@@ -42,7 +42,8 @@ class Synapse : public DriverBase<Synapse, SynapseFunctions> {
     void check(Status status, const char* function, std::string_view hint) const;
 };
 
-/// A device that this process has acquired, so that no other process can acquire it.
+/// Acquires a device for this process. No other process can acquire the device while this object
+/// exists.
 class SynapseDevice {
   public:
     explicit SynapseDevice(const Synapse& synapse);

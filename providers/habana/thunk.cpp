@@ -46,7 +46,7 @@ ThunkFunctions look_up(SymbolLookup& lookup) {
     return all;
 }
 
-/// The whole pages that contain the memory: their start and their size in bytes.
+/// Describes the whole pages that contain the memory: their start and their size in bytes.
 struct Pages {
     std::uint64_t start;
     std::size_t size;

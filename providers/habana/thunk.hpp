@@ -15,7 +15,7 @@
 
 namespace rdmabuf::detail::habana {
 
-/// Pointers to the functions of libhl-thunk.so.
+/// Holds pointers to the functions of libhl-thunk.so.
 struct ThunkFunctions {
     GetDeviceName* get_device_name = nullptr;
     GetPciBusId* get_pci_bus_id = nullptr;

@@ -15,8 +15,8 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Pointers to the functions of the loader, which passes calls to the drivers. A function that the
-/// loader lacks is null.
+/// Holds pointers to the functions of the loader, which passes calls to the drivers. A function
+/// that the loader lacks is null.
 struct Functions {
     Init* init = nullptr;
     DriverGet* driver_get = nullptr;
@@ -41,7 +41,7 @@ struct Functions {
     MemGetFdFromIpcHandle* mem_get_fd_from_ipc_handle = nullptr;
 };
 
-/// A GPU, and the handle of its driver.
+/// Holds the handles of a GPU and of its driver.
 struct Gpu {
     DriverHandle driver = nullptr;
     Device device = nullptr;

@@ -11,13 +11,14 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Returns the error if no memory of @p device can be exported, otherwise none.
+/// Returns an error if @p device cannot export any memory, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that the memory can be exported.
 /// @throws Error EOPNOTSUPP if it cannot; the hint names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
-/// The dma-buf of an allocation, and the offset in bytes of the exported range in it.
+/// Holds the dma-buf of an allocation, and the offset of the exported range in the dma-buf, in
+/// bytes.
 struct Handle {
     UniqueFd fd;
     std::uint64_t offset;

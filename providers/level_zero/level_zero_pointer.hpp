@@ -12,7 +12,7 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// The attributes of an address, as a context reports them.
+/// Holds the attributes of an address, as one context reports them.
 struct Pointer {
     std::uintptr_t address = 0;
     /// The context that reported the attributes.

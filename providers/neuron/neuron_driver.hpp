@@ -15,7 +15,7 @@
 
 namespace rdmabuf::detail::neuron {
 
-/// Pointers to the functions of the runtime.
+/// Holds pointers to the functions of the runtime.
 struct Functions {
     Init* init = nullptr;
     GetTotalCoreCount* get_total_core_count = nullptr;

@@ -10,7 +10,7 @@
 
 namespace rdmabuf::detail::neuron {
 
-/// A tensor in the memory of a NeuronCore.
+/// Owns a tensor in the memory of a NeuronCore.
 class TensorMemory {
   public:
     /// Allocates the tensor. Initialises the runtime if it is not initialised.

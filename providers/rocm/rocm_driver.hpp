@@ -14,7 +14,7 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// Pointers to the functions of the driver. A function that the library lacks is null.
+/// Holds pointers to the functions of the driver. A function that the library lacks is null.
 struct Functions {
     Init* init = nullptr;
     ShutDown* shut_down = nullptr;

@@ -20,7 +20,7 @@ using namespace detail::rocm;
 
 using SharedRuntime = std::shared_ptr<const Runtime>;
 
-/// The initialised HSA runtime, and its GPUs.
+/// Holds the initialised HSA runtime and its GPUs.
 struct Usable {
     SharedRuntime runtime;
     std::vector<Agent> gpus;

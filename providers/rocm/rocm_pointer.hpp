@@ -11,7 +11,7 @@
 
 namespace rdmabuf::detail::rocm {
 
-/// The attributes of an address, as HSA reports them.
+/// Holds the attributes of an address, as HSA reports them.
 struct Pointer {
     std::uintptr_t address = 0;
     PointerType type = PointerType::unknown;
@@ -33,7 +33,7 @@ struct Pointer {
 ///         process
 [[nodiscard]] Pointer require_pointer(const Driver& driver, std::uintptr_t address);
 
-/// The attributes of an address, and the generation of its allocation.
+/// Holds the attributes of an address, and the generation (number) of its allocation.
 struct Met {
     Pointer pointer;
     /// 0 for memory whose deallocation HSA does not report.

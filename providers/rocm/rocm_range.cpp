@@ -57,7 +57,7 @@ class DriversFd {
     int fd_;
 };
 
-/// The range of memory that the driver is requested to export.
+/// Describes the range of memory that the driver is requested to export.
 struct Pages {
     std::uintptr_t begin;
     std::size_t length;
@@ -75,7 +75,7 @@ Pages pages_of(const Pointer& pointer, std::size_t length) {
     return {.begin = begin, .length = std::min(before + length + after, most)};
 }
 
-/// The dma-buf that the driver returned.
+/// Describes the dma-buf that the driver returned.
 struct Answer {
     int fd = -1;
     std::uint64_t offset = 0;

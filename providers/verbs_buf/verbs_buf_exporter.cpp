@@ -23,7 +23,7 @@ constexpr const char* name_of_exporter = "verbs_buf";
 constexpr const char* alloc_call = "ibv_alloc_buf";
 constexpr const char* export_call = "ibv_export_buf_dmabuf_fd";
 
-/// Pointers to the functions of libibverbs that this exporter calls. A function is null if
+/// Holds pointers to the functions of libibverbs that this exporter calls. A function is null if
 /// libibverbs does not have it.
 struct Functions {
     void* (*alloc_buf)(ibv_pd* pd, std::size_t size, ibv_buf** buffer) = nullptr;
@@ -53,7 +53,7 @@ ErrorInfo no_functions() {
             "use rdma-core 65 or newer"};
 }
 
-/// A buffer of ibv_alloc_buf() and the protection domain that it was allocated from.
+/// Owns a buffer of ibv_alloc_buf(), and keeps the protection domain of the buffer alive.
 class VerbsBuffer {
   public:
     VerbsBuffer(const Functions& functions, ProtectionDomain pd, std::size_t size)

@@ -38,7 +38,7 @@ ExportDm find_export() noexcept {
 /// NIC memory is copied in units of 4 bytes: see DeviceMemory::copy_in().
 constexpr std::size_t copy_unit = 4;
 
-/// NIC memory, and the reserved address range that identifies it.
+/// Holds NIC memory, and the reserved address range that identifies this memory.
 struct NicMemory {
     DeviceMemory memory;
     detail::ReservedAddresses addresses;

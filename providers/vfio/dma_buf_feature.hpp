@@ -8,8 +8,8 @@
 
 namespace rdmabuf::detail {
 
-// This header defines VFIO_DEVICE_FEATURE_DMA_BUF of <linux/vfio.h>, because older kernel headers
-// do not define it.
+// This header declares the feature VFIO_DEVICE_FEATURE_DMA_BUF of <linux/vfio.h>, because older
+// kernel headers do not declare it.
 
 constexpr __u32 vfio_feature_dma_buf = 11;
 

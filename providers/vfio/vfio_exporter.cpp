@@ -28,7 +28,8 @@ constexpr const char* add_call = "add";
 constexpr const char* info_call = "ioctl(VFIO_DEVICE_GET_REGION_INFO)";
 constexpr const char* feature_call = "ioctl(VFIO_DEVICE_FEATURE)";
 
-/// Objects that an added range, and each range that is exported from it, keep alive.
+/// Holds the objects that an added range keeps alive. Each range that is exported from the added
+/// range keeps them alive too.
 struct Kept {
     std::shared_ptr<const UniqueFd> device;
     std::optional<detail::ReservedAddresses> addresses;

@@ -20,7 +20,7 @@ namespace rdmabuf {
 ///   addresses. The range only identifies the buffer, as a device pointer does: an access to it by
 ///   the CPU faults. Buffer::copy_in and copy_out access the bytes, with any alignment. If the
 ///   copied range does not begin and end at a multiple of 4 bytes, copy_in reads, merges and writes
-///   the words at its ends, so no other writer must change these words.
+///   the words at its ends, so other writers must not change these words at the same time.
 /// - **Whole pages.** A NIC can place its memory at any offset in a page, which libibverbs does not
 ///   report. Buffers are therefore whole pages, and the exporter requests page alignment. If the
 ///   NIC refuses that alignment, the exporter assumes that whole pages begin at a page boundary, as
