@@ -18,24 +18,24 @@ enum class Access : unsigned {
     remote_read = IBV_ACCESS_REMOTE_READ,
     remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
     memory_window_bind = IBV_ACCESS_MW_BIND,
-    /// Work requests and peers address the region by byte offsets from its beginning instead of by
-    /// virtual addresses.
+    /// Work requests and peers address the bytes of the region by their offset from the first byte,
+    /// instead of by virtual addresses.
     zero_based = IBV_ACCESS_ZERO_BASED,
     /// On-demand paging: the pages are not pinned. The NIC raises a page fault when it accesses a
     /// page that is not present.
     on_demand = IBV_ACCESS_ON_DEMAND,
     /// The program guarantees that the region consists of huge pages only, so the NIC can use large
-    /// translations. Only together with on_demand.
+    /// translations. Valid only together with on_demand.
     hugetlb = IBV_ACCESS_HUGETLB,
-    /// IBV_ACCESS_FLUSH_GLOBAL (rdma-core 45): peers may flush their writes to global visibility,
-    /// with the requests of WorkBatch::native(). Host memory only.
+    /// Peers may flush their writes to global visibility. Peers post the flush requests with
+    /// WorkBatch::native(). Valid for host memory only. IBV_ACCESS_FLUSH_GLOBAL of rdma-core 45.
     flush_global = 1U << 8U,
-    /// IBV_ACCESS_FLUSH_PERSISTENT (rdma-core 45): peers may flush their writes to persistent
-    /// memory. Host memory only.
+    /// Peers may flush their writes to persistent memory. Valid for host memory only.
+    /// IBV_ACCESS_FLUSH_PERSISTENT of rdma-core 45.
     flush_persistent = 1U << 9U,
-    /// PCIe relaxed ordering, which is faster on some systems. The bytes of one write may become
-    /// visible in any order. For host memory the flag is optional: libibverbs drops the flag if the
-    /// kernel does not support it.
+    /// Permits PCIe relaxed ordering, which is faster on some systems. The bytes of one write may
+    /// become visible in any order. For host memory the flag is optional: libibverbs drops the flag
+    /// if the kernel does not support it.
     relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
 };
 
@@ -61,13 +61,13 @@ constexpr Access& operator|=(Access& a, Access b) noexcept {
     return (set & flags) != Access::local_read;
 }
 
-/// The access that permits all RDMA operations of peers, and local writes, which remote writes and
-/// atomics require.
+/// The flags that permit RDMA writes, RDMA reads and atomics of peers. local_write is included
+/// because remote writes and atomics require it.
 inline constexpr Access full_access =
     Access::local_write | Access::remote_write | Access::remote_read | Access::remote_atomic;
 
 /// Returns the names of the flags joined by `|`, or "local_read" if no flag is set. Bits without a
-/// name are hexadecimal.
+/// name are appended as one hexadecimal number.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(Access access);
 
 } // namespace rdmabuf

@@ -62,8 +62,8 @@ void fill_fi_mr_dmabuf(const DmaBufRange& range, FiMrDmaBuf& out) noexcept {
             : reinterpret_cast<void*>(range.address - static_cast<std::uintptr_t>(range.offset));
 }
 
-/// Returns the range that a struct fi_mr_dmabuf describes, for programs and libfabric providers
-/// that register the range with DmaBufMR. The result borrows the descriptor.
+/// Converts a struct fi_mr_dmabuf to a range. Programs and libfabric providers can register the
+/// result with DmaBufMR. The result borrows the descriptor.
 template <class FiMrDmaBuf>
 requires requires(const FiMrDmaBuf& in) {
     in.fd, in.offset, in.len, in.base_addr;
@@ -112,9 +112,9 @@ void add_to_uct_mem_reg_params(const DmaBufRange& range, UctMemRegParams& out) n
     out.dmabuf_offset = static_cast<std::size_t>(range.offset);
 }
 
-/// Returns the range that uct_md_mem_reg_v2() registers for these arguments, for UCT components
-/// that register the range with DmaBufMR. The descriptor is -1 if @p in has no descriptor;
-/// otherwise the result borrows it from UCP.
+/// Converts the arguments of uct_md_mem_reg_v2() to a range. UCT components can register the result
+/// with DmaBufMR. The result borrows the descriptor from UCP; DmaBufRange::fd is -1 if @p in
+/// contains no descriptor.
 template <class UctMemRegParams>
 requires requires(const UctMemRegParams& in) {
     in.field_mask, in.dmabuf_fd, in.dmabuf_offset;
@@ -129,8 +129,8 @@ requires requires(const UctMemRegParams& in) {
             .address = reinterpret_cast<std::uintptr_t>(address)};
 }
 
-/// The arguments of regMrDmaBuf() of an NCCL network plugin that describe a dma-buf, in the order
-/// of the parameters. Size and offset are in bytes. The descriptor is borrowed.
+/// The arguments that describe a dma-buf in regMrDmaBuf() of an NCCL network plugin. The members
+/// have the order of the parameters. Size and offset are in bytes. The descriptor is borrowed.
 struct NcclDmaBuf {
     void* data = nullptr;
     std::size_t size = 0;
@@ -153,8 +153,9 @@ struct NcclDmaBuf {
             .fd = range.fd};
 }
 
-/// Returns the range that NCCL passes to regMrDmaBuf(), for network plugins that register the range
-/// with DmaBufMR. The result borrows the descriptor; NCCL closes it after regMrDmaBuf() returns.
+/// Converts the arguments that NCCL passes to regMrDmaBuf() to a range. NCCL network plugins can
+/// register the result with DmaBufMR. The result borrows the descriptor; NCCL closes it after
+/// regMrDmaBuf() returns.
 [[nodiscard]] inline DmaBufRange range_of_nccl(const NcclDmaBuf& in) noexcept {
     return {.fd = in.fd,
             .offset = in.offset,

@@ -11,7 +11,8 @@
 namespace rdmabuf {
 
 /// A memory range that the program has added to an exporter. The exporter can find and export the
-/// range until this object is destroyed. Moves only. May outlive the exporter.
+/// range until this object is destroyed. Objects can be moved but not copied. An object may outlive
+/// the exporter.
 ///
 /// Removing the range has no effect on earlier exports: an ExportedRange owns its own descriptor,
 /// and a region holds a kernel reference to the dma-buf. The program remains the owner of the
@@ -19,7 +20,7 @@ namespace rdmabuf {
 /// it again.
 class AddedRange {
   public:
-    /// Called by exporters.
+    /// Exporters call this constructor.
     /// @param held  an object whose destructor removes the range from the exporter
     AddedRange(Allocation allocation, std::shared_ptr<const void> held) noexcept
         : allocation_(std::move(allocation)), held_(std::move(held)) {}
@@ -38,8 +39,8 @@ class AddedRange {
 
     /// Removes the range from the exporter now. Further calls do nothing.
     void remove() noexcept { held_.reset(); }
-    /// Returns whether the exporter can find the range: false after remove(), and after this object
-    /// was moved from.
+    /// Returns true if the exporter can find the range. Returns false after remove() and after a
+    /// move from this object.
     [[nodiscard]] bool added() const noexcept { return held_ != nullptr; }
 
   private:

@@ -29,16 +29,19 @@ struct AddressHandleOptions {
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;
     /// The flow label of the GRH, 20 bits. For RoCE v2, drivers compute the UDP source port from
-    /// the flow label, and switches choose among equal paths by that port.
+    /// the flow label. Switches use the UDP source port to choose one of several equal paths.
     std::uint32_t flow_label = 0;
-    /// The maximum rate of the packets; IBV_RATE_MAX for no limit. Most drivers ignore it for RoCE.
+    /// The maximum rate at which packets are sent; IBV_RATE_MAX for no limit. For RoCE, most
+    /// drivers ignore this value.
     ibv_rate static_rate = IBV_RATE_MAX;
-    /// InfiniBand: the low bits of the source LID, for a port with several LIDs (LMC is not 0).
+    /// The low bits of the source LID on InfiniBand. They select one of the LIDs of a port that has
+    /// several LIDs (a port whose LMC is not 0).
     std::uint8_t src_path_bits = 0;
 };
 
-/// An address handle: the address vector of a peer's port, for UD and SRD queue pairs. Moves only.
-/// Keeps its protection domain alive. ibv_create_ah(3).
+/// An address handle, which contains the address vector of a peer's port. UD and SRD queue pairs
+/// need an address handle to send. Objects can be moved but not copied. An address handle keeps its
+/// protection domain alive. ibv_create_ah(3).
 class RDMABUF_EXPORT AddressHandle {
   public:
     /// Creates an address handle for the port of @p peer.
@@ -50,10 +53,10 @@ class RDMABUF_EXPORT AddressHandle {
                   const AddressHandleOptions& options);
 
     /// Queries the address handle number (EFA only). If an SRD queue pair receives a message from
-    /// this port, WorkCompletion::slid is this number. Address handles of one protection domain for
-    /// one GID have the same number. efadv_query_ah(3).
+    /// the peer's port, WorkCompletion::slid is this number. Address handles of one protection
+    /// domain for one GID have the same number. efadv_query_ah(3).
     /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded; EBADF
-    ///         if this was closed, released or moved from
+    ///         if this object was closed, released or moved from
     [[nodiscard]] std::uint16_t number() const;
 
     /// Returns the queue pair @p peer as the destination of a send request. @p peer must be a queue
@@ -75,7 +78,8 @@ class RDMABUF_EXPORT AddressHandle {
 };
 
 namespace detail {
-/// Makes the address vector of @p peer, for ibv_create_ah() and for connecting a queue pair.
+/// Returns the address vector of @p peer. The callers pass it to ibv_create_ah(), or to
+/// ibv_modify_qp() to connect a queue pair.
 [[nodiscard]] RDMABUF_EXPORT ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
                                                       const AddressHandleOptions& options) noexcept;
 } // namespace detail

@@ -8,14 +8,15 @@
 
 namespace rdmabuf {
 
-/// The result of a probe: whether a feature can be used on this machine. If it cannot, the reason
-/// and a remedy.
+/// The result of a probe, which tests whether a feature can be used on this machine. If the feature
+/// cannot be used, the result contains the reason and, if possible, a remedy.
 struct Availability {
     bool available = false;
-    /// The result of the probe as a sentence without a full stop. It may also be set if `available`
-    /// is true: "/dev/udmabuf, up to 64 MiB a buffer".
+    /// The reason for the result, without a full stop. A reason may also be set if `available` is
+    /// true, for example "/dev/udmabuf, up to 64 MiB a buffer".
     std::string reason;
-    /// How to make the feature available; empty if it is available or cannot be made available.
+    /// Describes how to make the feature available. Empty if the feature is available or cannot be
+    /// made available.
     std::string remedy;
 
     [[nodiscard]] static Availability yes(std::string reason = {}) {

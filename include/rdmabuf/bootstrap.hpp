@@ -58,27 +58,28 @@ class RDMABUF_EXPORT Channel {
     /// Sends the address @p ours to the peer and returns the address that the peer sends.
     /// @throws Error EPROTONOSUPPORT if the peer's address has another version of the encoding
     [[nodiscard]] QueuePairAddress exchange(const QueuePairAddress& ours);
-    /// Sends the region @p ours to the peer and returns the region that the peer sends. Errors are
-    /// the same as for a QueuePairAddress.
+    /// Sends the region @p ours to the peer and returns the region that the peer sends. The errors
+    /// are the same as in exchange() of a QueuePairAddress.
     [[nodiscard]] RemoteRegion exchange(const RemoteRegion& ours);
     /// Sends the value @p ours to the peer and compares it with the value that the peer sends. Use
     /// it for options that must be equal on both sides. If the values differ, both sides throw, and
     /// the channel remains usable.
-    /// @throws Error EPROTO if the names or the values differ (the hint has those of both sides);
-    ///         EMSGSIZE if name and value together are longer than max_agreement
+    /// @throws Error EPROTO if the names or the values differ (the hint contains the names and
+    ///         values of both sides); EMSGSIZE if name and value together are longer than
+    ///         max_agreement
     void agree(std::string_view name, std::string_view ours);
-    /// Waits until the peer has called barrier(), too.
+    /// Waits until both sides have called barrier().
     void barrier();
 
-    /// The socket, for poll(2), still owned by this object. It is readable when a message has
-    /// arrived and when the peer has closed the connection. -1 after a move, and after an error
-    /// that closed the channel.
+    /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. It is
+    /// readable when a message has arrived or the peer has closed the connection. Returns -1 after
+    /// a move from this object and after an error that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
     /// The maximum length of a message in bytes.
     static constexpr std::size_t max_message = std::size_t{64} * 1024;
-    /// The maximum length of name and value of agree() together, in bytes. It is less than a socket
-    /// buffer holds, so that both sides can send before either side receives.
+    /// The maximum total length of the name and the value in agree(), in bytes. A socket buffer
+    /// holds more than this, so both sides can send before either side receives.
     static constexpr std::size_t max_agreement = 1024;
 
   private:
@@ -98,7 +99,7 @@ class RDMABUF_EXPORT Channel {
     std::chrono::milliseconds timeout_;
 };
 
-/// A listening TCP socket that accepts Channels.
+/// A listening TCP socket. accept() returns a Channel for each connection.
 class RDMABUF_EXPORT Listener {
   public:
     /// Starts to listen.

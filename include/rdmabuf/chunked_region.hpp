@@ -18,16 +18,16 @@ namespace rdmabuf {
 
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};
-    /// The maximum size of a chunk in bytes, a multiple of the page size. 0 selects the smallest
-    /// DeviceAttributes::max_mr_size of the devices; if a device then rejects a dma-buf because of
-    /// its length, smaller chunks are tried, down to 64 MiB.
+    /// The maximum size of a chunk in bytes, a multiple of the page size. If chunk_size is 0, the
+    /// smallest DeviceAttributes::max_mr_size of the devices is used. If a device then rejects a
+    /// dma-buf because of its length, smaller chunks are tried, down to 64 MiB.
     std::size_t chunk_size = 0;
 };
 
 /// Memory that is registered in chunks on one or several protection domains, for ranges larger than
-/// the maximum size of a memory region of a device. The chunks are consecutive and cover every
-/// byte. All chunks except the first begin at a page boundary. The chunks are the same on all
-/// devices. A range that is not larger than the maximum is one chunk.
+/// the maximum size of a memory region of a device. The chunks are consecutive and cover every byte
+/// of the memory. All chunks except the first begin at a page boundary. The chunks are the same on
+/// all devices. A range that is not larger than the maximum is one chunk.
 ///
 /// One dma-buf is exported for each mapping that a device needs. If a registration method (a
 /// RegistrationPath) cannot register a chunk on a device, the chunks that it has registered are
@@ -60,25 +60,27 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
                   std::size_t length, const ChunkedRegionOptions& options = {})
         : ChunkedRegion(std::span(&pd, 1), resolver, address, length, options) {}
 
-    /// The number of protection domains.
+    /// The number of protection domains on which the memory is registered.
     [[nodiscard]] std::size_t size() const noexcept { return max_message_sizes_.size(); }
-    /// The chunks on protection domain @p i, in the order of their addresses. Empty after close().
-    /// A revoked region still has its chunks: see check().
+    /// Returns the chunks on protection domain @p i, in the order of their addresses. The result is
+    /// empty after close(). A revocation of the memory does not change the result: call check() to
+    /// detect a revocation.
     [[nodiscard]] std::span<const LocalChunk> chunks(std::size_t i = 0) const noexcept {
         const std::span<const LocalChunk> all = chunks_;
         return all.empty() ? all : all.subspan(i * chunk_count(), chunk_count());
     }
-    /// Returns the chunk that contains the iova @p address, or nullptr if no chunk contains it.
-    /// O(log n).
+    /// Returns the chunk on protection domain @p i that contains the iova @p address, or nullptr if
+    /// no chunk contains this iova. The search takes O(log n) time.
     [[nodiscard]] const LocalChunk* find(std::uint64_t address, std::size_t i = 0) const noexcept {
         return detail::find_chunk(chunks(i), address);
     }
-    /// The maximum size of a chunk in bytes, which was used for the registration.
+    /// The maximum chunk size in bytes that was used for the registration.
     [[nodiscard]] std::size_t chunk_size() const noexcept { return chunk_size_; }
 
-    /// Cuts a transfer between this memory and the memory of a peer into pieces that cross no end
-    /// of a chunk. This object and @p remote must outlive the returned TransferSplitter, whose
-    /// status() is ENODEV if this memory was revoked and EBADF if it was closed. Does not throw.
+    /// Cuts a transfer between this memory and the memory of a peer into pieces that do not cross
+    /// the end of a chunk. This object and @p remote must outlive the returned TransferSplitter,
+    /// whose status() is ENODEV if this memory was revoked and EBADF if it was closed. Does not
+    /// throw.
     /// @param max_message_size  the maximum size of a piece in bytes; by default
     ///                          Context::max_message_size() of the device
     [[nodiscard]] TransferSplitter split(
@@ -96,18 +98,19 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     /// @throws Error ENODEV if the memory was revoked; EBADF if it was closed; ENOMEM
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
-    /// The ibv_mr of chunk number @p chunk on protection domain @p i; owned by this object.
+    /// Returns the ibv_mr of the chunk with the index @p chunk on protection domain @p i. This
+    /// object owns the ibv_mr.
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return set().regions[i * chunk_count() + chunk].native();
     }
     /// The protection domain with the index @p i.
-    /// @throws Error EBADF if this was closed
+    /// @throws Error EBADF if this object was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i * chunk_count()].protection_domain();
     }
 
-    /// Deregisters the memory, as RegisteredMemory::close(). chunks() is empty afterwards, even if
-    /// close() fails.
+    /// Deregisters the memory with RegisteredMemory::close(). After this call chunks() is empty,
+    /// even if close() fails.
     void close();
 
   private:
@@ -124,7 +127,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] std::size_t chunk_count() const noexcept { return set().regions.size() / size(); }
 
     std::size_t chunk_size_;
-    /// The maximum size of a message in bytes, for each protection domain.
+    /// The maximum message size in bytes of the device of each protection domain.
     std::vector<std::uint32_t> max_message_sizes_;
     /// All chunks of the first protection domain, then all chunks of the second, and so on.
     std::vector<LocalChunk> chunks_;

@@ -69,13 +69,13 @@ class RDMABUF_EXPORT Connection {
     [[nodiscard]] QueuePair& queue_pair() noexcept { return *qp_; }
     [[nodiscard]] const QueuePair& queue_pair() const noexcept { return *qp_; }
     /// The private data that the peer passed to connect() or accept(). InfiniBand and RoCE pad
-    /// private data with zeros, so it may be longer than the data that the peer has passed.
+    /// private data with zeros, so the result may be longer than the data that the peer passed.
     [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return private_data_; }
 
     /// Returns whether the connection has ended: the peer has disconnected, the process of the peer
-    /// has ended, or the device was removed. Does not wait. When this function first sees that the
-    /// peer has disconnected, it confirms the disconnection to the peer, which may wait in
-    /// disconnect(), and flushes the queue pair.
+    /// has ended, or the device was removed. Does not wait. The first call after the peer has
+    /// disconnected flushes the queue pair and sends a confirmation to the peer. disconnect() of
+    /// the peer waits for this confirmation.
     [[nodiscard]] bool disconnected();
     /// Sends a disconnect request to the peer, flushes the queue pair, and waits until the peer
     /// confirms. The peer confirms when it calls disconnected() or disconnect(), or destroys its
@@ -93,8 +93,8 @@ class RDMABUF_EXPORT Connection {
     Connection(detail::Id id, QueuePair qp, std::vector<std::byte> private_data) noexcept
         : qp_(std::move(qp)), id_(std::move(id)), private_data_(std::move(private_data)) {}
 
-    /// The queue pair, which must be destroyed before id_. The move assignment therefore assigns
-    /// the queue pair first, and the destructor resets it.
+    /// The queue pair must be destroyed before id_. Therefore it is declared before id_, so that
+    /// the move assignment replaces it first, and the destructor of Connection resets it.
     std::optional<QueuePair> qp_;
     detail::Id id_;
     std::vector<std::byte> private_data_;
@@ -153,7 +153,8 @@ class RDMABUF_EXPORT Listener {
     /// Starts to listen.
     /// @param host     a local address or name; empty for all addresses, IPv6 and IPv4
     /// @param port     the port; 0 for a free port, which port() returns
-    /// @param backlog  the maximum number of requests that wait for next(); more are rejected
+    /// @param backlog  the maximum number of requests that wait for next(); further requests are
+    ///                 rejected
     /// @throws Error
     ///   - EADDRINUSE: another program listens on the port
     ///   - EADDRNOTAVAIL: the host is not an address of this machine
@@ -194,7 +195,7 @@ class RDMABUF_EXPORT Route {
     /// The local device that reaches the peer. The context is borrowed from librdmacm, which closes
     /// it when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
-    /// The number of the local device's port that reaches the peer.
+    /// The number of the port of the local device through which the peer is reached.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
 
     /// Connects the queue pair @p prepared to the listener of the peer. rdma_connect(3).

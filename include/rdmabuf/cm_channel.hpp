@@ -47,8 +47,8 @@ class EventChannel;
 
 /// The type of an event.
 enum class EventType : std::uint8_t {
-    /// The address and the route are resolved, and the device is known. The program can call
-    /// AsyncConnection::connect() or MulticastGroup::join().
+    /// The address and the route to the peer or group are resolved, and the local device is known.
+    /// The program can call AsyncConnection::connect() or MulticastGroup::join().
     resolved,
     /// A listener has received a connection request, which is in ChannelEvent::request.
     connect_request,
@@ -58,9 +58,11 @@ enum class EventType : std::uint8_t {
     /// disconnect() is complete. The queue pair is in the error state, so outstanding requests
     /// complete with IBV_WC_WR_FLUSH_ERR.
     disconnected,
-    /// A step has failed: ChannelEvent::error has the errno value and the reason.
+    /// An operation (resolve, connect, accept or join) has failed. ChannelEvent::error contains the
+    /// errno value and the reason.
     failed,
-    /// The device was removed. The program must destroy the object of the event.
+    /// The device was removed. The program must destroy the connection, listener or group that
+    /// ChannelEvent::id identifies.
     device_removed,
     /// MulticastGroup::join() is complete; the queue pair can send to the group.
     multicast_joined,
@@ -70,7 +72,7 @@ enum class EventType : std::uint8_t {
 
 /// A connection on an event channel, initiated or accepted by the program. The destructor
 /// disconnects an established connection and rejects a connection request, without waiting for the
-/// peer. Moves only. Keeps its event channel alive.
+/// peer. Objects can be moved but not copied. A connection keeps its event channel alive.
 class RDMABUF_EXPORT AsyncConnection {
   public:
     enum class State : std::uint8_t {
@@ -78,14 +80,15 @@ class RDMABUF_EXPORT AsyncConnection {
         resolving,
         /// The address and the route are resolved: the program can call connect().
         resolved,
-        /// The connection is a request of a peer: the program can call accept() or reject().
+        /// A peer has requested the connection: the program can call accept() or reject().
         requested,
         /// connect() or accept() was called; the connection is not established yet.
         connecting,
         established,
         /// disconnect() was called; the connection has not ended yet.
         disconnecting,
-        /// The connection has ended, failed or was rejected. The program must destroy the object.
+        /// The connection has ended, failed or was rejected. The program must destroy the
+        /// AsyncConnection.
         closed,
     };
 
@@ -110,13 +113,13 @@ class RDMABUF_EXPORT AsyncConnection {
     ///
     /// This function and the functions below throw Error EBADF after a move from this object. A
     /// function that requires a certain state throws Error ENOTCONN in any other state; the hint
-    /// has the state.
+    /// contains the current state.
     [[nodiscard]] State state() const;
 
     /// The device of the connection. The context is borrowed from librdmacm, which closes it when
     /// the program ends.
     [[nodiscard]] Context context() const;
-    /// The number of the device's port.
+    /// The number of the port of context() that the connection uses.
     [[nodiscard]] std::uint8_t port() const;
     /// The private data that the peer passed to connect() or accept(). InfiniBand and RoCE pad
     /// private data with zeros.
@@ -153,8 +156,8 @@ class RDMABUF_EXPORT AsyncConnection {
     /// follows even if the peer does not answer. Requires the state `established`.
     void disconnect();
 
-    /// The connected queue pair, owned by this object. Available from the event `established` until
-    /// this object is destroyed.
+    /// The connected queue pair, owned by this object. It is available from the event `established`
+    /// until this object is destroyed.
     [[nodiscard]] QueuePair& queue_pair();
 
     [[nodiscard]] void* user_data() const;
@@ -172,16 +175,17 @@ class RDMABUF_EXPORT AsyncConnection {
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(AsyncConnection::State state) noexcept;
 
 /// Listens for connection requests on an IP address and port. The channel reports each request as a
-/// `connect_request` event. A reported request may outlive the listener. Moves only. Keeps its
-/// event channel alive.
+/// `connect_request` event. A reported request may outlive the listener. Objects can be moved but
+/// not copied. A listener keeps its event channel alive.
 class RDMABUF_EXPORT AsyncListener {
   public:
     /// Starts to listen. rdma_listen(3).
     /// @param host       a local address or name; empty for all addresses, IPv6 and IPv4
     /// @param port       the port; 0 for a free port, which port() returns
-    /// @param backlog    the maximum number of requests that are not reported yet; more are
-    ///                   rejected. The kernel limits the value to net.rdma_ucm.max_backlog.
-    /// @param user_data  the pointer that the requests have in ChannelEvent::user_data
+    /// @param backlog    the maximum number of requests that are not reported yet; further requests
+    ///                   are rejected. The kernel limits the value to net.rdma_ucm.max_backlog.
+    /// @param user_data  the pointer that the `connect_request` events have in
+    ///                   ChannelEvent::user_data
     /// @throws Error with the errors of the constructor of Listener
     AsyncListener(const EventChannel& channel, const std::string& host, std::uint16_t port,
                   int backlog = 1024, void* user_data = nullptr);
@@ -210,8 +214,9 @@ struct ChannelEvent {
     /// The user_data of the connection, listener or group. For `connect_request`, the user_data of
     /// the listener.
     void* user_data = nullptr;
-    /// The connection request; set for `connect_request` only. Move it out of the event to accept
-    /// it later: the destructor of the event rejects it.
+    /// The connection request; set for `connect_request` only. To accept the request later, move
+    /// the request out of the event: the destructor of the event rejects a request that it still
+    /// contains.
     std::optional<AsyncConnection> request = std::nullopt;
     /// The error; set for `failed` only:
     ///   - ECONNREFUSED: the peer rejected the request (the hint has the reason), or no program
@@ -239,12 +244,13 @@ class RDMABUF_EXPORT EventChannel {
     /// Returns the next event, or std::nullopt if there is no event. Does not block. This function
     /// also makes progress on the connections: it begins to resolve the route when the address is
     /// resolved, and moves queue pairs to RTS. Therefore, when fd() is readable, call it until it
-    /// returns std::nullopt.
-    /// A failed step of a connection is an event, not an exception.
-    /// @throws Error EBADF if the channel was closed, released or moved from; otherwise with the
-    ///         errno of rdma_get_cm_event(3)
+    /// returns std::nullopt. If an operation of a connection fails, the result is a `failed` event,
+    /// not an exception.
+    /// @throws Error EBADF if the channel was closed, released or moved from; other errno values
+    ///         are those of rdma_get_cm_event(3)
     [[nodiscard]] std::optional<ChannelEvent> next_event();
-    /// Waits for the next event, otherwise as next_event().
+    /// Waits for the next event and makes progress on the connections, as next_event() does. The
+    /// errors are the same, too.
     /// @param timeout  0 to return at once, wait_forever for no limit
     /// @return std::nullopt if the timeout has expired
     [[nodiscard]] std::optional<ChannelEvent> wait(std::chrono::milliseconds timeout);
@@ -255,7 +261,8 @@ class RDMABUF_EXPORT EventChannel {
     [[nodiscard]] int fd() const;
 
     [[nodiscard]] rdma_event_channel* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller destroys the returned channel after its connections.
+    /// Transfers ownership: the caller destroys the returned channel after the connections,
+    /// listeners and groups that use it.
     [[nodiscard]] rdma_event_channel* release() noexcept { return handle_.release(); }
     /// Destroys the channel.
     /// @throws Error EBUSY while connections, listeners or multicast groups use the channel, which

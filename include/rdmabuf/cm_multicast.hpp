@@ -24,10 +24,10 @@ class MulticastState;
 inline constexpr std::uint32_t multicast_qkey = RDMA_UDP_QKEY;
 
 enum class MulticastRole : std::uint8_t {
-    /// The queue pair can send to the group. It receives all datagrams of the group, including
-    /// those that it has sent.
+    /// The queue pair can send to the group. It receives all datagrams of the group, including the
+    /// datagrams that the queue pair itself has sent.
     send_and_receive,
-    /// The queue pair can send to the group and receives none of its datagrams.
+    /// The queue pair can send to the group but does not receive the datagrams of the group.
     send,
 };
 
@@ -46,7 +46,8 @@ enum class MulticastRole : std::uint8_t {
 ///     qp.post_send_to(region.sge(), group.destination());
 ///
 /// The destructor leaves the group. A queue pair may join several groups, each with its own
-/// MulticastGroup. Moves only. Keeps its event channel alive.
+/// MulticastGroup. Objects can be moved but not copied. A MulticastGroup keeps its event channel
+/// alive.
 class RDMABUF_EXPORT MulticastGroup {
   public:
     /// Begins to resolve the device through which the group is reached. The result is the event
@@ -75,14 +76,16 @@ class RDMABUF_EXPORT MulticastGroup {
     /// The device through which the group is reached. Requires the event `resolved`. The context is
     /// borrowed from librdmacm, which closes it when the program ends.
     [[nodiscard]] Context context() const;
-    /// The number of the device's port. Requires the event `resolved`.
+    /// The number of the port of context() through which the group is reached. Requires the event
+    /// `resolved`.
     [[nodiscard]] std::uint8_t port() const;
 
     /// Begins to join the group. The result is the event `multicast_joined` or `failed`. Requires
     /// the event `resolved`; may be called once.
     /// @param queue_pair  a UD queue pair created on context() and port() with multicast_qkey. The
     ///                    group does not keep the queue pair alive. Call leave() or destroy the
-    ///                    group first: otherwise destroying the queue pair fails with EBUSY.
+    ///                    group first: while the queue pair is a member, destroying it fails with
+    ///                    EBUSY.
     /// @throws Error EINVAL if the queue pair is of another context or not UD, or if a queue pair
     ///         has already joined; otherwise the errno of rdma_join_multicast(3)
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);

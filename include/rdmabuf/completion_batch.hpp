@@ -49,9 +49,9 @@ class RDMABUF_EXPORT CompletionBatch {
     }
     /// Advances to the next completion. Requires that operator bool() returns true.
     [[gnu::always_inline]] void next() noexcept { result_ = ibv_next_poll(cq_); }
-    /// Returns success if the batch has a current completion or the queue is empty. Otherwise
-    /// returns the errno value of ibv_start_poll() or ibv_next_poll(): the queue cannot be used any
-    /// more, because it overran or the device failed.
+    /// Returns success if the batch has a current completion or the queue is empty. Otherwise the
+    /// queue overran or the device failed: returns the errno value of ibv_start_poll() or
+    /// ibv_next_poll(). The queue then cannot be used any more.
     [[nodiscard]] Status error() const noexcept {
         if (result_ == 0 || result_ == ENOENT) {
             return {};
@@ -63,7 +63,7 @@ class RDMABUF_EXPORT CompletionBatch {
     [[nodiscard]] ibv_wc_status status() const noexcept { return cq_->status; }
     [[nodiscard]] bool succeeded() const noexcept { return cq_->status == IBV_WC_SUCCESS; }
     /// The opcode. Valid only if succeeded() returns true. The same condition applies to the fields
-    /// below, unless their comment states another one.
+    /// below, unless the comment of a field states another condition.
     [[nodiscard]] ibv_wc_opcode opcode() const noexcept { return ibv_wc_read_opcode(cq_); }
     /// The flags of the completion: IBV_WC_* bits.
     [[nodiscard]] unsigned flags() const noexcept { return ibv_wc_read_wc_flags(cq_); }
@@ -89,7 +89,7 @@ class RDMABUF_EXPORT CompletionBatch {
         assert(cq_->read_imm_data != nullptr && "immediate is not in the fields of the queue");
         return ibv_wc_read_invalidated_rkey(cq_);
     }
-    /// The number of the local queue pair, also valid if the completion failed. Requires
+    /// The number of the local queue pair. It is also valid if succeeded() returns false. Requires
     /// CompletionFields::queue_pair.
     [[nodiscard]] std::uint32_t queue_pair() const noexcept {
         assert(cq_->read_qp_num != nullptr && "queue_pair is not in the fields of the queue");
@@ -126,12 +126,13 @@ class RDMABUF_EXPORT CompletionBatch {
             static_cast<std::int64_t>(ibv_wc_read_completion_wallclock_ns(cq_))));
     }
 
-    /// Copies the current completion into an ibv_wc. Members whose field is not in
-    /// ExtendedCompletionQueueOptions::fields, or that are not valid for this completion, are 0.
+    /// Copies the current completion into an ibv_wc. A member of the result is 0 if its field is
+    /// not in ExtendedCompletionQueueOptions::fields or is not valid for this completion.
     [[nodiscard]] WorkCompletion work_completion() const noexcept;
 
-    /// The queue of the batch, for fields that this class cannot read: for example with
-    /// ibv_wc_read_tm_info() or efadv_wc_read_sgid(). nullptr if start_poll() found no completion.
+    /// The queue of the batch. Programs use it to read fields for which this class has no function,
+    /// for example with ibv_wc_read_tm_info() or efadv_wc_read_sgid(). nullptr if start_poll()
+    /// found no completion.
     [[nodiscard]] ibv_cq_ex* native() const noexcept { return cq_; }
 
   private:
@@ -139,7 +140,7 @@ class RDMABUF_EXPORT CompletionBatch {
     [[gnu::always_inline]] explicit CompletionBatch(ibv_cq_ex* cq) noexcept {
         ibv_poll_cq_attr attributes{};
         result_ = ibv_start_poll(cq, &attributes);
-        // A batch that could not be started must not be ended.
+        // If ibv_start_poll() failed, ibv_end_poll() must not be called.
         cq_ = result_ == 0 ? cq : nullptr;
     }
 

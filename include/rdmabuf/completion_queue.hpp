@@ -25,8 +25,8 @@ namespace detail {
 class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    /// Acknowledges the events that CqEvents has counted, then destroys the queue:
-    /// ibv_destroy_cq(3) blocks until all events are acknowledged.
+    /// First acknowledges the events that acknowledge_event() has only counted so far, because
+    /// ibv_destroy_cq(3) blocks until all events are acknowledged. Then destroys the queue.
     static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
                     const std::shared_ptr<CqEvents>& events,
                     const std::optional<ProtectionDomain>& parent_domain) noexcept;
@@ -40,8 +40,8 @@ struct CompletionQueueOptions {
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     /// The queue keeps the channel alive.
     const CompletionChannel* channel = nullptr;
-    /// The completion vector, which selects the interrupt of the device that raises the events: 0
-    /// to ibv_context::num_comp_vectors - 1.
+    /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. It selects the interrupt
+    /// with which the device reports the events of the queue.
     int vector = 0;
     /// A pointer of the program, for example to its connection object. It is stored in
     /// ibv_cq::cq_context of the queue that CompletionChannel::wait() and get_event() return.
@@ -65,8 +65,8 @@ class RDMABUF_EXPORT CompletionQueue {
     explicit CompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
     /// Takes ownership of a completion queue that other code has created on @p context.
-    /// @param channel  the channel of the queue, which the queue keeps alive. A queue whose channel
-    ///                 is not passed must be destroyed before the channel.
+    /// @param channel  the channel of @p cq, which the returned object keeps alive. If @p cq has a
+    ///                 channel that is not passed, destroy the queue before the channel.
     [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq,
                                                const CompletionChannel* channel = nullptr);
     /// Uses a completion queue without ownership: other code destroys the queue, after all queue
@@ -82,7 +82,7 @@ class RDMABUF_EXPORT CompletionQueue {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return ibv_poll_cq(handle_.get(), static_cast<int>(completions.size()), completions.data());
     }
-    /// Removes one completion from the queue, the oldest.
+    /// Removes the oldest completion from the queue.
     /// @return 1 if @p completion was written, 0 if the queue is empty, negative if the queue
     ///         overran or the device failed
     [[nodiscard, gnu::always_inline]] int poll(WorkCompletion& completion) const noexcept {
@@ -104,7 +104,7 @@ class RDMABUF_EXPORT CompletionQueue {
     /// program must call this function once for each such event. ibv_ack_cq_events(3) locks a
     /// mutex, so it is called once for 64 events, and for the remaining events before the queue is
     /// destroyed. The events of a borrowed queue are acknowledged at once.
-    /// @throws Error EBADF if this was closed, released or moved from
+    /// @throws Error EBADF if this object was closed, released or moved from
     void acknowledge_event() const;
 
     /// Changes the number of completions that the queue can hold; the device may round up. The
@@ -113,16 +113,17 @@ class RDMABUF_EXPORT CompletionQueue {
     ///   - EINVAL: a depth of 0, above the device's max_cqe, or less than the number of completions
     ///     in the queue
     ///   - EOPNOTSUPP: the provider cannot resize completion queues
-    ///   - EBADF: this was closed, released or moved from
+    ///   - EBADF: this object was closed, released or moved from
     void resize(unsigned depth);
     /// Sets the event moderation: after request_notification(), the device raises an event when
     /// @p count completions have arrived, or when @p period has passed since the first of these
     /// completions. A count or period of 0 switches moderation off. ibv_modify_cq(3).
     /// @param period  at most 65535 us
     /// @throws Error
-    ///   - EINVAL: above the limits of the device (ibv_device_attr_ex::cq_mod_caps)
+    ///   - EINVAL: @p count or @p period is above the limit of the device
+    ///     (ibv_device_attr_ex::cq_mod_caps)
     ///   - EOPNOTSUPP: the provider has no moderation
-    ///   - EBADF: this was closed, released or moved from
+    ///   - EBADF: this object was closed, released or moved from
     void moderate(std::uint16_t count, std::chrono::microseconds period);
 
     /// Waits until the queue has a completion. If the queue has a channel, the calling thread
@@ -135,18 +136,18 @@ class RDMABUF_EXPORT CompletionQueue {
     /// @throws Error
     ///   - EIO: the queue overran or the device failed
     ///   - EINVAL: the span is empty, or the channel reports an event of another queue
-    ///   - EBADF: this was closed, released or moved from
+    ///   - EBADF: this object was closed, released or moved from
     [[nodiscard]] std::size_t wait(std::span<WorkCompletion> completions,
                                    std::chrono::milliseconds timeout) const;
 
     [[nodiscard]] ibv_cq* native() const noexcept { return handle_.get(); }
     /// The context on which the queue was created.
-    /// @throws Error EBADF if this was closed, released or moved from
+    /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// Transfers ownership: the caller destroys the returned queue. Acknowledges the events for
-    /// which the program has called acknowledge_event().
+    /// Transfers ownership: the caller destroys the returned queue. The events for which the
+    /// program has called acknowledge_event() are acknowledged before this function returns.
     [[nodiscard]] ibv_cq* release() noexcept;
     /// Destroys the queue.
     /// @throws Error EBUSY while copies of this object, or queue pairs that use the queue, exist;
@@ -169,7 +170,7 @@ class RDMABUF_EXPORT CompletionQueue {
     [[nodiscard]] static Handle::unique parents_of(const Context& context,
                                                    const CompletionChannel* channel,
                                                    const ProtectionDomain* parent_domain);
-    /// Returns the handle of a queue that other code destroys, for borrow().
+    /// Returns a handle that does not own the queue, for borrow(): other code destroys the queue.
     [[nodiscard]] static Handle borrow_handle(ibv_cq* cq);
 
     Handle handle_;
