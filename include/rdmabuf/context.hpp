@@ -29,7 +29,7 @@ struct RDMABUF_EXPORT CloseDevice {
 };
 } // namespace detail
 
-/// The timeout value that means no limit.
+/// The value of a timeout parameter with which a function waits without limit.
 inline constexpr std::chrono::milliseconds wait_forever{-1};
 
 /// The attributes of a device. Fields that the provider does not report are 0.
@@ -42,7 +42,8 @@ struct DeviceAttributes {
         return native.orig_attr.max_mr_size;
     }
     /// The size of the device memory that can be allocated (DeviceMemory), in bytes; 0 if the
-    /// device has none. mana always reports 0, even if it has device memory.
+    /// device has no device memory. The mana provider always reports 0, even if the device has
+    /// device memory.
     [[nodiscard]] std::uint64_t max_dm_size() const noexcept { return native.max_dm_size; }
     /// The on-demand paging capabilities: IBV_ODP_* bits of ibv_odp_caps::general_caps.
     [[nodiscard]] std::uint64_t odp_capabilities() const noexcept {
@@ -75,7 +76,7 @@ struct AsyncEvent {
     /// or a port. Context::wait_async_event() acknowledges the event, so another thread may have
     /// destroyed the object: compare the pointer, and do not dereference it.
     const void* object = nullptr;
-    /// The port of port events; otherwise 0.
+    /// The number of the port for port events; 0 for other events.
     std::uint8_t port = 0;
     AsyncEventSource source = AsyncEventSource::device;
 
@@ -90,21 +91,23 @@ struct AsyncEvent {
 };
 
 namespace detail {
-/// Deleter of an event: acknowledges the event and frees its memory.
+/// The deleter of an event. It acknowledges the event and frees the memory of the event.
 struct RDMABUF_EXPORT AckAsyncEvent {
     void operator()(ibv_async_event* event) const noexcept;
 };
 } // namespace detail
 
-/// An asynchronous event that is not acknowledged yet; the destructor acknowledges it. Destroying
-/// a queue pair or another object of an event blocks until the event is acknowledged, so the queue
-/// pair exists as long as the PendingAsyncEvent. A thread that destroys the queue pair must
-/// therefore destroy its PendingAsyncEvent first. Moves only.
+/// An asynchronous event that is not acknowledged yet; the destructor acknowledges it. The object
+/// of the event, for example a queue pair, exists until then, because destroying it blocks until
+/// the event is acknowledged. A thread that destroys the queue pair must destroy its own
+/// PendingAsyncEvent first; otherwise the thread blocks forever. Objects can be moved but not
+/// copied.
 class RDMABUF_EXPORT PendingAsyncEvent {
   public:
     /// Returns the event. AsyncEvent::object may be used until this PendingAsyncEvent is destroyed.
     [[nodiscard]] AsyncEvent event() const noexcept;
-    /// The event as ibv_get_async_event(3) returned it, owned by this object; nullptr after a move.
+    /// The event as ibv_get_async_event(3) returned it, owned by this object; nullptr after a move
+    /// from this object.
     [[nodiscard]] const ibv_async_event* native() const noexcept { return event_.get(); }
 
   private:
@@ -128,20 +131,20 @@ class RDMABUF_EXPORT Context {
     explicit Context(const Device& device);
 
     /// Opens the device with the name @p name, for example "mlx5_0".
-    /// @throws Error ENODEV if the machine has no such device (the hint lists all devices);
-    ///         otherwise as the constructor
+    /// @throws Error ENODEV if the machine has no such device (the hint lists all devices); other
+    ///         errors are those of the constructor
     [[nodiscard]] static Context open(std::string_view name);
     /// Opens the device with the node GUID @p guid, which is in host byte order.
-    /// @throws Error as open() with a name
+    /// @throws Error with the errors of open() for a name
     [[nodiscard]] static Context open(std::uint64_t guid);
     /// Opens the first device that has an active port. If no device has an active port, opens the
     /// first device that can be opened.
-    /// @throws Error ENODEV if the machine has no RDMA device. If no device can be opened, the
-    ///         error of the last device.
+    /// @throws Error ENODEV if the machine has no RDMA device. If no device can be opened, throws
+    ///         the error of the last device.
     [[nodiscard]] static Context open_first();
 
-    /// Takes ownership of a context that other code has opened. The last copy calls
-    /// ibv_close_device().
+    /// Takes ownership of a context that other code has opened. The destructor of the last copy
+    /// calls ibv_close_device().
     [[nodiscard]] static Context adopt(ibv_context* context);
     /// Creates a context on the device file of another process, so that this process can import the
     /// verbs objects of the other process by their handles. ibv_import_device(3).
@@ -179,8 +182,9 @@ class RDMABUF_EXPORT Context {
     /// Returns the used entries of the GID table of a port, in the order of their indexes.
     /// ibv_query_gid_table(3).
     [[nodiscard]] std::vector<GidEntry> gid_table(std::uint8_t port) const;
-    /// Selects the GID for connections through a port. The preference is: RoCE v2 over IPv4, RoCE
-    /// v2 over a routable IPv6 address, RoCE v2 over a link-local address, RoCE v1, InfiniBand.
+    /// Selects the GID for connections through a port. The order of preference is: RoCE v2 over
+    /// IPv4, RoCE v2 over a routable IPv6 address, RoCE v2 over a link-local address, RoCE v1,
+    /// InfiniBand.
     /// @throws Error EADDRNOTAVAIL if the GID table is empty, for example because the network
     ///         interface has no IP address
     [[nodiscard]] GidEntry best_gid(std::uint8_t port) const;
@@ -192,8 +196,8 @@ class RDMABUF_EXPORT Context {
     [[nodiscard]] std::optional<AsyncEvent> wait_async_event(
         std::chrono::milliseconds timeout) const;
     /// Reads the next asynchronous event without waiting. The destructor of the result acknowledges
-    /// the event; until then the program can use AsyncEvent::object. Makes ibv_context::async_fd
-    /// non-blocking.
+    /// the event. The program can use AsyncEvent::object as long as the result exists. Makes
+    /// ibv_context::async_fd non-blocking.
     /// @return the event; std::nullopt if there is no event
     [[nodiscard]] std::optional<PendingAsyncEvent> get_async_event() const;
     /// Returns the file descriptor for epoll(7), which is readable when an asynchronous event is
@@ -207,8 +211,8 @@ class RDMABUF_EXPORT Context {
     [[nodiscard]] Availability dmabuf_import() const;
 
     /// Returns whether the device supports SRD queue pairs
-    /// (QueuePairType::scalable_reliable_datagram). The reason if it does not: it is not an EFA
-    /// device, or libefa is not loaded.
+    /// (QueuePairType::scalable_reliable_datagram). If it does not, the result contains the reason:
+    /// the device is not an EFA device, or libefa is not loaded.
     [[nodiscard]] Availability srd() const;
     /// Queries the limits and features of SRD queue pairs on the device. efadv_query_device(3).
     /// @throws Error EOPNOTSUPP if srd() is not available; the hint has the reason

@@ -13,9 +13,9 @@ namespace rdmabuf {
 /// The kind of CPU access to a dma-buf. The values are the DMA_BUF_SYNC_* bits of linux/dma-buf.h.
 enum class CpuAccessMode : std::uint8_t { read = 1, write = 2, read_write = 3 };
 
-/// A guard for CPU access to a mapped dma-buf, which keeps CPU and device caches coherent. The
-/// constructor calls DMA_BUF_IOCTL_SYNC with DMA_BUF_SYNC_START, the destructor with
-/// DMA_BUF_SYNC_END and the same mode. The guard is not a lock.
+/// Keeps CPU and device caches coherent while the CPU accesses a mapped dma-buf. The constructor
+/// calls DMA_BUF_IOCTL_SYNC with DMA_BUF_SYNC_START. The destructor calls DMA_BUF_IOCTL_SYNC with
+/// DMA_BUF_SYNC_END and the same mode. This object is not a lock.
 /// Documentation/driver-api/dma-buf.rst, "CPU Access to DMA Buffer Objects".
 class RDMABUF_EXPORT CpuAccess {
   public:
@@ -35,7 +35,7 @@ class RDMABUF_EXPORT CpuAccess {
     /// Ends the CPU access. If the ioctl fails, the destructor calls the TeardownFailureHandler.
     ~CpuAccess();
 
-    /// The mapped bytes, which must not be accessed after this guard is destroyed.
+    /// The mapped bytes, which must not be accessed after this object is destroyed.
     [[nodiscard]] std::span<std::byte> bytes() const noexcept { return mapping_; }
 
   private:

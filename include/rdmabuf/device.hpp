@@ -14,8 +14,8 @@
 
 namespace rdmabuf {
 
-/// An RDMA device of this machine, not opened. Keeps alive the list of ibv_get_device_list(3) that
-/// contains it.
+/// An RDMA device of this machine. The device is not opened: see Context. The object keeps alive
+/// the list of ibv_get_device_list(3) that contains the device.
 class RDMABUF_EXPORT Device {
   public:
     /// The name of the device in /sys/class/infiniband, for example "mlx5_0".
@@ -37,7 +37,8 @@ class RDMABUF_EXPORT Device {
     ibv_device* device_;
 };
 
-/// The RDMA devices of this machine at the time of construction. An empty list is not an error.
+/// The list of the RDMA devices that this machine had when the list was created. An empty list is
+/// not an error.
 class RDMABUF_EXPORT DeviceList {
   public:
     /// Lists the devices. ibv_get_device_list(3).
@@ -59,7 +60,8 @@ class RDMABUF_EXPORT DeviceList {
     ///         is not loaded, or a container has no /dev/infiniband.
     [[nodiscard]] const Device& find(std::string_view name) const;
     /// Returns the device with the node GUID @p guid, which is in host byte order.
-    /// @throws Error ENODEV if the list does not contain the device; the hint is as for a name
+    /// @throws Error ENODEV if the list does not contain the device; the hint is that of find() for
+    ///         a name
     [[nodiscard]] const Device& find(std::uint64_t guid) const;
 
   private:

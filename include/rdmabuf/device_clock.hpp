@@ -42,8 +42,8 @@ class RDMABUF_EXPORT DeviceClock {
 
     /// The frequency of the device's clock in kHz (ibv_device_attr_ex::hca_core_clock).
     [[nodiscard]] std::uint64_t frequency_khz() const noexcept { return frequency_khz_; }
-    /// The valid bits of a timestamp (ibv_device_attr_ex::completion_timestamp_mask). It is also
-    /// the largest timestamp; the next one is 0.
+    /// The mask of the valid bits of a timestamp (ibv_device_attr_ex::completion_timestamp_mask).
+    /// The mask is also the largest timestamp. The timestamp after the largest timestamp is 0.
     [[nodiscard]] std::uint64_t mask() const noexcept { return mask_; }
 
     /// The time between two timestamps, which are in ticks of the device's clock. Negative if

@@ -27,13 +27,14 @@ using DeviceMemoryHandle = shared_handle<ibv_dm, FreeDm, Context>;
 
 struct DeviceMemoryOptions {
     /// The base-2 logarithm of the alignment: the start address in device memory is a multiple of
-    /// 2^log2_alignment bytes. The device has a minimum (64 bytes on mlx5) and a maximum.
+    /// 2^log2_alignment bytes. The device has a minimum alignment (64 bytes on mlx5) and a maximum
+    /// alignment.
     std::uint32_t log2_alignment = 0;
 };
 
-/// Memory on the NIC. The NIC sends data from this memory, and executes atomics in it, without
-/// PCIe transactions. Its size is small: see DeviceAttributes::max_dm_size(). A DeviceMemoryMR
-/// keeps the memory alive. Moves only. ibv_alloc_dm(3).
+/// Memory on the NIC. The NIC sends data from this memory, and executes atomics in it, without PCIe
+/// transactions. The memory is small: see DeviceAttributes::max_dm_size(). A DeviceMemoryMR keeps
+/// the memory alive. Objects can be moved but not copied. ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemory {
   public:
     /// Allocates device memory.
@@ -66,25 +67,25 @@ class RDMABUF_EXPORT DeviceMemory {
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
     /// Copies @p source from host memory to the device memory at byte @p offset. Providers copy
-    /// words of 4 bytes, so offset, length and host address must be multiples of 4.
+    /// words of 4 bytes, so @p offset, the length and the host address must be multiples of 4.
     /// @throws Error
     ///   - ERANGE: the bytes are not inside the device memory
     ///   - EINVAL: offset, length or host address is not a multiple of 4
     ///   - EOPNOTSUPP: the provider has no function to copy to device memory
-    ///   - EBADF: this was closed, released or moved from
+    ///   - EBADF: this object was closed, released or moved from
     ///   - other errno values of ibv_memcpy_to_dm()
     void copy_in(std::size_t offset, std::span<const std::byte> source);
-    /// Copies the device memory at byte @p offset to @p destination in host memory. The same
-    /// alignment and errors as copy_in().
+    /// Copies the device memory at byte @p offset to @p destination in host memory. Alignment and
+    /// errors are the same as for copy_in().
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
-    /// copy_in() for the data path: returns the errno value instead of throwing.
+    /// Copies like copy_in(), for the data path: returns the errno value instead of throwing.
     Status try_copy_in(std::size_t offset, std::span<const std::byte> source) noexcept;
-    /// copy_out() for the data path: returns the errno value instead of throwing.
+    /// Copies like copy_out(), for the data path: returns the errno value instead of throwing.
     Status try_copy_out(std::size_t offset, std::span<std::byte> destination) const noexcept;
 
     /// The context on which the memory was allocated.
-    /// @throws Error EBADF if this was closed, released or moved from
+    /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("DeviceMemory::context", "DeviceMemory");
     }
@@ -105,9 +106,10 @@ class RDMABUF_EXPORT DeviceMemory {
 
     detail::DeviceMemoryHandle handle_;
     std::size_t size_;
-    /// Whether the provider has set ibv_dm::memcpy_to_dm and memcpy_from_dm to functions. mlx5 sets
-    /// them to null for some kinds of device memory, and mana leaves them uninitialised.
+    /// True if ibv_dm::memcpy_to_dm points to a function. mlx5 sets the pointer to null for some
+    /// kinds of device memory, and mana leaves the pointer uninitialised.
     bool can_copy_in_;
+    /// True if ibv_dm::memcpy_from_dm points to a function.
     bool can_copy_out_;
 };
 
@@ -117,12 +119,14 @@ struct DeviceMemoryMROptions {
     Access access = Access::local_write;
     /// The byte offset of the region in the device memory.
     std::size_t offset = 0;
-    /// The length of the region in bytes; 0 for all bytes from offset to the end.
+    /// The length of the region in bytes; 0 for all bytes from `offset` to the end of the device
+    /// memory.
     std::size_t length = 0;
 };
 
-/// A registered part of device memory, which it keeps alive. Work requests and peers address it by
-/// byte offsets from its beginning. ibv_reg_dm_mr() in ibv_alloc_dm(3).
+/// A memory region for a part of the device memory. The region keeps the device memory alive. Work
+/// requests and peers address a byte by its offset from the first byte of the region.
+/// ibv_reg_dm_mr() in ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemoryMR : public Region {
   public:
     /// Registers a part of @p memory.

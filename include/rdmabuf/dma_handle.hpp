@@ -9,7 +9,7 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
-/// The DMA handle of rdma-core 59. The forward declaration lets this library build with older
+/// The DMA handle of rdma-core 59. This forward declaration lets this library build with older
 /// versions of rdma-core.
 struct ibv_dmah; // NOLINT(readability-identifier-naming)
 
@@ -26,19 +26,20 @@ struct RDMABUF_EXPORT DeallocDmah {
 enum class TphMemory : std::uint8_t { volatile_memory = 0, persistent_memory = 1 };
 
 struct DmaHandleOptions {
-    /// The number of the CPU whose cache receives the data. `memory` must be set, too.
+    /// The number of the CPU whose cache receives the data. If `cpu` is set, `memory` must be set,
+    /// too.
     std::optional<std::uint32_t> cpu = std::nullopt;
-    /// The type of the memory that the NIC accesses. `cpu` must be set, too.
+    /// The type of the memory that the NIC accesses. If `memory` is set, `cpu` must be set, too.
     std::optional<TphMemory> memory = std::nullopt;
     /// The processing hint: 0 bidirectional, 1 requester, 2 target, 3 target with priority. mlx5
     /// requires a value.
     std::optional<std::uint8_t> processing_hint = std::nullopt;
 };
 
-/// A DMA handle: the TLP processing hints (TPH) of a NIC's DMA into a region, for example the CPU
-/// whose cache receives the data. Copies share the handle, and regions registered with the handle
-/// keep it alive. Requires mlx5, Linux 6.17 and rdma-core 59, in which the functions are looked up
-/// at run time. ibv_alloc_dmah(3).
+/// A DMA handle, which contains the TLP processing hints (TPH) for the NIC's DMA into a region. A
+/// hint selects, for example, the CPU whose cache receives the data. Copies share the handle, and
+/// regions registered with the handle keep it alive. Requires mlx5, Linux 6.17 and rdma-core 59.
+/// The functions of rdma-core 59 are looked up at run time. ibv_alloc_dmah(3).
 class RDMABUF_EXPORT DmaHandle {
   public:
     /// Allocates a DMA handle. drivers/infiniband/core/uverbs_std_types_dmah.c.
@@ -48,15 +49,16 @@ class RDMABUF_EXPORT DmaHandle {
     ///   - ENOSYS: libibverbs is older than rdma-core 59
     ///   - EPROTONOSUPPORT: the kernel is older than 6.17
     ///   - EOPNOTSUPP: the driver is not mlx5, or the device has no TPH
-    ///   - EPERM: this process may not run on the CPU (sched_setaffinity(2))
+    ///   - EPERM: this process is not permitted to run on the CPU (sched_setaffinity(2))
     ///   - EBADF: @p context was closed, released or moved from
     DmaHandle(const Context& context, const DmaHandleOptions& options);
 
-    /// Returns whether the loaded libibverbs has DMA handles. Kernel and device are not tested.
+    /// Returns whether the loaded libibverbs supports DMA handles. Does not test whether the kernel
+    /// and the device support them.
     [[nodiscard]] static Availability available();
 
     /// The context on which the handle was allocated.
-    /// @throws Error EBADF if this was closed, released or moved from
+    /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("DmaHandle::context", "DmaHandle");
     }

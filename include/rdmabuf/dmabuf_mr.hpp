@@ -14,16 +14,17 @@ namespace rdmabuf {
 struct DmaBufOptions {
     /// A combination of local_write, remote_write, remote_read, remote_atomic and relaxed_ordering.
     Access access = Access::local_write;
-    /// The iova of the first byte, which work requests and peers use as its address. It must have
-    /// the same page offset as DmaBufRange::offset. By default it is DmaBufRange::address, so that
-    /// remote addresses are the program's pointers. If the range has no address, it is the offset.
+    /// The iova of the first byte: the address that work requests and peers use for this byte. The
+    /// iova and DmaBufRange::offset must be equal modulo the page size. The default is
+    /// DmaBufRange::address, so that remote addresses are the program's pointers. If the range has
+    /// no address, the default is DmaBufRange::offset.
     std::optional<std::uint64_t> iova = std::nullopt;
 };
 
 /// A registered range of a dma-buf, such as memory of a GPU, an accelerator or another device.
 ///
-/// The kernel holds its own reference to the dma-buf. So the program may close the descriptor, or
-/// destroy the ExportedRange, when the constructor has returned. Several regions can be created
+/// The kernel holds its own reference to the dma-buf. So the program may close the descriptor or
+/// destroy the ExportedRange after the constructor has returned. Several regions can be created
 /// from one dma-buf, also on different protection domains. ibv_reg_dmabuf_mr() in ibv_reg_mr(3);
 /// drivers/infiniband/core/uverbs_std_types_mr.c.
 class RDMABUF_EXPORT DmaBufMR : public Region {

@@ -9,8 +9,9 @@
 
 namespace rdmabuf {
 
-/// A location in source code. It is used instead of std::source_location, which clang 14 does not
-/// have: a library built with one compiler must link with a program built with another.
+/// A location in source code. The library does not use std::source_location, because clang 14 does
+/// not have it, and a program built with clang 14 must link with a library built with another
+/// compiler.
 struct SourceLocation {
     const char* file;
     unsigned line;
@@ -71,7 +72,8 @@ inline constexpr int kernel_enotsupp = 524;
 /// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;
 
-/// Sets the handler for failures in destructors and returns the previous handler. Thread safe.
+/// Sets the handler for failures in destructors and returns the previous handler. This function is
+/// thread-safe.
 /// @param handler  nullptr restores the default handler, which writes one line to stderr
 RDMABUF_EXPORT TeardownFailureHandler
 set_teardown_failure_handler(TeardownFailureHandler handler) noexcept;

@@ -13,8 +13,8 @@
 
 namespace rdmabuf {
 
-/// A range of a dma-buf, as DmaBufMR registers it. The descriptor is borrowed: this structure does
-/// not close it.
+/// A range of a dma-buf that DmaBufMR can register. The structure borrows the descriptor and does
+/// not close the descriptor.
 struct DmaBufRange {
     int fd = -1;
     /// The offset of the range in the dma-buf, in bytes.
@@ -31,13 +31,15 @@ struct DmaBufRange {
 enum class MappingKind : std::uint8_t {
     /// The exporter's default path.
     standard,
-    /// The PCIe BAR of the device, even if there is a faster path (NVLink-C2C of the NVIDIA GB200).
+    /// The PCIe BAR of the device, even if the device has a faster path, for example NVLink-C2C of
+    /// the NVIDIA GB200.
     pcie,
 };
 
 /// A range that an exporter has exported as a dma-buf. Owns the descriptor and releases it as the
-/// exporter's driver requires, which is not always close(2). Moves only. Export a range once,
-/// register it on any number of protection domains, then destroy the ExportedRange.
+/// exporter's driver requires, which is not always close(2). Objects can be moved but not copied.
+/// Export a range once, register it on any number of protection domains, then destroy the
+/// ExportedRange.
 class RDMABUF_EXPORT ExportedRange {
   public:
     /// A function of the exporter that releases the descriptor. It is called once, with the
@@ -52,13 +54,14 @@ class RDMABUF_EXPORT ExportedRange {
     /// @param mapping   the path for which the exporter has mapped the dma-buf
     ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
                   std::uintptr_t address, MappingKind mapping = MappingKind::standard);
-    /// Takes ownership of @p fd, which is released by calling @p release, also if this constructor
-    /// throws. The other parameters are as above.
+    /// Takes ownership of @p fd and releases it by calling @p release, also if this constructor
+    /// throws. The other parameters are those of the constructor above.
     ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
                   std::size_t length, std::uintptr_t address,
                   MappingKind mapping = MappingKind::standard);
 
-    /// The range for DmaBufMR. The result borrows the descriptor of this object.
+    /// Returns the range in the form that DmaBufMR takes. The result borrows the descriptor of this
+    /// object.
     [[nodiscard]] DmaBufRange range() const noexcept {
         return {.fd = fd(), .offset = offset_, .length = length_, .address = address_};
     }

@@ -23,8 +23,9 @@ enum class MemoryKind : std::uint8_t {
     system,
     /// Memory of a GPU, an accelerator or another PCIe device.
     device,
-    /// Managed memory: the driver migrates its pages between host and device. It has no dma-buf. It
-    /// can be registered with RegistrationPath::on_demand if NIC and kernel support this.
+    /// Managed memory: the driver migrates its pages between host and device. Managed memory has no
+    /// dma-buf. It can be registered with RegistrationPath::on_demand if the NIC and the kernel
+    /// support on-demand paging.
     managed,
     /// Host memory that a device driver has pinned.
     pinned_host,
@@ -37,12 +38,12 @@ struct Allocation {
     std::uintptr_t base = 0;
     /// The length of the allocation in bytes.
     std::size_t length = 0;
-    /// A number that differs from that of every earlier allocation at the same address. A cache
-    /// compares it to detect that an allocation was replaced. 0 if the exporter has no such number.
+    /// A number that is different for each allocation at the same address. A cache compares the
+    /// numbers to detect that an allocation was replaced. 0 if the exporter has no such number.
     std::uint64_t generation = 0;
     MemoryKind kind = MemoryKind::device;
     /// The PCI address of the device that holds the memory, "0000:3b:00.0"; empty if the memory is
-    /// on no PCI device or the exporter does not know it.
+    /// not on a PCI device or the exporter does not know it.
     std::string pci_address = {};
     /// True if the driver reports a coherent chip-to-chip link (NVLink-C2C) between the device and
     /// its CPU. A NIC at that CPU then reaches the memory without the device's PCIe link.
@@ -50,8 +51,8 @@ struct Allocation {
 };
 
 /// Exports memory as dma-bufs: finds the allocation of an address and creates a dma-buf for it.
-/// Each exporter handles the memory of one driver. Thread safe. A program can derive its own
-/// exporter: docs/exporters.md has a complete example.
+/// Each exporter handles the memory of one driver. Exporters are thread-safe. A program can derive
+/// its own exporter: docs/exporters.md has a complete example.
 ///
 /// Functions that are not noexcept may throw any exception. Resolver, register_memory() and
 /// RegistrationCache rethrow Error and std::bad_alloc. They convert other exceptions to Error: with
@@ -64,7 +65,8 @@ class RDMABUF_EXPORT Exporter {
 
     /// The short, constant name of the exporter, for example "drm" or "cuda".
     [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-    /// Returns whether the exporter can work on this machine, with the reason if it cannot.
+    /// Returns whether the exporter can work on this machine. If it cannot, the result contains the
+    /// reason.
     [[nodiscard]] virtual Availability availability() const = 0;
     /// Returns the allocation that contains @p address, or std::nullopt if the memory does not
     /// belong to this exporter. Exports nothing. Neither loads nor initialises a driver and creates
@@ -74,7 +76,7 @@ class RDMABUF_EXPORT Exporter {
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
     /// Returns the allocation that contains the @p length bytes at @p address. If one dma-buf can
     /// span several mappings (CUDA virtual memory management), the result covers all mappings of
-    /// the range, and its generation changes when one of them is replaced. The default
+    /// the range, and its generation changes when one of these mappings is replaced. The default
     /// implementation returns find(address).
     [[nodiscard]] virtual std::optional<Allocation> find_range(std::uintptr_t address,
                                                                std::size_t length) const {
@@ -100,7 +102,7 @@ class RDMABUF_EXPORT Exporter {
 };
 
 /// Memory that an Allocator has allocated. The destructor frees the memory. A Buffer may outlive
-/// the Allocator. Moves only.
+/// the Allocator. Buffers can be moved but not copied.
 class RDMABUF_EXPORT Buffer {
   public:
     /// The interface that an Allocator implements for the memory of one Buffer. The destructor
@@ -155,7 +157,7 @@ class RDMABUF_EXPORT Buffer {
     ///   - ENOTSUP: the memory has neither a mapping nor a copy function
     ///   - other errno values of the kernel or the driver
     void copy_in(std::size_t offset, std::span<const std::byte> source) const;
-    /// Copies the bytes of the buffer at byte @p offset to @p destination. The same errors as
+    /// Copies the bytes of the buffer at byte @p offset to @p destination. The errors are those of
     /// copy_in().
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 

@@ -53,25 +53,29 @@ struct ExtendedCompletionQueueOptions {
     unsigned depth = 256;
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     const CompletionChannel* channel = nullptr;
-    /// The completion vector: 0 to ibv_context::num_comp_vectors - 1.
+    /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. It selects the interrupt
+    /// with which the device reports the events of the queue.
     int vector = 0;
     /// A pointer of the program, which is stored in ibv_cq::cq_context.
     void* cq_context = nullptr;
 
     CompletionFields fields = CompletionFields::standard;
-    /// The parent domain whose thread domain and allocator the queue uses; nullptr for none.
+    /// The parent domain whose thread domain and allocator the queue uses; nullptr for a queue
+    /// without a parent domain.
     const ParentDomain* parent_domain = nullptr;
     /// The program guarantees that only one thread at a time polls the queue, so that the provider
     /// needs no lock.
     bool single_threaded = false;
-    /// The device does not check for overruns: new completions overwrite old completions. For
-    /// programs that need only the newest completions, or that limit their requests themselves.
+    /// If true, the device does not check for overruns: new completions overwrite old completions
+    /// that were not polled. Programs can set this if they need only the newest completions, or if
+    /// they limit the number of outstanding requests themselves.
     bool ignore_overrun = false;
 };
 
 /// A completion queue whose completions can have more fields, such as timestamps. Polling is
-/// cheaper than with ibv_poll_cq(), because the program reads only the fields that it needs. It can
-/// be used wherever a CompletionQueue can be used. Copies share the queue. ibv_create_cq_ex(3).
+/// cheaper than with ibv_poll_cq(), because the program reads only the fields that it needs. An
+/// ExtendedCompletionQueue can be used wherever a CompletionQueue can be used. Copies share the
+/// queue. ibv_create_cq_ex(3).
 class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
   public:
     /// Creates an extended completion queue.
@@ -86,8 +90,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
 
     /// Takes ownership of a queue that other code has created on @p context, for example with
     /// mlx5dv_create_cq(3).
-    /// @param channel  the channel of the queue, which the queue keeps alive. A queue whose channel
-    ///                 is not passed must be destroyed before the channel.
+    /// @param channel  the channel of @p cq, which the returned object keeps alive. If @p cq has a
+    ///                 channel that is not passed, destroy the queue before the channel.
     [[nodiscard]] static ExtendedCompletionQueue adopt(const Context& context, ibv_cq_ex* cq,
                                                        const CompletionChannel* channel = nullptr);
     /// Uses a queue without ownership: other code destroys the queue, after all queue pairs created
@@ -95,7 +99,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     [[nodiscard]] static ExtendedCompletionQueue borrow(ibv_cq_ex* cq);
 
     /// Starts a batch, which reads completions, the oldest first. A thread may have only one batch
-    /// at a time. Belongs to the data path: undefined after close(), release() or a move.
+    /// at a time. This function belongs to the data path: its behaviour is undefined after close(),
+    /// release() or a move.
     [[nodiscard, gnu::always_inline]] CompletionBatch start_poll() const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return CompletionBatch(native_ex());
@@ -103,7 +108,7 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
 
     /// The queue as ibv_cq_ex, still owned by this object.
     [[nodiscard, gnu::always_inline]] ibv_cq_ex* native_ex() const noexcept {
-        // The inverse of ibv_cq_ex_to_cq(), which is a cast.
+        // This cast is the inverse of ibv_cq_ex_to_cq(), which is a cast, too.
         return reinterpret_cast<ibv_cq_ex*>(handle_.get());
     }
 
@@ -111,7 +116,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     explicit ExtendedCompletionQueue(Handle handle) noexcept : CompletionQueue(std::move(handle)) {}
 };
 
-/// Returns the names of the fields joined by `|`, or "none". Bits without a name are hexadecimal.
+/// Returns the names of the fields joined by `|`, or "none". Bits without a name are appended as
+/// one hexadecimal number.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(CompletionFields fields);
 
 } // namespace rdmabuf
