@@ -53,8 +53,8 @@ class RDMABUF_EXPORT AddressHandle {
                   const AddressHandleOptions& options);
 
     /// Queries the address handle number (EFA only). If an SRD queue pair receives a message from
-    /// the peer's port, WorkCompletion::slid is this number. Address handles of one protection
-    /// domain for one GID have the same number. efadv_query_ah(3).
+    /// the peer's port, WorkCompletion::slid is this number. All address handles of a protection
+    /// domain for the same GID have the same number. efadv_query_ah(3).
     /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded; EBADF
     ///         if this object was closed, released or moved from
     [[nodiscard]] std::uint16_t number() const;

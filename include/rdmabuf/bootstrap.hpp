@@ -71,9 +71,9 @@ class RDMABUF_EXPORT Channel {
     /// Waits until both sides have called barrier().
     void barrier();
 
-    /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. It is
-    /// readable when a message has arrived or the peer has closed the connection. Returns -1 after
-    /// a move from this object and after an error that closed the channel.
+    /// Returns the descriptor of the socket for poll(2). This object owns the descriptor. The
+    /// descriptor is readable when a message has arrived or the peer has closed the connection.
+    /// Returns -1 after a move from this object and after an error that closed the channel.
     [[nodiscard]] int native() const noexcept { return socket_.get(); }
 
     /// The maximum length of a message in bytes.

@@ -30,8 +30,8 @@ struct ChunkedRegionOptions {
 /// all devices. A range that is not larger than the maximum is one chunk.
 ///
 /// One dma-buf is exported for each mapping that a device needs. If a registration method (a
-/// RegistrationPath) cannot register a chunk on a device, the chunks that it has registered are
-/// deregistered before the next method is tried.
+/// RegistrationPath) cannot register a chunk on a device, the chunks that this method has
+/// registered are deregistered before the next method is tried.
 ///
 /// A transfer must not cross the end of a chunk, neither a local nor a remote chunk: split() cuts
 /// it into pieces.
@@ -79,8 +79,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
 
     /// Cuts a transfer between this memory and the memory of a peer into pieces that do not cross
     /// the end of a chunk. This object and @p remote must outlive the returned TransferSplitter,
-    /// whose status() is ENODEV if this memory was revoked and EBADF if it was closed. Does not
-    /// throw.
+    /// whose status() is ENODEV if this memory was revoked, and EBADF if this object was closed.
+    /// Does not throw.
     /// @param max_message_size  the maximum size of a piece in bytes; by default
     ///                          Context::max_message_size() of the device
     [[nodiscard]] TransferSplitter split(
@@ -95,7 +95,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
 
     /// Returns the iova, length and rkey of every chunk on protection domain @p i, for a peer that
     /// accesses this memory.
-    /// @throws Error ENODEV if the memory was revoked; EBADF if it was closed; ENOMEM
+    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed; ENOMEM
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
     /// Returns the ibv_mr of the chunk with the index @p chunk on protection domain @p i. This
@@ -123,7 +123,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
                                    std::uintptr_t address, std::size_t length,
                                    const ChunkedRegionOptions& options);
     explicit ChunkedRegion(Made made);
-    /// The number of chunks on each protection domain.
+    /// The number of chunks on each protection domain, which is the same for all protection
+    /// domains.
     [[nodiscard]] std::size_t chunk_count() const noexcept { return set().regions.size() / size(); }
 
     std::size_t chunk_size_;

@@ -79,8 +79,8 @@ class RDMABUF_EXPORT Connection {
     [[nodiscard]] bool disconnected();
     /// Sends a disconnect request to the peer, flushes the queue pair, and waits until the peer
     /// confirms. The peer confirms when it calls disconnected() or disconnect(), or destroys its
-    /// Connection. Send requests that are not complete are lost. Does nothing if the connection has
-    /// already ended.
+    /// Connection. Outstanding requests complete with IBV_WC_WR_FLUSH_ERR. Does nothing if the
+    /// connection has already ended.
     /// @throws Error ETIMEDOUT if the peer did not confirm in time; the queue pair is flushed also
     ///         in this case
     void disconnect(std::chrono::milliseconds timeout);
@@ -108,7 +108,7 @@ class RDMABUF_EXPORT ConnectionRequest {
     /// The device that received the request. The context is borrowed from librdmacm, which closes
     /// it when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
-    /// The number of the device's port that received the request.
+    /// The number of the device port that received the request.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
     /// The private data that the peer passed to connect(), padded with zeros on InfiniBand and
     /// RoCE.
@@ -192,8 +192,8 @@ class RDMABUF_EXPORT Route {
     ///   - ENODEV: no RDMA device, no RDMA device that reaches the host, or rdma_ucm is not loaded
     Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
-    /// The local device that reaches the peer. The context is borrowed from librdmacm, which closes
-    /// it when the program ends.
+    /// The local device through which the peer is reached. The context is borrowed from librdmacm,
+    /// which closes it when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
     /// The number of the port of the local device through which the peer is reached.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }

@@ -250,9 +250,9 @@ class RDMABUF_EXPORT EventChannel {
     ///         are those of rdma_get_cm_event(3)
     [[nodiscard]] std::optional<ChannelEvent> next_event();
     /// Waits for the next event and makes progress on the connections, as next_event() does. The
-    /// errors are the same, too.
+    /// errors are those of next_event().
     /// @param timeout  0 to return at once, wait_forever for no limit
-    /// @return std::nullopt if the timeout has expired
+    /// @return the event; std::nullopt if the timeout has expired
     [[nodiscard]] std::optional<ChannelEvent> wait(std::chrono::milliseconds timeout);
 
     /// The file descriptor for epoll(7), which is readable when an event is pending. It is

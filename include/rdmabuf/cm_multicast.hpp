@@ -87,14 +87,14 @@ class RDMABUF_EXPORT MulticastGroup {
     ///                    group first: while the queue pair is a member, destroying it fails with
     ///                    EBUSY.
     /// @throws Error EINVAL if the queue pair is of another context or not UD, or if a queue pair
-    ///         has already joined; otherwise the errno of rdma_join_multicast(3)
+    ///         has already joined; other errno values are those of rdma_join_multicast(3)
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);
     /// The destination for datagrams to the group. Requires the event `multicast_joined`. The
     /// address handle belongs to the group and is valid until leave().
     [[nodiscard]] Destination destination() const;
     /// Leaves the group and detaches the queue pair. Does nothing if no queue pair has joined.
-    /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The queue
-    ///         pair is then still a member, and leave() can be called again.
+    /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The group is
+    ///         then not left completely: call leave() again.
     void leave();
 
     /// The rdma_cm_id, owned by this object; nullptr after a move from this object.

@@ -205,9 +205,9 @@ class RDMABUF_EXPORT Context {
     [[nodiscard]] int async_fd() const;
 
     /// Probes whether this device, its user-space provider and this kernel can register dma-bufs.
-    /// The probe registers the invalid descriptor -1: if dma-bufs are supported, the registration
-    /// fails with EBADF. Whether the device can register the dma-bufs of a particular exporter is
-    /// not tested: only the registration of a real buffer shows this.
+    /// The probe tries to register the invalid descriptor -1. If dma-bufs are supported, the
+    /// registration fails with EBADF. Whether the device can register the dma-bufs of a particular
+    /// exporter is not tested: only the registration of a real buffer shows this.
     [[nodiscard]] Availability dmabuf_import() const;
 
     /// Returns whether the device supports SRD queue pairs

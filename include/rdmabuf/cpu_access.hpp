@@ -20,10 +20,11 @@ enum class CpuAccessMode : std::uint8_t { read = 1, write = 2, read_write = 3 };
 class RDMABUF_EXPORT CpuAccess {
   public:
     /// Begins the CPU access.
-    /// @param dmabuf   a borrowed descriptor; -1 for memory that needs no synchronisation
+    /// @param dmabuf   the borrowed descriptor of the dma-buf; -1 for memory that needs no
+    ///                 synchronisation
     /// @param mapping  the bytes of the dma-buf that are mapped into this process
-    /// @throws Error ENOTSUP if the mapping is empty; otherwise the errno of the ioctl, which is
-    ///         repeated after EAGAIN and EINTR
+    /// @throws Error ENOTSUP if the mapping is empty; otherwise the errno of the ioctl. The ioctl
+    ///         is repeated after EAGAIN and EINTR.
     CpuAccess(int dmabuf, std::span<std::byte> mapping, CpuAccessMode mode);
     CpuAccess(CpuAccess&& other) noexcept
         : dmabuf_(std::exchange(other.dmabuf_, -1)),

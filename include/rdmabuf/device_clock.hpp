@@ -36,8 +36,8 @@ class RDMABUF_EXPORT DeviceClock {
     /// the smallest uncertainty.
     /// @throws Error EOPNOTSUPP if the provider does not report the clock
     void synchronize();
-    /// The maximum error of wallclock() for a timestamp taken at the last synchronize(). For other
-    /// timestamps the clock drift is added.
+    /// The maximum error of wallclock() for a timestamp taken at the last synchronize(). For
+    /// timestamps taken earlier or later, the clock drift adds to this error.
     [[nodiscard]] std::chrono::nanoseconds uncertainty() const noexcept { return uncertainty_; }
 
     /// The frequency of the device's clock in kHz (ibv_device_attr_ex::hca_core_clock).

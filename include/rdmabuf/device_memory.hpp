@@ -40,7 +40,8 @@ class RDMABUF_EXPORT DeviceMemory {
     /// Allocates device memory.
     /// @param size  in bytes; not 0
     /// @throws Error
-    ///   - EINVAL: a size of 0 or above max_dm_size, or an alignment that the device does not have
+    ///   - EINVAL: a size of 0 or above max_dm_size, or an alignment that the device does not
+    ///     support
     ///   - EOPNOTSUPP: the device or its provider has no device memory
     ///   - ENOMEM: not enough free device memory. mlx5 allocates whole pages
     ///   - EBADF: @p context was closed, released or moved from

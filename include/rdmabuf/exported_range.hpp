@@ -29,7 +29,7 @@ struct DmaBufRange {
 /// The path on which the NIC accesses the memory of a dma-buf. The exporter maps the dma-buf for
 /// this path.
 enum class MappingKind : std::uint8_t {
-    /// The exporter's default path.
+    /// The path that the exporter uses by default.
     standard,
     /// The PCIe BAR of the device, even if the device has a faster path, for example NVLink-C2C of
     /// the NVIDIA GB200.

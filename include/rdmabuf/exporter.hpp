@@ -76,8 +76,8 @@ class RDMABUF_EXPORT Exporter {
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
     /// Returns the allocation that contains the @p length bytes at @p address. If one dma-buf can
     /// span several mappings (CUDA virtual memory management), the result covers all mappings of
-    /// the range, and its generation changes when one of these mappings is replaced. The default
-    /// implementation returns find(address).
+    /// the range, and the generation of the result changes when one of these mappings is replaced.
+    /// The default implementation returns find(address).
     [[nodiscard]] virtual std::optional<Allocation> find_range(std::uintptr_t address,
                                                                std::size_t length) const {
         static_cast<void>(length);
@@ -143,8 +143,8 @@ class RDMABUF_EXPORT Buffer {
     [[nodiscard]] bool mapped() const noexcept { return !memory_->mapping().empty(); }
 
     /// Begins CPU access to the mapped bytes. The CPU may access CpuAccess::bytes() until the
-    /// result is destroyed. CPU and device caches are synchronised by DMA_BUF_IOCTL_SYNC at the
-    /// beginning and at the end. The result is not a lock.
+    /// result is destroyed. DMA_BUF_IOCTL_SYNC synchronises CPU and device caches when the access
+    /// begins and when the access ends. The result is not a lock.
     /// @throws Error ENOTSUP if the memory is not mapped; otherwise the errno of the ioctl
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
         return {memory_->sync_fd(), memory_->mapping(), mode};

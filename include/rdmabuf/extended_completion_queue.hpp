@@ -63,8 +63,8 @@ struct ExtendedCompletionQueueOptions {
     /// The parent domain whose thread domain and allocator the queue uses; nullptr for a queue
     /// without a parent domain.
     const ParentDomain* parent_domain = nullptr;
-    /// The program guarantees that only one thread at a time polls the queue, so that the provider
-    /// needs no lock.
+    /// True if the program guarantees that only one thread at a time polls the queue. The provider
+    /// then needs no lock.
     bool single_threaded = false;
     /// If true, the device does not check for overruns: new completions overwrite old completions
     /// that were not polled. Programs can set this if they need only the newest completions, or if
@@ -80,7 +80,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
   public:
     /// Creates an extended completion queue.
     /// @throws Error
-    ///   - EOPNOTSUPP: the provider does not support extended queues, these fields or these options
+    ///   - EOPNOTSUPP: the provider does not support extended queues, or does not support one of
+    ///     the requested fields or options
     ///   - EINVAL: a depth of 0 or above the device's max_cqe, or a completion vector that the
     ///     device does not have
     ///   - EBADF: @p context, the channel or the parent domain was closed, released or moved from
