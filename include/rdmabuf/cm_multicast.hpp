@@ -89,8 +89,8 @@ class RDMABUF_EXPORT MulticastGroup {
     /// @throws Error EINVAL if the queue pair is of another context or not UD, or if a queue pair
     ///         has already joined; other errno values are those of rdma_join_multicast(3)
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);
-    /// The destination for datagrams to the group. Requires the event `multicast_joined`. The
-    /// address handle belongs to the group and is valid until leave().
+    /// The destination with which a queue pair sends datagrams to the group. Requires the event
+    /// `multicast_joined`. The address handle belongs to the group and is valid until leave().
     [[nodiscard]] Destination destination() const;
     /// Leaves the group and detaches the queue pair. Does nothing if no queue pair has joined.
     /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The group is

@@ -43,8 +43,8 @@ struct CompletionQueueOptions {
     /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. It selects the interrupt
     /// with which the device reports the events of the queue.
     int vector = 0;
-    /// A pointer of the program, for example to its connection object. It is stored in
-    /// ibv_cq::cq_context of the queue that CompletionChannel::wait() and get_event() return.
+    /// A pointer of the program, for example to its connection object. The pointer is stored in
+    /// ibv_cq::cq_context. CompletionChannel::wait() and get_event() return the ibv_cq.
     void* cq_context = nullptr;
 };
 

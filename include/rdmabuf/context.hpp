@@ -80,7 +80,7 @@ struct AsyncEvent {
     std::uint8_t port = 0;
     AsyncEventSource source = AsyncEventSource::device;
 
-    /// Returns whether the event belongs to @p owner: a QueuePair, CompletionQueue or
+    /// Returns whether @p owner reports the event. @p owner is a QueuePair, CompletionQueue or
     /// SharedReceiveQueue.
     template <class Owner>
     [[nodiscard]] bool is_of(const Owner& owner) const noexcept {

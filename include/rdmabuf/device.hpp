@@ -22,8 +22,8 @@ class RDMABUF_EXPORT Device {
     [[nodiscard]] std::string name() const;
     /// The node GUID in host byte order; 0 if the driver has not set the GUID yet.
     [[nodiscard]] std::uint64_t guid() const noexcept;
-    /// The name of the kernel driver of the device, read from sysfs, for example "mlx5_core". "rxe"
-    /// for Soft-RoCE. Empty for other software devices.
+    /// The name of the kernel driver of the device, read from sysfs, for example "mlx5_core".
+    /// Returns "rxe" for Soft-RoCE, and an empty string for other software devices.
     [[nodiscard]] std::string driver() const;
 
     [[nodiscard]] ibv_device* native() const noexcept { return device_; }

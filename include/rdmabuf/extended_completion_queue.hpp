@@ -20,10 +20,10 @@ namespace rdmabuf {
 enum class CompletionFields : std::uint32_t {
     none = 0,
     byte_length = IBV_WC_EX_WITH_BYTE_LEN,
-    /// Immediate data and invalidated rkeys.
+    /// The immediate data or the invalidated rkey of a received message.
     immediate = IBV_WC_EX_WITH_IMM,
     queue_pair = IBV_WC_EX_WITH_QP_NUM,
-    /// The sender of datagrams: queue pair, LID, service level and path bits.
+    /// The sender of a received datagram: its queue pair number, LID, service level and path bits.
     source = IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
              IBV_WC_EX_WITH_DLID_PATH_BITS,
     /// The fields of ibv_wc. All providers that have extended completion queues support them.
