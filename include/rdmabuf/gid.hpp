@@ -18,11 +18,11 @@ struct RDMABUF_EXPORT Gid {
     [[nodiscard]] static Gid from_native(const union ibv_gid& gid) noexcept;
     [[nodiscard]] union ibv_gid native() const noexcept;
 
-    /// Returns whether the GID is an IPv4-mapped address (::ffff:a.b.c.d); RoCE uses it for IPv4.
+    /// Returns true if the GID is an IPv4-mapped address (::ffff:a.b.c.d), as RoCE uses for IPv4.
     [[nodiscard]] bool is_ipv4_mapped() const noexcept;
-    /// Returns whether the GID is a link-local address (fe80::/10).
+    /// Returns true if the GID is a link-local address (fe80::/10).
     [[nodiscard]] bool is_link_local() const noexcept;
-    /// Returns whether all bits are zero, as in an unused entry of a GID table.
+    /// Returns true if all bits of the GID are zero, as in an unused entry of a GID table.
     [[nodiscard]] bool is_zero() const noexcept;
 
     friend bool operator==(const Gid&, const Gid&) noexcept = default;
@@ -31,7 +31,7 @@ struct RDMABUF_EXPORT Gid {
 /// Formats a GID in IPv6 notation.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Gid& gid);
 
-/// The protocol for which an entry of the GID table is used. ibv_query_gid_ex(3).
+/// The type of an entry of the GID table: the protocol that uses the GID. ibv_query_gid_ex(3).
 enum class GidType : std::uint8_t {
     infiniband = IBV_GID_TYPE_IB,
     roce_v1 = IBV_GID_TYPE_ROCE_V1,
@@ -44,7 +44,8 @@ enum class GidType : std::uint8_t {
 /// A used entry of the GID table of a port.
 struct GidEntry {
     Gid gid;
-    /// The index in the table, for AddressHandleOptions::gid_index and QueuePairOptions::gid_index.
+    /// The index of this entry in the GID table. AddressHandleOptions::gid_index and
+    /// QueuePairOptions::gid_index take this index.
     std::uint8_t index = 0;
     GidType type = GidType::infiniband;
     std::uint8_t port = 0;

@@ -8,15 +8,16 @@
 
 namespace rdmabuf {
 
-/// The description of a memory region that another process can import. It contains the iova and
-/// access of the region because ibv_import_mr(3) returns only the keys and the length.
+/// The description of a memory region, with which another process can import the region. The
+/// description contains the iova and the access flags of the region, because ibv_import_mr(3)
+/// returns only the keys and the length.
 struct SharedRegion {
-    /// ibv_mr::handle, which is unique in its device file.
+    /// The value of ibv_mr::handle, which identifies the region in its open device file.
     std::uint32_t handle = 0;
     Access access = Access::local_read;
-    /// The iova of the first byte.
+    /// The iova of the first byte of the region.
     std::uint64_t iova = 0;
-    /// The length in bytes.
+    /// The length of the region in bytes.
     std::uint64_t length = 0;
 
     /// Returns the description of @p region.
@@ -35,13 +36,13 @@ struct SharedRegion {
 /// requests that use its keys fail. ibv_import_mr(3).
 class RDMABUF_EXPORT ImportedMR : public Region {
   public:
-    /// Imports the region.
+    /// Imports the memory region that @p region describes.
     /// @param pd      the protection domain of the region, imported with
     ///                ProtectionDomain::import_handle()
-    /// @param region  the description that the other process has created
+    /// @param region  the description that SharedRegion::of() returned in the other process
     /// @throws Error
     ///   - EOPNOTSUPP: the provider cannot import memory regions
-    ///   - ENOENT: the device file has no region with this handle
+    ///   - ENOENT: the device file has no region with SharedRegion::handle
     ///   - EPROTO: the imported region has another length than @p region
     ///   - EBADF: @p pd was closed, released or moved from
     ImportedMR(const ProtectionDomain& pd, const SharedRegion& region);

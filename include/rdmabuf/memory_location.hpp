@@ -9,19 +9,19 @@
 
 namespace rdmabuf {
 
-/// Returns the location of memory for Topology::nearest(). For device memory it is the PCI address
-/// that the exporter reports. For other memory it is the NUMA node of the page at @p address: see
-/// locate_host_memory().
+/// Returns the location of the byte at @p address, for Topology::nearest(). For device memory, the
+/// location is the PCI address that the exporter reports. For other memory, the location is the
+/// NUMA node of the page: see locate_host_memory().
 [[nodiscard]] RDMABUF_EXPORT MemoryLocation locate_memory(const Allocation& allocation,
                                                           std::uintptr_t address);
-/// Returns the location of the first byte of the allocation.
+/// This overload returns the location of the first byte of @p allocation.
 [[nodiscard]] inline MemoryLocation locate_memory(const Allocation& allocation) {
     return locate_memory(allocation, allocation.base);
 }
 
-/// Returns the NUMA node of the host page that contains @p address (move_pages(2)). The node is
-/// unknown, and MemoryLocation::reason is set, if the page is not allocated yet, the memory is not
-/// host memory, or the system call is forbidden (containers without CAP_SYS_NICE).
+/// Returns the NUMA node of the host page that contains @p address. move_pages(2) does not report
+/// the node if the page is not allocated yet, if the memory is not host memory, or in a container
+/// that forbids the system call (no CAP_SYS_NICE). MemoryLocation::reason then has the cause.
 [[nodiscard]] RDMABUF_EXPORT MemoryLocation locate_host_memory(std::uintptr_t address);
 
 } // namespace rdmabuf

@@ -12,20 +12,21 @@ namespace rdmabuf {
 
 struct MemoryRegionOptions {
     Access access = Access::local_write;
-    /// The iova of the first byte, which work requests and peers use as its address. It must have
-    /// the same page offset as the address. By default it is the virtual address, or 0 with
-    /// Access::zero_based.
+    /// The iova of the first byte: the address that work requests and peers use for this byte. The
+    /// iova and the virtual address must have the same offset in their pages. The default is the
+    /// virtual address, or 0 with Access::zero_based.
     std::optional<std::uint64_t> iova = std::nullopt;
 };
 
-/// Registered host memory. The caller owns the memory, which must outlive the region.
-/// ibv_reg_mr(3).
+/// A memory region of host memory. The caller owns the memory, and must not free the memory before
+/// the region is destroyed. ibv_reg_mr(3).
 class RDMABUF_EXPORT MemoryRegion : public Region {
   public:
     /// Registers host memory.
-    /// @param address  the first byte; needs no alignment, except that Access::zero_based requires
-    ///                 the beginning of a page
-    /// @param length   in bytes
+    /// @param address  a pointer to the first byte. The pointer needs no alignment, except that
+    /// with
+    ///                 Access::zero_based it must point to the beginning of a page.
+    /// @param length   the length of the memory in bytes
     /// @throws Error
     ///   - EINVAL: a length of 0; remote write or remote atomic without local write; different page
     ///     offsets of iova and address; access flags that the device rejects
@@ -45,13 +46,14 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     ///     qp.post_send(all.sge(reinterpret_cast<std::uintptr_t>(buffer), length));
     ///
     /// @param access  the permitted access; the function adds Access::on_demand
-    /// @throws Error EOPNOTSUPP or EINVAL if the device has no implicit on-demand paging:
-    ///         DeviceAttributes::odp_capabilities() does not contain IBV_ODP_SUPPORT_IMPLICIT.
-    ///         ConnectX has it.
+    /// @throws Error EOPNOTSUPP or EINVAL if the device has no implicit on-demand paging.
+    ///         DeviceAttributes::odp_capabilities() then does not contain IBV_ODP_SUPPORT_IMPLICIT.
+    ///         ConnectX NICs have implicit on-demand paging.
     [[nodiscard]] static MemoryRegion implicit_on_demand(const ProtectionDomain& pd,
                                                          Access access = Access::local_write);
 
-    /// The first byte of the memory; nullptr for implicit_on_demand().
+    /// Returns a pointer to the first byte of the memory. Returns nullptr if implicit_on_demand()
+    /// created the region.
     [[nodiscard]] void* address() const noexcept { return address_; }
 
   private:

@@ -23,35 +23,36 @@ struct RDMABUF_EXPORT DeallocMw {
 } // namespace detail
 
 enum class MemoryWindowType : std::uint8_t {
-    /// Bound with ibv_bind_mw(3). Peers can access the window through any queue pair of the
-    /// protection domain.
+    /// A window of type 1 is bound with ibv_bind_mw(3). Peers can access the window through any
+    /// queue pair of the protection domain.
     type_1 = IBV_MW_TYPE_1,
-    /// Bound with a work request (type 2B). Peers can access the window only through the queue pair
-    /// of that request, and can invalidate the window.
+    /// A window of type 2 (2B) is bound with a work request. Only the peer of the queue pair that
+    /// executed this request can access the window. The peer can also invalidate the window.
     type_2 = IBV_MW_TYPE_2,
 };
 
 /// The part of a region that peers can access through a memory window.
 struct MemoryWindowBinding {
-    /// The region, which must have Access::memory_window_bind, and Access::local_write if the
-    /// window permits writes or atomics. The kernel rejects memory_window_bind for dma-bufs and
-    /// device memory.
+    /// The region, which must be registered with Access::memory_window_bind. If the window permits
+    /// writes or atomics, the region also needs Access::local_write. The kernel does not permit
+    /// memory_window_bind for regions of dma-bufs and device memory.
     const Region& region;
     /// The offset of the window in the region, in bytes.
     std::uint64_t offset = 0;
     /// The length of the window in bytes.
     std::uint64_t length = 0;
-    /// The operations that peers may use: a combination of remote_read, remote_write and
-    /// remote_atomic. With zero_based (type 2 only), remote addresses are byte offsets from the
-    /// beginning of the window.
+    /// The operations that the window permits to peers: a combination of remote_read, remote_write
+    /// and remote_atomic. With Access::zero_based (type 2 only), peers use byte offsets from the
+    /// beginning of the window as addresses.
     Access access = Access::local_read;
 
-    /// The address of the first byte of the window, as peers use it.
+    /// Returns the address that peers use for the first byte of the window: 0 with
+    /// Access::zero_based, otherwise the iova.
     [[nodiscard]] std::uint64_t remote_address() const noexcept {
         return has(access, Access::zero_based) ? 0 : region.iova() + offset;
     }
-    /// The arguments of the bind request. The region must not have been closed, released or moved
-    /// from: builds with assertions abort.
+    /// Returns the arguments of the bind request. An assertion fails if the region was closed,
+    /// released or moved from.
     [[nodiscard]] ibv_mw_bind_info native() const noexcept {
         assert(region.native() != nullptr && "the region was closed, released or moved from");
         return {.mr = region.native(),
@@ -63,9 +64,10 @@ struct MemoryWindowBinding {
 
 /// A memory window: an rkey for a part of a memory region. Windows are bound and invalidated by
 /// work requests, which are much faster than a registration. A region cannot be deregistered while
-/// a window is bound to it (EBUSY). Moves only. Keeps its protection domain alive. ibv_alloc_mw(3).
+/// a window is bound to it (EBUSY). A MemoryWindow can be moved but not copied. It holds its
+/// protection domain. ibv_alloc_mw(3).
 ///
-/// QueuePair::post_bind() binds windows of both types. A window of type 1 may be bound again at any
+/// QueuePair::post_bind() binds windows of both types. A window of type 1 can be bound again at any
 /// time; a binding with a length of 0 unbinds it. A window of type 2 must be invalidated before it
 /// is bound again: by QueuePair::post_local_inv() on this side, or by QueuePair::post_send_inv() of
 /// the peer.
@@ -83,40 +85,39 @@ class RDMABUF_EXPORT MemoryWindow {
   public:
     /// Allocates a memory window.
     /// @throws Error
-    ///   - EOPNOTSUPP: the device has no memory windows, or not this type
-    ///   - EINVAL: the device does not have this type
-    ///   - ENOMEM: more windows than ibv_device_attr::max_mw
+    ///   - EOPNOTSUPP, EINVAL: the device does not support memory windows, or windows of @p type
+    ///   - ENOMEM: the number of windows would be above ibv_device_attr::max_mw
     ///   - EBADF: @p pd was closed, released or moved from
     MemoryWindow(const ProtectionDomain& pd, MemoryWindowType type);
 
     [[nodiscard]] MemoryWindowType type() const noexcept {
         return static_cast<MemoryWindowType>(checked()->type);
     }
-    /// The rkey of the bind request that was posted last.
+    /// Returns the rkey of the window. QueuePair::post_bind() and set_rkey() change the rkey.
     [[nodiscard]] std::uint32_t rkey() const noexcept { return checked()->rkey; }
-    /// The rkey to use in the next bind request of a window of type 2. See set_rkey().
+    /// Returns the rkey to use in the next bind request of a window of type 2. See set_rkey().
     [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(rkey()); }
-    /// Sets the rkey of the window. This is necessary in two cases. After posting a bind request of
-    /// a SendList or a WorkBatch, set the rkey of that request. After a bind request has completed
-    /// with an error, set the rkey that the window had before the request.
+    /// Sets the rkey that rkey() returns. Call this function in two cases. After posting a bind
+    /// request with a SendList or a WorkBatch, set the rkey of that request. After a bind request
+    /// has completed with an error, set the rkey that the window had before the request.
     void set_rkey(std::uint32_t rkey) noexcept { checked()->rkey = rkey; }
 
-    /// Returns the address, length and rkey with which a peer accesses the window, after @p binding
-    /// is bound.
+    /// Returns the address, length and rkey with which a peer can access the window after the
+    /// window was bound with @p binding.
     [[nodiscard]] RemoteRegion remote(const MemoryWindowBinding& binding) const noexcept {
         return {.address = binding.remote_address(), .length = binding.length, .rkey = rkey()};
     }
 
-    /// The protection domain on which the window was allocated.
-    /// @throws Error EBADF if this was closed
+    /// Returns the protection domain on which the window was allocated.
+    /// @throws Error EBADF if the window was closed or moved from
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("MemoryWindow::protection_domain", "MemoryWindow");
     }
     [[nodiscard]] ibv_mw* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller deallocates the returned window.
+    /// Returns the ibv_mw and gives up ownership: the caller must deallocate the ibv_mw.
     [[nodiscard]] ibv_mw* release() noexcept { return handle_.release(); }
-    /// Deallocates the window.
-    /// @throws Error with the errno of ibv_dealloc_mw(3); this object then still owns the window
+    /// Deallocates the window now. After an error, this object still owns the window.
+    /// @throws Error with the errno value of ibv_dealloc_mw(3)
     void close() { detail::close_handle(handle_); }
 
   private:

@@ -29,7 +29,7 @@ class RDMABUF_EXPORT ThreadDomain {
   public:
     /// Allocates a thread domain on the device of @p context.
     /// @throws Error EOPNOTSUPP if the provider has no thread domains; ENOMEM if the device has no
-    ///         free one; EBADF if @p context was closed
+    ///         free thread domain; EBADF if @p context was closed
     explicit ThreadDomain(const Context& context);
 
     [[nodiscard]] ibv_td* native() const noexcept { return handle_.get(); }
@@ -40,7 +40,7 @@ class RDMABUF_EXPORT ThreadDomain {
     }
     /// Returns the ibv_td and gives up ownership: the caller must deallocate the ibv_td.
     [[nodiscard]] ibv_td* release() noexcept { return handle_.release(); }
-    /// Deallocates the thread domain now. It stays allocated and owned after an error.
+    /// Deallocates the thread domain now. After an error, this object still owns the thread domain.
     /// @throws Error EBUSY while copies of the thread domain, or parent domains with it, exist
     void close() { handle_.close(); }
 
@@ -58,14 +58,14 @@ struct ParentDomainOptions {
     /// The thread domain for the objects that are created with the parent domain; nullptr for no
     /// thread domain.
     const ThreadDomain* thread_domain = nullptr;
-    /// A function that allocates memory for queues, as ibv_alloc_parent_domain(3) describes. It
-    /// returns nullptr if no memory is left, or IBV_ALLOCATOR_USE_DEFAULT. `alloc` and `free` must
-    /// both be set, or both be null (EINVAL).
+    /// The function that allocates memory for queues: see ibv_alloc_parent_domain(3). The function
+    /// returns nullptr if no memory is left. It returns IBV_ALLOCATOR_USE_DEFAULT to let the
+    /// provider allocate the memory. `alloc` and `free` must both be set, or both be nullptr.
     decltype(ibv_parent_domain_init_attr::alloc) alloc = nullptr;
-    /// A function that frees the memory that `alloc` returned.
+    /// The function that frees memory that `alloc` returned.
     decltype(ibv_parent_domain_init_attr::free) free = nullptr;
-    /// The argument pd_context of `alloc` and `free`. The memory behind this pointer must be valid
-    /// until the parent domain and all objects created with it are destroyed.
+    /// The value of the parameter pd_context of `alloc` and `free`. The memory behind this pointer
+    /// must be valid until the parent domain and all objects created with it are destroyed.
     void* pd_context = nullptr;
 };
 
@@ -73,7 +73,7 @@ struct ParentDomainOptions {
 /// with it: queue pairs, shared receive queues, and completion queues
 /// (ExtendedCompletionQueueOptions::parent_domain). The regions of the underlying protection domain
 /// can be used by queue pairs of the parent domain. Copies share the parent domain, also copies of
-/// type ProtectionDomain. It holds its protection domain and thread domain.
+/// type ProtectionDomain. A parent domain holds its protection domain and thread domain.
 /// ibv_alloc_parent_domain(3).
 class RDMABUF_EXPORT ParentDomain : public ProtectionDomain {
   public:

@@ -12,10 +12,10 @@
 
 namespace rdmabuf {
 
-/// The address of a PCI function.
+/// The address of a PCI function in the machine.
 struct RDMABUF_EXPORT PciAddress {
-    /// The PCI domain: a number of 16 bits. Some drivers add domains above 0xffff (Intel VMD:
-    /// "10000:e1:00.0").
+    /// The number of the PCI domain. PCI domains of the firmware have 16 bits. Some drivers add
+    /// domains above 0xffff: with Intel VMD, an address can be "10000:e1:00.0".
     std::uint32_t domain = 0;
     std::uint8_t bus = 0;
     /// 0 to 31.
@@ -41,17 +41,16 @@ struct RDMABUF_EXPORT PciLink {
     /// The number of lanes.
     unsigned width = 0;
 
-    /// Returns the bandwidth of the link in Gbit/s, in one direction: the transfer rate times the
-    /// width, minus the line encoding of that rate. The line encoding is 8b/10b up to 5 GT/s, and
-    /// 128b/130b up to 32 GT/s. Above 32 GT/s, each FLIT of 256 bytes has 236 bytes of TLPs. Packet
-    /// headers are not subtracted.
+    /// Returns the bandwidth of the link in one direction in Gbit/s, without the overhead of the
+    /// encoding. The encoding is 8b/10b up to 5 GT/s and 128b/130b up to 32 GT/s. Above 32 GT/s,
+    /// each FLIT of 256 bytes contains 236 bytes of TLPs. The headers of TLPs are not subtracted.
     [[nodiscard]] double bandwidth() const noexcept;
 
     friend bool operator==(const PciLink&, const PciLink&) noexcept = default;
 };
 
-/// The vendor ID, device ID and class code of a PCI function. The class code has 24 bits: 0x030200
-/// for a GPU without display.
+/// The vendor ID, device ID and class code of a PCI function. The class code has 24 bits, for
+/// example 0x030200 for a GPU without display.
 struct PciIdentity {
     std::uint32_t vendor = 0;
     std::uint32_t device = 0;
@@ -63,20 +62,19 @@ struct PciIdentity {
 /// A PCI function and its position in the machine, as sysfs describes it (/sys/bus/pci/devices).
 struct PciFunction {
     PciAddress address;
-    /// The components of the function's real path below /sys/devices, without the function itself.
-    /// First the host bridge ("pci0000:3a"), then the root port ("0000:3a:00.0"), then the ports of
-    /// PCIe switches.
+    /// The names of the function's parent directories below /sys/devices, from the top: the host
+    /// bridge ("pci0000:3a"), the root port ("0000:3a:00.0"), and the ports of PCIe switches.
     std::vector<std::string> ancestors = {};
-    /// The NUMA node of the host bridge. Empty if the kernel does not know the node (numa_node is
-    /// -1), or if the attribute is missing or malformed.
+    /// The NUMA node of the host bridge. Empty if the sysfs attribute numa_node of the function is
+    /// missing, malformed or -1 (the firmware assigns no node).
     std::optional<int> numa_node = std::nullopt;
-    /// The PCIe link of the function, with the lower maximum speed and the lower maximum width of
-    /// its two ends. The current speed is not used, because power management lowers the speed of an
-    /// idle device. For a root port or a downstream port of a switch, these are the limits of this
-    /// port for the link below it. Empty if sysfs does not report the link, for example for a
-    /// function that is not on PCIe.
+    /// The maximum speed and width of the function's PCIe link: the lower values of the two ends of
+    /// the link. The current speed is not used, because power management lowers the speed of an
+    /// idle device. For a root port or the downstream port of a switch, this member has the limits
+    /// of the port itself for the link below the port. Empty if sysfs does not report a link, for
+    /// example if the function is not on PCIe.
     std::optional<PciLink> link = std::nullopt;
-    /// The IDs of the function. Empty if sysfs does not report all three.
+    /// The IDs and the class code. Empty if sysfs does not report all three numbers.
     std::optional<PciIdentity> identity = std::nullopt;
 };
 

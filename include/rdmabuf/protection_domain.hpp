@@ -42,8 +42,8 @@ class RDMABUF_EXPORT ProtectionDomain {
     [[nodiscard]] static ProtectionDomain import_handle(const Context& context,
                                                         std::uint32_t handle);
     /// Uses @p pd without ownership. The owner must not deallocate it before this object and all
-    /// objects created from this object are destroyed. A transport with its own verbs objects
-    /// registers memory with this library in this way.
+    /// objects created from this object are destroyed. Transports with their own verbs objects can
+    /// use this function to register memory with this library.
     [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);
 
     [[nodiscard]] ibv_pd* native() const noexcept { return handle_.get(); }
@@ -54,7 +54,7 @@ class RDMABUF_EXPORT ProtectionDomain {
     }
     /// Returns the ibv_pd and gives up ownership: the caller must deallocate the ibv_pd.
     [[nodiscard]] ibv_pd* release() noexcept { return handle_.release(); }
-    /// Deallocates the protection domain now. It stays allocated and owned after an error.
+    /// Deallocates the protection domain now. After an error, this object still owns it.
     /// @throws Error EBUSY while copies of the protection domain, or objects created from it, exist
     void close() { handle_.close(); }
 
@@ -63,8 +63,8 @@ class RDMABUF_EXPORT ProtectionDomain {
     }
 
   protected:
-    /// The second parent keeps alive the objects that a ParentDomain holds. It is null for other
-    /// protection domains.
+    /// A handle that keeps the Context alive. For a ParentDomain, the std::shared_ptr keeps the
+    /// underlying protection domain and the thread domain alive; otherwise it is null.
     using Handle =
         detail::shared_handle<ibv_pd, detail::DeallocPd, Context, std::shared_ptr<const void>>;
     explicit ProtectionDomain(Handle handle) noexcept : handle_(std::move(handle)) {}

@@ -51,23 +51,25 @@ struct QueuePairOptions {
     CompletionQueue recv_cq;
     QueuePairType type = QueuePairType::reliable_connected;
 
-    /// The maximum number of outstanding send-side requests. The device may round up all limits.
+    /// The maximum number of outstanding requests in the send queue. The device can round up this
+    /// limit and the next four limits.
     std::uint32_t max_send_wr = 128;
-    /// The maximum number of posted receives. Not used with `srq`.
+    /// The maximum number of posted receives. This limit is not used if `srq` is set.
     std::uint32_t max_recv_wr = 128;
-    /// The maximum number of scatter-gather entries of a request.
+    /// The maximum number of scatter-gather entries of a request in the send queue.
     std::uint32_t max_send_sge = 1;
+    /// The maximum number of scatter-gather entries of a receive. Not used if `srq` is set.
     std::uint32_t max_recv_sge = 1;
     /// The maximum number of inline bytes of a request (SendFlags::inline_data); 0 for no inline
     /// data.
     std::uint32_t max_inline_data = 0;
-    /// If true, every send-side request generates a completion, also without SendFlags::signaled.
+    /// If true, every request in the send queue is signaled, even without SendFlags::signaled.
     bool signal_all = false;
     /// The shared receive queue of the queue pair; nullptr if the queue pair has its own receive
     /// queue.
     const SharedReceiveQueue* srq = nullptr;
-    /// The XRC domain of a queue pair of the type xrc_receive, which must have a domain; nullptr
-    /// for other types.
+    /// The XRC domain of the queue pair. It must be set for queue pairs of the type xrc_receive,
+    /// and must be nullptr for other types.
     const XrcDomain* xrc_domain = nullptr;
     ExtendedInterface extended = ExtendedInterface::automatic;
     /// Allows libmlx5 to deliver small received data in the completion entry (scatter-to-CQE),
@@ -86,45 +88,51 @@ struct QueuePairOptions {
     bool out_of_order_placement = false;
     /// The operations that batch() needs in addition to sends, writes, reads and atomics, as
     /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. If the provider does
-    /// not support one of them, the queue pair gets no ibv_wr_* interface; with
-    /// ExtendedInterface::required, creating the queue pair fails.
+    /// not support one of these operations, the queue pair gets no ibv_wr_* interface. In this
+    /// case, creating the queue pair fails if `extended` is ExtendedInterface::required.
     std::uint64_t batch_operations = 0;
 
-    /// The operations that peers may execute through this queue pair, if the memory region also
-    /// allows them. By default, all operations that the queue pair type and the device support.
-    /// Must be empty for SRD queue pairs, which cannot restrict peers (EOPNOTSUPP).
+    /// The operations that this queue pair permits to peers. The memory region must also permit the
+    /// operation. The default is all operations that the queue pair type and the device support.
+    /// For SRD queue pairs, which cannot restrict peers, this option must be empty (EOPNOTSUPP).
     std::optional<Access> access = std::nullopt;
     std::uint8_t port = 1;
-    /// The index in the GID table of the port. By default, Context::best_gid() on RoCE, no GID on
-    /// InfiniBand, and index 0 for SRD queue pairs.
+    /// The index of the queue pair's GID in the GID table of the port. The default is the index of
+    /// Context::best_gid() on RoCE, no GID on InfiniBand, and index 0 for SRD queue pairs.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
-    /// The path MTU; by default the active MTU of the port. A connection uses the smaller MTU of
-    /// the two sides.
+    /// The maximum path MTU; the default is the active MTU of the port. A connection uses the
+    /// smaller MTU of its two sides.
     std::optional<ibv_mtu> mtu = std::nullopt;
     std::uint8_t service_level = 0;
     std::uint8_t traffic_class = 0;
     std::uint8_t hop_limit = 64;
-    /// The next three members have the same meaning as in AddressHandleOptions.
+    /// The flow label of the GRH, 20 bits. See AddressHandleOptions::flow_label.
     std::uint32_t flow_label = 0;
+    /// The maximum rate of the packets; IBV_RATE_MAX for no limit.
     ibv_rate static_rate = IBV_RATE_MAX;
+    /// The low bits of the source LID (InfiniBand). See AddressHandleOptions::src_path_bits.
     std::uint8_t src_path_bits = 0;
-    /// The maximum number of outstanding reads and atomics as initiator (max_rd_atomic) and as
-    /// target (max_dest_rd_atomic). Values above the device's limits are reduced to these limits.
+    /// The maximum number of outstanding reads and atomics that this queue pair sends as initiator.
+    /// A value above the device's limit is reduced to that limit.
     std::uint8_t max_rd_atomic = 16;
+    /// The maximum number of outstanding reads and atomics of the peer that this queue pair
+    /// executes as target. A value above the device's limit is reduced to that limit.
     std::uint8_t max_dest_rd_atomic = 16;
 
-    /// The time to wait for an acknowledgement (RC): 4.096 us * 2^timeout; 0 waits without limit.
+    /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. The
+    /// value 0 means no limit.
     std::uint8_t timeout = 14;
-    /// How often to retransmit after this timeout (RC), at most 7 times. If no retry succeeds, the
-    /// request fails with IBV_WC_RETRY_EXC_ERR.
+    /// The maximum number of retransmissions after `timeout` has expired (RC): 0 to 7. If no retry
+    /// succeeds, the request fails with IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
-    /// How often to repeat a request when the peer has no receive posted; 7 repeats without limit.
-    /// If no retry succeeds, the request fails with IBV_WC_RNR_RETRY_EXC_ERR. On SRD queue pairs,
-    /// other values than 7 need SrdAttributes::rnr_retry.
+    /// The maximum number of times that the NIC repeats a request because the peer has no receive
+    /// posted: 0 to 6, or 7 for no limit. If no retry succeeds, the request fails with
+    /// IBV_WC_RNR_RETRY_EXC_ERR. On SRD queue pairs, values below 7 need SrdAttributes::rnr_retry.
     std::uint8_t rnr_retry = 7;
-    /// The time for which a peer must wait before it repeats a request, when this queue pair has no
-    /// receive posted (RC). An index into the table of ibv_modify_qp(3); 12 is 0.64 ms.
+    /// The time for which the peer must wait before it repeats a request for which this queue pair
+    /// had no receive posted (RC). The value is an index into the table of ibv_modify_qp(3); 12
+    /// means 0.64 ms.
     std::uint8_t min_rnr_timer = 12;
     /// The Q_Key that requests of peers must have (UD and SRD only).
     std::uint32_t qkey = 0x11111111;
@@ -134,8 +142,8 @@ struct QueuePairOptions {
 struct RateLimit {
     /// The maximum rate in kbit/s; 0 for no limit.
     std::uint32_t kilobits_per_second = 0;
-    /// The maximum number of bytes that the device sends at once at full speed; 0 for the device's
-    /// default.
+    /// The maximum number of bytes that the device sends in one burst at full speed; 0 for the
+    /// default of the device.
     std::uint32_t max_burst_size = 0;
     /// The typical size of a packet in bytes, which makes the limit more exact; 0 if it is not
     /// known.
@@ -158,7 +166,7 @@ class RDMABUF_EXPORT QueuePair {
                                                    const QueuePairOptions& options);
 
     /// Uses a connected queue pair without ownership, for transports with their own verbs objects.
-    /// The owner must not destroy @p qp before this object.
+    /// The owner must not destroy @p qp before this object is destroyed.
     /// @param extended  the ibv_wr_* interface of the same queue pair, if it was created with this
     ///                  interface
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
@@ -184,7 +192,7 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_send_imm(std::span(&local, 1), immediate, options);
     }
-    /// Sends a datagram (UD) or a message of an SRD queue pair to the peer @p to.
+    /// Sends a message to the peer @p to. The queue pair must have the type UD or SRD.
     [[gnu::always_inline]] Status post_send_to(std::span<const ibv_sge> local, Destination to,
                                                WorkOptions options = {}) const noexcept {
         return post_one(make_send_to(local, to, options));
@@ -193,7 +201,7 @@ class RDMABUF_EXPORT QueuePair {
                                                WorkOptions options = {}) const noexcept {
         return post_send_to(std::span(&local, 1), to, options);
     }
-    /// Sends a datagram with immediate data to the peer @p to (UD).
+    /// Sends a message with immediate data to the peer @p to. The queue pair must have the type UD.
     /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_send_imm_to(std::span<const ibv_sge> local, Destination to,
                                                    std::uint32_t immediate,
@@ -205,7 +213,8 @@ class RDMABUF_EXPORT QueuePair {
                                                    WorkOptions options = {}) const noexcept {
         return post_send_imm_to(std::span(&local, 1), to, immediate, options);
     }
-    /// Sends a message, and invalidates @p rkey at the peer. See make_send_inv().
+    /// Sends a message that invalidates the memory window with @p rkey at the peer. See
+    /// make_send_inv().
     [[gnu::always_inline]] Status post_send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
                                                 WorkOptions options = {}) const noexcept {
         return post_one(make_send_inv(local, rkey, options));
@@ -214,7 +223,7 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_send_inv(std::span(&local, 1), rkey, options);
     }
-    /// Invalidates @p rkey of a local memory window. See make_local_inv().
+    /// Invalidates the memory window of this side that has @p rkey. See make_local_inv().
     [[gnu::always_inline]] Status post_local_inv(std::uint32_t rkey,
                                                  WorkOptions options = {}) const noexcept {
         return post_one(make_local_inv(rkey, options));
@@ -222,13 +231,15 @@ class RDMABUF_EXPORT QueuePair {
     /// Binds a memory window of type 1 or type 2 to a part of a region (RC and UC). On success,
     /// window.rkey() is the new rkey, which is valid after the request has completed. The
     /// completion has the opcode IBV_WC_BIND_MW.
-    /// @return as post_send(). For a region without Access::memory_window_bind, some providers
-    ///         return EINVAL; with the others, the request fails with IBV_WC_MW_BIND_ERR.
+    /// @return the same values as post_send(). For a region without Access::memory_window_bind,
+    ///         some providers return EINVAL. With other providers, the request completes with
+    ///         IBV_WC_MW_BIND_ERR.
     Status post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
                      WorkOptions options = {}) const noexcept;
     /// Writes to memory of the peer @p to (SRD). The request is posted with the ibv_wr_* interface.
-    /// @return as post_send(); also EOPNOTSUPP if the queue pair is not extended(), or if libefa
-    ///         reports that the device has no RDMA writes (SrdAttributes::rdma_write)
+    /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
+    /// or
+    ///         the device does not support RDMA writes (SrdAttributes::rdma_write)
     Status post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                          WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_write == nullptr) {
@@ -243,7 +254,7 @@ class RDMABUF_EXPORT QueuePair {
         return post_write_to(std::span(&local, 1), to, remote, options);
     }
     /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, a
-    /// receive of the peer completes.
+    /// receive of the peer completes with @p immediate.
     /// @param immediate  in host byte order
     Status post_write_imm_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                              std::uint32_t immediate, WorkOptions options = {}) const noexcept {
@@ -260,7 +271,9 @@ class RDMABUF_EXPORT QueuePair {
     }
     /// Reads from memory of the peer @p from (SRD). The device must support RDMA reads
     /// (SrdAttributes::rdma_read).
-    /// @return as post_write_to()
+    /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
+    /// or
+    ///         the device does not support RDMA reads
     Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
                           WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
@@ -274,8 +287,8 @@ class RDMABUF_EXPORT QueuePair {
                           WorkOptions options = {}) const noexcept {
         return post_read_from(std::span(&local, 1), from, remote, options);
     }
-    /// Posts a receive: the next message that arrives is written to @p local. For a datagram (UD),
-    /// the first 40 bytes of @p local are for the GRH. Messages of SRD queue pairs have no GRH.
+    /// Posts a receive: a message of the peer will be written to @p local. On a UD queue pair, the
+    /// first 40 bytes of @p local receive the GRH. Messages of SRD queue pairs have no GRH.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -296,7 +309,7 @@ class RDMABUF_EXPORT QueuePair {
         return post_write(std::span(&local, 1), remote, options);
     }
     /// Writes to memory of the peer. When the data is in place, the oldest receive of the peer
-    /// completes.
+    /// completes with @p immediate.
     /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_write_imm(std::span<const ibv_sge> local,
                                                  RemoteAddress remote, std::uint32_t immediate,
@@ -329,10 +342,10 @@ class RDMABUF_EXPORT QueuePair {
         return post_one(make_fetch_add(std::span(&local, 1), remote, addend, options));
     }
 
-    /// Posts the requests of a list with one C call. On failure, the requests before @p failed are
-    /// posted, and the others are not.
-    /// @return as post_send(); also E2BIG if more requests were added than the list has room for.
-    ///         In this case, no request is posted.
+    /// Posts the requests of @p list with one C call. On failure, @p failed points to the first
+    /// request that was not posted.
+    /// @return the same values as post_send(), and E2BIG if more than @p Capacity requests were
+    ///         added to @p list. In the case of E2BIG, no request is posted.
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(SendList<Capacity>& list,
                                        ibv_send_wr*& failed) const noexcept {
@@ -358,19 +371,19 @@ class RDMABUF_EXPORT QueuePair {
     /// QueuePairOptions::extended was not `off`.
     [[nodiscard]] bool extended() const noexcept { return extended_ != nullptr; }
     /// Opens a batch of requests for the ibv_wr_* interface. The queue pair must be extended().
-    /// Only one batch of a queue pair may be open at the same time.
+    /// A queue pair must not have more than one open batch at the same time.
     [[nodiscard, gnu::always_inline]] WorkBatch batch() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         assert(extended_ != nullptr && "this queue pair has no ibv_wr_* interface");
         return WorkBatch(extended_);
     }
 
-    /// Returns the queue pair number, which has 24 bits. Completions have it in qp_num.
+    /// Returns the queue pair number, which has 24 bits. It is the qp_num of completions.
     [[nodiscard]] std::uint32_t number() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return handle_->qp_num;
     }
-    /// Returns the type. A borrowed queue pair of the type IBV_QPT_DRIVER is reported as SRD.
+    /// Returns the type of the queue pair. For IBV_QPT_DRIVER, it always returns SRD.
     [[nodiscard]] QueuePairType type() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return static_cast<QueuePairType>(handle_->qp_type);
@@ -384,7 +397,7 @@ class RDMABUF_EXPORT QueuePair {
     [[nodiscard]] ibv_qp_state state() const;
     /// Queries attributes of the queue pair from the device. ibv_query_qp(3).
     /// @param mask  the members to query, as IBV_QP_* bits; the other members of the result are
-    ///              undefined. By default, all attributes that RC, UC and UD queue pairs have.
+    ///              undefined. The default is all attributes that RC, UC and UD queue pairs have.
     /// @throws Error with the errno value of ibv_query_qp(3). EFA returns EOPNOTSUPP for attributes
     ///         that its queue pairs do not have, such as IBV_QP_AV.
     [[nodiscard]] ibv_qp_attr attributes(int mask = all_attributes) const;
@@ -394,11 +407,11 @@ class RDMABUF_EXPORT QueuePair {
         IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
         IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_CAP | IBV_QP_DEST_QPN;
     /// Modifies attributes of a connected queue pair. For example, IBV_QP_MIN_RNR_TIMER changes
-    /// min_rnr_timer. ibv_modify_qp(3) lists the attributes that may change in each state.
+    /// min_rnr_timer. ibv_modify_qp(3) lists the attributes that can change in each state.
     /// @param mask  the members of @p attributes to apply, as IBV_QP_* bits
-    /// @throws Error with the errno value of ibv_modify_qp(3): EINVAL for an attribute that must
-    ///         not change in this state, or for an invalid value. The attributes are then
-    ///         unchanged.
+    /// @throws Error with the errno value of ibv_modify_qp(3): EINVAL for an attribute that
+    ///         cannot change in this state, or for an invalid value. After an error, the attributes
+    ///         are unchanged.
     void modify(ibv_qp_attr attributes, int mask);
     /// Limits the rate at which the queue pair sends. DeviceAttributes::native.packet_pacing_caps
     /// has the limits of the device and the supported queue pair types.
@@ -414,8 +427,8 @@ class RDMABUF_EXPORT QueuePair {
     /// IBV_WC_WR_FLUSH_ERR. ibv_modify_qp(3).
     void abort();
 
-    /// Posts a request to a shared receive queue of the peer (xrc_send). Messages, and writes with
-    /// immediate data, consume a receive of this queue.
+    /// Posts a request to the send queue of this XRC queue pair. The request names a shared receive
+    /// queue of the peer. Messages and writes with immediate data consume a receive of that queue.
     /// @param request     a request that a make_ function has returned, such as make_send()
     /// @param srq_number  SharedReceiveQueue::number() of the shared receive queue at the peer
     [[gnu::always_inline]] Status post_to_srq(ibv_send_wr request,
@@ -427,7 +440,7 @@ class RDMABUF_EXPORT QueuePair {
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
     /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp.
     [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
-    /// Destroys the queue pair now. It stays owned after an error.
+    /// Destroys the queue pair now. After an error, this object still owns the queue pair.
     /// @throws Error with the errno value of ibv_destroy_qp(3)
     void close() { detail::close_handle(handle_); }
 
@@ -466,8 +479,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// Returns the address that a peer needs to connect to this queue pair or to send to it.
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
 
-    /// Posts a receive, as QueuePair::post_recv() does. Post the first receives before the peer can
-    /// send.
+    /// Posts a receive, as QueuePair::post_recv() does. Post the first receives before the address
+    /// is sent to the peer, so that the peer cannot send too early.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -485,8 +498,9 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// options of different vendors cannot be compared. ibv_query_ece(3).
     /// @throws Error EOPNOTSUPP if the provider has no ECE
     [[nodiscard]] ibv_ece ece() const;
-    /// Sets the ECE options to use; call it before connect(). Without set_ece(), a connection uses
-    /// no ECE options. The two sides agree on the options in three steps:
+    /// Sets the ECE options that the connection will use. Call set_ece() before connect(). Without
+    /// set_ece(), a connection uses no ECE options. The two sides agree on the options in three
+    /// steps:
     ///  - The first side sends its ece() with its address().
     ///  - If the vendor_ids are equal, the second side sets these options and connects. It sends
     ///    back its QueuePair::ece(), which has the accepted options, with its address().
@@ -501,19 +515,19 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// pair of the type xrc_send connects to a peer of the type xrc_receive. After an error, this
     /// object still owns the queue pair, which can only be destroyed.
     /// @throws Error EPROTO if the peer's queue pair type does not match; EINVAL for UD and SRD
-    ///         queue pairs; otherwise with the errno value of ibv_modify_qp(3): ETIMEDOUT or
+    ///         queue pairs; the errno value if ibv_modify_qp(3) fails, for example ETIMEDOUT or
     ///         EHOSTUNREACH if the GID of the peer cannot be resolved
     [[nodiscard]] QueuePair connect(const QueuePairAddress& peer) &&;
-    /// Makes a UD or SRD queue pair ready to send to any peer.
-    /// @throws Error EINVAL for other types
+    /// Moves a UD or SRD queue pair to the RTS state, in which it can send to any peer.
+    /// @throws Error EINVAL for queue pairs of other types
     [[nodiscard]] QueuePair activate() &&;
-    /// Returns the queue pair as connected, without changing its state. For connection managers
-    /// that change the state themselves, such as librdmacm.
+    /// Converts this object to a QueuePair without changing the state of the queue pair. This
+    /// function is for connection managers that change the state themselves, such as librdmacm.
     /// @throws Error EINVAL if the queue pair is not in the RTS state
     [[nodiscard]] QueuePair assume_connected() &&;
 
-    /// The options that a connection needs, for code that connects without connect(), such as
-    /// librdmacm.
+    /// The options of a connection. Code that does not call connect(), such as librdmacm, needs
+    /// these options to connect the queue pair.
     struct Connection {
         AddressHandleOptions path;
         std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;
@@ -529,7 +543,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }
     /// Returns the ibv_qp and gives up ownership: the caller must destroy the ibv_qp.
     [[nodiscard]] ibv_qp* release() noexcept { return handle_.release(); }
-    /// Destroys the queue pair now. It stays owned after an error.
+    /// Destroys the queue pair now. After an error, this object still owns the queue pair.
     /// @throws Error with the errno value of ibv_destroy_qp(3)
     void close() { detail::close_handle(handle_); }
 

@@ -10,11 +10,11 @@
 
 /// Tables of known limits of drivers that export or import dma-bufs. The entries come from the
 /// sources of Linux up to 7.3 and rdma-core up to 65; no entry was verified on hardware. The
-/// library uses the tables in the hints of errors, and docs/registration.md contains them. The
-/// library skips no registration because of an entry.
+/// library uses the tables for the hints of errors only: no entry prevents a registration.
+/// docs/registration.md contains the tables.
 namespace rdmabuf {
 
-/// How the driver of a NIC handles a dma-buf that is registered.
+/// The behaviour of the driver of a NIC when a dma-buf is registered.
 enum class ImportMode : std::uint8_t {
     /// The driver cannot register dma-bufs.
     none,
@@ -36,12 +36,14 @@ struct ImporterQuirk {
     /// The names that Device::driver() returns for NICs of this driver, separated by spaces. Empty
     /// if Device::driver() returns no name that belongs only to this entry.
     std::string_view sysfs_drivers;
-    /// The first versions of Linux and of rdma-core in which this driver registers dma-bufs. Empty
-    /// if no version does.
+    /// The first version of Linux in which this driver can register dma-bufs. Empty if no version
+    /// can register dma-bufs.
     std::string_view kernel;
+    /// The first version of rdma-core in which the provider of this driver can register dma-bufs.
+    /// Empty if no version can register dma-bufs.
     std::string_view rdma_core;
     ImportMode mode;
-    /// Further limits, as text; may be empty.
+    /// A text with further limits of the driver; can be empty.
     std::string_view note;
 };
 
@@ -60,12 +62,12 @@ enum class PinBehaviour : std::uint8_t {
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(PinBehaviour behaviour) noexcept;
 
 struct ExporterQuirk {
-    /// Exporter::name(). If this library has no exporter for the memory, the name of the kernel's
-    /// exporter.
+    /// The value of Exporter::name(), or the name of the exporter in the kernel if this library has
+    /// no Exporter for its memory.
     std::string_view exporter;
     PinBehaviour pin;
-    /// The conditions under which the exporter refuses an importer, and the errno value; may be
-    /// empty.
+    /// A text with the conditions under which the exporter refuses an importer, and the errno value
+    /// of the refusal; can be empty.
     std::string_view refuses;
     std::string_view note;
 };
