@@ -41,7 +41,7 @@ enum class GidType : std::uint8_t {
 /// Returns "IB", "RoCE v1" or "RoCE v2".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(GidType type) noexcept;
 
-/// A used entry of the GID table of a port.
+/// An entry of the GID table of a port, with a GID that is not zero.
 struct GidEntry {
     Gid gid;
     /// The index of this entry in the GID table. AddressHandleOptions::gid_index and
@@ -49,7 +49,7 @@ struct GidEntry {
     std::uint8_t index = 0;
     GidType type = GidType::infiniband;
     std::uint8_t port = 0;
-    /// The index of the network interface, as if_nametoindex(3) returns it; 0 for InfiniBand.
+    /// The index of the GID's network interface, as if_nametoindex(3) returns it; 0 for InfiniBand.
     std::uint32_t netdev_ifindex = 0;
 };
 

@@ -12,7 +12,7 @@ namespace rdmabuf {
 /// description contains the iova and the access flags of the region, because ibv_import_mr(3)
 /// returns only the keys and the length.
 struct SharedRegion {
-    /// The value of ibv_mr::handle, which identifies the region in its open device file.
+    /// The value of ibv_mr::handle, which identifies the region within an open device file.
     std::uint32_t handle = 0;
     Access access = Access::local_read;
     /// The iova of the first byte of the region.

@@ -47,7 +47,7 @@ struct MemoryWindowBinding {
     Access access = Access::local_read;
 
     /// Returns the address that peers use for the first byte of the window: 0 with
-    /// Access::zero_based, otherwise the iova.
+    /// Access::zero_based, otherwise the iova of this byte.
     [[nodiscard]] std::uint64_t remote_address() const noexcept {
         return has(access, Access::zero_based) ? 0 : region.iova() + offset;
     }
@@ -72,7 +72,7 @@ struct MemoryWindowBinding {
 /// is bound again: by QueuePair::post_local_inv() on this side, or by QueuePair::post_send_inv() of
 /// the peer.
 ///
-/// The program may send the new rkey to the peer in a message that it posts after the bind request
+/// The program can send the new rkey to the peer in a message that it posts after the bind request
 /// on the same queue pair. To send the rkey over another connection, wait for the completion of the
 /// bind request first.
 ///
@@ -98,7 +98,7 @@ class RDMABUF_EXPORT MemoryWindow {
     /// Returns the rkey to use in the next bind request of a window of type 2. See set_rkey().
     [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(rkey()); }
     /// Sets the rkey that rkey() returns. Call this function in two cases. After posting a bind
-    /// request with a SendList or a WorkBatch, set the rkey of that request. After a bind request
+    /// request in a SendList or a WorkBatch, set the rkey of that request. After a bind request
     /// has completed with an error, set the rkey that the window had before the request.
     void set_rkey(std::uint32_t rkey) noexcept { checked()->rkey = rkey; }
 
@@ -109,7 +109,7 @@ class RDMABUF_EXPORT MemoryWindow {
     }
 
     /// Returns the protection domain on which the window was allocated.
-    /// @throws Error EBADF if the window was closed or moved from
+    /// @throws Error EBADF if the window was closed
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("MemoryWindow::protection_domain", "MemoryWindow");
     }

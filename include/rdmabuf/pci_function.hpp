@@ -14,8 +14,8 @@ namespace rdmabuf {
 
 /// The address of a PCI function in the machine.
 struct RDMABUF_EXPORT PciAddress {
-    /// The number of the PCI domain. PCI domains of the firmware have 16 bits. Some drivers add
-    /// domains above 0xffff: with Intel VMD, an address can be "10000:e1:00.0".
+    /// The number of the PCI domain. Domains that the firmware assigns have 16 bits. Some drivers
+    /// add domains above 0xffff: with Intel VMD, an address can be "10000:e1:00.0".
     std::uint32_t domain = 0;
     std::uint8_t bus = 0;
     /// 0 to 31.
@@ -24,8 +24,8 @@ struct RDMABUF_EXPORT PciAddress {
     std::uint8_t function = 0;
 
     /// Parses an address such as "0000:3b:00.0": a domain of 4 to 8 hexadecimal digits, bus, device
-    /// and function, in upper or lower case. Returns nullopt for any other text, also for an
-    /// address without a domain.
+    /// and function, with digits in upper or lower case. Returns nullopt for any other text, also
+    /// for an address without a domain.
     [[nodiscard]] static std::optional<PciAddress> parse(std::string_view text) noexcept;
 
     friend auto operator<=>(const PciAddress&, const PciAddress&) noexcept = default;

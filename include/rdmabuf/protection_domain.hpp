@@ -64,7 +64,8 @@ class RDMABUF_EXPORT ProtectionDomain {
 
   protected:
     /// A handle that keeps the Context alive. For a ParentDomain, the std::shared_ptr keeps the
-    /// underlying protection domain and the thread domain alive; otherwise it is null.
+    /// underlying protection domain and the thread domain alive. For other protection domains, the
+    /// std::shared_ptr is null.
     using Handle =
         detail::shared_handle<ibv_pd, detail::DeallocPd, Context, std::shared_ptr<const void>>;
     explicit ProtectionDomain(Handle handle) noexcept : handle_(std::move(handle)) {}

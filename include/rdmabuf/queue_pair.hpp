@@ -37,7 +37,7 @@ using QueuePairHandle =
                   SharedReceiveQueueHandle, std::optional<XrcDomain>>;
 } // namespace detail
 
-/// Selects whether a queue pair gets the ibv_wr_* interface, which QueuePair::batch() needs.
+/// Selects whether a queue pair has the ibv_wr_* interface, which QueuePair::batch() needs.
 enum class ExtendedInterface : std::uint8_t {
     off,
     /// The queue pair gets the ibv_wr_* interface if the provider has this interface.
@@ -74,17 +74,18 @@ struct QueuePairOptions {
     ExtendedInterface extended = ExtendedInterface::automatic;
     /// Allows libmlx5 to deliver small received data in the completion entry (scatter-to-CQE),
     /// which saves one PCIe write. When the completion is polled, the CPU copies up to 64 bytes to
-    /// the address in the request. This concerns receives and, with signal_all, the results of
-    /// reads and atomics. Set this option only if all these requests use host memory whose iova is
-    /// equal to its CPU address. With memory of a GPU or of the NIC, the copy would crash the
-    /// program or corrupt memory. Devices of other drivers ignore this option. mlx5dv_create_qp(3).
+    /// the address in the request. The copy is made for receives and, with `signal_all`, for the
+    /// results of reads and atomics. Set this option only if all these requests use host memory
+    /// whose iova is equal to its CPU address. With memory of a GPU or of the NIC, the copy would
+    /// crash the program or corrupt memory. Devices of other drivers ignore this option.
+    /// mlx5dv_create_qp(3).
     bool scatter_to_cqe = false;
     /// Allows the device to place data and consume receives out of order, so that packets can use
     /// several network paths at the same time (MLX5DV_QP_CREATE_OOO_DP). Completions stay in order,
-    /// and each has the wr_id of the receive that it consumed. An earlier write may become visible
-    /// after a later write. Both sides of a connection must set this option. Creating the queue
-    /// pair fails with EOPNOTSUPP on devices other than mlx5, and if the device or the kernel does
-    /// not support the option. mlx5dv_create_qp(3).
+    /// and each has the wr_id of the receive that it consumed. The data of an earlier write can
+    /// become visible after the data of a later write. Both sides of a connection must set this
+    /// option. Creating the queue pair fails with EOPNOTSUPP on devices other than mlx5, and if the
+    /// device or the kernel does not support the option. mlx5dv_create_qp(3).
     bool out_of_order_placement = false;
     /// The operations that batch() needs in addition to sends, writes, reads and atomics, as
     /// IBV_QP_EX_WITH_* bits: LOCAL_INV, BIND_MW, SEND_WITH_INV, ATOMIC_WRITE. If the provider does
@@ -113,15 +114,15 @@ struct QueuePairOptions {
     ibv_rate static_rate = IBV_RATE_MAX;
     /// The low bits of the source LID (InfiniBand). See AddressHandleOptions::src_path_bits.
     std::uint8_t src_path_bits = 0;
-    /// The maximum number of outstanding reads and atomics that this queue pair sends as initiator.
-    /// A value above the device's limit is reduced to that limit.
+    /// The maximum number of outstanding reads and atomics that this queue pair sends as the
+    /// initiator. A value above the device's limit is reduced to that limit.
     std::uint8_t max_rd_atomic = 16;
     /// The maximum number of outstanding reads and atomics of the peer that this queue pair
     /// executes as target. A value above the device's limit is reduced to that limit.
     std::uint8_t max_dest_rd_atomic = 16;
 
-    /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. The
-    /// value 0 means no limit.
+    /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. With
+    /// 0, the NIC waits without limit.
     std::uint8_t timeout = 14;
     /// The maximum number of retransmissions after `timeout` has expired (RC): 0 to 7. If no retry
     /// succeeds, the request fails with IBV_WC_RETRY_EXC_ERR.
@@ -134,7 +135,7 @@ struct QueuePairOptions {
     /// had no receive posted (RC). The value is an index into the table of ibv_modify_qp(3); 12
     /// means 0.64 ms.
     std::uint8_t min_rnr_timer = 12;
-    /// The Q_Key that requests of peers must have (UD and SRD only).
+    /// The Q_Key that requests of peers must contain (UD and SRD only).
     std::uint32_t qkey = 0x11111111;
 };
 
@@ -167,8 +168,8 @@ class RDMABUF_EXPORT QueuePair {
 
     /// Uses a connected queue pair without ownership, for transports with their own verbs objects.
     /// The owner must not destroy @p qp before this object is destroyed.
-    /// @param extended  the ibv_wr_* interface of the same queue pair, if it was created with this
-    ///                  interface
+    /// @param extended  the ibv_qp_ex of @p qp if the queue pair was created with the ibv_wr_*
+    ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
 
     /// Sends the bytes of @p local as one message. The message arrives in the oldest receive that
@@ -269,11 +270,11 @@ class RDMABUF_EXPORT QueuePair {
                              std::uint32_t immediate, WorkOptions options = {}) const noexcept {
         return post_write_imm_to(std::span(&local, 1), to, remote, immediate, options);
     }
-    /// Reads from memory of the peer @p from (SRD). The device must support RDMA reads
-    /// (SrdAttributes::rdma_read).
+    /// Reads from memory of the peer @p from (SRD). The request is posted with the ibv_wr_*
+    /// interface.
     /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
     /// or
-    ///         the device does not support RDMA reads
+    ///         the device does not support RDMA reads (SrdAttributes::rdma_read)
     Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
                           WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
@@ -378,18 +379,18 @@ class RDMABUF_EXPORT QueuePair {
         return WorkBatch(extended_);
     }
 
-    /// Returns the queue pair number, which has 24 bits. It is the qp_num of completions.
+    /// Returns the queue pair number (24 bits), which completions contain in qp_num.
     [[nodiscard]] std::uint32_t number() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return handle_->qp_num;
     }
-    /// Returns the type of the queue pair. For IBV_QPT_DRIVER, it always returns SRD.
+    /// Returns the type of the queue pair. The verbs type IBV_QPT_DRIVER is always reported as SRD.
     [[nodiscard]] QueuePairType type() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return static_cast<QueuePairType>(handle_->qp_type);
     }
     /// Returns the protection domain of the queue pair.
-    /// @throws Error EBADF if the queue pair was closed or moved from
+    /// @throws Error EBADF if the queue pair was closed
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("QueuePair::protection_domain", "QueuePair");
     }
@@ -459,9 +460,9 @@ class RDMABUF_EXPORT QueuePair {
     ibv_qp_ex* extended_;
 };
 
-/// A queue pair in the INIT state, which becomes a QueuePair by connecting. Receives can be posted
-/// to it, and its address can be sent to a peer. Both sides create a PreparedQueuePair, exchange
-/// the addresses, and connect:
+/// A queue pair in the INIT state. connect() and activate() convert a PreparedQueuePair to a
+/// QueuePair. Receives can be posted before the queue pair is connected. Both sides create a
+/// PreparedQueuePair, exchange the addresses, and connect:
 ///
 ///     auto prepared = QueuePair::prepare(pd, {.send_cq = cq, .recv_cq = cq});
 ///     bootstrap.send(prepared.address().encode());
@@ -471,7 +472,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// Creates a queue pair and moves it to the INIT state.
     /// @throws Error EINVAL for a value above the device's limit, which the hint contains, or for a
     ///         port that is not active or does not exist; EADDRNOTAVAIL if the port has no GID;
-    ///         EOPNOTSUPP if the device does not support the queue pair type, the extended
+    ///         EOPNOTSUPP if the device does not support the queue pair type, the ibv_wr_*
     ///         interface that is required, or QueuePairOptions::access with SRD; ENOMEM if no
     ///         memory is left
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
@@ -535,7 +536,7 @@ class RDMABUF_EXPORT PreparedQueuePair {
     [[nodiscard]] const Connection& connection() const noexcept { return connection_; }
 
     /// Returns the protection domain of the queue pair.
-    /// @throws Error EBADF if the queue pair was closed or moved from
+    /// @throws Error EBADF if the queue pair was closed
     [[nodiscard]] const ProtectionDomain& protection_domain() const {
         return handle_.get_deleter().parent<0>("PreparedQueuePair::protection_domain",
                                                "PreparedQueuePair");

@@ -18,13 +18,13 @@ namespace rdmabuf {
 enum class ImportMode : std::uint8_t {
     /// The driver cannot register dma-bufs.
     none,
-    /// The driver pins the dma-buf while it is registered. The exporter may move the memory before
-    /// the driver pins it.
+    /// The driver pins the dma-buf from the registration to the deregistration. The exporter can
+    /// move the memory before the driver pins the dma-buf.
     pinned,
     /// The driver pins the dma-buf, and allows the exporter to revoke it.
     pinned_revocable,
     /// The driver does not pin the dma-buf. When the exporter moves the memory, the driver updates
-    /// its mapping. The exporter can also revoke the dma-buf.
+    /// the mapping of the NIC. The exporter can also revoke the dma-buf.
     follows_moves,
 };
 /// Returns "none", "pinned", "pinned, revocable" or "follows moves".
@@ -49,10 +49,10 @@ struct ImporterQuirk {
 
 /// The behaviour of an exporter when an importer pins a buffer of this exporter.
 enum class PinBehaviour : std::uint8_t {
-    /// The buffer stays where it is.
+    /// The exporter pins the buffer without moving it.
     in_place,
-    /// The buffer may be moved to system memory, and the registration still succeeds. Transfers
-    /// then cross PCIe twice, or access a copy.
+    /// The exporter can move the buffer to system memory before pinning it. The registration still
+    /// succeeds, but transfers then cross PCIe twice, or access a copy.
     system_memory,
     /// The exporter refuses to pin the buffer: only importers that do not pin buffers can register
     /// this buffer.
