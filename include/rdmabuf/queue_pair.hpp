@@ -118,7 +118,7 @@ struct QueuePairOptions {
     /// initiator. A value above the device's limit is reduced to that limit.
     std::uint8_t max_rd_atomic = 16;
     /// The maximum number of outstanding reads and atomics of the peer that this queue pair
-    /// executes as target. A value above the device's limit is reduced to that limit.
+    /// executes as the target. A value above the device's limit is reduced to that limit.
     std::uint8_t max_dest_rd_atomic = 16;
 
     /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. With
