@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hits, the end of entries, and their limits; misses are in cache/miss.cpp.
+// This file finds entries of the cache (hits), removes entries, and enforces the limits of the
+// cache. The code for misses is in cache/miss.cpp.
 #include "cache/core.hpp"
 
 #include <algorithm>
@@ -73,7 +74,7 @@ bool CacheCore::hold() noexcept {
 
 void CacheCore::let_go() noexcept {
     if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        // Threads that return their leases may still read the entries.
+        // Waits for threads that return their leases: these threads may still read the entries.
         read_side_sections.wait();
         delete this; // NOLINT(cppcoreguidelines-owning-memory)
     }
@@ -137,7 +138,8 @@ CacheEntry* CacheCore::take_current(CacheRange range, Access access,
 }
 
 inline void CacheCore::note_use(CacheEntry& entry) const noexcept {
-    // Written only if it changes, because a write takes the cache line from other threads.
+    // The member `used` is written only if its value changes, because each write moves the cache
+    // line to this CPU.
     const std::uint64_t now = clock_.load(std::memory_order_relaxed);
     if (entry.used.load(std::memory_order_relaxed) != now) [[unlikely]] {
         entry.used.store(now, std::memory_order_relaxed);
@@ -281,7 +283,7 @@ void CacheCore::settle_after_lease(CacheEntry& entry) noexcept {
     let_go();
 }
 
-// The end of entries
+// Removal of entries
 
 void CacheCore::take_out(CacheEntry& entry) noexcept {
     entry.details->access_class->index.remove(entry);
@@ -380,7 +382,8 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
         if (length > options_.max_bytes) {
             return false;
         }
-        // All necessary entries are removed first, so that readers are waited for only once.
+        // First, enough entries are removed from the index to make room for @p length bytes.
+        // Therefore, settle_all() has to wait for the readers only once.
         Retired taken_out;
         std::size_t entries = statistics_.entries;
         std::uint64_t bytes = statistics_.bytes;
@@ -408,7 +411,8 @@ CacheEntry* CacheCore::next_victim() noexcept {
             const Candidate candidate = victims_.back();
             victims_.pop_back();
             const CacheEntry& entry = *candidate.entry;
-            // If it was not used after the search, it is still the least recently used entry.
+            // An entry that was not used after look_for_victims() is still the least recently used
+            // entry.
             if (entry.is_idle() && entry.used.load(std::memory_order_relaxed) == candidate.used) {
                 return candidate.entry;
             }
@@ -426,7 +430,8 @@ void CacheCore::look_for_victims() noexcept {
             victims_.push_back({&entry, entry.used.load(std::memory_order_relaxed)});
         }
     });
-    // One sixteenth of the idle entries: then the search is rare, and sorting is cheap.
+    // The list of victims keeps one sixteenth of the idle entries, but at least 64. Searches are
+    // then rare, and sorting the list is fast.
     const auto earlier = [](const Candidate& a, const Candidate& b) { return a.used < b.used; };
     const std::size_t part =
         std::min(victims_.size(), std::max<std::size_t>(64, victims_.size() / 16));

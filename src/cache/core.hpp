@@ -39,23 +39,25 @@ struct CacheRange {
     return {.begin = entry.address, .end = entry.end};
 }
 
-/// Whether an entry with the flags @p access can be used by a caller that needs @p wanted: it has
-/// at least these permissions, and the same other flags.
+/// Returns true if an entry that was registered with @p access can serve a caller that needs the
+/// flags @p wanted. The entry must have all wanted permissions, and its other flags must be equal
+/// to those in @p wanted.
 [[nodiscard]] inline bool serves(Access access, Access wanted) noexcept {
     constexpr Access permissions = full_access | Access::memory_window_bind;
     return access == wanted ||
            (has(access, wanted) && (access & ~permissions) == (wanted & ~permissions));
 }
 
-/// Whether @p entry can be found, covers @p range and has the flags @p wanted. The caller is in a
-/// read-side section or holds the lock of the cache.
+/// Returns true if @p entry is valid, covers @p range, and can serve the flags @p wanted. The
+/// caller must be in a read-side section or hold the lock of the cache.
 [[nodiscard, gnu::always_inline]] inline bool serves(const CacheEntry& entry,
                                                      const CacheRange& range,
                                                      Access wanted) noexcept {
     return entry.is_found() && range_of(entry).holds(range) && serves(entry.access, wanted);
 }
 
-/// The entries with the same access flags. A cache has few of these lists and never removes one.
+/// The entries of a cache that have the same access flags. A cache has one such list for each set
+/// of flags, and never removes a list.
 struct AccessClass {
     AccessClass(Access a, RetireList& retire_list) : access(a), index(retire_list) {}
 
@@ -64,8 +66,8 @@ struct AccessClass {
     std::atomic<AccessClass*> next{nullptr};
 };
 
-/// The state that a RegistrationCache shares with its leases. It is destroyed after the cache and
-/// the last lease.
+/// The state that a RegistrationCache shares with its leases. The state is destroyed when the cache
+/// and all its leases have been destroyed.
 class CacheCore {
   public:
     CacheCore(std::span<const ProtectionDomain> pds, Resolver resolver,
@@ -73,18 +75,20 @@ class CacheCore {
     CacheCore(const CacheCore&) = delete;
     CacheCore& operator=(const CacheCore&) = delete;
 
-    /// The access flags that the cache adds to each registration.
+    /// Returns the access flags that the cache adds to each registration.
     [[nodiscard]] Access added_access() const noexcept { return added_; }
 
-    /// Returns an entry that covers the range, with a new lease; nullptr if there is no such entry.
+    /// Returns an entry that covers the range, and takes a lease on the entry. Returns nullptr if
+    /// the cache has no such entry.
     [[nodiscard]] CacheEntry* find(std::uintptr_t address, std::size_t length,
                                    Access access) noexcept;
-    /// As find(), but looks only at the hints, so it can also return nullptr for an existing entry.
-    /// @param access  includes added_access()
+    /// Does the same as find(), but searches only in the hash table of hints. This function may
+    /// therefore return nullptr although the cache has such an entry.
+    /// @param access  the access flags of the caller together with added_access()
     [[nodiscard]] CacheEntry* find_fast(std::uintptr_t address, std::size_t length,
                                         Access access) noexcept;
-    /// Returns an entry that covers the range, with a new lease, and registers the range if
-    /// necessary. Called after find_fast() has returned nullptr.
+    /// Returns an entry that covers the range, and takes a lease on the entry. Registers the range
+    /// if the cache has no such entry. Called after find_fast() has returned nullptr.
     [[nodiscard]] CacheEntry& acquire_slowly(std::uintptr_t address, std::size_t length,
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;
@@ -93,11 +97,12 @@ class CacheCore {
     void clear() noexcept;
     [[nodiscard]] RegistrationCache::Statistics statistics() const noexcept;
 
-    /// Called by the destructor of the cache. Deletes this object now, or with the last lease.
+    /// Deletes this object now, or when the last lease is returned. Called by the destructor of the
+    /// cache.
     void close() noexcept;
 
   private:
-    /// Entries without leases that can no longer be found, linked by EntryDetails::next.
+    /// A list of entries that were removed from the index, linked by EntryDetails::next.
     class Retired {
       public:
         void push(CacheEntry& entry) noexcept;
@@ -107,21 +112,23 @@ class CacheCore {
       private:
         CacheEntry* first_ = nullptr;
     };
-    /// A registration in progress. The statistics count it as an entry.
+    /// A registration in progress. The statistics already count its entry and its bytes.
     struct Pending {
         CacheRange range = {};
         Access access{};
-        /// The limits of the cache allow the entry to stay after its last lease.
+        /// True if the limits of the cache allow the entry to stay after its last lease was
+        /// returned.
         bool kept = false;
         bool published = false;
-        /// Part of the range was invalidated after the registration began.
+        /// True if a part of the range was invalidated after the registration began.
         bool invalidated = false;
         bool done = false;
         std::optional<Error> error = std::nullopt;
     };
-    /// The exporter and the allocation of a range.
+    /// The exporter that knows the memory of a range, and the allocation that contains the range.
     struct Owner {
-        /// The whole range is in one allocation, or no exporter knows any of it.
+        /// True if the whole range is in one allocation, or if no exporter knows any part of the
+        /// range.
         bool one = false;
         /// The exporter of the allocation; nullptr if no exporter knows the range.
         const Exporter* exporter = nullptr;
@@ -142,22 +149,22 @@ class CacheCore {
     [[nodiscard]] CacheEntry* take_locked(CacheRange range, Access access) noexcept;
     [[nodiscard]] CacheEntry* take_current(CacheRange range, Access access,
                                            std::size_t thread_slot) noexcept;
-    /// As find(), without counting a hit in the statistics.
+    /// Does the same as find(), but does not count a hit in the statistics.
     [[nodiscard]] CacheEntry* find_again(const CacheRange& range, Access access) noexcept;
     void note_use(CacheEntry& entry) const noexcept;
-    /// The number of hits that was counted in a thread slot.
+    /// Returns the counter of the hits for the threads that use this thread slot.
     [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t thread_slot) noexcept;
     void count_hit(std::size_t thread_slot) noexcept;
     template <class P>
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
-    /// Finishes the return of a lease whose entry was retired or is watched. Called in the
-    /// read-side section of the return, and leaves this section.
+    /// Finishes the return of a lease if the entry was removed from the index, or is deregistered
+    /// with its last lease. The caller is in a read-side section; this function ends the section.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;
 
-    // Defined in cache/miss.cpp.
+    // The following functions are defined in cache/miss.cpp.
     [[nodiscard]] CacheEntry& acquire_missed(std::uintptr_t address, std::size_t length,
                                              Access access);
     class Cleanup;
@@ -176,7 +183,7 @@ class CacheCore {
                                       Retired& retired);
     void fill(CacheEntry& entry, Registration registration, const Pending& pending) const;
 
-    // With the lock held.
+    // The caller of the following functions holds the lock of the cache.
     [[nodiscard]] AccessClass* class_of(Access access) const noexcept;
     [[nodiscard]] AccessClass& make_class(Access access);
     [[nodiscard]] bool is_found(const CacheRange& range, Access access) const noexcept;
@@ -184,23 +191,24 @@ class CacheCore {
     [[nodiscard]] bool fits(std::size_t length) const noexcept;
     [[nodiscard]] CacheEntry* next_victim() noexcept;
     void look_for_victims() noexcept;
-    /// Removes an entry from the index, so that it can no longer be found. The caller calls wait()
-    /// and then settle().
+    /// Removes an entry from the index, so that readers no longer find the entry. The caller must
+    /// then call wait() and settle().
     void take_out(CacheEntry& entry) noexcept;
-    /// Waits until no reader can still see entries that were removed from the index.
+    /// Waits until no reader can still see the entries that were removed from the index. Then frees
+    /// the retire list.
     void wait() noexcept;
-    /// Moves an entry that was removed from the index to @p retired if it has no leases.
+    /// Moves an entry that was removed from the index to @p retired if the entry has no leases.
     void settle(CacheEntry& entry, Retired& retired) noexcept;
-    /// Calls wait(), and settle() for each entry of @p taken_out. @return the number of entries
-    /// moved to @p retired
+    /// Calls wait(), and then settle() for each entry of @p taken_out.
+    /// @return the number of entries that were moved to @p retired
     std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
     void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
 
-    /// Deregisters the entries. The caller does not hold the lock.
+    /// Deregisters the entries in @p retired. The caller must not hold the lock of the cache.
     void destroy(Retired& retired) noexcept;
     void give_back_locked(CacheEntry& entry) noexcept;
-    /// Settles an entry after a lease was returned, and releases a reference of the caller
-    /// (hold()).
+    /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
+    /// cache. Releases the reference to this object that the caller took with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
     [[nodiscard]] bool evict_idle() noexcept;
     [[nodiscard]] bool hold() noexcept;
@@ -213,18 +221,19 @@ class CacheCore {
 
     RetireList retire_list_;
 
-    // Members that hits read.
+    // The following members are read by cache hits.
     EntryHints hints_{retire_list_};
     std::atomic<AccessClass*> classes_{nullptr};
-    /// Incremented by each registration: the clock of "least recently used".
+    /// The time for finding the least recently used entry. Each new registration increments the
+    /// time.
     std::atomic<std::uint64_t> clock_{0};
     struct alignas(64) Hits {
         std::atomic<std::uint64_t> count{0};
     };
     std::array<Hits, Platform::thread_slots / Platform::thread_slot_step> hits_;
 
-    /// References: one for the cache, one for each entry, and one for each thread that finishes the
-    /// return of a lease.
+    /// The number of references to this object: one for the cache, one for each entry, and one for
+    /// each thread that finishes the return of a lease.
     std::atomic<std::size_t> holds_{1};
 
     mutable std::mutex mutex_;
@@ -232,8 +241,9 @@ class CacheCore {
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
     std::vector<std::shared_ptr<Pending>> pending_;
-    /// The least recently used entries at the time of the last search; the oldest is the last
-    /// element. Its capacity is the number of entries, so that it never allocates.
+    /// The least recently used entries that the last search found; the oldest entry is the last
+    /// element. The capacity is the number of all entries, so that adding an element never
+    /// allocates memory.
     std::vector<Candidate> victims_;
     RegistrationCache::Statistics statistics_;
 };

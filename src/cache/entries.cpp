@@ -7,7 +7,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// 16 MiB of address space. Only the pages of thread slots in use are allocated.
+/// The size of the lease counts of a block in bytes: 16 MiB of address space. The kernel allocates
+/// only the pages for thread slots in use.
 constexpr std::size_t counts_size =
     Platform::thread_slots * Platform::stride * sizeof(CacheEntry::Count);
 

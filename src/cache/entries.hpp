@@ -20,7 +20,7 @@ class CacheCore;
 struct AccessClass;
 struct CacheEntry;
 
-/// The members of an entry that hits do not read.
+/// The members of a cache entry that a hit does not read, except with CachePolicy::checked.
 struct EntryDetails {
     explicit EntryDetails(CacheCore& c) noexcept : core(c) {}
 
@@ -28,27 +28,28 @@ struct EntryDetails {
     AccessClass* access_class = nullptr;
     std::vector<CacheKeys> several = {};
     std::optional<Registration> registration = std::nullopt;
-    /// The exporter whose generation is compared on each hit; nullptr if no generation can be
-    /// compared. The resolver of the cache owns it.
+    /// The exporter of the memory. A hit with CachePolicy::checked compares `generation` with the
+    /// value that this exporter returns. Null if the memory has no generation to compare. The
+    /// resolver of the cache owns the exporter.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
-    /// No generation can be compared: no exporter knows the memory, its exporter has no
-    /// generations, or it belongs to more than one allocation.
+    /// True if an exporter knows the memory, but no generation can be compared: the exporter has no
+    /// generations, or the memory belongs to more than one allocation.
     bool mixed = false;
-    /// The entry is deregistered with its last lease.
+    /// True if the entry is deregistered when its last lease is returned.
     bool watched = false;
-    /// The next entry in the list of free entries or of entries to be destroyed.
+    /// The next entry in a list of free entries or of removed entries.
     CacheEntry* next = nullptr;
 };
 
-/// An entry: one cache line with the members that hits read. The memory of a destroyed entry is
-/// used again for another one, and is freed with the CacheCore, because a thread that returns a
-/// lease may still read it.
+/// A cache entry: one cache line with the members that hits read. A thread that returns a lease may
+/// still read a destroyed entry. The memory of the entry is therefore reused only for other
+/// entries, and is freed with the CacheCore.
 struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
-    /// The number of entries in one block of memory; block_size is the size and the alignment of
-    /// the block in bytes. The lease counts follow the block, so that their address is known
-    /// without reading the entry.
+    /// The number of entries in one block of memory. The lease counts follow the entries in the
+    /// block, so that the address of a count can be computed from the address of its entry. The
+    /// constant `block_size` is the size and the alignment of the entries of a block in bytes.
     static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
     static constexpr std::size_t block_size = block_entries * 64;
 
@@ -72,23 +73,24 @@ struct alignas(64) CacheEntry : CachedRegistration {
     [[nodiscard]] std::size_t length() const noexcept { return end - address; }
 
     LeaseState<Platform> state;
-    /// The value of CacheCore::clock_ when the entry was last found.
+    /// The value of CacheCore::clock_ when a hit last found this entry.
     std::atomic<std::uint64_t> used{0};
     EntryDetails* const details;
 };
 static_assert(sizeof(CacheEntry) == 64);
 
-/// The memory of the entries of a cache. The caller of each function holds the lock of the cache.
+/// Allocates the entries of a cache. The caller of each function must hold the lock of the cache.
 class EntryPool {
   public:
     explicit EntryPool(CacheCore& core) noexcept : core_(core) {}
 
-    /// Returns an unused entry. @throws Error ENOMEM, std::bad_alloc
+    /// Returns an unused entry.
+    /// @throws Error ENOMEM if mmap(2) has no memory; std::bad_alloc
     [[nodiscard]] CacheEntry& take();
     void put(CacheEntry& entry) noexcept;
 
     [[nodiscard]] std::size_t size() const noexcept { return details_.size(); }
-    /// Calls @p visit with all entries, used and unused.
+    /// Calls @p visit once for each entry, used or unused.
     template <class Visit>
     void for_each(Visit visit) const {
         for (std::size_t i = 0; i < size(); ++i) {
@@ -97,7 +99,7 @@ class EntryPool {
     }
 
   private:
-    /// The first block uses huge pages from this number of entries on.
+    /// If a cache has more entries than this number, its first block uses huge pages.
     static constexpr std::size_t few = 1024;
 
     [[nodiscard]] CacheEntry& at(std::size_t i) const noexcept {

@@ -9,7 +9,8 @@ namespace {
 constexpr unsigned least_bits = 8;
 /// The largest table has 2^20 hints, which are 8 MiB.
 constexpr unsigned most_bits = 20;
-/// If all places of a hint are in use, one in this number of insertions replaces another hint.
+/// If all places for a hint are in use, one in this number of insertions replaces an old hint. The
+/// other insertions have no effect.
 constexpr unsigned replacement_interval = 64;
 
 } // namespace
@@ -52,7 +53,8 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry)
 
 bool EntryHints::fit(std::size_t entries) {
     unsigned bits = bits_;
-    // Four places for each entry: hash values collide, and an entry can have several hints.
+    // The table gets four places for each entry, because hash values collide and an entry can have
+    // several hints.
     while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
         ++bits;
     }

@@ -14,24 +14,27 @@ namespace rdmabuf::detail {
 
 struct CacheEntry;
 
-/// A hash table from addresses to entries, so that most hits need no search in the index. A hint
-/// may be wrong: the reader checks that the entry can still be found and covers its range. The
-/// memory of entries lives as long as this table.
+/// A hash table from addresses to entries. With this table, most hits need no search in the index.
+/// An element of the table is called a hint, because it may be outdated: the reader checks that the
+/// entry is still valid and covers the range. The memory of an entry can be read even if its hint
+/// is outdated.
 ///
-/// A thread writes a hint only if it found none. If there is no free place for it, one in
-/// `replacement_interval` hints replaces another.
+/// A thread writes a hint only if it found no entry in the table. If all places for the hint are in
+/// use, one in `replacement_interval` insertions replaces an old hint.
 class EntryHints {
   public:
-    /// @param retire_list  must outlive this object
+    /// @param retire_list  frees a replaced table when no reader uses the table any more; must
+    /// outlive this object
     explicit EntryHints(RetireList& retire_list);
     EntryHints(const EntryHints&) = delete;
     EntryHints& operator=(const EntryHints&) = delete;
     ~EntryHints();
 
-    // The caller of these functions is in a read-side section or holds the lock of the cache.
+    // The caller of guess() and look() must be in a read-side section or hold the lock of the
+    // cache.
 
-    /// Returns an entry that may cover the address, from the first two places of the hint; nullptr
-    /// if there is none.
+    /// Returns an entry that may cover the address. Compares only the first two of the places where
+    /// its hint may be. Returns nullptr if these places contain no entry.
     [[nodiscard]] CacheEntry* guess(std::uintptr_t address, Access access) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -40,10 +43,12 @@ class EntryHints {
         const std::uint64_t first = hint_at(hints, at).load(std::memory_order_acquire);
         const std::uint64_t second =
             hint_at(hints, at ^ sizeof(Hint)).load(std::memory_order_acquire);
-        // The compiler makes this a conditional move: a branch would often be mispredicted.
+        // The compiler generates a conditional move for this expression, because the CPU would
+        // often mispredict a branch.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
-    /// Returns the first hinted entry for which @p serves returns true; nullptr if there is none.
+    /// Returns the first entry with a hint for @p address for which @p serves returns true. Returns
+    /// nullptr if there is no such entry.
     template <class Serves>
     [[nodiscard]] CacheEntry* look(std::uintptr_t address, Access access,
                                    const Serves& serves) const noexcept {
@@ -60,20 +65,24 @@ class EntryHints {
     }
     void learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept;
 
-    /// Makes the table large enough for @p entries. The caller holds the lock of the cache.
-    /// @return true if the table was replaced by an empty one
-    /// @throws Error ENOMEM, std::bad_alloc
+    /// Makes the table large enough for @p entries entries. The caller must hold the lock of the
+    /// cache.
+    /// @return true if an empty table has replaced the previous table
+    /// @throws Error ENOMEM if mmap(2) has no memory; std::bad_alloc
     bool fit(std::size_t entries);
 
   private:
-    /// The address of an entry in the upper 48 bits, and 16 bits of the key, which distinguish most
-    /// hints in the same place; 0 for none.
+    /// A hint has the address of an entry in the upper 48 bits, and 16 bits of the key in the lower
+    /// bits. The bits of the key distinguish most addresses that have the same hash value. The
+    /// value 0 means that there is no hint.
     using Hint = std::atomic<std::uint64_t>;
     static constexpr unsigned tag_bits = 16;
-    /// The places for one address: all in one cache line.
+    /// The number of places where the hint for an address may be. These places are in one cache
+    /// line.
     static constexpr std::size_t ways = 64 / sizeof(Hint);
 
-    /// The place of the hint for a range, computed from the page in which the range begins.
+    /// Computes the key and the hash value of a hint from the page of the address and from the
+    /// access flags.
     struct Place {
         Place(std::uintptr_t address, Access access) noexcept
             : key((address >> 12U) + static_cast<std::uint64_t>(access) * access_mixer),
@@ -85,10 +94,10 @@ class EntryHints {
         std::uint64_t key;
         std::uint64_t hash;
 
-        /// Of some thousand multipliers, the one with the fewest collisions for addresses at equal
-        /// distances.
+        /// This multiplier was selected from some thousand multipliers: it causes the fewest
+        /// collisions for addresses at equal distances.
         static constexpr std::uint64_t mixer = 0x51652ef7;
-        /// Any large odd number.
+        /// This can be any large odd number.
         static constexpr std::uint64_t access_mixer = 0x51ed270b;
     };
     [[nodiscard]] static Hint& hint_at(std::byte* hints, std::size_t offset) noexcept {
@@ -103,12 +112,12 @@ class EntryHints {
                 pages.make_huge(mask + sizeof(Hint));
             }
         }
-        /// @param way  0 for the first place of the hint, up to ways - 1
+        /// @param way  the index of the place, from 0 to ways - 1
         [[nodiscard]] Hint& at(const Place& place, std::size_t way) const noexcept {
             return hint_at(hints, (place.hash & mask) ^ way * sizeof(Hint));
         }
 
-        /// The mask for offsets of hints, in bytes.
+        /// The mask that converts a hash value to the offset of a hint in bytes.
         std::size_t mask;
         Pages pages;
         std::byte* hints;

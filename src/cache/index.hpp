@@ -14,11 +14,12 @@ namespace rdmabuf::detail {
 
 struct CacheEntry;
 
-/// The entries of one AccessClass, sorted by address. No entry contains another one, so their ends
-/// are sorted too, and only the last entry that does not begin after a range can contain the range.
+/// The entries of one AccessClass, sorted by address. No entry contains another entry, so that the
+/// ends of the entries are sorted too. Only the last entry that does not begin after a range can
+/// contain this range.
 ///
-/// Readers are in a read-side section; writers hold the lock of the cache. Adding an entry copies
-/// one leaf, and sometimes the list of leaves. Removing an entry changes its leaf in place.
+/// Readers must be in a read-side section; writers must hold the lock of the cache. Adding an entry
+/// copies one leaf, and sometimes the list of leaves. Removing an entry changes its leaf in place.
 class RangeIndex {
   public:
     explicit RangeIndex(RetireList& retire_list);
@@ -26,19 +27,20 @@ class RangeIndex {
     RangeIndex& operator=(const RangeIndex&) = delete;
     ~RangeIndex();
 
-    /// Returns the entry that contains [begin, end), or nullptr.
+    /// Returns the entry that contains the range [begin, end), or nullptr if there is no such
+    /// entry.
     [[nodiscard]] CacheEntry* find(std::uintptr_t begin, std::uintptr_t end) const noexcept;
 
-    /// Adds an entry that neither contains another entry nor is contained in one.
-    /// @throws std::bad_alloc; the index is unchanged then
+    /// Adds an entry that neither contains another entry nor is contained in another entry.
+    /// @throws std::bad_alloc if there is no memory; the index is then unchanged
     void insert(CacheEntry& entry);
     void remove(const CacheEntry& entry) noexcept;
 
-    /// Calls @p visit with each entry that overlaps or touches [begin, end). @p visit may remove
-    /// this entry from the index.
+    /// Calls @p visit with each entry that overlaps or touches the range [begin, end). The function
+    /// @p visit may remove this entry from the index.
     template <class Visit>
     void for_each_touching(std::uintptr_t begin, std::uintptr_t end, Visit visit) const {
-        // The entries of all leaves before this one end before `begin`.
+        // The search skips the leaves in which all entries end before `begin`.
         const Root& root = *root_.load(std::memory_order_relaxed);
         std::size_t i = first_touching(root, begin);
         for (; i < root.size(); ++i) {
@@ -56,7 +58,7 @@ class RangeIndex {
     }
 
   private:
-    /// Stands in place of the end of an entry that was removed.
+    /// This value replaces the end address of a removed entry.
     static constexpr std::uintptr_t gone = 0;
     static constexpr std::size_t leaf_capacity = 64;
 
@@ -73,16 +75,18 @@ class RangeIndex {
         explicit Root(std::size_t size) : keys(size), leaves(size) {}
         [[nodiscard]] std::size_t size() const noexcept { return keys.size(); }
 
-        /// Keys: no entry of a leaf begins before the key of the leaf. The first key is 0.
+        /// The keys of the leaves. No entry of a leaf begins before the key of this leaf. The first
+        /// key is 0.
         std::vector<std::uintptr_t> keys;
         std::vector<std::atomic<Leaf*>> leaves;
     };
 
     [[nodiscard]] static std::size_t first_touching(const Root& root,
                                                     std::uintptr_t begin) noexcept;
-    /// Replaces leaf @p i by one or two leaves; @p second may be null.
+    /// Replaces leaf number @p i by one or two leaves; @p second may be null.
     void replace(std::size_t i, std::unique_ptr<Leaf> first, std::unique_ptr<Leaf> second);
-    /// Replaces a leaf by a copy without the removed entries, if there is memory for it.
+    /// Replaces leaf number @p i by a copy without the removed entries. Does nothing if there is no
+    /// memory for the copy.
     void compact(std::size_t i) noexcept;
 
     RetireList& retire_list_;

@@ -12,8 +12,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Maximum length of the retire list: when it is reached, the writer waits for readers and frees
-/// the list.
+/// The maximum length of the retire list. At this length, the writer waits for the readers and
+/// frees the memory in the list.
 constexpr std::size_t retire_list_capacity = 64;
 
 void check_request(std::uintptr_t address, std::size_t length, Access access) {
@@ -35,7 +35,7 @@ void check_request(std::uintptr_t address, std::size_t length, Access access) {
 
 } // namespace
 
-/// Destroys retired entries in its destructor, after the lock was released.
+/// Deregisters removed entries in its destructor, which must run after the lock was released.
 class CacheCore::Cleanup {
   public:
     explicit Cleanup(CacheCore& core) noexcept : core_(core) {}
@@ -51,7 +51,8 @@ class CacheCore::Cleanup {
     CacheCore& core_;
 };
 
-/// Wakes the threads that wait for a registration in progress, when it has ended or failed.
+/// Ends a registration in progress: the destructor wakes the threads that wait for this
+/// registration.
 class CacheCore::Finish {
   public:
     Finish(CacheCore& core, Pending& pending) noexcept : core_(core), pending_(pending) {}
@@ -85,7 +86,7 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
         const Lock lock(mutex_);
         ++statistics_.misses;
     }
-    // Looked up only if it is needed.
+    // The owner of the range is looked up only if try_acquire() needs the owner.
     std::optional<Owner> owner;
     for (;;) {
         if (CacheEntry* const entry = try_acquire(range, access | added_, owner);
@@ -95,7 +96,8 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
     }
 }
 
-/// @return nullptr if the cache has changed meanwhile: the caller tries again
+/// Tries once to find or to register the range.
+/// @return nullptr if the caller must try again, for example because the cache has changed
 CacheEntry* CacheCore::try_acquire(const CacheRange& range, Access access,
                                    std::optional<Owner>& owner) {
     Cleanup cleanup(*this);

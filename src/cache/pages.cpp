@@ -11,7 +11,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// MADV_COLLAPSE, since Linux 6.1.
+/// The value of MADV_COLLAPSE, which Linux has since version 6.1.
 constexpr int collapse = 25;
 
 std::byte* map(std::size_t size) {

@@ -5,21 +5,22 @@
 
 namespace rdmabuf::detail {
 
-/// Anonymous zeroed pages. The kernel allocates each page when it is first written.
+/// Maps anonymous pages that are filled with zeros. The kernel allocates each page when it is first
+/// written.
 class Pages {
   public:
-    /// The size of a huge page. Mappings of at least this size are aligned to it.
+    /// The size of a huge page in bytes. Mappings of at least this size are aligned to this size.
     static constexpr std::size_t huge = std::size_t{1} << 21U;
 
-    /// @throws Error ENOMEM
+    /// @throws Error ENOMEM if mmap(2) has no memory
     explicit Pages(std::size_t size);
     ~Pages();
     Pages(const Pages&) = delete;
     Pages& operator=(const Pages&) = delete;
 
     [[nodiscard]] void* get() const noexcept { return pages_; }
-    /// Requests huge pages for the first @p size bytes. If the kernel has any, it allocates them at
-    /// once.
+    /// Requests huge pages for the first @p size bytes. If huge pages are available, Linux 6.1 and
+    /// newer allocate them at once.
     void make_huge(std::size_t size) noexcept;
 
   private:

@@ -19,8 +19,8 @@ long membarrier(int command) noexcept {
 
 std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_step> taken{};
 
-/// Owns the slot of a thread, and frees it for other threads when the thread ends. The counts in
-/// the slot stay, because only the sums over all slots are used.
+/// Owns the slot of a thread, and frees the slot for other threads when the thread ends. The counts
+/// in the slot keep their values, because only the sums over all slots are used.
 class Claim {
   public:
     Claim() = default;
@@ -36,7 +36,8 @@ class Claim {
         over_ = true;
     }
 
-    /// @return whether the thread now has a slot
+    /// Assigns a free slot to this thread.
+    /// @return false if the thread has no slot
     bool take(std::size_t& thread_slot, std::size_t& fast_thread_slot) noexcept {
         if (over_) {
             return false; // A destructor of a thread-local object uses a cache after the slot was
@@ -79,7 +80,7 @@ void Platform::prepare() noexcept {
 }
 
 void Platform::barrier() noexcept {
-    // After fork(2), the child may have to register for membarrier(2) again.
+    // A child of fork(2) may have to register for membarrier(2) again.
     if (barrier_is_enough() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {

@@ -8,23 +8,25 @@
 
 namespace rdmabuf::detail {
 
-/// The real machine, as the template parameter P of cache/protocol.hpp.
+/// The platform of real programs: the template argument for P in cache/protocol.hpp. Tests use
+/// other platforms.
 struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
 
-    /// The numbers of thread slots are multiples of the size of a cache line, so that a number is
-    /// also the offset of the words of the slot. Slot 0 is shared by the threads without a slot of
-    /// their own, which hold the lock of the cache when they use it.
+    /// The number of a thread slot is a multiple of the size of a cache line, so that each slot has
+    /// its words in its own cache lines. Threads without a slot of their own share slot 0, and hold
+    /// the lock of the cache while they use this slot.
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;
-    /// Lease counts of one thread slot that are contiguous in memory. The counts of different slots
-    /// are in different pages.
+    /// The number of lease counts that follow each other in the memory of one thread slot. The
+    /// counts of different slots are in different pages.
     static constexpr std::size_t counts_per_thread_slot = 32768;
     static constexpr std::size_t stride = counts_per_thread_slot / thread_slot_step;
 
-    /// Called before the first read-side section. Checks whether the kernel has membarrier(2).
+    /// Registers the process for membarrier(2), if the kernel has this system call. Must be called
+    /// before the first read-side section.
     static void prepare() noexcept;
     [[nodiscard]] static bool barrier_is_enough() noexcept {
         return membarrier_.load(std::memory_order_relaxed);
@@ -33,16 +35,17 @@ struct Platform {
     static void barrier() noexcept;
     static void pause() noexcept;
 
-    /// Thread slots from this number on were never used.
+    /// Returns the end of the thread slots in use: no thread has used a slot with this number or a
+    /// higher number.
     [[nodiscard]] static std::size_t thread_slots_in_use() noexcept {
         return thread_slots_in_use_.load(std::memory_order_seq_cst);
     }
 
-    /// Returns the slot of this thread, if it has one and barrier_is_enough(); otherwise
-    /// shared_thread_slot.
+    /// Returns the slot of this thread if the thread has a slot and barrier_is_enough() is true;
+    /// otherwise shared_thread_slot.
     [[nodiscard]] static std::size_t fast_thread_slot() noexcept { return fast_thread_slot_; }
-    /// Returns the slot of this thread, and assigns one if necessary; shared_thread_slot if all
-    /// slots are in use.
+    /// Returns the slot of this thread; a thread without a slot gets a free slot. Returns
+    /// shared_thread_slot if all slots are in use.
     [[nodiscard]] static std::size_t thread_slot() noexcept {
         const std::size_t thread_slot = thread_slot_;
         return thread_slot != shared_thread_slot ? thread_slot : claim_thread_slot();
@@ -51,9 +54,9 @@ struct Platform {
   private:
     [[nodiscard]] static std::size_t claim_thread_slot() noexcept;
 
-    // Hidden visibility and the initial-exec model save instructions in a shared library: otherwise
-    // the addresses of these members come from the global offset table, and those of thread-local
-    // members from a function call.
+    // Hidden visibility and the initial-exec model save instructions in a shared library. Without
+    // hidden visibility, the addresses come from the global offset table. Without the initial-exec
+    // model, a function call returns the addresses of thread-local members.
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)
@@ -65,16 +68,18 @@ struct Platform {
         fast_thread_slot_; // NOLINT(*-naming)
 };
 
-/// As Platform, for threads whose fast_thread_slot() is not the shared one.
+/// This variant of Platform is for threads whose fast_thread_slot() is not shared_thread_slot. For
+/// these threads, barrier_is_enough() is always true.
 struct FastPlatform : Platform {
     [[nodiscard]] static constexpr bool barrier_is_enough() noexcept { return true; }
 };
 
-/// The read-side sections of all caches of the process. A thread is in at most one of them.
+/// The read-side sections of all caches of the process. A thread is in at most one section at a
+/// time.
 [[gnu::visibility("hidden")]] extern ReadSideSections<Platform> read_side_sections;
 
 /// Enters a read-side section for the lifetime of the object.
-/// @tparam P  FastPlatform for a fast_thread_slot(), otherwise Platform
+/// @tparam P  FastPlatform if the slot was returned by fast_thread_slot(); otherwise Platform
 template <class P = Platform>
 class ReadSideSection {
   public:

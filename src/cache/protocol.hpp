@@ -8,16 +8,16 @@
 
 namespace rdmabuf::detail {
 
-// Synchronisation between threads that find entries of a cache (readers) and a thread that removes
-// entries (the writer, which holds the lock of the cache). A reader writes only to words of its own
-// thread slot, without memory barriers. The writer calls P::barrier(), after which it sees the
+// This file synchronises threads that find entries of a cache (readers) with the thread that
+// removes entries (the writer, which holds the lock of the cache). A reader writes only to words of
+// its own thread slot, without memory barriers. The writer calls P::barrier(), and then sees the
 // earlier stores of all threads.
 //
 // P is the platform: real atomics and membarrier(2), or the model of a test that tries all
-// interleavings. Q is a variant of P for threads that know that P::barrier_is_enough().
+// interleavings. Q is a variant of P for threads for which P::barrier_is_enough() is true.
 
-/// Stores @p value. A writer that has called P::barrier() sees the store before the later loads of
-/// this thread.
+/// Stores @p value in @p word. For a writer that has called P::barrier(), this store precedes the
+/// later loads of this thread.
 template <class P, class T>
 void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept {
     if (P::barrier_is_enough()) {
@@ -28,9 +28,10 @@ void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept 
     }
 }
 
-/// Read-side critical sections, as in RCU: while a thread is in one, entries that it finds are not
-/// destroyed. Sections are short: they neither wait nor call other code. Each thread has a slot,
-/// whose number is a multiple of P::thread_slot_step, so that its word is in its own cache line.
+/// Read-side critical sections, as in RCU. An entry that a thread finds in a section is not
+/// destroyed before the section ends. Sections are short: a thread does not wait in a section. Each
+/// thread slot has a word in a cache line of its own, because slot numbers are multiples of
+/// P::thread_slot_step.
 template <class P>
 class ReadSideSections {
   public:
@@ -42,7 +43,7 @@ class ReadSideSections {
         words_[thread_slot].store(false, std::memory_order_release);
     }
 
-    /// Waits for the end of all sections that began before the earlier stores of this thread were
+    /// Waits until all sections have ended that began before the earlier stores of this thread were
     /// visible.
     void wait() noexcept {
         P::barrier();
@@ -59,22 +60,21 @@ class ReadSideSections {
     alignas(64) std::array<typename P::template Atomic<bool>, P::thread_slots> words_;
 };
 
-/// The state of one entry and the number of its leases. The caller of settle() destroys the entry
-/// if the result is true. The object is used again for the next entry at the same place.
+/// The state of one entry and the number of its leases. After settle() has returned true, the
+/// object can be used for another entry.
 ///
-/// Each thread slot has a word that counts the leases taken minus the leases returned. The sum of
-/// all words is the number of leases when no more leases are taken. The words are not in this
-/// object:
-/// @p counts is the word of slot 0, and the word of another slot is `slot * P::stride` words
-/// behind.
+/// Each thread slot has a word for the entry, which counts the leases taken minus the leases
+/// returned. If no more leases are taken, the sum of these words is the number of leases. The words
+/// are not members of this object: the parameter `counts` points to the word of slot 0. The word of
+/// another slot has the index `slot * P::stride` in this array.
 template <class P>
 class LeaseState {
   public:
     using Count = typename P::template Atomic<std::uint32_t>;
 
-    /// Whether the entry is valid. Called in a read-side section; if the result is true, the reader
-    /// sees all that was written to the entry before begin(), and the entry does not change until
-    /// the section ends.
+    /// Returns true if the entry is valid. Must be called in a read-side section. If the result is
+    /// true, the reader sees all that was written to the entry before begin(), and the entry does
+    /// not change until the section ends.
     [[nodiscard]] bool found() const noexcept {
         return state_.load(std::memory_order_seq_cst) == State::found;
     }
@@ -83,8 +83,8 @@ class LeaseState {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Returns a lease; called in a read-side section. @return whether the caller must call
-    /// settle() after the section
+    /// Returns a lease. Must be called in a read-side section.
+    /// @return true if the caller must call settle() after the section
     template <class Q = P>
     [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {
         Count& count = counts[thread_slot * P::stride];
@@ -92,21 +92,22 @@ class LeaseState {
         return attention_.load(std::memory_order_seq_cst);
     }
 
-    // The caller of these functions holds the lock of the cache.
+    // The caller of begin(), retire() and settle() must hold the lock of the cache.
 
-    /// Makes the entry valid; called before it is added to the index.
-    /// @param watched  whether give_back() returns true for each lease
+    /// Makes the entry valid. From then on, readers can take leases on the entry.
+    /// @param watched  true if give_back() must return true for each lease
     void begin(bool watched) noexcept {
         attention_.store(watched, std::memory_order_seq_cst);
         state_.store(State::found, std::memory_order_seq_cst);
     }
-    /// Makes the entry invalid for readers. The caller then calls ReadSideSections::wait() and
+    /// Makes the entry invalid for readers. The caller must then call ReadSideSections::wait() and
     /// settle().
     void retire() noexcept {
         state_.store(State::draining, std::memory_order_seq_cst);
         attention_.store(true, std::memory_order_seq_cst);
     }
-    /// Whether the caller must destroy the entry: retire() was called, and no lease is left.
+    /// Returns true if the caller must destroy the entry: retire() was called, and no lease is
+    /// left.
     [[nodiscard]] bool settle(const Count* counts) noexcept {
         if (state_.load(std::memory_order_relaxed) != State::draining || leases(counts) != 0) {
             return false;
@@ -115,7 +116,8 @@ class LeaseState {
         return true;
     }
 
-    /// The number of leases. It is exact after retire(), otherwise it may be outdated.
+    /// Returns the number of leases. The number may be outdated unless retire() and
+    /// ReadSideSections::wait() were called.
     [[nodiscard]] static std::uint32_t leases(const Count* counts) noexcept {
         std::uint32_t sum = 0;
         const std::size_t thread_slots = P::thread_slots_in_use();

@@ -7,7 +7,8 @@
 
 namespace rdmabuf::detail {
 
-/// Memory that readers may still read, to be freed when no read-side section can see it any more.
+/// A list of objects that readers may still read. The objects are freed when no thread in a
+/// read-side section can see them any more.
 class RetireList {
   public:
     class Node {
@@ -35,7 +36,7 @@ class RetireList {
         ++size_;
     }
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
-    /// Called after ReadSideSections::wait().
+    /// Frees all objects in the list. Must be called after ReadSideSections::wait().
     void free() noexcept {
         while (first_ != nullptr) {
             first_ = std::move(first_->next_);
