@@ -17,8 +17,8 @@ std::size_t page_size() noexcept {
 }
 
 std::size_t round_up_to_pages(std::size_t size) {
-    // The limit is PTRDIFF_MAX and not SIZE_MAX: Linux maps no larger range, and every size then
-    // fits into off_t.
+    // Linux maps no range that is larger than PTRDIFF_MAX. With this limit, every size also fits
+    // into off_t.
     const std::size_t largest = static_cast<std::size_t>(PTRDIFF_MAX) / page_size() * page_size();
     if (size > largest) {
         throw Error(ENOMEM, "mmap",
@@ -30,8 +30,8 @@ std::size_t round_up_to_pages(std::size_t size) {
 
 unsigned long long loaded_objects() noexcept {
     unsigned long long count = 0;
-    // dl_iterate_phdr(3) passes the same count with every object, so that the first object is
-    // enough.
+    // dl_iterate_phdr(3) passes the same count with every loaded object. The function `read`
+    // therefore stops after the first object.
     const auto read = [](dl_phdr_info* object, std::size_t /*size*/, void* data) {
         *static_cast<unsigned long long*>(data) = object->dlpi_adds;
         return 1;

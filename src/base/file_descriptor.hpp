@@ -25,7 +25,7 @@ inline int ioctl_retrying(int fd, unsigned long request, void* argument) noexcep
 /// uses one Deadline for all waits.
 class Deadline {
   public:
-    /// @param timeout  a negative timeout never expires
+    /// @param timeout  begins with the construction of the object; a negative timeout never expires
     explicit Deadline(std::chrono::milliseconds timeout) noexcept : timeout_(timeout) {}
 
     /// Returns the remaining time in milliseconds: zero after the timeout, negative if the timeout
@@ -63,7 +63,7 @@ class Deadline {
 /// @return false if the timeout expired
 /// @throws Error with the errno value of poll(2)
 bool wait_readable(int fd, std::chrono::milliseconds timeout);
-/// Waits until @p fd is writable. The parameter, the result and the errors are those of
+/// Waits until @p fd is writable. This function has the same parameters, result and errors as
 /// wait_readable().
 bool wait_writable(int fd, std::chrono::milliseconds timeout);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Used when the owners of C objects destroy them: the report of a failure, and the number of
-// fork(2) calls.
+// This file reports the failures of destructors that destroy C objects, and counts the calls of
+// fork(2).
 #include <pthread.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ namespace rdmabuf {
 namespace {
 
 void print_teardown_failure(const char* function, int error) noexcept {
-    // This function allocates no memory: a destructor may run because memory is exhausted.
+    // This function allocates no memory, because memory may be exhausted when a destructor runs.
     const char* const name = strerrorname_np(error);
     std::fprintf(stderr, "rdmabuf: %s failed while freeing a resource: errno %d (%s)\n", function,
                  error, name != nullptr ? name : "?");
@@ -22,16 +22,17 @@ void print_teardown_failure(const char* function, int error) noexcept {
 
 std::atomic<TeardownFailureHandler> teardown_failure_handler{&print_teardown_failure};
 
-// The number of fork(2) calls that created this process: 0 in the started program, 1 in its child.
-// In the child, count_fork() runs before fork(2) returns. The child has one thread at that time: no
-// atomic is needed.
+// The number of fork(2) calls between the started program and this process: 0 in the program, 1 in
+// its child process. The variable is not atomic, because the child process has only one thread when
+// count_fork() runs.
 unsigned generation = 0;
 
 void count_fork() {
     ++generation;
 }
 
-/// Registers the fork handler when the library is loaded, before any object is created.
+/// Registers count_fork() as a handler of fork(2) when the library is loaded, before any object is
+/// created.
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, count_fork);
 
 } // namespace

@@ -11,14 +11,15 @@
 
 namespace rdmabuf::detail {
 
-/// The first bytes of every encoded object: a type identifier of four letters and a format version.
+/// Every encoded object begins with this header: a type identifier of four letters, and a format
+/// version.
 struct WireHeader {
     std::array<char, 4> kind;
     std::uint16_t version;
 };
 
-/// Encodes numbers in little-endian order into a buffer. The buffer must be large enough for all
-/// numbers.
+/// Encodes integers in little-endian order into a buffer. The buffer must be large enough for all
+/// encoded integers.
 class WireWriter {
   public:
     explicit WireWriter(std::span<std::byte> out) noexcept : rest_(out) {}
@@ -46,7 +47,7 @@ class WireWriter {
     std::span<std::byte> rest_;
 };
 
-/// Decodes numbers that WireWriter encoded. The caller must have checked the size of the buffer.
+/// Decodes integers that WireWriter encoded. The caller must have checked the size of the buffer.
 class WireReader {
   public:
     explicit WireReader(std::span<const std::byte> in) noexcept : rest_(in) {}

@@ -59,8 +59,8 @@ int rank(const GidEntry& entry) noexcept {
     return 5;
 }
 
-/// Converts an event of libibverbs. The event type determines which member of the union is valid:
-/// see ibv_get_async_event(3).
+/// Converts an event of libibverbs to an AsyncEvent. The event type determines which member of the
+/// union is valid: see ibv_get_async_event(3).
 AsyncEvent describe_event(const ibv_async_event& event) noexcept {
     const auto of = [&event](AsyncEventSource source, const void* object, int port = 0) {
         return AsyncEvent{.type = event.event_type,
@@ -169,7 +169,7 @@ Context Context::import_descriptor(UniqueFd command_fd) {
                        ? "the provider of this device cannot import a context"
                        : "the descriptor must be a duplicate of the cmd_fd of a context";
         }));
-    // From now on, the context owns the descriptor and closes it.
+    // From now on, the imported context owns and closes the file descriptor.
     static_cast<void>(command_fd.release());
     return Context(Handle(std::move(handle)));
 }
@@ -203,7 +203,7 @@ ibv_port_attr Context::port(std::uint8_t port) const {
 }
 
 std::uint32_t Context::max_message_size() const {
-    // A port that reports a limit of 0 has the limit of InfiniBand, 2 GiB.
+    // If a port reports a max_msg_sz of 0, the maximum message size of InfiniBand applies: 2 GiB.
     std::uint32_t least = std::uint32_t{1} << 31U;
     const std::uint8_t ports = attributes().port_count();
     for (std::uint8_t p = 1; p <= ports; ++p) {
@@ -222,7 +222,8 @@ std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
         capacity += static_cast<std::size_t>(std::max(this->port(p).gid_tbl_len, 0));
     }
     if (capacity == 0) {
-        // For a capacity of 0 the kernel fails with EINVAL, although an empty table is no error.
+        // With a capacity of 0, ibv_query_gid_table(3) would fail with EINVAL, although an empty
+        // GID table is not an error.
         return {};
     }
     std::vector<ibv_gid_entry> entries(capacity);
@@ -309,7 +310,7 @@ Availability Context::dmabuf_import() const {
     const ProtectionDomain pd(*this);
     const std::size_t page = detail::page_size();
     errno = 0;
-    // The access flags are 0, because EFA rejects atomic access before it checks the descriptor.
+    // The access flags are 0: with atomic access, EFA would fail before it checks the descriptor.
     if (ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.native(), 0, page, 0, -1, 0); mr != nullptr) {
         const int error = ibv_dereg_mr(mr);
         return Availability::no("the provider of " + device_name() +

@@ -14,7 +14,8 @@ std::string no_clock(const Context& context) {
     return context.device_name() + " does not report its clock";
 }
 
-/// The device clock and CLOCK_REALTIME, read at the same time, and the duration of this reading.
+/// The values of the device clock and of CLOCK_REALTIME, read one after the other, and the duration
+/// of reading both clocks.
 struct Reading {
     std::uint64_t ticks;
     WallclockTime wallclock;
@@ -54,7 +55,7 @@ std::uint64_t DeviceClock::now() const {
     if ((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) == 0) {
         throw Error(EOPNOTSUPP, function, no_clock(context_));
     }
-    // libmlx5 and libmlx4 store the raw clock in ticks in tv_nsec; tv_sec is 0.
+    // libmlx5 and libmlx4 store the ticks of the raw clock in tv_nsec, and 0 in tv_sec.
     return static_cast<std::uint64_t>(values.raw_clock.tv_nsec) & mask_;
 }
 

@@ -7,12 +7,12 @@
 
 #include "device/verbs_extensions.hpp"
 
-/// The part of <infiniband/efadv.h> that this library uses. The library is not linked with libefa,
-/// but looks up its functions at run time. If the build has efadv.h, static_asserts compare the
-/// declarations.
+/// Declares the part of <infiniband/efadv.h> that this library uses. The library is not linked with
+/// libefa, but looks up its functions at run time. If efadv.h is present at build time,
+/// static_asserts compare these declarations with efadv.h.
 namespace rdmabuf::detail::efadv {
 
-/// The layout of efadv_device_attr.
+/// This struct has the layout of efadv_device_attr in libefa.
 struct DeviceAttr {
     std::uint64_t comp_mask;
     std::uint32_t max_sq_wr;
@@ -27,10 +27,11 @@ struct DeviceAttr {
 inline constexpr std::uint32_t caps_rdma_read = 1U << 0U;
 inline constexpr std::uint32_t caps_rnr_retry = 1U << 1U;
 inline constexpr std::uint32_t caps_cq_with_sgid = 1U << 2U;
-/// Added in rdma-core 47. libefa sets this flag only if libefa itself can post RDMA writes.
+/// This flag for RDMA writes was added in rdma-core 47. libefa sets the flag only if libefa itself
+/// can post RDMA writes.
 inline constexpr std::uint32_t caps_rdma_write = 1U << 3U;
 
-/// The layout of efadv_qp_init_attr.
+/// This struct has the layout of efadv_qp_init_attr in libefa.
 struct QpInitAttr {
     std::uint64_t comp_mask;
     std::uint32_t driver_qp_type;
@@ -38,21 +39,21 @@ struct QpInitAttr {
 };
 inline constexpr std::uint32_t driver_qp_type_srd = 0;
 
-/// The layout of efadv_ah_attr.
+/// This struct has the layout of efadv_ah_attr in libefa.
 struct AhAttr {
     std::uint64_t comp_mask;
     std::uint16_t ahn;
     std::uint8_t reserved[6];
 };
 
-/// The first members of efadv_cq_init_attr.
+/// This struct has the first members of efadv_cq_init_attr in libefa.
 struct CqInitAttr {
     std::uint64_t comp_mask;
     std::uint64_t wc_flags;
 };
 inline constexpr std::uint64_t wc_ex_with_sgid = 1U << 0U;
 
-/// The first members of efadv_cq.
+/// This struct has the first members of efadv_cq in libefa.
 struct Cq {
     std::uint64_t comp_mask;
     int (*wc_read_sgid)(Cq* cq, ibv_gid* gid);

@@ -19,8 +19,8 @@ namespace {
 constexpr const char* alloc_td = "ibv_alloc_td";
 constexpr const char* alloc_parent_domain = "ibv_alloc_parent_domain";
 
-/// Returns the hint for a failed allocation.
-/// @param objects  the kind of object, for example "thread domains"
+/// Returns the hint for a failed allocation of @p objects.
+/// @param objects  the kind of verbs object, for example "thread domains"
 std::string explain(const Context& context, const char* objects, int error) {
     return error == EOPNOTSUPP ? "the provider of " + context.device_name() + " has no " + objects
                                : context.device_name();

@@ -26,7 +26,7 @@ namespace rdmabuf::detail::sysfs {
 [[nodiscard]] std::optional<std::vector<std::string>> components(const std::string& path,
                                                                  const std::string& directory);
 
-/// Returns @p path with all symbolic links resolved; nothing if the path does not exist.
+/// Returns @p path with all symbolic links resolved. Returns nothing if the path does not exist.
 [[nodiscard]] std::optional<std::string> real_path(const std::string& path);
 
 /// Returns the name of the kernel driver of an RDMA device, as Device::driver() does.

@@ -11,15 +11,15 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the key by which nearest() sorts NICs before it compares names. Unknown values sort
-/// last.
+/// Returns the key by which ranked() sorts NICs. NICs with equal keys keep their order. NICs with
+/// unknown values sort last.
 auto order(const RankedNic& nic) {
     return std::tuple(!nic.usable, nic.path.type,
                       nic.path.numa_distance.value_or(std::numeric_limits<unsigned>::max()),
                       nic.path.hops, -nic.path.bandwidth.value_or(0));
 }
 
-/// NICs of the same rank, and the type of their path to the memory.
+/// The NICs of one rank: their names, and the type of the path between these NICs and the memory.
 struct EqualNics {
     PathType type = PathType::unknown;
     std::set<std::string> names;
@@ -27,7 +27,8 @@ struct EqualNics {
     friend bool operator==(const EqualNics&, const EqualNics&) = default;
 };
 
-/// Groups the NICs of a ranked list by rank; the index in the result is the rank.
+/// Groups the NICs of a ranked list by rank. The index of a group in the result is the rank of its
+/// NICs.
 std::vector<EqualNics> groups_of(const std::vector<RankedNic>& list) {
     std::vector<EqualNics> groups;
     for (const RankedNic& nic : list) {
@@ -63,8 +64,8 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // For each group of equally near NICs: the number of devices of the same model that have a
-    // lower PCI address and the same group of NICs.
+    // For group number i of equally near NICs, index[i] counts the devices that have the same
+    // model, a lower PCI address, and an equal group of NICs.
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {

@@ -17,7 +17,8 @@ std::size_t common_ancestors(const PciFunction& one, const PciFunction& other) {
     return static_cast<std::size_t>(std::distance(one.ancestors.begin(), end));
 }
 
-/// Returns the number of PCI bridges among the ancestors, beginning with ancestor number @p first.
+/// Returns the number of PCI bridges among the ancestors of @p function. Ancestors before number @p
+/// first are not counted.
 unsigned bridges(const PciFunction& function, std::size_t first) {
     return static_cast<unsigned>(std::count_if(
         function.ancestors.begin() + static_cast<std::ptrdiff_t>(first), function.ancestors.end(),
@@ -36,7 +37,8 @@ Path Topology::path(const MemoryLocation& memory, const Nic& nic) const {
         return {.reason = nic.reason.empty() ? nic.name + " is not a PCI device" : nic.reason};
     }
     Path path = path_to(memory, *nic.pci);
-    // Data direct works only if the memory and the data-direct function are in the same PCI domain.
+    // Data direct works only if the device that holds the memory and the data-direct function of
+    // the NIC are in the same PCI domain.
     if (nic.data_direct && memory.device &&
         memory.device->domain == nic.data_direct->address.domain) {
         Path direct = path_to(memory, *nic.data_direct);
@@ -85,8 +87,8 @@ Path Topology::path_between(const PciFunction& memory, const PciFunction& nic) c
     const unsigned nic_side = bridges(nic, common);
     const std::string nearest = common != 0 ? nic.ancestors[common - 1] : std::string();
     if (PciAddress::parse(nearest)) {
-        // sysfs shows a PCIe switch as two bridges: the upstream port, which is the common ancestor
-        // here, and a downstream port on each side. A second bridge on a side belongs to another
+        // sysfs shows a PCIe switch as an upstream port, and a downstream port on each side. The
+        // upstream port is the common ancestor here. A second bridge on one side belongs to another
         // switch.
         return {.type = memory_side <= 1 && nic_side <= 1 ? PathType::pix : PathType::pxb,
                 .hops = memory_side + 1 + nic_side,

@@ -21,7 +21,7 @@ std::string entry(std::string directory, std::string_view name) {
     return directory;
 }
 
-/// Parses a number. Returns nothing if @p text is anything but a number.
+/// Parses a number. Returns nothing if the whole @p text is not one number.
 template <class Number>
 std::optional<Number> number(std::string_view text, int base = 10) {
     Number value = 0;
@@ -35,8 +35,8 @@ std::optional<std::uint32_t> hexadecimal(std::string_view text) {
     return text.starts_with("0x") ? number<std::uint32_t>(text.substr(2), 16) : std::nullopt;
 }
 
-/// Returns the positive number before @p unit: 16 in "16.0 GT/s PCIe", 400 in "400 Gb/sec (4X
-/// NDR)".
+/// Returns the positive number before @p unit, for example 16 from "16.0 GT/s PCIe" or 400 from
+/// "400 Gb/sec (4X NDR)".
 std::optional<double> number_before(std::string_view text, std::string_view unit) {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -53,7 +53,7 @@ std::optional<Number> lower(std::optional<Number> one, std::optional<Number> oth
     return one && other ? std::min(one, other) : one ? one : other;
 }
 
-/// Parses the distances from one NUMA node to each node, for example "10 21 31".
+/// Parses the distances from one NUMA node to all NUMA nodes, for example "10 21 31".
 std::optional<std::vector<unsigned>> distances(std::string_view text) {
     std::vector<unsigned> all;
     while (!text.empty()) {
@@ -74,16 +74,17 @@ std::optional<bool> is_active(std::string_view text) {
     return state ? std::optional(*state == IBV_PORT_ACTIVE) : std::nullopt;
 }
 
-/// Sorts shorter names first, so that "mlx5_2" is before "mlx5_10".
+/// Returns true if @p one sorts before @p other. Shorter names are first, so that "mlx5_2" is
+/// before "mlx5_10".
 bool name_less(const std::string& one, const std::string& other) {
     return std::tuple(one.size(), std::string_view(one)) <
            std::tuple(other.size(), std::string_view(other));
 }
 
-/// Returns true if the function is an endpoint or the upstream port of a switch: its parent is then
-/// the other end of its PCIe link. On a path down from the host bridge, root port, upstream port
-/// and downstream port follow each other, then upstream port again. The link between an upstream
-/// and a downstream port lies inside the switch.
+/// Returns true if the PCIe link of the function leads to its parent: the function is an endpoint
+/// or the upstream port of a switch. Below a host bridge, the bridges are a root port, an upstream
+/// port, a downstream port, and so on. The connection between an upstream and a downstream port is
+/// inside the switch.
 bool is_below_a_link(const PciFunction& function) {
     const auto end = std::find_if_not(
         function.ancestors.rbegin(), function.ancestors.rend(),
@@ -160,7 +161,7 @@ void TopologyReader::read_pci_functions() {
         }
         chain->pop_back();
         PciFunction function{.address = *address, .ancestors = *std::move(chain)};
-        // The kernel writes -1 if the firmware assigns no NUMA node.
+        // The kernel writes -1 if the firmware assigns no NUMA node to the function.
         function.numa_node =
             value(path + "/numa_node", [](std::string_view text) { return number<int>(text); });
         if (function.numa_node && *function.numa_node < 0) {
@@ -177,8 +178,8 @@ void TopologyReader::read_pci_functions() {
 }
 
 void TopologyReader::read_link(PciFunction& function, const std::string& directory) {
-    // The kernel writes the speed "Unknown" and the width 0 or 255 if the function has no PCIe
-    // link.
+    // For a function without a PCIe link, the kernel writes the speed "Unknown" and the width 0 or
+    // 255.
     const auto speed = [this](const std::string& path) {
         const auto limit = value(path, [](std::string_view text) {
             return text.starts_with("Unknown") ? std::optional(0.0) : number_before(text, " GT/s");
@@ -215,7 +216,7 @@ void TopologyReader::read_identity(PciFunction& function, const std::string& dir
 
 void TopologyReader::read_numa_nodes() {
     const std::string directory = sys_ + "/devices/system/node";
-    // The kernel has no support for NUMA if this directory is missing.
+    // If this directory is missing, the kernel has no support for NUMA.
     const auto names = sysfs::entries(directory);
     for (const std::string& name : names.value_or(std::vector<std::string>())) {
         const auto id =
@@ -283,7 +284,7 @@ void TopologyReader::read_pci_function_of(Nic& nic, const std::string& directory
 }
 
 void TopologyReader::read_ports(Nic& nic, const std::string& directory) {
-    // This directory is missing if the device has no ports.
+    // If the device has no ports, this directory is missing.
     const auto ports = sysfs::entries(directory + "/ports");
     for (const std::string& port : ports.value_or(std::vector<std::string>())) {
         const std::string path = entry(directory + "/ports", port);

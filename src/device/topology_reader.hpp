@@ -12,7 +12,7 @@ namespace rdmabuf::detail {
 /// Builds a Topology from the files below /sys.
 class TopologyReader {
   public:
-    /// @param sys  the directory of sysfs
+    /// @param sys  the directory where sysfs is mounted
     explicit TopologyReader(std::string sys);
 
     [[nodiscard]] Topology read();
@@ -26,12 +26,13 @@ class TopologyReader {
     void read_pci_function_of(Nic& nic, const std::string& directory);
     void read_ports(Nic& nic, const std::string& directory);
 
-    /// Returns the names in a directory. If the directory cannot be read, the result is empty and a
-    /// problem is added.
+    /// Returns the names in a directory. If the directory cannot be read, returns an empty list and
+    /// adds the error to the problems of the topology.
     [[nodiscard]] std::vector<std::string> list(const std::string& directory);
     void add_problem(const std::string& path, const std::string& what);
     /// Returns the result of @p parse for the first line of a file, or nothing if the file does not
-    /// exist. A malformed value returns nothing and adds a problem.
+    /// exist. For a malformed line, returns nothing and adds the error to the problems of the
+    /// topology.
     template <class Parse>
     [[nodiscard]] auto value(const std::string& path, Parse parse) -> decltype(parse({}));
 

@@ -41,8 +41,8 @@ void look_up(Function*& function, void* where, const char* name) {
 
 VerbsExtensions find_extensions() {
     VerbsExtensions found;
-    // The symbol version is not specified: each of these functions has had one version so far, and
-    // the program may define the function itself, without a version.
+    // The functions are looked up without a symbol version: each function has had one version so
+    // far, and a program may define the function itself without a version.
     look_up(found.reg_mr_ex, RTLD_DEFAULT, "ibv_reg_mr_ex");
     look_up(found.alloc_dmah, RTLD_DEFAULT, "ibv_alloc_dmah");
     look_up(found.dealloc_dmah, RTLD_DEFAULT, "ibv_dealloc_dmah");
@@ -70,8 +70,9 @@ VerbsExtensions verbs_extensions() {
     static std::mutex mutex;
     static VerbsExtensions found;
     static unsigned long long searched = 0;
-    // The count is read before the search. If another thread loads a library during the search, the
-    // count changes, and the next call searches again.
+    // The count of loaded objects is read before the functions are looked up. If another thread
+    // loads a library during the lookup, the count changes, and the next call looks up the
+    // functions again.
     const unsigned long long objects = loaded_objects();
     const std::lock_guard lock(mutex);
     if (objects != searched && !found.complete()) {

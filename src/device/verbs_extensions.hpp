@@ -11,11 +11,11 @@
 
 /// Declares functions of newer versions of rdma-core, which the headers of this build may lack. The
 /// functions are looked up in the process at run time. If the headers have the functions,
-/// static_asserts compare the declarations.
+/// static_asserts compare these declarations with the headers.
 namespace rdmabuf::detail {
 
-/// The layout of ibv_mr_init_attr of rdma-core 59. The member `buf` was added in rdma-core 64;
-/// older versions do not read it.
+/// This struct has the layout of ibv_mr_init_attr in rdma-core 59. The member `buf` was added in
+/// rdma-core 64; older versions do not read this member.
 struct MrInitAttr {
     std::size_t length;
     int access;
@@ -33,7 +33,7 @@ inline constexpr std::uint64_t mr_fd = 4;
 inline constexpr std::uint64_t mr_fd_offset = 8;
 inline constexpr std::uint64_t mr_dmah = 16;
 
-/// The layout of ibv_dmah_init_attr of rdma-core 59.
+/// This struct has the layout of ibv_dmah_init_attr in rdma-core 59.
 struct DmahInitAttr {
     std::uint32_t comp_mask;
     std::uint32_t cpu_id;
@@ -47,17 +47,19 @@ inline constexpr std::uint32_t dmah_memory = 4;
 /// The value of MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT of libmlx5.
 inline constexpr int mlx5_data_direct = 1;
 
-/// Pointers to these functions. A pointer is null if no loaded library has the function.
+/// Pointers to the functions of newer versions of rdma-core. A pointer is null if no loaded library
+/// has the function.
 struct VerbsExtensions {
     ibv_mr* (*reg_mr_ex)(ibv_pd* pd, MrInitAttr* attributes) = nullptr;
     ibv_dmah* (*alloc_dmah)(ibv_context* context, DmahInitAttr* attributes) = nullptr;
     int (*dealloc_dmah)(ibv_dmah* handle) = nullptr;
-    /// mlx5dv_reg_dmabuf_mr of libmlx5. libibverbs loads libmlx5 only on machines with an mlx5 NIC.
+    /// Points to mlx5dv_reg_dmabuf_mr of libmlx5. libibverbs loads libmlx5 only on machines with an
+    /// mlx5 NIC.
     ibv_mr* (*mlx5_reg_dmabuf_mr)(ibv_pd* pd, std::uint64_t offset, std::size_t length,
                                   std::uint64_t iova, int fd, int access,
                                   int mlx5_access) = nullptr;
-    /// mlx5dv_get_data_direct_sysfs_path of libmlx5. Returns 0 or an errno value: ENODEV if the
-    /// device has no data-direct function.
+    /// Points to mlx5dv_get_data_direct_sysfs_path of libmlx5. The function returns 0 or an errno
+    /// value: ENODEV if the device has no data-direct function.
     int (*mlx5_data_direct_path)(ibv_context* context, char* path, std::size_t size) = nullptr;
 
     [[nodiscard]] bool complete() const noexcept {
@@ -65,9 +67,9 @@ struct VerbsExtensions {
                mlx5_reg_dmabuf_mr != nullptr && mlx5_data_direct_path != nullptr;
     }
 };
-/// Returns the functions that the loaded libraries have. Missing functions are looked up again
-/// after the process has loaded another shared object: libibverbs loads libmlx5 with the first mlx5
-/// device.
+/// Returns pointers to the functions of newer versions of rdma-core. Missing functions are looked
+/// up again after the process has loaded another shared object, because libibverbs loads libmlx5
+/// with the first mlx5 device.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
 /// Returns the function @p name of the program, or of a provider library such as "libmlx5.so.1"

@@ -15,7 +15,7 @@ int detail::CloseXrcd::call(ibv_xrcd* domain) noexcept {
 
 namespace {
 
-/// The descriptor with which ibv_open_xrcd(3) creates a private XRC domain, without a file.
+/// With this descriptor, ibv_open_xrcd(3) creates a private XRC domain without a file.
 constexpr int no_file = -1;
 
 ibv_xrcd* open(const Context& context, int fd) {

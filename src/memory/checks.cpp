@@ -37,7 +37,8 @@ void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size
 
 void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
                        const char* function) {
-    // IBV_ACCESS_OPTIONAL_RANGE: the kernel ignores unknown flags in these bits.
+    // These are the bits of IBV_ACCESS_OPTIONAL_RANGE: the kernel ignores unknown flags in these
+    // bits.
     constexpr auto optional = static_cast<Access>(0x3ff00000U);
     constexpr Access known = full_access | Access::memory_window_bind | Access::zero_based |
                              Access::on_demand | Access::hugetlb | Access::flush_global |
@@ -74,8 +75,8 @@ void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                     "offset " + std::to_string(range.offset) + " + length " +
                         std::to_string(range.length) + " overflows 64 bits");
     }
-    // The kernel compares the offsets within a page of the page size of the running kernel: 4, 16
-    // or 64 KiB.
+    // The kernel compares the page offset of the iova with the page offset of the dma-buf offset.
+    // The page size is that of the running kernel: 4, 16 or 64 KiB.
     const auto page = std::uint64_t{page_size()};
     if (iova % page != range.offset % page) {
         throw Error(EINVAL, function,

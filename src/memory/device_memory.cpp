@@ -74,7 +74,8 @@ ibv_mr* register_memory(const ProtectionDomain& pd, const DeviceMemory& memory,
     if (length == 0) {
         throw Error(EINVAL, function, "a length of 0: there is nothing to register");
     }
-    // ibv_reg_dm_mr(3) fails without IBV_ACCESS_ZERO_BASED.
+    // The flag IBV_ACCESS_ZERO_BASED is always set, because ibv_reg_dm_mr(3) fails without this
+    // flag.
     errno = 0;
     return detail::check_pointer(
         ibv_reg_dm_mr(native_pd, native_dm, options.offset, length,

@@ -19,7 +19,7 @@ std::string_view value_of(std::string_view key, std::string_view line) {
     return value == std::string_view::npos ? std::string_view() : line.substr(value);
 }
 
-/// Returns the most probable of the many causes of EINVAL.
+/// Returns the most probable reason why the registration of a dma-buf failed with EINVAL.
 std::string diagnose_invalid(const DmaBufRange& range, const DescriptorFacts& descriptor) {
     if (descriptor.exporter.empty()) {
         return "descriptor " + std::to_string(range.fd) + " is not a dma-buf: it is " +

@@ -23,8 +23,8 @@ struct DescriptorFacts {
 [[nodiscard]] DescriptorFacts inspect_descriptor(int fd);
 
 /// Returns the probable reason why the registration of @p range failed with @p error, as a hint for
-/// the user; empty if the reason is unknown. For EOPNOTSUPP, the device is checked for its ability
-/// to import dma-bufs.
+/// the user; empty if the reason is unknown. For EOPNOTSUPP, this function checks if the device can
+/// import dma-bufs.
 [[nodiscard]] std::string diagnose_dmabuf(const Context& context, const DmaBufRange& range,
                                           const DescriptorFacts& descriptor, int error);
 

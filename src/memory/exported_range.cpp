@@ -6,16 +6,16 @@
 namespace rdmabuf {
 
 ExportedRange::Held::~Held() {
-    // In a child process after fork(2), the descriptor is closed without its release function:
-    // drivers work only in the process that opened them.
+    // In a child process after fork(2), the descriptor is closed without a call of its release
+    // function, because drivers work only in the process that opened them.
     if (release && fd && creator.is_current()) {
         release(fd.release());
     }
 }
 
 std::unique_ptr<ExportedRange::Held> ExportedRange::hold(UniqueFd fd, Release release) {
-    // If make_unique() throws, UniqueFd closes the descriptor. A descriptor with a release function
-    // must be passed to that function instead.
+    // If make_unique() throws, the descriptor must be passed to its release function. Without the
+    // catch block, UniqueFd would only close the descriptor.
     std::unique_ptr<Held> held;
     try {
         held = std::make_unique<Held>();

@@ -35,7 +35,7 @@ void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     } catch (const abi::__forced_unwind&) {
         throw; // pthread_cancel(3): the process ends unless this exception is rethrown.
     } catch (const std::system_error& error) {
-        // In other categories, the value of a std::error_code is not an errno value.
+        // The value of a std::error_code is an errno value only in these two categories.
         const bool is_errno = error.code().category() == std::system_category() ||
                               error.code().category() == std::generic_category();
         raise(exporter, function, is_errno && error.code() ? error.code().value() : EIO,

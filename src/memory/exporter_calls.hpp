@@ -8,15 +8,15 @@
 #include <rdmabuf/exported_range.hpp>
 #include <rdmabuf/exporter.hpp>
 
-/// Calls of the functions of an Exporter. A program can write its own exporter, which may throw any
-/// exception. Error and std::bad_alloc are passed on. Every other exception is converted to Error,
-/// so that code that calls exporters has to catch Error only.
+/// The following functions call the functions of an Exporter. A program can write its own exporter,
+/// which may throw any exception. Error and std::bad_alloc are passed on to the caller. Every other
+/// exception is converted to Error, so that code that calls exporters has to catch Error only.
 namespace rdmabuf::detail {
 
-/// Converts an exception of an exporter; to be called in a catch (...) block. Error, std::bad_alloc
-/// and the cancellation of the thread are rethrown. Any other exception becomes an Error with the
-/// errno value of a std::system_error, or else EIO. The hint has the name of the exporter and the
-/// text of the exception.
+/// Converts the current exception, which a function of @p exporter threw. Must be called in a catch
+/// (...) block. Error, std::bad_alloc and the cancellation of the thread are rethrown. Any other
+/// exception becomes an Error with the errno value of a std::system_error, or with EIO. The hint
+/// has the name of the exporter and the text of the exception.
 /// @param function  the function of the exporter that threw, a string literal
 [[noreturn]] void rethrow_from_exporter(const Exporter& exporter, const char* function);
 

@@ -18,7 +18,8 @@
 namespace rdmabuf {
 namespace {
 
-/// The length with which a null address and Access::on_demand register the whole address space.
+/// A registration with this length, a null address and Access::on_demand covers the whole address
+/// space.
 constexpr std::size_t whole_address_space = std::numeric_limits<std::size_t>::max();
 
 std::string explain(int error, std::size_t length) {
@@ -123,8 +124,8 @@ ibv_sge Region::sge() const {
 void Region::prefetch(std::size_t offset, std::size_t length,
                       const PrefetchOptions& options) const {
     constexpr const char* function = "ibv_advise_mr";
-    // A scatter-gather entry has at most 4 GiB - 1 bytes. With entries of 1 GiB, all entries begin
-    // at page boundaries if the range does.
+    // A scatter-gather entry can have at most 4 GiB - 1 bytes. The limit here is 1 GiB, so that
+    // each entry begins at a page boundary if the range begins at a page boundary.
     constexpr std::size_t max_piece = std::size_t{1} << 30U;
     ibv_mr* const mr = detail::native_of(*this, function, "region");
     detail::check_inside(offset, length, length_, function, "the region");

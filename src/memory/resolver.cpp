@@ -39,7 +39,8 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the names of the exporters for which @p wanted returns true: "drm, udmabuf", or "none".
+/// Returns the names of the exporters for which @p wanted returns true, for example "drm, udmabuf".
+/// Returns "none" if there is no such exporter.
 template <class Predicate>
 std::string names(std::span<const std::shared_ptr<Exporter>> exporters, Predicate wanted) {
     std::string list;
@@ -108,7 +109,8 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
                 return Match{.exporter = exporter, .allocation = std::move(*allocation)};
             }
         } catch (const Error& error) {
-            // The search continues, because another exporter may be the exporter of this address.
+            // The search continues with the next exporter, because another exporter may know this
+            // address.
             if (!unanswered) {
                 unanswered.emplace(
                     error.error(), error.function(),
@@ -128,8 +130,8 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     if (exporters_.empty()) {
         return text + ": the resolver has no exporters; add one, or use Resolver::system()";
     }
-    // The reasons of Exporter::availability() are not included, because that function initialises
-    // the drivers.
+    // The text does not contain the reasons of Exporter::availability(), because that function
+    // would initialise the drivers.
     return text +
            ", of these exporters: " + names(exporters_, [](const Exporter&) { return true; });
 }

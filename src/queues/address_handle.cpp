@@ -26,7 +26,7 @@ ibv_ah_attr detail::make_ah_attr(const QueuePairAddress& peer,
     attributes.dlid = peer.lid;
     attributes.sl = options.service_level;
     attributes.port_num = options.port;
-    // A peer on RoCE has no LID: packets are routed by GID. A peer on InfiniBand may have no GID.
+    // A RoCE peer has no LID: its packets are routed by GID. An InfiniBand peer may have no GID.
     attributes.is_global = peer.gid.is_zero() ? 0 : 1;
     attributes.grh.dgid = peer.gid.native();
     attributes.grh.sgid_index = options.gid_index;

@@ -62,8 +62,8 @@ std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
 }
 
 /// Sleeps until the channel reports an event of @p cq, or until @p deadline expires.
-/// @return the number of completions that were polled before the sleep; 0 if the queue must be
-/// polled now
+/// @return the number of completions that arrived before the sleep; 0 if the caller must poll the
+/// queue now
 std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion> completions,
                   const detail::Deadline& deadline) {
     detail::check_zero(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");

@@ -39,23 +39,22 @@ class CqEvents {
     explicit CqEvents(Acknowledgement acknowledgement) noexcept
         : unacknowledged_(acknowledgement == Acknowledgement::immediate ? immediate : 0) {}
 
-    /// Counts one event of @p cq as handled. ibv_ack_cq_events(3) locks a mutex, and is called once
-    /// for 64 events only.
+    /// Counts one event of @p cq as handled. ibv_ack_cq_events(3) is called only once for 64
+    /// events, because it locks a mutex.
     void acknowledge(ibv_cq* cq) noexcept;
-    /// Acknowledges all events of @p cq that were counted; to be called before the queue is
-    /// destroyed.
+    /// Acknowledges all counted events of @p cq. Must be called before the queue is destroyed.
     void acknowledge_all(ibv_cq* cq) noexcept;
-    /// Acknowledges all events of @p cq that were counted. From then on, each event is acknowledged
-    /// at once.
+    /// Acknowledges all counted events of @p cq. From then on, each event is acknowledged at once.
     void stop_batching(ibv_cq* cq) noexcept;
 
-    /// The permission to sleep on the channel, which one thread has at a time: an event wakes one
-    /// thread only, although there may be completions for several threads. When the woken thread
-    /// gives up its turn, the other threads poll, and one of them sleeps next.
+    /// The permission of a thread to sleep on the channel. Only one thread has the permission at a
+    /// time: an event wakes only one thread, although there may be completions for several threads.
+    /// When the woken thread gives up its turn, the other threads poll, and one of these threads
+    /// sleeps next.
     class Turn {
       public:
-        /// Returns when this thread may sleep on the channel, another thread gave up its turn, or
-        /// @p timeout expired. In the last two cases, the caller must poll the queue again.
+        /// Waits until this thread may sleep on the channel, another thread gives up its turn, or
+        /// @p timeout expires. In the last two cases, the caller must poll the queue again.
         Turn(CqEvents& events, std::chrono::milliseconds timeout);
         ~Turn();
         Turn(const Turn&) = delete;
@@ -71,7 +70,8 @@ class CqEvents {
   private:
     static constexpr std::uint32_t immediate = 1U << 31U;
 
-    /// The number of counted events that are not acknowledged yet, or the value `immediate`.
+    /// The number of counted events that are not acknowledged yet. The value is `immediate` if each
+    /// event is acknowledged at once.
     std::atomic<std::uint32_t> unacknowledged_;
 
     std::mutex mutex_;

@@ -17,7 +17,7 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The first members of mlx5dv_qp_init_attr, and space for its other members.
+/// This struct has the first members of mlx5dv_qp_init_attr, and space for its other members.
 struct InitAttr {
     std::uint64_t comp_mask;
     std::uint32_t create_flags;
@@ -25,8 +25,8 @@ struct InitAttr {
 };
 constexpr std::uint64_t has_create_flags = 1;
 constexpr std::uint32_t disable_scatter_to_cqe = 1U << 3U;
-/// The value of MLX5DV_QP_CREATE_OOO_DP, which older headers than rdma-core 55 do not define. An
-/// older libmlx5 fails with EINVAL or EOPNOTSUPP.
+/// The value of MLX5DV_QP_CREATE_OOO_DP, which headers older than rdma-core 55 do not define. With
+/// this flag, an older libmlx5 fails with EINVAL or EOPNOTSUPP.
 constexpr std::uint32_t out_of_order_placement = 1U << 7U;
 
 #if RDMABUF_HAVE_MLX5DV_H

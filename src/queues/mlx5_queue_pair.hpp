@@ -10,9 +10,9 @@ namespace rdmabuf::detail {
 [[nodiscard]] bool has_mlx5_create_qp(ibv_device* device) noexcept;
 
 struct Mlx5QueuePairFlags {
-    /// The flag MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE of libmlx5.
+    /// True sets the flag MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE of libmlx5.
     bool disable_scatter_to_cqe = false;
-    /// The flag MLX5DV_QP_CREATE_OOO_DP of libmlx5.
+    /// True sets the flag MLX5DV_QP_CREATE_OOO_DP of libmlx5.
     bool out_of_order_placement = false;
 };
 

@@ -122,8 +122,8 @@ Access default_access(QueuePairType type, bool atomics) noexcept {
            (atomics ? Access::remote_atomic : Access::local_read);
 }
 
-/// Returns the hint for a failed creation: the limits of the device that the options exceed. The
-/// driver reports EINVAL or ENOMEM only.
+/// Returns the hint for a failed creation of a queue pair: the device limits that the options
+/// exceed. The errno value of the driver, EINVAL or ENOMEM, does not name the limit.
 std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limits,
                            const QueuePairOptions& options) {
     std::string hint = std::string(to_string(options.type)) + " queue pair";
@@ -205,10 +205,9 @@ struct Created {
     bool extended;
 };
 
-/// Creates a queue pair with efadv_create_qp_ex(3) for SRD, with mlx5dv_create_qp(3) for
-/// out-of-order placement or to disable scatter-to-CQE, or else with ibv_create_qp_ex(3). With
-/// scatter-to-CQE, libmlx5 copies small payloads by the CPU. Returns null and sets errno on
-/// failure.
+/// Creates an SRD queue pair with efadv_create_qp_ex(3). Calls mlx5dv_create_qp(3) for out-of-order
+/// placement, or to disable scatter-to-CQE, with which libmlx5 copies small payloads by the CPU.
+/// Other queue pairs are created with ibv_create_qp_ex(3). Returns null and sets errno on failure.
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();
@@ -253,7 +252,7 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
                                   });
         }
     }
-    // The failed attempt may have changed the requested limits in the structure.
+    // The failed creation may have changed the requested limits in `attributes`.
     attributes = init_attributes(pd, options);
     ibv_qp* const qp =
         detail::check_pointer(create_native(pd, options, attributes),
@@ -455,7 +454,8 @@ void PreparedQueuePair::ready_to_send(const QueuePairAddress& peer) {
         attributes.max_rd_atomic = std::min(connection_.max_rd_atomic, peer.max_dest_rd_atomic);
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
-    // Without IBV_QP_RNR_RETRY, an SRD queue pair retries without limit.
+    // Without the flag IBV_QP_RNR_RETRY, an SRD queue pair repeats a send without limit after an
+    // RNR NAK.
     if (address_.type == QueuePairType::scalable_reliable_datagram &&
         connection_.rnr_retry != retry_without_limit) {
         attributes.rnr_retry = connection_.rnr_retry;

@@ -67,7 +67,8 @@ std::shared_ptr<const void> xrc_objects(const SharedReceiveQueueOptions& options
 SharedReceiveQueue::SharedReceiveQueue(const ProtectionDomain& pd,
                                        const SharedReceiveQueueOptions& options)
     : handle_([&] {
-          // The deleter is created first: if its creation throws, no shared receive queue leaks.
+          // The deleter is created before the shared receive queue: if creating the deleter throws,
+          // no shared receive queue leaks.
           auto deleter = detail::SharedReceiveQueueHandle::unique::deleter_type::holding(
               pd, xrc_objects(options));
           return detail::SharedReceiveQueueHandle::unique(create(pd, options), std::move(deleter));

@@ -23,7 +23,8 @@ using detail::efadv::Cq;
 using detail::efadv::CqInitAttr;
 
 #if RDMABUF_HAVE_EFADV_H
-// Newer headers have more members than these declarations. The library does not use those members.
+// In newer versions of efadv.h, the structs have more members than the declarations of this
+// library. The library does not use these members.
 static_assert(offsetof(CqInitAttr, wc_flags) == offsetof(::efadv_cq_init_attr, wc_flags));
 static_assert(sizeof(CqInitAttr) <= sizeof(::efadv_cq_init_attr));
 static_assert(offsetof(Cq, wc_read_sgid) == offsetof(::efadv_cq, wc_read_sgid));
@@ -77,12 +78,13 @@ CompletionQueue create(const Context& context, const CompletionQueueOptions& opt
     return CompletionQueue::adopt(context, ibv_cq_ex_to_cq(cq), options.channel);
 }
 
-/// Returns the completion queue of create() as the ibv_cq_ex that efadv_create_cq(3) returned.
+/// Returns @p queue as the ibv_cq_ex that efadv_create_cq(3) returned to create().
 ibv_cq_ex* extended(const CompletionQueue& queue) noexcept {
     return reinterpret_cast<ibv_cq_ex*>(queue.native());
 }
 
-/// Reads the current completion of @p cq, after ibv_start_poll(3) or ibv_next_poll(3).
+/// Reads the current completion of @p cq. Must be called after ibv_start_poll(3) or
+/// ibv_next_poll(3).
 void read(ibv_cq_ex* cq, Cq* efa, WorkCompletion& completion, Gid& sender) noexcept {
     completion = {};
     sender = {};

@@ -7,14 +7,14 @@
 namespace rdmabuf {
 
 void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
-    // A single entry is not passed as a list: for lists, the provider of rxe sends no data and
+    // A single entry is not passed as a list: for a list, the rxe provider sends no data and
     // reports success (rdma-core 44 to 60, wr_set_inline_data_list() in providers/rxe/rxe.c).
     if (local.size() == 1) {
         ibv_wr_set_inline_data(qp_, reinterpret_cast<void*>(local[0].addr), local[0].length);
         return;
     }
-    // Devices support at most 32 entries (max_sge). A list of more than 64 entries is passed on
-    // without inline data, and the provider rejects that list.
+    // Devices support at most 32 entries (max_sge). A list of more than 64 entries is passed to the
+    // provider without inline data, and the provider rejects the list.
     constexpr std::size_t max_entries = 64;
     if (local.size() > max_entries) {
         ibv_wr_set_sge_list(qp_, local.size(), local.data());
