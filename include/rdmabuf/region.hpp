@@ -22,12 +22,13 @@ struct RDMABUF_EXPORT DeregMr {
     static int call(ibv_mr* mr) noexcept;
     static void unimport(ibv_mr* mr) noexcept;
 };
-/// The second parent keeps alive the object that owns the memory, for memory that is an object of
-/// verbs (device memory). It is null for other memory.
+/// For a region of device memory, the second parent keeps the ibv_dm alive. For other memory, the
+/// second parent is null.
 using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
-/// The pages that Region::prefetch() makes present, and their permission. ibv_advise_mr(3).
+/// Selects the pages that Region::prefetch() makes present for the device, and their permission.
+/// ibv_advise_mr(3).
 enum class Prefetch : std::uint8_t {
     /// Makes the pages present for the device, with read permission.
     read = IBV_ADVISE_MR_ADVICE_PREFETCH,
@@ -73,8 +74,9 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] Access access() const noexcept { return access_; }
 
     /// Returns a scatter-gather entry for @p length bytes at @p offset in the region.
-    /// @throws Error ERANGE if the bytes are not inside the region; the hint contains the numbers.
-    ///         EBADF if the region was closed, released or moved from.
+    /// @throws Error ERANGE if the bytes are not inside the region; the hint contains the offset,
+    ///         the length and the size of the region. EBADF if the region was closed, released or
+    ///         moved from.
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length) const;
     /// Returns a scatter-gather entry for the whole region.
     /// @throws Error ERANGE if the region is longer than 4 GiB - 1, the maximum length of an entry;
@@ -88,9 +90,10 @@ class RDMABUF_EXPORT Region {
         return {.address = iova_, .length = length_, .rkey = rkey()};
     }
 
-    /// Maps pages for the device before it uses them, so that the first transfers do not wait for
-    /// page faults. Only for regions whose pages are not pinned: regions with Access::on_demand,
-    /// and dma-bufs on a device that follows their moves (mlx5). ibv_advise_mr(3).
+    /// Makes the pages of a range present for the device, so that the first transfers do not wait
+    /// for page faults. Call it only for regions whose pages are not pinned: regions with
+    /// Access::on_demand, and dma-bufs on a device that follows the moves of a dma-buf (mlx5).
+    /// ibv_advise_mr(3).
     /// @param offset  the offset of the first byte in the region, in bytes
     /// @param length  in bytes
     /// @throws Error ERANGE if the range is not inside the region; EBADF if the region was closed;

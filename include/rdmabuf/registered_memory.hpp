@@ -34,7 +34,7 @@ enum class RegistrationState : std::uint8_t {
 
 /// Returns true if a revoked region can cause this completion: a protection or access error on this
 /// side or at the peer. A wrong key or address causes the same errors. RegisteredMemory::verify()
-/// distinguishes the two causes.
+/// checks if the memory was revoked.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
 /// Returns true if a revoked region can cause this asynchronous event: IBV_EVENT_QP_ACCESS_ERR,
 /// IBV_EVENT_QP_FATAL or IBV_EVENT_DEVICE_FATAL. Verbs has no event for a region.
@@ -42,7 +42,7 @@ enum class RegistrationState : std::uint8_t {
 
 namespace detail {
 
-/// A region of any registration path.
+/// A memory region that was registered by any of the registration paths.
 class AnyRegion : public Region {
   public:
     /* implicit */ AnyRegion(Region&& region) noexcept : Region(std::move(region)) {}
@@ -50,7 +50,7 @@ class AnyRegion : public Region {
         : Region(std::move(handle), iova, length, access) {}
 };
 
-/// The registration path and the mapping that one protection domain uses.
+/// The registration path of a protection domain, and the mapping that was exported for it.
 struct NicPath {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
@@ -60,7 +60,7 @@ struct NicPath {
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};
-    /// One entry for each protection domain.
+    /// The path and the mapping of each protection domain, in the order of `regions`.
     std::vector<NicPath> nics = {};
     std::uintptr_t address = 0;
     std::size_t length = 0;
@@ -95,8 +95,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
         return set_->nics[i].path;
     }
-    /// Returns the mapping that was exported for protection domain @p i. Only for the dma-buf
-    /// paths. The NICs of one registration may need different mappings.
+    /// Returns the mapping that was exported for protection domain @p i. The result has a meaning
+    /// only for the dma-buf paths. The NICs of one registration may need different mappings.
     [[nodiscard]] MappingKind mapping(std::size_t i = 0) const noexcept {
         return set_->nics[i].mapping;
     }
@@ -104,8 +104,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
     /// Returns the name of the exporter of the memory; empty if no exporter knows the memory.
     [[nodiscard]] const std::string& exporter() const noexcept { return set_->exporter; }
-    /// Returns the allocation that the exporter reported when the memory was registered. Empty for
-    /// ordinary host memory.
+    /// Returns the allocation that the exporter reported when the memory was registered. The result
+    /// is empty for ordinary host memory.
     [[nodiscard]] const std::optional<Allocation>& allocation() const noexcept {
         return set_->allocation;
     }
@@ -124,7 +124,7 @@ class RDMABUF_EXPORT RegisteredMemory {
                                : RegistrationState::closed;
     }
     /// Returns success if the keys may be used, ENODEV if the memory was revoked, and EBADF if it
-    /// was closed. For the data path: it makes no system call.
+    /// was closed. The function makes no system call, so the data path can call it.
     [[nodiscard]] Status check() const noexcept {
         switch (state()) {
             case RegistrationState::registered:
@@ -138,8 +138,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     }
 
     /// Marks the memory as revoked, because it was freed or its mapping is no longer valid. Any
-    /// thread may call it, unless this object is being moved, closed or destroyed. Has no effect
-    /// after close().
+    /// thread may call this function, unless this object is being moved, closed or destroyed. After
+    /// close(), the function has no effect.
     void mark_revoked() noexcept;
     /// Queries the exporter, and marks this registration as revoked if the allocation was freed or
     /// replaced since the registration. This calls the vendor's driver, so do not call it on the
@@ -147,8 +147,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     /// RegistrationPath::host is never marked, because it stays pinned. If the exporter has no
     /// generations (Allocation::generation is 0), verify() detects freed memory but not replaced
     /// memory.
-    /// @throws Error ENOENT if @p resolver does not have the exporter of this memory; otherwise
-    ///         with the errno value of the exporter's driver
+    /// @throws Error ENOENT if @p resolver does not have the exporter of this memory; the errno
+    ///         value of the exporter's driver if the query fails
     RegistrationState verify(const Resolver& resolver);
 
     /// Deregisters the memory on all protection domains. After an error, the regions that could not
@@ -163,8 +163,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     ~RegisteredMemory() = default;
 
     /// Returns region @p i, whose keys may be used.
-    /// @throws Error ENODEV or EBADF as check(); EBADF for a region that an incomplete close() has
-    ///         deregistered
+    /// @throws Error ENODEV if the memory was revoked; EBADF if it was closed, or if a failed
+    ///         close() has already deregistered this region
     [[nodiscard]] const detail::AnyRegion& usable(std::size_t i, const char* function) const {
         if (!check() || set_->regions[i].native() == nullptr) {
             refuse(function);

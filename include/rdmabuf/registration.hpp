@@ -52,16 +52,17 @@ struct RegistrationOptions {
     Access access = Access::local_write;
     /// Adds Access::relaxed_ordering: the bytes of one write may then become visible in any order.
     bool relaxed_ordering = false;
-    /// The caller guarantees that the memory is that of a device. A host pointer then fails with
-    /// EFAULT, and host memory is never registered instead.
+    /// True if the caller guarantees that the memory is that of a device. The registration of a
+    /// host pointer then fails with EFAULT.
     bool device_memory = false;
-    /// The iova of the first byte; by default the address of this byte. The iova must have the same
-    /// offset in its page as the address (on the dma-buf paths, as the offset in the dma-buf).
+    /// The iova of the first byte; by default the address of this byte. The iova must be congruent
+    /// to this address modulo the page size. On the dma-buf paths it must instead be congruent to
+    /// the offset in the dma-buf.
     std::optional<std::uint64_t> iova = std::nullopt;
     /// The topology of the machine. If it is set, the mapping for each NIC depends on the NIC's
-    /// path to the memory; otherwise it depends on the type of the NIC. Call
-    /// Topology::query_data_direct() first for NICs that may have a data-direct function. Only read
-    /// during the call; not owned.
+    /// path to the memory; without a topology, it depends on the type of the NIC. Call
+    /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
+    /// topology is not owned, and is read only during the call.
     const Topology* topology = nullptr;
     /// The mapping that is exported on the dma-buf paths. By default the mapping is selected for
     /// each NIC, as docs/registration.md describes. If the NIC refuses this mapping with
@@ -70,8 +71,8 @@ struct RegistrationOptions {
     /// path dmabuf only for NICs that can use it (EFA). On other NICs the registration may succeed,
     /// and remote operations fail later.
     std::optional<MappingKind> mapping = std::nullopt;
-    /// The DMA handle for TLP processing hints. It cannot be used with dmabuf_data_direct or
-    /// on_demand. Only read during the call; not owned.
+    /// The DMA handle for TLP processing hints. The paths dmabuf_data_direct and on_demand cannot
+    /// use it. The handle is not owned, and is read only during the call.
     const DmaHandle* dma_handle = nullptr;
     /// The maximum number of threads that register at the same time, including the calling thread.
     /// With 1, no thread is created. With 0, a call that registers 1 MiB or more on a NIC uses one
@@ -80,8 +81,8 @@ struct RegistrationOptions {
     /// calling thread calls exporters. All created threads end before the call returns. The result,
     /// the trail and errors do not depend on the number of threads.
     unsigned threads = 0;
-    /// Receives all attempts of the registration, also if it fails. Not owned; nullptr if the
-    /// attempts are not needed.
+    /// The trail that receives all attempts of the registration, also if the registration fails. It
+    /// is not owned. nullptr if the attempts are not needed.
     Trail* trail = nullptr;
 };
 
@@ -120,7 +121,7 @@ class Registration : public RegisteredMemory {
     /// Returns a scatter-gather entry for @p length bytes at @p offset in the memory, for
     /// protection domain @p i.
     /// @throws Error as lkey(); ERANGE if the bytes are not inside the memory; the hint contains
-    ///         the numbers
+    ///         the offset, the length and the size of the memory
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length, std::size_t i = 0) const {
         return usable(i, "Registration::sge").sge(offset, length);
     }
@@ -168,14 +169,14 @@ class Registration : public RegisteredMemory {
                                                           std::uintptr_t address,
                                                           std::size_t length,
                                                           const RegistrationOptions& options = {});
-/// Registers memory on one protection domain.
+/// This overload registers memory on one protection domain.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, std::uintptr_t address,
                                                   std::size_t length,
                                                   const RegistrationOptions& options = {}) {
     return register_memory(std::span(&pd, 1), resolver, address, length, options);
 }
-/// Registers the memory at a pointer.
+/// This overload takes a pointer to the memory.
 [[nodiscard]] inline Registration register_memory(const ProtectionDomain& pd,
                                                   const Resolver& resolver, const void* address,
                                                   std::size_t length,

@@ -18,7 +18,8 @@
 
 namespace rdmabuf {
 
-/// How a cache detects that an address no longer refers to the memory that was registered.
+/// The method by which a cache detects that an address no longer refers to the memory that was
+/// registered.
 enum class CachePolicy : std::uint8_t {
     /// The caller must call RegistrationCache::invalidate() before memory is freed, unmapped or
     /// mapped again. Otherwise, the cache returns keys of memory that was freed.
@@ -34,14 +35,16 @@ enum class CachePolicy : std::uint8_t {
 
 struct RegistrationCacheOptions {
     CachePolicy policy = CachePolicy::explicit_invalidation;
-    /// The maximum number of entries, and their maximum total length in bytes. Entries with leases
-    /// count and are not evicted. No transfer fails because of these limits: if they are reached,
-    /// memory is registered for its leases only, and deregistered with the last lease.
+    /// The maximum number of entries. Entries with leases (entries in use) count and are not
+    /// evicted. At the limit, if all entries have leases, further memory is registered only for its
+    /// own leases, and deregistered when the last of them ends.
     std::size_t max_entries = 65536;
+    /// The maximum total length of the entries in bytes, on one protection domain. At this limit,
+    /// the cache behaves as at the limit `max_entries`.
     std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max();
-    /// The options of all registrations. `access` is not used: it is a parameter of acquire().
-    /// `iova`, `trail` and `dma_handle` must be empty, because they belong to a single
-    /// registration.
+    /// The options of all registrations. The cache ignores `access`, because acquire() has a
+    /// parameter for the access flags. `iova`, `trail` and `dma_handle` must be empty, because
+    /// their values are for a single registration.
     RegistrationOptions registration = {};
 };
 
@@ -80,8 +83,8 @@ class RDMABUF_EXPORT RegistrationCache {
 
         explicit operator bool() const noexcept { return entry_ != nullptr; }
 
-        /// Returns the lkey on protection domain @p pd of the cache. The lease must not be empty;
-        /// this is true for all functions below.
+        /// Returns the lkey on protection domain @p pd of the cache. An empty lease has no keys:
+        /// this function and the functions below must not be called, except reset().
         [[nodiscard]] std::uint32_t lkey(std::size_t pd = 0) const noexcept {
             return entry_->keys[pd].lkey;
         }
@@ -121,7 +124,7 @@ class RDMABUF_EXPORT RegistrationCache {
     };
 
     struct Statistics {
-        /// The number of leases on existing entries.
+        /// The number of calls that returned a lease on an existing entry.
         std::uint64_t hits = 0;
         /// The number of calls of acquire() that registered memory, or waited for another thread to
         /// register it.
@@ -136,9 +139,9 @@ class RDMABUF_EXPORT RegistrationCache {
         std::uint64_t invalidations = 0;
         /// The number of entries that were replaced by a longer entry.
         std::uint64_t merges = 0;
-        /// The number of registrations that exist now, including those that are being made.
+        /// The number of registrations that exist now, including registrations in progress.
         std::size_t entries = 0;
-        /// The total length of these registrations in bytes, on one protection domain.
+        /// The total length in bytes of the registrations that exist now, on one protection domain.
         std::uint64_t bytes = 0;
     };
 
@@ -148,7 +151,7 @@ class RDMABUF_EXPORT RegistrationCache {
     ///         closed
     RegistrationCache(std::span<const ProtectionDomain> pds, Resolver resolver,
                       const RegistrationCacheOptions& options = {});
-    /// Creates a cache for registrations on one protection domain.
+    /// This constructor creates a cache for registrations on one protection domain.
     RegistrationCache(const ProtectionDomain& pd, Resolver resolver,
                       const RegistrationCacheOptions& options = {})
         : RegistrationCache(std::span(&pd, 1), std::move(resolver), options) {}
@@ -168,20 +171,21 @@ class RDMABUF_EXPORT RegistrationCache {
     [[nodiscard]] Lease acquire(std::uintptr_t address, std::size_t length, Access access) {
         return Lease(&detail::acquire(*core_, address, length, access));
     }
-    /// Returns a lease on the memory at a pointer.
+    /// This overload takes a pointer to the memory.
     [[nodiscard]] Lease acquire(const void* address, std::size_t length, Access access) {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
     /// Returns a lease on an existing entry, as acquire() does, and an empty lease if no entry
-    /// serves the range. It never registers memory, and does not count as a miss in the statistics.
+    /// serves the range. This function never registers memory, and the statistics do not count its
+    /// calls as misses.
     [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {
         return Lease(detail::find(*core_, address, length, access));
     }
 
-    /// Declares that the memory of a range is freed, or will be. After the return, no new lease
-    /// uses a registration of this memory from before the call, also not in a call of acquire()
-    /// that had already started. Existing leases keep their entries until they end. All other
-    /// entries that overlap the range are deregistered before the return.
+    /// Declares that the memory of a range was freed or will be freed. New leases do not use
+    /// registrations of this memory that are older than this call. This is also true for calls of
+    /// acquire() that are in progress. Existing leases keep their entries until they end. All other
+    /// entries that overlap the range are deregistered before this function returns.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     /// Calls invalidate() for all addresses.
     void clear() noexcept;

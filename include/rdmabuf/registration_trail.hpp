@@ -37,17 +37,17 @@ enum class RegistrationPath : std::uint8_t {
 /// skip the path.
 struct Attempt {
     RegistrationPath path{};
-    /// The mapping that was exported, or that the exporter refused to export. Only for the dma-buf
-    /// paths.
+    /// The mapping that was requested from the exporter. The value has a meaning only for the
+    /// dma-buf paths.
     MappingKind mapping = MappingKind::standard;
-    /// The reason why this mapping was selected for the NIC; empty for the standard mapping. A
-    /// string literal.
+    /// The reason why this mapping was selected for the NIC, as a string literal. Empty for the
+    /// standard mapping.
     const char* reason = "";
     /// 0 if the attempt succeeded, otherwise a positive errno value. 524 is ENOTSUPP, which exists
     /// only in the kernel.
     int error = 0;
-    /// The C function that was called, or the function of this library that refused the attempt. A
-    /// string literal.
+    /// The name of the C function that was called, or of the function of this library that refused
+    /// the attempt. The name is a string literal.
     const char* call = "";
     /// The name of the exporter of the memory; empty if no exporter knows the memory.
     std::string exporter = {};
@@ -87,7 +87,7 @@ class Trail {
   private:
     Attempts attempts_;
 };
-/// Returns a sentence for each attempt, without line breaks.
+/// Returns a text with one sentence for each attempt, without line breaks.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Trail& trail);
 
 } // namespace rdmabuf

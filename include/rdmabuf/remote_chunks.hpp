@@ -38,11 +38,11 @@ class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;
     /// Creates an object with one chunk.
-    /// @throws Error EINVAL for a region of 0 bytes, or an end above 2^64 - 1
+    /// @throws Error EINVAL if the region has 0 bytes, or ends above 2^64 - 1
     /* implicit */ RemoteChunks(const RemoteRegion& region);
     /// Creates an object with these chunks.
-    /// @throws Error EINVAL for a chunk of 0 bytes, a chunk that does not begin where the previous
-    ///         chunk ends, or an end above 2^64 - 1; the hint contains the numbers
+    /// @throws Error EINVAL if a chunk has 0 bytes, does not begin where the previous chunk ends,
+    ///         or ends above 2^64 - 1; the hint describes the chunk
     explicit RemoteChunks(std::vector<RemoteRegion> chunks);
 
     [[nodiscard]] std::span<const RemoteRegion> chunks() const noexcept { return chunks_; }
@@ -59,12 +59,13 @@ class RDMABUF_EXPORT RemoteChunks {
     /// does.
     [[nodiscard]] const RemoteRegion* find(std::uint64_t address) const noexcept;
 
-    /// Returns the wire format: little-endian, with a version number, 24 bytes and 12 more for each
-    /// chunk.
+    /// Returns the wire format: little-endian, with a version number. The size is 24 bytes, and 12
+    /// more for each chunk.
     [[nodiscard]] std::vector<std::byte> encode() const;
     /// Decodes chunks from the wire format. The bytes may come from an untrusted peer: invalid
-    /// bytes return an error. EMSGSIZE for a size that does not match the number of chunks, EPROTO
-    /// for bytes that are not valid chunks, EPROTONOSUPPORT for another version, ENOMEM.
+    /// bytes return an error. The errors are EMSGSIZE for a size that does not match the number of
+    /// chunks, EPROTO for bytes that are not valid chunks, EPROTONOSUPPORT for another version, and
+    /// ENOMEM.
     [[nodiscard]] static Result<RemoteChunks> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteChunks&, const RemoteChunks&) = default;

@@ -27,7 +27,8 @@ struct RDMABUF_EXPORT RemoteRegion {
     std::uint32_t rkey = 0;
 
     /// Returns the part with @p count bytes at @p offset, both in bytes.
-    /// @throws Error ERANGE if the part is not inside the region; the hint contains the numbers
+    /// @throws Error ERANGE if the part is not inside the region; the hint contains the offset, the
+    ///         count and the length of the region
     [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
 
     /// Returns the address of the byte at @p offset. The offset is not checked here: the peer's NIC
@@ -39,11 +40,11 @@ struct RDMABUF_EXPORT RemoteRegion {
 
     /// The size of the wire format in bytes.
     static constexpr std::size_t wire_size = 28;
-    /// Returns the wire format of the region: little-endian, with a version number, of fixed size.
+    /// Returns the wire format of the region, which is little-endian and contains a version number.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
     /// Decodes a region from the wire format. The bytes may come from an untrusted peer: invalid
-    /// bytes return an error. EMSGSIZE for another size, EPROTO for bytes that are not a valid
-    /// region, EPROTONOSUPPORT for another version.
+    /// bytes return an error. The errors are EMSGSIZE for a size other than wire_size, EPROTO for
+    /// bytes that are not a valid region, and EPROTONOSUPPORT for another version.
     [[nodiscard]] static Result<RemoteRegion> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteRegion&, const RemoteRegion&) noexcept = default;

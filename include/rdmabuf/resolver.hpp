@@ -24,7 +24,8 @@ namespace rdmabuf {
 /// driver.
 class RDMABUF_EXPORT Resolver {
   public:
-    /// The exporter that owns the memory at an address, and the allocation that it reports.
+    /// The exporter that owns the memory at an address, and the allocation that this exporter
+    /// reports.
     struct Match {
         std::shared_ptr<Exporter> exporter;
         Allocation allocation;
@@ -48,14 +49,14 @@ class RDMABUF_EXPORT Resolver {
     void add(std::shared_ptr<Exporter> exporter);
 
     /// Returns the first exporter that knows @p address. Returns nullopt if the memory belongs to
-    /// no exporter, as ordinary host memory does.
+    /// no exporter, for example for ordinary host memory.
     /// @throws Error if no exporter knows the address, and one exporter could not query its driver,
-    ///         so that the memory may be that of a device. The errno and the hint are those of this
-    ///         exporter.
+    ///         so that the memory could be that of a device. The errno and the hint are those of
+    ///         this exporter.
     [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
     /// Returns the first exporter that knows @p address.
-    /// @throws Error EFAULT if no exporter knows the address; the hint lists all exporters.
-    ///         Otherwise as try_find().
+    /// @throws Error EFAULT if no exporter knows the address; the hint lists all exporters. The
+    ///         other errors are those of try_find().
     [[nodiscard]] Match find(std::uintptr_t address) const;
     /// Returns the hint of find() for an address that no exporter knows, such as "no exporter knows
     /// the address 0x1000, of these exporters: cuda, drm".

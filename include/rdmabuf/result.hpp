@@ -36,14 +36,15 @@ class RDMABUF_EXPORT ErrorInfo {
     [[nodiscard]] int error() const noexcept { return code_.value(); }
     [[nodiscard]] const std::error_code& code() const noexcept { return code_; }
     [[nodiscard]] const char* function() const noexcept { return function_; }
-    /// Returns the cause of the error. Empty if memory for the text could not be allocated.
+    /// Returns the cause of the error. The text is empty if memory for the text could not be
+    /// allocated.
     [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
     [[nodiscard]] const std::string& remedy() const noexcept { return remedy_; }
 
     /// Returns the text of Error::hint(): "reason; remedy".
     [[nodiscard]] std::string hint() const;
-    /// Returns the text of Error::what(), or only the hint if the function is not known. Empty if
-    /// memory for the text could not be allocated.
+    /// Returns the text of Error::what(), or only the hint if the function is not known. The text
+    /// is empty if memory for the text could not be allocated.
     [[nodiscard]] std::string message() const noexcept;
     /// Returns the error as an Availability: not available, with the reason and the remedy.
     [[nodiscard]] Availability availability() const { return Availability::no(reason_, remedy_); }
@@ -57,7 +58,7 @@ class RDMABUF_EXPORT ErrorInfo {
     std::string remedy_;
 };
 
-/// Holds a value, or the error because of which the value does not exist.
+/// Holds the value that a function returned, or the error with which the function failed.
 template <class T>
 class [[nodiscard]] Result {
   public:

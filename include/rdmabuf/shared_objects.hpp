@@ -52,9 +52,10 @@ struct SharedDeviceMemory {
     friend bool operator==(const SharedDeviceMemory&, const SharedDeviceMemory&) noexcept = default;
 };
 
-/// The objects of one device file that one message shares with another process.
+/// The objects that send_objects() shares with another process. All of these objects belong to one
+/// open device file.
 struct SharedObjects {
-    /// The value of ibv_pd::handle of the protection domain of the regions.
+    /// The value of ibv_pd::handle for the protection domain that contains the regions.
     std::uint32_t pd = 0;
     /// The memory regions to share, at most 1024.
     std::vector<SharedRegion> regions = {};

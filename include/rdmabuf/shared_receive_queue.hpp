@@ -31,18 +31,19 @@ using SharedReceiveQueueHandle =
 } // namespace detail
 
 struct SharedReceiveQueueOptions {
-    /// The maximum number of posted receives. The device may round up.
+    /// The maximum number of posted receives. The device may create a larger queue.
     std::uint32_t max_wr = 256;
     /// The maximum number of scatter-gather entries of a receive.
     std::uint32_t max_sge = 1;
     /// When fewer receives than this limit are posted, the device raises
-    /// IBV_EVENT_SRQ_LIMIT_REACHED once. SharedReceiveQueue::arm_limit() sets the limit again. 0
-    /// for no event.
+    /// IBV_EVENT_SRQ_LIMIT_REACHED once. SharedReceiveQueue::arm_limit() sets the limit again. With
+    /// the limit 0, the device raises no event.
     std::uint32_t limit = 0;
     /// The XRC domain of the queue; nullptr for a queue that only queue pairs of this process use.
-    /// xrc_domain and xrc_cq must both be set, or both be null (EINVAL).
+    /// The constructor throws EINVAL if only one of xrc_domain and xrc_cq is set.
     const XrcDomain* xrc_domain = nullptr;
-    /// The completion queue for the receives of an XRC shared receive queue.
+    /// The completion queue for the receives of an XRC shared receive queue; nullptr for other
+    /// queues.
     const CompletionQueue* xrc_cq = nullptr;
 };
 
@@ -61,7 +62,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     SharedReceiveQueue& operator=(const SharedReceiveQueue&) = delete;
     ~SharedReceiveQueue() = default;
 
-    /// Posts one receive. Must not be called after close(), release() or a move (an assertion).
+    /// Posts one receive. Do not call this function after close(), release() or a move (an
+    /// assertion checks this).
     /// @return the errno value of ibv_post_srq_recv(3): ENOMEM if the queue is full, EINVAL for an
     ///         invalid scatter-gather entry
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
@@ -77,8 +79,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     }
     /// Posts the receives of a list with one C call. On failure, the receives before @p failed are
     /// posted, and the others are not.
-    /// @return as post_recv(); also E2BIG if more receives were added than the list has room for.
-    ///         In this case, no receive is posted.
+    /// @return the errno values of post_recv(), or E2BIG if more receives were added than the list
+    ///         has room for. After E2BIG, no receive is posted.
     template <std::size_t Capacity>
     [[gnu::always_inline]] Status post(RecvList<Capacity>& list,
                                        ibv_recv_wr*& failed) const noexcept {
@@ -104,8 +106,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     /// @throws Error EINVAL if @p limit is above the size of the queue; EBADF if this object was
     ///         closed
     void arm_limit(std::uint32_t limit);
-    /// Queries the size of the queue and the limit. After the event, the limit is 0.
-    /// ibv_query_srq(3).
+    /// Queries the size of the queue and the limit. After IBV_EVENT_SRQ_LIMIT_REACHED was raised,
+    /// the limit is 0. ibv_query_srq(3).
     /// @throws Error EBADF if this object was closed
     [[nodiscard]] ibv_srq_attr attributes() const;
 

@@ -20,7 +20,8 @@ struct SrdAttributes {
     bool rnr_retry = false;
     /// True if an SrdCompletionQueue, which reports the GIDs of unknown senders, can be created.
     bool sender_gid = false;
-    /// The limits of the members of QueuePairOptions with the same names.
+    /// The five members below are the maximum values of the members of QueuePairOptions with the
+    /// same names.
     std::uint32_t max_send_wr = 0;
     std::uint32_t max_recv_wr = 0;
     std::uint32_t max_send_sge = 0;

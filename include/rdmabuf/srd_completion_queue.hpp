@@ -39,7 +39,7 @@ class RDMABUF_EXPORT SrdCompletionQueue {
   public:
     /// Creates a completion queue.
     /// @throws Error EOPNOTSUPP if the device is not an EFA device, if it does not report GIDs
-    ///         (SrdAttributes::sender_gid), or if libefa is older than rdma-core 43; otherwise as
+    ///         (SrdAttributes::sender_gid), or if libefa is older than rdma-core 43; the errors of
     ///         the constructor of CompletionQueue
     explicit SrdCompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 

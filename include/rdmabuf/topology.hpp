@@ -62,7 +62,8 @@ struct Path {
     /// common ancestor of NIC and memory, or the speed of the NIC's fastest active port if that is
     /// lower. Empty if neither is known.
     std::optional<double> bandwidth = std::nullopt;
-    /// The reason why the type is unknown, as a sentence without a full stop; otherwise empty.
+    /// The reason why the type is unknown, as a sentence without a full stop. Empty if the type is
+    /// known.
     std::string reason = {};
 };
 
@@ -75,7 +76,7 @@ struct Nic {
     /// function: see `reason`.
     std::optional<PciFunction> pci = std::nullopt;
     /// The PCI function that accesses GPU memory for the NIC (mlx5 data direct, ConnectX-8), if
-    /// Topology::query_data_direct() or set_data_direct() found one.
+    /// Topology::query_data_direct() or set_data_direct() has set this function.
     std::optional<PciFunction> data_direct = std::nullopt;
     /// True if at least one port is active. Empty if sysfs does not report the state of any port.
     std::optional<bool> active = std::nullopt;
@@ -103,8 +104,8 @@ struct MemoryLocation {
 struct RankedNic {
     std::string name;
     Path path;
-    /// The position of the NIC's group, 0 for the nearest NICs. NICs that are equally near and
-    /// equally fast have the same rank.
+    /// The number of the NIC's group, which is 0 for the nearest NICs. NICs that are equally near
+    /// and equally fast have the same rank.
     unsigned rank = 0;
     /// False if all ports of the NIC are known to be inactive. Such NICs are last in the list.
     bool usable = true;
@@ -136,8 +137,8 @@ class RDMABUF_EXPORT Topology {
     [[nodiscard]] std::span<const std::string> problems() const noexcept { return problems_; }
 
     /// Queries the data-direct function of an open device, and sets it for this device's NIC. sysfs
-    /// does not show which function belongs to which NIC. mlx5dv_get_data_direct_sysfs_path(3), of
-    /// rdma-core 54 and Linux 6.12.
+    /// does not show which function belongs to which NIC. The query calls
+    /// mlx5dv_get_data_direct_sysfs_path(3), which needs rdma-core 54 and Linux 6.12.
     /// @return not available, with the reason, if the device has no data-direct function
     Availability query_data_direct(const Context& context);
     /// Sets the data-direct function of the NIC with the name @p nic.
@@ -165,8 +166,8 @@ class RDMABUF_EXPORT Topology {
   private:
     struct NumaNode {
         int id = 0;
-        /// The distances to all nodes, in the order of the nodes; empty if the distances are not
-        /// known.
+        /// The distances from this node to all NUMA nodes, in the order of the nodes. Empty if the
+        /// distances are not known.
         std::vector<unsigned> distances = {};
     };
 

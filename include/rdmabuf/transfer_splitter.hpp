@@ -87,7 +87,7 @@ class TransferSplitter {
 
     /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, or
     /// EINVAL if the maximum message size is 0. The status does not change after the construction.
-    /// With an error, there are no pieces.
+    /// After an error, next() returns no pieces.
     [[nodiscard]] Status status() const noexcept { return status_; }
     /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }

@@ -87,9 +87,9 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_rdma_read(qp_, remote.rkey, remote.address);
         set_data(local, options);
     }
-    /// Writes to memory of the peer @p to (SRD). Call it only if the device supports RDMA writes
-    /// (SrdAttributes): otherwise the provider's function may be null. QueuePair::post_write_to()
-    /// and post_read_from() check this.
+    /// Adds an RDMA write to memory of the peer @p to, for SRD queue pairs. Call this function only
+    /// if the device supports RDMA writes (SrdAttributes::rdma_write). On other devices, the
+    /// provider's function can be null. QueuePair::post_write_to() and post_read_from() check this.
     [[gnu::always_inline]] void write_to(std::span<const ibv_sge> local, Destination to,
                                          RemoteAddress remote, WorkOptions options = {}) noexcept {
         begin(options);
@@ -128,7 +128,7 @@ class RDMABUF_EXPORT WorkBatch {
 
     // The next four functions need the corresponding bits in QueuePairOptions::batch_operations.
 
-    /// Sends a message, and invalidates @p rkey at the receiver. See make_send_inv().
+    /// Adds a message that also invalidates @p rkey at the receiver. See make_send_inv().
     [[gnu::always_inline]] void send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
                                          WorkOptions options = {}) noexcept {
         begin(options);
@@ -173,8 +173,8 @@ class RDMABUF_EXPORT WorkBatch {
     [[nodiscard]] ibv_qp_ex* native() const noexcept { return qp_; }
 
     /// Posts all requests and closes the batch.
-    /// @return ENOMEM if the queue is full, EINVAL for an invalid request; no request is posted
-    ///         then
+    /// @return ENOMEM if the queue is full, EINVAL for an invalid request. After an error, no
+    ///         request is posted.
     [[gnu::always_inline]] Status complete() noexcept {
         return Status(ibv_wr_complete(std::exchange(qp_, nullptr)));
     }

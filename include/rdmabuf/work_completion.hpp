@@ -18,8 +18,9 @@ using WorkCompletion = ibv_wc;
     return completion.status == IBV_WC_SUCCESS;
 }
 
-/// Returns the usual cause of a status and what to check. Empty for success, and for statuses whose
-/// name is sufficient. ibv_poll_cq(3), and section 11.6.2 of the InfiniBand specification.
+/// Returns the usual cause of a status and what to check. The text is empty for success, and for
+/// statuses whose name is sufficient. ibv_poll_cq(3), and section 11.6.2 of the InfiniBand
+/// specification.
 [[nodiscard]] RDMABUF_EXPORT const char* completion_hint(ibv_wc_status status) noexcept;
 
 /// Returns a text such as "wr_id 7 on QP 17: remote access error (vendor error 0x88): hint". It

@@ -43,8 +43,8 @@ class RequestChain {
 
     /// Posts the requests with one C call, for QueuePair::post() and SharedReceiveQueue::post().
     /// @param call    calls ibv_post_send(3) or ibv_post_recv(3) and returns its result. The
-    ///                arguments are the first request and the address of @p failed. Not called for
-    ///                an empty list.
+    ///                arguments are the first request and the address of @p failed. post() does not
+    ///                call it for an empty list.
     /// @param failed  after an error, the first request that was not posted
     template <class Call>
     [[gnu::always_inline]] Status post(Call call, Request*& failed) noexcept {
@@ -57,7 +57,8 @@ class RequestChain {
         }
         end_[-1].next = nullptr;
         const Status status(call(storage_.requests, &failed));
-        // Connect the last request again to its successor, so that more requests can be added.
+        // The C call needs a null pointer in the last request. The last request now points to the
+        // next free element again, so that requests can be added.
         end_[-1].next = end_;
         return status;
     }
@@ -67,7 +68,7 @@ class RequestChain {
         return {storage_.requests, size()};
     }
 
-    // The storage is not initialised: append() writes each request only once.
+    // The storage is not initialised, because append() writes each request before it is used.
     RequestChain() noexcept : end_(storage_.requests) {}
     ~RequestChain() = default;
 
@@ -188,12 +189,12 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
         return {&entry, 1};
     }
 
-    // Not initialised: copy() writes an entry when a request needs it.
+    // The entries are not initialised, because copy() writes an entry before a request uses it.
     ibv_sge atomic_entries_[Capacity]; // NOLINT(*-avoid-c-arrays)
 };
 
-/// A list of receives that QueuePair::post() or SharedReceiveQueue::post() posts in one call. Its
-/// capacity has the same rules as that of SendList.
+/// A list of receives that QueuePair::post() or SharedReceiveQueue::post() posts in one call. The
+/// rules for the capacity are those of SendList.
 template <std::size_t Capacity>
 class RecvList : public detail::RequestChain<ibv_recv_wr, Capacity> {
   public:

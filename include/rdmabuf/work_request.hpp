@@ -108,8 +108,8 @@ namespace detail {
     return request;
 }
 
-/// Makes a datagram (UD) or a message of an SRD queue pair. A datagram arrives behind 40 bytes for
-/// the GRH in the receive.
+/// Makes a datagram (UD) or a message of an SRD queue pair. In the receive buffer, the first 40
+/// bytes are for the GRH, and the datagram follows them.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_to(
     std::span<const ibv_sge> local, Destination to, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND, local, options);
@@ -130,10 +130,10 @@ namespace detail {
     return request;
 }
 
-/// Makes a message that also invalidates an rkey at the receiver. It must be the rkey of a memory
+/// Makes a message that also invalidates an rkey at the receiver. @p rkey must be that of a memory
 /// window of type 2 that is bound on the receiving queue pair. The receive completion has the flag
-/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. For RC and UC, on devices with
-/// IBV_DEVICE_MEM_MGT_EXTENSIONS.
+/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC queue pairs support it, on devices
+/// with IBV_DEVICE_MEM_MGT_EXTENSIONS.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_inv(
     std::span<const ibv_sge> local, std::uint32_t rkey, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_INV, local, options);
@@ -143,7 +143,7 @@ namespace detail {
 
 /// Makes a request that invalidates the rkey of a local memory window of type 2. The window must be
 /// bound on the queue pair to which the request is posted; afterwards it is not bound. The request
-/// has no data. For the same devices as make_send_inv().
+/// has no data. The device needs IBV_DEVICE_MEM_MGT_EXTENSIONS.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_local_inv(
     std::uint32_t rkey, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_LOCAL_INV, {}, options);
@@ -152,7 +152,7 @@ namespace detail {
 }
 
 /// Makes a request that binds a memory window of type 2 to a part of a region. The request has no
-/// data. For RC and UC.
+/// data. RC and UC queue pairs support it.
 /// @param window  the window, with its current rkey
 /// @param rkey    the rkey that the window gets: its current rkey with another lowest byte, such as
 ///                the result of ibv_inc_rkey(3)
@@ -203,8 +203,9 @@ namespace detail {
     return request;
 }
 
-/// Makes an atomic fetch-and-add: adds @p addend to the eight bytes at @p remote. The rest is as
-/// for make_compare_swap().
+/// Makes an atomic fetch-and-add: adds @p addend to the eight bytes at @p remote. The previous
+/// eight bytes are written to @p local. The alignment and the atomicity are those of
+/// make_compare_swap().
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_fetch_add(
     std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t addend,
     WorkOptions options = {}) noexcept {

@@ -26,9 +26,9 @@
 /// contents of the arguments are tested; no test has passed them to a kernel with such a NIC.
 namespace rdmabuf::adapters {
 
-/// Checks that the range is a whole dma-buf of whole pages.
-/// @return EINVAL if it is not, or the errno value of lseek(2): EBADF if the descriptor is not
-///         open, ESPIPE if the file has no size
+/// Checks that the range is a whole dma-buf, and that its length is a multiple of the page size.
+/// @return EINVAL if one of these conditions is false, or the errno value of lseek(2): EBADF if the
+///         descriptor is not open, ESPIPE if the file has no size
 [[nodiscard]] inline Status check_whole_dmabuf(const DmaBufRange& range) noexcept {
     const off_t size = ::lseek(range.fd, 0, SEEK_END);
     if (size < 0) {
@@ -69,7 +69,7 @@ requires requires(ZcrxAreaReg& out) {
     return status;
 }
 
-/// Returns the address in @p area of data that io_uring received.
+/// Returns the address of data that io_uring received into the dma-buf @p area.
 /// @param offset  io_uring_zcrx_cqe::off; its upper 16 bits are the number of the area
 [[nodiscard]] constexpr std::uintptr_t zcrx_address(const DmaBufRange& area,
                                                     std::uint64_t offset) noexcept {
@@ -77,14 +77,15 @@ requires requires(ZcrxAreaReg& out) {
     return area.address + (offset & ((std::uint64_t{1} << area_shift) - 1));
 }
 
-/// The generic netlink family of devmem TCP, and its command NETDEV_CMD_BIND_RX
-/// (include/uapi/linux/netdev.h of Linux 6.12).
+/// The name of the generic netlink family of devmem TCP (include/uapi/linux/netdev.h of Linux
+/// 6.12).
 inline constexpr const char* netdev_family = "netdev";
+/// The number of the command NETDEV_CMD_BIND_RX of this family.
 inline constexpr std::uint8_t netdev_bind_rx = 13;
 
 namespace detail {
 
-/// The values of NETDEV_A_DMABUF_* and NETDEV_A_QUEUE_*.
+/// The numbers of the netlink attributes NETDEV_A_DMABUF_* and NETDEV_A_QUEUE_*.
 inline constexpr std::uint16_t dmabuf_ifindex = 1;
 inline constexpr std::uint16_t dmabuf_queues = 2;
 inline constexpr std::uint16_t dmabuf_fd = 3;
@@ -141,7 +142,7 @@ inline std::byte* write_attribute(std::byte* at, std::uint16_t type, std::uint32
     return {};
 }
 
-/// Returns the address in @p bound of data that devmem TCP received.
+/// Returns the address of data that devmem TCP received into the dma-buf @p bound.
 /// @param offset  dmabuf_cmsg::frag_offset, which is counted from the beginning of the dma-buf
 [[nodiscard]] constexpr std::uintptr_t devmem_address(const DmaBufRange& bound,
                                                       std::uint64_t offset) noexcept {
