@@ -15,7 +15,7 @@
 namespace {
 
 // Returns the first available allocator whose memory the CPU can map; GPU memory cannot be mapped.
-// A real program uses the memory that it has.
+// A real program would use its own buffers.
 std::shared_ptr<rdmabuf::Allocator> choose_allocator(const rdmabuf::Resolver& resolver) {
     for (const auto& exporter : resolver.exporters()) {
         auto allocator = std::dynamic_pointer_cast<rdmabuf::Allocator>(exporter);

@@ -20,7 +20,8 @@ using namespace examples;
 using namespace std::chrono_literals;
 
 int main(int argc, char** argv) try {
-    // fork(2) comes first, because a child cannot use RDMA devices or GPUs that its parent opened.
+    // The program calls fork(2) before it opens a device, because a child cannot use RDMA devices
+    // or GPUs that its parent opened.
     std::array<int, 2> pipe{};
     const pid_t sender = ::pipe(pipe.data()) == 0 ? ::fork() : -1;
     ::close(pipe[sender == 0 ? 1 : 0]);

@@ -10,7 +10,8 @@ namespace rdmabuf::tools {
 
 namespace {
 
-// Formats a number with three significant digits, because measurements are not more exact.
+// Formats a number with three significant digits, because the measurements are not exact to more
+// digits.
 std::string three_digits(double value, const char* unit) {
     int decimals = 2;
     if (value >= 99.95) {

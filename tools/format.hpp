@@ -9,7 +9,8 @@ namespace rdmabuf::tools {
 /// Formats a size in the largest unit that divides it: "1 MiB", "4 KiB", "1000 bytes".
 [[nodiscard]] std::string format_size(std::uint64_t bytes);
 
-/// Formats a time in microseconds with three digits: "812 ns", "3.42 us", "1.07 ms", "2.50 s".
+/// Formats a time, given in microseconds, with three digits: "812 ns", "3.42 us", "1.07 ms", "2.50
+/// s".
 [[nodiscard]] std::string format_usec(double usec);
 
 /// Formats a bandwidth with three digits, in powers of 1000: "31.2 kB/s", "812 MB/s", "12.4 GB/s".

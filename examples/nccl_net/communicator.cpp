@@ -142,8 +142,8 @@ abi::Result Communicator::flush(std::size_t count, void** data, const int* sizes
                                 Request*& request) noexcept {
     Request* const taken = take();
     if (taken == nullptr) {
-        // Success with a null request would tell NCCL that no flush is necessary, so it is an error
-        // if no request is free.
+        // No request is free. This is an error, because success with a null request means to NCCL
+        // that no flush is necessary.
         return failed("flush", 0, EAGAIN);
     }
     for (std::size_t i = 0; i < count; ++i) {

@@ -62,7 +62,8 @@ static_assert(sizeof(PropertiesV8) == 64);
 static_assert(offsetof(PropertiesV8, latency) == 40);
 static_assert(offsetof(PropertiesV8, device_version) == 56);
 
-/// The physical devices of a merged (virtual) device; only the device itself if it is not merged.
+/// The physical devices of a merged (virtual) device. A device that is not merged contains only
+/// itself.
 struct VirtualDeviceV12 {
     int count; // ndevs
     std::array<int, 8> devices;

@@ -25,7 +25,7 @@ struct Listener {
     rdmabuf::transport::Listener listener;
 };
 
-/// The object behind an `mhandle` of NCCL.
+/// An `mhandle` of NCCL is a pointer to an object of this type.
 using Memory = rdmabuf::transport::Memory;
 
 /// The plugin, independent of the version of NCCL's function table. Thread safe, except that two
@@ -48,7 +48,7 @@ class Plugin {
 
     [[nodiscard]] int device_count();
     /// Returns the device with the number @p device, counted from 0. Logs an error and returns
-    /// nullptr if the number is out of range. The pointer stays valid as long as the plugin.
+    /// nullptr if the number is out of range. The pointer is valid until the plugin is destroyed.
     [[nodiscard]] Nic* nic(int device);
 
     abi::Result listen(int device, void* handle, void*& listener);

@@ -134,8 +134,8 @@ Result isend_v8(void* comm, void* data, int size, int tag, void* memory, void** 
 template <class Size>
 Result irecv(void* comm, int count, void** data, Size* sizes, int* tags, void** memories,
              void** request) {
-    // In version 12, NCCL can set *request to a flag: NCCL then detects the received data itself.
-    // The plugin ignores this flag and reports every completion.
+    // In version 12, NCCL can pass a flag in *request if NCCL detects the received data itself and
+    // needs no completion. The plugin ignores this flag and reports every completion.
     *request = nullptr;
     if (count < 1 || static_cast<std::size_t>(count) > max_receives) {
         return Result::internal_error;

@@ -54,14 +54,14 @@ class RDMABUF_EXPORT Region {
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
 
-    /// Returns the lkey. The region must not have been closed, released or moved from (an
-    /// assertion).
+    /// Returns the lkey. The region must not have been closed, released or moved from (an assertion
+    /// checks this).
     [[nodiscard]] std::uint32_t lkey() const noexcept {
         assert(handle_ != nullptr && "the region was closed, released or moved from");
         return handle_->lkey;
     }
-    /// Returns the rkey. The region must not have been closed, released or moved from (an
-    /// assertion).
+    /// Returns the rkey. The region must not have been closed, released or moved from (an assertion
+    /// checks this).
     [[nodiscard]] std::uint32_t rkey() const noexcept {
         assert(handle_ != nullptr && "the region was closed, released or moved from");
         return handle_->rkey;
@@ -84,8 +84,8 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] ibv_sge sge() const;
 
     /// Returns the address, length and rkey that a peer needs to access the region.
-    /// RemoteRegion::slice() selects a part. The region must not have been closed, released or
-    /// moved from (an assertion).
+    /// RemoteRegion::slice() returns a part of the range. The region must not have been closed,
+    /// released or moved from (an assertion checks this).
     [[nodiscard]] RemoteRegion remote() const noexcept {
         return {.address = iova_, .length = length_, .rkey = rkey()};
     }

@@ -33,8 +33,8 @@ enum class RegistrationPath : std::uint8_t {
 /// Returns "dmabuf", "dmabuf_data_direct", "peermem", "host" or "on_demand".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationPath path) noexcept;
 
-/// One attempt of register_memory() to register memory on a registration path, or the reason to
-/// skip the path.
+/// One attempt of register_memory() to register memory on a registration path, or the reason why
+/// the path was skipped.
 struct Attempt {
     RegistrationPath path{};
     /// The mapping that was requested from the exporter. The value has a meaning only for the

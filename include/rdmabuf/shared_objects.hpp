@@ -39,7 +39,7 @@ namespace rdmabuf {
 
 /// The data that another process needs to import device memory.
 struct SharedDeviceMemory {
-    /// The value of ibv_dm::handle, which is unique in its device file.
+    /// The value of ibv_dm::handle, which identifies the device memory in its open device file.
     std::uint32_t handle = 0;
     /// The size of the device memory in bytes.
     std::uint64_t size = 0;

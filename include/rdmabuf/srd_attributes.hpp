@@ -9,10 +9,10 @@ namespace rdmabuf {
 /// (QueuePairType::scalable_reliable_datagram). Context::max_message_size() returns the maximum
 /// size of a sent message. efadv_query_device(3).
 struct SrdAttributes {
-    /// True if the device supports RDMA reads. A read has one scatter-gather entry.
+    /// True if the device supports RDMA reads. A read can have only one scatter-gather entry.
     bool rdma_read = false;
-    /// True if the device supports RDMA writes, also with immediate data. A write has one
-    /// scatter-gather entry and no inline data.
+    /// True if the device supports RDMA writes, also with immediate data. A write can have only one
+    /// scatter-gather entry, and no inline data.
     bool rdma_write = false;
     /// The maximum size of one RDMA read or write in bytes; 0 if the device has no RDMA.
     std::uint32_t max_rdma_size = 0;

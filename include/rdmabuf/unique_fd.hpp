@@ -7,7 +7,7 @@
 
 namespace rdmabuf {
 
-/// Owns a file descriptor. The value -1 means that it owns no descriptor; 0 is a valid descriptor.
+/// Owns a file descriptor. An object with the value -1 owns no descriptor; 0 is a valid descriptor.
 class RDMABUF_EXPORT UniqueFd {
   public:
     UniqueFd() noexcept = default;

@@ -23,8 +23,8 @@ using WorkCompletion = ibv_wc;
 /// specification.
 [[nodiscard]] RDMABUF_EXPORT const char* completion_hint(ibv_wc_status status) noexcept;
 
-/// Returns a text such as "wr_id 7 on QP 17: remote access error (vendor error 0x88): hint". It
-/// allocates memory, so do not call it on the data path.
+/// Returns a text such as "wr_id 7 on QP 17: remote access error (vendor error 0x88): hint". The
+/// function allocates memory, so do not call it on the data path.
 [[nodiscard]] RDMABUF_EXPORT std::string describe(const WorkCompletion& completion);
 
 } // namespace rdmabuf

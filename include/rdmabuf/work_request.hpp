@@ -35,7 +35,7 @@ enum class SendFlags : unsigned {
 }
 
 struct WorkOptions {
-    /// An ID of the request, which its completion contains.
+    /// An ID of the request, which the completion of the request contains.
     std::uint64_t wr_id = 0;
     SendFlags flags = SendFlags::signaled;
 };
@@ -53,8 +53,8 @@ struct Destination {
 // but not until it completes.
 
 namespace detail {
-/// Returns true if the CPU can read the first and the last byte of each entry. It makes system
-/// calls, so only assertions call it.
+/// Returns true if the CPU can read the first and the last byte of each entry. The function makes
+/// system calls, so only assertions call it.
 [[nodiscard]] RDMABUF_EXPORT bool cpu_can_read(std::span<const ibv_sge> entries) noexcept;
 
 /// Returns true if the request has no inline data, or if the CPU can read the memory of the inline

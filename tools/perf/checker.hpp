@@ -26,9 +26,9 @@ class CheckError : public std::runtime_error {
 
 /// The numbers of bytes that were compared.
 struct Checked {
-    /// Bytes that arrived at this end.
+    /// The number of compared bytes that arrived at this end.
     std::uint64_t data = 0;
-    /// Bytes that no transfer was allowed to change.
+    /// The number of compared bytes that no transfer was allowed to change.
     std::uint64_t guard = 0;
 };
 

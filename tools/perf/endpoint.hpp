@@ -60,7 +60,8 @@ struct End {
     QueuePairAddress peer_address = {};
 };
 
-/// Creates and connects both ends in this process. @return the initiator, the responder
+/// Creates and connects both ends in this process. @return the initiator and the responder, in this
+/// order
 [[nodiscard]] std::pair<End, End> connect_loopback(const Options& options);
 
 /// Connects this end to the other process. The TCP connection exchanges the addresses of the queue

@@ -45,7 +45,7 @@ class Layout {
     /// The size of the buffer in bytes.
     [[nodiscard]] std::size_t buffer_size() const noexcept { return region_length() + 2 * page_; }
 
-    /// Returns the offset in the region of the slot of a transfer, in bytes. Offsets and sizes of
+    /// Returns the offset of a transfer's slot in the region, in bytes. The offsets and the size of
     /// slots are multiples of 64.
     [[nodiscard]] std::size_t slot(std::uint64_t transfer) const noexcept {
         return transfer % depth_ * slot_size_;

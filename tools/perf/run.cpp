@@ -67,8 +67,8 @@ nlohmann::json receive_now(Channel& control) {
 /// @throws Error ETIMEDOUT if there is no completion for the time of --timeout
 nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options& options) {
     constexpr unsigned polls_between_clocks = 256;
-    // During reads and atomics the responder only waits for messages of the initiator. Heartbeats
-    // show the responder that the initiator still runs.
+    // During reads and atomics the responder only waits for messages of the initiator. So the
+    // initiator sends heartbeats, which show the responder that the initiator still runs.
     const bool sends_heartbeats = control != nullptr && !is_exchange(options.verb);
     auto last_progress = Clock::now();
     auto next_heartbeat = last_progress + options.timeout / 4;
