@@ -35,8 +35,7 @@ void print_device(const rdmabuf::Device& device) {
 
     const rdmabuf::Context context(device);
     const rdmabuf::DeviceAttributes attributes = context.attributes();
-    // If the device cannot import dma-bufs, the text has the reason and says what to install or
-    // load.
+    // If the device cannot import dma-bufs, the text contains the reason and a remedy.
     std::printf("  dma-bufs:      %s\n", to_string(context.dmabuf_import()).c_str());
     std::printf("  device memory: %llu bytes\n",
                 static_cast<unsigned long long>(attributes.max_dm_size()));

@@ -15,7 +15,7 @@ constexpr std::size_t place = 65536; // offset in the buffer
 constexpr std::size_t length = 262144;
 
 // Registers the middle of a buffer, and prints the keys and the iova of the region. Returns true if
-// the region has the requested position and length.
+// the region begins at the requested address and has the requested length.
 bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& allocator,
                    const rdmabuf::ProtectionDomain& pd) {
     const rdmabuf::Buffer buffer = allocator.allocate(buffer_size);
@@ -24,8 +24,8 @@ bool register_from(const rdmabuf::Resolver& resolver, rdmabuf::Allocator& alloca
     // The resolver finds the exporter to which the address belongs. The exporter returns a file
     // descriptor of the dma-buf, and the offset of the range in the dma-buf.
     const rdmabuf::ExportedRange range = resolver.export_range(address, length);
-    // The access flags say what peers may do. The kernel takes its own reference to the dma-buf, so
-    // the program may destroy the range after the registration.
+    // The access flags select the operations that peers may execute. The kernel takes its own
+    // reference to the dma-buf, so the program may destroy the range after the registration.
     const rdmabuf::DmaBufMR region(
         pd, range, {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
 

@@ -49,7 +49,8 @@ int main() try {
         std::ranges::fill(guard.bytes(), std::byte{'.'});
     }
 
-    // Only the region of the target permits remote writes. The default is local access.
+    // Only the region of the target permits remote writes. The region of the source has the default
+    // access, which is local.
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
     const rdmabuf::DmaBufMR from(pd, resolver.export_range(source.address(), source.size()));
@@ -57,10 +58,11 @@ int main() try {
         pd, resolver.export_range(target.address(), target.size()),
         {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
 
-    // The peer encodes its region. Two processes would send these bytes over another channel, for
-    // example rdmabuf::bootstrap.
+    // The peer encodes its region. Two processes would exchange these bytes over a connection of
+    // rdmabuf::bootstrap, for example.
     const auto wire = to.remote().encode();
-    // The writing end decodes the bytes. decode() returns an error if the bytes are not a region.
+    // The end that writes decodes the bytes. decode() returns an error if the bytes are not those
+    // of a region.
     const rdmabuf::RemoteRegion remote = rdmabuf::RemoteRegion::decode(wire).value();
 
     const auto [here, there] = examples::connect_loopback(pd);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A message in the device memory of the NIC. The CPU updates a few bytes with copy_in() and sends
-// the whole message again. The NIC reads the message from its own memory, not over PCIe. This pays
-// off for small messages that are sent often, such as a quote of which only the price changes.
+// the whole message again. The NIC reads the message from its own memory, not over PCIe. This saves
+// time for small messages that are sent often, such as a quote of which only the price changes.
 #include <array>
 #include <cstddef>
 #include <cstdio>
@@ -14,7 +14,8 @@
 
 namespace {
 
-// copy_in() requires offsets and lengths that are multiples of 4 bytes, as all members here have.
+// copy_in() requires that offsets and lengths are multiples of 4 bytes. The offset and the length
+// of each member of Quote are such multiples.
 struct Quote {
     std::array<char, 24> instrument{"10-YEAR NOTE, DEC"};
     std::uint32_t sequence = 0;
@@ -37,7 +38,7 @@ int main() try {
     const Quote quote;
     staging.copy_in(0, std::as_bytes(std::span(&quote, 1)));
 
-    // The receiver uses host memory.
+    // The receive buffer is in host memory.
     Quote received;
     const rdmabuf::MemoryRegion inbox(pd, &received, sizeof(received));
     const auto [sender, receiver] = examples::connect_loopback(pd);

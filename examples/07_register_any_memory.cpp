@@ -47,7 +47,7 @@ int main() try {
 
     const rdmabuf::Buffer buffer = memfd->allocate(1 << 20);
     const std::vector<std::byte> memory(1 << 20);
-    // In both cases register_memory() gets only an address and a length.
+    // register_memory() gets only an address and a length, for the dma-buf and for the vector.
     const bool exported =
         show("a buffer", pd, resolver, buffer.address(), buffer.size(), RegistrationPath::dmabuf);
     const bool ordinary =

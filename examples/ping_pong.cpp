@@ -148,7 +148,8 @@ int main(int argc, char** argv) try {
     std::printf("%s, registered as %s on %s\n", argv[1], memory.path(),
                 context.device_name().c_str());
     connects ? ping(qp, cq, memory) : pong(qp, cq, memory);
-    // Neither process exits while the other process still waits for an acknowledgement.
+    // Without this barrier, a process could exit while the other process still waits for an
+    // acknowledgement.
     channel.barrier();
     return 0;
 } catch (const std::exception& error) {

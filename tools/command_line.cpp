@@ -29,7 +29,8 @@ std::string HelpFormatter::make_option_desc(const CLI::Option* option) const {
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode mode) const {
-    // CLI11 separates groups of options by two empty lines. One of them is removed here.
+    // CLI11 separates groups of options by two empty lines. The loop below removes one of these
+    // lines.
     std::string text = CLI::Formatter::make_help(app, std::move(name), mode);
     for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != std::string::npos;) {
         text.erase(at, 1);

@@ -68,7 +68,7 @@ class TestMemory {
     void access(CpuAccessMode mode, std::size_t offset, std::size_t length, const Use& use);
 
   private:
-    /// Allocates a buffer with the exporter of @p options. @return a resolver that has this
+    /// Allocates buffer_ with the exporter that @p options select. @return a resolver that has this
     /// exporter
     [[nodiscard]] Resolver allocate(const MemoryOptions& options, std::size_t size);
 

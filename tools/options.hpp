@@ -16,8 +16,8 @@ class App;
 
 namespace rdmabuf::tools {
 
-/// The error for a command line that contradicts itself or does not fit this machine. what() says
-/// how to correct the command line.
+/// The error for options that contradict each other or that this machine does not support. what()
+/// says how to correct the command line.
 class UsageError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -52,7 +52,7 @@ struct MemoryOptions {
 /// Returns the valid values of MemoryOptions::type.
 [[nodiscard]] const std::vector<std::string>& memory_types();
 void add_memory_options(CLI::App& app, MemoryOptions& options);
-/// Checks the options against the type of memory.
+/// Checks that all options apply to the selected type of memory.
 /// @throws UsageError if an option belongs to another type of memory
 void check(const MemoryOptions& options);
 

@@ -26,14 +26,15 @@ void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
     };
     const auto length = [&](std::size_t segment) { return offset(segment + 1) - offset(segment); };
 
-    // In each step a rank sends the segment that it received in the previous step, and receives the
-    // segment with the next lower number (modulo the number of ranks).
+    // In step 0 a rank sends the segment with its own number. In each later step it sends the
+    // segment that it received in the previous step. In each step it receives the segment whose
+    // number is lower by one (modulo the number of ranks).
     for (std::size_t step = 0; step < 2 * (ranks - 1); ++step) {
         const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
         const std::size_t received = (sent + ranks - 1) % ranks;
         const bool reduces = step < ranks - 1;
-        // A segment that is to be added is received behind the numbers. A segment of complete sums
-        // is received at its own place.
+        // A segment whose numbers must be added to those of this rank is received behind all
+        // numbers of this rank. A segment of complete sums is received at its final position.
         const std::size_t place = reduces ? count * sizeof(float) : offset(received);
         ring.shift(memory, offset(sent), length(sent), place, length(received));
         if (reduces && length(received) > 0) {

@@ -26,9 +26,9 @@ class RingMemory {
     [[nodiscard]] void* at(std::size_t offset) const {
         return reinterpret_cast<void*>(registered_->address() + offset);
     }
-    /// Copies numbers to this memory; read() copies numbers from this memory. @param offset  in
-    /// bytes
+    /// Copies numbers to this memory. @p offset is in bytes.
     void write(std::size_t offset, std::span<const float> numbers);
+    /// Returns a copy of @p count numbers of this memory. @p offset is in bytes.
     [[nodiscard]] std::vector<float> read(std::size_t offset, std::size_t count) const;
 
     /// Returns the type of the memory and its registration path, such as "udmabuf memory, path
@@ -58,7 +58,8 @@ class Ring {
 
     /// Sends a part of @p memory to the right neighbour, and receives into another part from the
     /// left neighbour at the same time. Offsets and lengths are in bytes; a length may be 0.
-    /// @throws std::system_error if the connection to a neighbour fails; the text has its rank
+    /// @throws std::system_error if the connection to a neighbour fails; the error text contains
+    ///         the rank of this neighbour
     void shift(const RingMemory& memory, std::size_t send_offset, std::size_t send_length,
                std::size_t receive_offset, std::size_t receive_length);
 
@@ -77,7 +78,8 @@ class Ring {
 /// @param memory  has all_reduce_size() bytes
 /// @throws std::system_error if the connection to a neighbour fails
 void all_reduce(Ring& ring, RingMemory& memory, std::size_t count);
-/// Returns the size in bytes of @p count numbers and of the space for one received segment.
+/// Returns the size of the memory for all_reduce() in bytes: the size of @p count numbers and of
+/// one received segment.
 [[nodiscard]] std::size_t all_reduce_size(std::size_t ranks, std::size_t count);
 
 /// Adds @p numbers to @p sums. A program that computes on a GPU would start a GPU kernel instead.

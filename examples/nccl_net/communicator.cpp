@@ -29,8 +29,8 @@ const Memory& memory_of(void* handle) noexcept {
     return *static_cast<const Memory*>(handle);
 }
 
-/// Returns true if a later part of the group is in the memory region of part @p i. One flush of
-/// that region makes both parts visible to the GPU.
+/// Returns true if a later part (receive buffer) of the group is in the memory region of part @p i.
+/// One flush of that region makes both parts visible to the GPU.
 bool flushed_later(std::size_t i, std::size_t count, const int* sizes, void** memories) noexcept {
     for (std::size_t later = i + 1; later < count; ++later) {
         if (sizes[later] > 0 && memories[later] == memories[i]) {
@@ -72,8 +72,8 @@ abi::Result Communicator::failed(const char* what, std::size_t size, int error) 
             return abi::Result::success;
         }));
     }
-    // EMSGSIZE, ERANGE and EINVAL are errors of the program: a message longer than its receive, an
-    // address outside the registered memory, or memory of another endpoint.
+    // EMSGSIZE, ERANGE and EINVAL are errors of the program: a message longer than its receive
+    // buffer, an address outside the registered memory, or memory of another endpoint.
     return error == EMSGSIZE || error == ERANGE || error == EINVAL ? abi::Result::invalid_usage
                                                                    : abi::Result::system_error;
 }

@@ -21,7 +21,8 @@ struct Request {
     /// One message of the request, or one buffer to flush.
     struct Part {
         rdmabuf::transport::Request request;
-        /// The memory to flush, if the channel had no room for the flush yet; otherwise nullptr.
+        /// The memory whose flush is not posted yet, because the channel had no room. nullptr if no
+        /// flush is waiting.
         const rdmabuf::transport::Memory* waiting = nullptr;
         void* address = nullptr;
         std::size_t size = 0;
@@ -35,8 +36,8 @@ struct Request {
 };
 
 /// A sendComm or recvComm of NCCL. Only one thread at a time may send, receive, flush or test;
-/// another thread may register memory at the same time. Allocates memory only in the constructor
-/// and for the text of an error.
+/// another thread may register memory at the same time. The functions allocate memory only in the
+/// constructor and for the text of an error.
 class Communicator {
   public:
     /// @param endpoint  the endpoint that created @p channel
@@ -56,8 +57,8 @@ class Communicator {
 
     abi::Result send(const rdmabuf::transport::Memory& memory, void* data, std::size_t size,
                      int tag, Request*& request) noexcept;
-    /// Posts a grouped receive. Messages may arrive in any order; each one goes to the first free
-    /// buffer with its tag.
+    /// Posts a grouped receive. The messages can arrive in any order. Each message is written to
+    /// the first free buffer that has the message's tag.
     template <class Size>
     abi::Result receive(std::size_t count, void** data, const Size* sizes, const int* tags,
                         void** memories, Request*& request) noexcept;

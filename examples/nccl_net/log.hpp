@@ -8,7 +8,8 @@
 
 #include "nccl_net_abi.hpp"
 
-/// Messages of the plugin in NCCL's log, which NCCL_DEBUG=WARN or INFO enables. Thread safe.
+/// Functions that write messages of the plugin to NCCL's log, which NCCL_DEBUG=WARN or INFO
+/// enables. The functions are thread safe.
 namespace nccl_net::log {
 
 /// Sets NCCL's logger. Messages before the first call are discarded.

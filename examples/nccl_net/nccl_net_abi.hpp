@@ -15,12 +15,12 @@ enum class Result : int { success = 0, system_error = 2, internal_error = 3, inv
 
 /// ncclDebugLogLevel
 enum class LogLevel : int { warn = 2, info = 3 };
-/// ncclDebugLogSubSys, a set of bits
+/// Bits of NCCL's ncclDebugLogSubSys, which can be combined.
 inline constexpr unsigned long log_init = 0x1;
 inline constexpr unsigned long log_net = 0x10;
 inline constexpr unsigned long log_all = ~0UL;
 
-/// ncclDebugLogger_t. The log level decides if NCCL prints @p file and @p line.
+/// ncclDebugLogger_t. The log level determines if NCCL prints @p file and @p line.
 using Logger = void (*)(LogLevel level, unsigned long subsystems, const char* file, int line,
                         const char* format, ...);
 
@@ -42,7 +42,7 @@ inline constexpr int device_type_host = 0;
 inline constexpr int device_version_none = 0;
 struct DeviceHandle;
 
-// A comment beside a field is NCCL's name of the field, if the names differ.
+// If NCCL has another name for a field, this name is in a comment beside the field.
 
 struct PropertiesV8 {
     char* name;

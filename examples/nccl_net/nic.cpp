@@ -72,7 +72,8 @@ bool peer_memory_module_loaded() {
            std::filesystem::exists(sys / "kernel/mm/memory_peers/nv_mem_nc", none);
 }
 
-/// Reports if this process can export GPU memory as dma-bufs, or why not.
+/// Returns the availability of the exporter for GPU memory (CUDA), with a reason if the exporter is
+/// not available.
 Availability cuda_exports(const Resolver& resolver) {
     for (const auto& exporter : resolver.exporters()) {
         if (exporter->name() == "cuda") {
@@ -82,7 +83,8 @@ Availability cuda_exports(const Resolver& resolver) {
     return Availability::no("this library was built without the cuda exporter");
 }
 
-/// Sets the kinds of memory that can be registered on @p nic, and logs the reasons.
+/// Sets the kinds of memory that can be registered on @p nic. Logs if GPUDirect RDMA is enabled or
+/// disabled, with the reasons.
 void look_at_memory(Nic& nic, const Context& context, const Resolver& resolver) {
     const Availability import = context.dmabuf_import();
     nic.pointers = abi::pointer_host;
@@ -130,7 +132,8 @@ rdmabuf::transport::EndpointOptions options_for(std::uint8_t port) {
     options.port = port;
     options.depth = static_cast<std::uint32_t>(abi::max_requests * max_receives);
     // NCCL's LL128 kernels poll for flags that follow the data in memory. An RDMA write stores data
-    // and flags in this order; a copy by the CPU from a bounce buffer does not guarantee it.
+    // and flags in this order; a copy by the CPU from a bounce buffer does not guarantee this
+    // order. With the limit 0, no data is sent to a bounce buffer.
     options.eager_limit = 0;
     // NCCL does not report that it frees memory. With this policy the cache checks with the
     // exporter on each hit that the memory is still the one that was registered.

@@ -19,9 +19,9 @@ struct Nic {
     std::string name;
     /// The directory of the PCI device in /sys; empty for a software device.
     std::string pci_path;
-    /// The GUID, which all ports of one card share, and the number of this port, which is unique on
-    /// the card.
+    /// The GUID, which all ports of one card share.
     std::uint64_t guid;
+    /// The number of this port, which is unique on the card.
     int port;
     /// The speed in Mbit/s; 0 if the device reports no known rate.
     int speed;
@@ -32,7 +32,7 @@ struct Nic {
     int max_comms;
     std::size_t max_message;
 
-    // The arguments with which open_nic() creates an endpoint.
+    // open_nic() passes the two members below to the endpoint that it creates.
     rdmabuf::Resolver resolver;
     rdmabuf::transport::EndpointOptions options;
 };

@@ -17,8 +17,8 @@ using rdmabuf::transport::Handle;
 
 namespace {
 
-/// Returns the IP address or the interface at which peers connect, from RDMABUF_NCCL_LISTEN. If it
-/// is empty, Endpoint::listen() chooses the interface.
+/// Returns the IP address or the interface at which peers connect, from RDMABUF_NCCL_LISTEN. If the
+/// result is empty, Endpoint::listen() chooses the interface.
 std::string listening_address() {
     const char* const address = std::getenv("RDMABUF_NCCL_LISTEN");
     return address != nullptr ? address : "";

@@ -42,8 +42,8 @@ class Plugin {
     /// Finds the usable devices, unless an earlier call has found some. @return system_error if no
     /// device is usable
     abi::Result start(abi::Logger logger);
-    /// Undoes one start(). The call that undoes the last start() ends the connection attempts in
-    /// progress.
+    /// Call this function once for each call of start(). The last of these calls ends the
+    /// connection attempts in progress.
     void stop() noexcept;
 
     [[nodiscard]] int device_count();
@@ -96,7 +96,8 @@ class Plugin {
     std::atomic<unsigned> open_ = 0;
 };
 
-// The functions behind NCCL's regMr and regMrDmaBuf. The caller owns @p memory and deletes it.
+// register_memory() implements NCCL's regMr, and register_dmabuf() implements regMrDmaBuf. The
+// caller owns the object @p memory, and must delete it.
 
 abi::Result register_memory(const Communicator& comm, void* data, std::size_t size, int kind,
                             void*& memory);

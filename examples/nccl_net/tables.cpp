@@ -61,8 +61,9 @@ Result get_properties(int device, Properties* properties) {
         properties->pci_path = nic->pci_path.empty() ? nullptr : nic->pci_path.data();
         properties->guid = nic->guid;
         properties->pointers = nic->pointers;
-        // With the value 0 NCCL does not register whole buffers in advance. That would save
-        // nothing, because the plugin registers a dma-buf again each time NCCL requests it.
+        // With the value 0 NCCL does not register whole buffers in advance. Registration in advance
+        // would save no time, because the plugin registers a dma-buf again each time NCCL requests
+        // it.
         properties->global_memory = 0;
         properties->speed = nic->speed;
         properties->port = nic->port;
@@ -188,8 +189,8 @@ Result close_listen(void* listener) {
 } // namespace
 } // namespace nccl_net
 
-// NCCL looks up these two names. The null functions are optional features that this plugin does not
-// have: network operations in GPU kernels, and merged devices.
+// NCCL looks up these two names. A null function in a table is an optional feature that this plugin
+// does not have: network operations in GPU kernels, and merged devices.
 extern "C" {
 using namespace nccl_net;
 

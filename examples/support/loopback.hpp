@@ -65,8 +65,7 @@ inline std::pair<End, End> connect_loopback(const rdmabuf::ProtectionDomain& pd)
         return {End{left_cq, std::move(left).connect(right_address)},
                 End{right_cq, std::move(right).connect(left_address)}};
     }
-    // Each end has an address handle for the other end, because SRD needs it for RDMA also at the
-    // target.
+    // SRD needs an address handle for the peer at both ends, also at the target of RDMA operations.
     return {End{left_cq, std::move(left).activate(), rdmabuf::AddressHandle(pd, right_address, {}),
                 right_address},
             End{right_cq, std::move(right).activate(), rdmabuf::AddressHandle(pd, left_address, {}),

@@ -35,7 +35,8 @@ inline rdmabuf::Buffer allocate(const rdmabuf::Resolver& resolver, const std::st
     throw rdmabuf::Error(ENODEV, "allocate", "no exporter can allocate memory on this machine");
 }
 
-/// Returns the value of @p result. @throws std::runtime_error with the reason if it is an error
+/// Returns the value of @p result. @throws std::runtime_error with the reason if @p result is an
+/// error
 template <class T>
 [[nodiscard]] T value_of(rdmabuf::Result<T> result) {
     if (!result) {

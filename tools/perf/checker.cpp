@@ -111,8 +111,8 @@ void Checker::finish(std::uint64_t transfers) {
         });
     }
     for (std::uint64_t i = 0; i < layout_.depth(); ++i) {
-        // `rounds` is the number of transfers that used this slot. An atomic operation leaves the
-        // value that the next operation in the slot would find.
+        // `rounds` is the number of transfers that used this slot. After an atomic operation, the
+        // memory contains the value that the next atomic operation in this slot would return.
         const std::uint64_t rounds = (transfers + layout_.depth() - 1 - i) / layout_.depth();
         const std::uint64_t last = rounds > 0 && !is_atomic(verb_) ? rounds - 1 : rounds;
         check_slot(i + last * layout_.depth(), Kind::incoming);

@@ -24,7 +24,7 @@ class CheckError : public std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-/// The numbers of bytes that were compared.
+/// The numbers of bytes that were compared with the expected bytes.
 struct Checked {
     /// The number of compared bytes that arrived at this end.
     std::uint64_t data = 0;
@@ -61,10 +61,10 @@ class Checker {
     /// and write, fills the outgoing data. For reads and atomic operations, clears the incoming
     /// data of the previous transfer in the slot.
     void before_post(std::uint64_t transfer);
-    /// Compares the incoming data of a transfer and the guards of its slot after the data has
-    /// arrived. @throws CheckError if a byte is wrong
+    /// Compares the incoming data of a transfer and the guards of its slot with the expected bytes.
+    /// Call this function when the data has arrived. @throws CheckError if a byte is wrong
     void arrived(std::uint64_t transfer);
-    /// Compares all guards and all outgoing data after the last transfer.
+    /// Compares all guards and all outgoing data with the expected bytes after the last transfer.
     /// @param transfers  the number of all transfers, including the warm-up
     /// @throws CheckError if a byte is wrong
     void finish(std::uint64_t transfers);

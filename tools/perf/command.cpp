@@ -43,7 +43,8 @@ Exit status: 0 success, 1 failure, 2 wrong command line.)";
 struct Parsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
-    // complete() chooses the values of these two options if they are not on the command line.
+    // complete() chooses the values of --size and --warmup if these options are not on the command
+    // line.
     CLI::Option* size = nullptr;
     CLI::Option* warmup = nullptr;
 };

@@ -61,16 +61,16 @@ End connect(PreparedQueuePair prepared, Resources resources, const QueuePairAddr
 }
 
 std::pair<End, Channel> connect_by_tcp(const Options& options) {
-    // The resources are created before the TCP connection, so that this end reports an error before
-    // the other end waits for it.
+    // The resources are created before the TCP connection, so that this end reports its errors
+    // before the other end begins to wait for this end.
     Resources resources = make_resources(options);
     PreparedQueuePair prepared = resources.prepare(options);
     Channel control = meet(options);
     agree(control, options);
     const QueuePairAddress address = control.exchange(prepared.address());
     End end = connect(std::move(prepared), std::move(resources), address);
-    // SRD needs address handles at both ends for RDMA. After this exchange the other end has its
-    // handle.
+    // SRD needs address handles at both ends for RDMA. After this exchange the other end has
+    // created its address handle.
     end.peer = control.exchange(end.resources.memory.remote());
     return {std::move(end), std::move(control)};
 }

@@ -17,7 +17,8 @@ namespace {
 
 /// Checks that the device has SRD queue pairs that support the verb.
 /// @return the maximum size of a transfer in bytes
-/// @throws UsageError if the verb is not supported, Error EOPNOTSUPP without SRD queue pairs
+/// @throws UsageError if the verb is not supported, Error EOPNOTSUPP if the device has no SRD queue
+///         pairs
 std::uint64_t check_srd(const Context& context, std::uint8_t port, Verb verb) {
     const SrdAttributes srd = context.srd_attributes();
     if (verb == Verb::send) {
@@ -102,8 +103,8 @@ PreparedQueuePair Resources::prepare(const Options& options) const {
     choice.type = options.qp_type;
     choice.max_send_wr = requests_per_transfer * options.depth;
     choice.max_recv_wr = options.depth;
-    // The number of reads and atomics in flight. QueuePair reduces the number to the device's
-    // limit.
+    // This is the maximum number of reads and atomics in flight. QueuePair reduces it to the limit
+    // of the device.
     choice.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(options.depth, 16U, 255U));
     choice.max_dest_rd_atomic = choice.max_rd_atomic;
     choice.port = port;

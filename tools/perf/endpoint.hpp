@@ -50,7 +50,8 @@ struct End {
         return own != nullptr ? *own : std::get_if<cm::Connection>(&connection)->queue_pair();
     }
 
-    /// The first member, so that it is destroyed last: the connection of librdmacm owns the device.
+    /// This member is the first, so that it is destroyed last: a connection of librdmacm owns the
+    /// device.
     std::variant<QueuePair, cm::Connection> connection;
     Resources resources;
     /// The address and the rkey of the region at the other end.

@@ -25,7 +25,8 @@ class Layout {
 
     /// @param size  the size of a transfer in bytes
     /// @param depth  the number of slots
-    /// @param page_size  of this machine in bytes; the other end may have a different page size
+    /// @param page_size  the page size of this machine in bytes; the other end can have a different
+    ///                   page size
     Layout(std::uint64_t size, std::uint32_t depth, Verb verb, std::size_t page_size) noexcept
         : size_(size),
           depth_(depth),
@@ -39,8 +40,9 @@ class Layout {
     /// The size of one transfer in bytes.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] std::uint32_t depth() const noexcept { return depth_; }
-    /// The offset of the region in the buffer and the length of the region, in bytes.
+    /// The offset of the region in the buffer, in bytes.
     [[nodiscard]] std::size_t region_offset() const noexcept { return page_; }
+    /// The length of the region in bytes.
     [[nodiscard]] std::size_t region_length() const noexcept { return slot_size_ * depth_; }
     /// The size of the buffer in bytes.
     [[nodiscard]] std::size_t buffer_size() const noexcept { return region_length() + 2 * page_; }
@@ -51,9 +53,9 @@ class Layout {
         return transfer % depth_ * slot_size_;
     }
     [[nodiscard]] std::size_t slot_size() const noexcept { return slot_size_; }
-    /// The offsets in a slot, in bytes: outgoing() for data that this end sends or the peer reads,
-    /// incoming() for data that arrives at this end.
+    /// The offset in a slot of the data that this end sends or the peer reads, in bytes.
     [[nodiscard]] std::size_t outgoing() const noexcept { return outgoing_; }
+    /// The offset in a slot of the data that arrives at this end, in bytes.
     [[nodiscard]] std::size_t incoming() const noexcept { return incoming_; }
 
   private:

@@ -60,8 +60,9 @@ struct Options {
     Verb verb = Verb::send;
     /// The size of one transfer in bytes.
     std::uint64_t size = 4096;
-    /// The number of measured transfers, and of the transfers before them that are not measured.
+    /// The number of measured transfers.
     std::uint32_t iterations = 1000;
+    /// The number of transfers that are executed before the measured transfers.
     std::uint32_t warmup = 100;
     /// The maximum number of transfers in flight in each direction.
     std::uint32_t depth = 1;

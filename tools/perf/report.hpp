@@ -26,7 +26,7 @@ struct Setting {
 struct Result {
     /// The times that the initiator measured. Both ends report these times.
     Figures figures;
-    /// The numbers of bytes that this process compared.
+    /// The numbers of bytes that this process compared with the expected bytes.
     Checked checked;
 };
 

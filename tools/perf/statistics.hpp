@@ -11,8 +11,8 @@ namespace rdmabuf::tools::perf {
 
 /// The times that the initiator measured, in microseconds.
 struct Figures {
-    /// Latencies. The percentile p99 is the smallest measured time that 99 % of the times do not
-    /// exceed.
+    /// The members from min to max are latencies. The percentile p99 is the smallest measured time
+    /// that 99 % of the times do not exceed.
     double min = 0;
     double mean = 0;
     double p50 = 0;
@@ -34,7 +34,7 @@ struct Figures {
     const auto usec = [](std::chrono::nanoseconds time) {
         return static_cast<double>(time.count()) / 1e3;
     };
-    // The fraction is given in thousandths, because 0.999 is not exact in binary.
+    // The parameter is in thousandths, because 0.999 is not exact in binary.
     const auto percentile = [&](std::size_t thousandths) {
         const std::size_t rank = (times.size() * thousandths + 999) / 1000;
         return usec(times[rank - 1]) / divisor;

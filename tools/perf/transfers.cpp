@@ -177,8 +177,8 @@ void Transfers::on_arrival() {
         checker_.arrived(transfer);
     }
     // Posts the receive for the next transfer in this slot (the part of the memory that the
-    // transfer uses). The peer sends that transfer only after this end has sent another one in the
-    // slot.
+    // transfer uses). The peer sends the next transfer only after this end has sent another
+    // transfer in this slot.
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)

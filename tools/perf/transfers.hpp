@@ -31,7 +31,8 @@ class Transfers {
     /// Returns the number of finished transfers for error texts: "the initiator had 3 of 1100
     /// transfers".
     [[nodiscard]] std::string describe() const;
-    /// Compares the memory of this end after the last transfer, if --check was given.
+    /// Compares the memory of this end with the expected bytes after the last transfer, if --check
+    /// was given.
     /// @throws CheckError if a byte is wrong
     Checked finish();
 
