@@ -23,7 +23,8 @@ enum class CompletionFields : std::uint32_t {
     /// The immediate data or the invalidated rkey of a received message.
     immediate = IBV_WC_EX_WITH_IMM,
     queue_pair = IBV_WC_EX_WITH_QP_NUM,
-    /// The sender of a received datagram: its queue pair number, LID, service level and path bits.
+    /// The sender's queue pair number, the sender's LID, the service level and the DLID path bits
+    /// of a received datagram.
     source = IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
              IBV_WC_EX_WITH_DLID_PATH_BITS,
     /// The fields of ibv_wc. All providers that have extended completion queues support them.
