@@ -27,9 +27,9 @@ constexpr std::size_t copy_unit = 4;
 
 constexpr Access dm_access = full_access;
 
-/// Returns true if a copy function of ibv_dm can be called. libmlx5 leaves the functions of some
-/// types of device memory null. The mana provider allocates ibv_dm with malloc(3) and never sets
-/// the functions: they may hold any old value, even the address of data. Calling such a pointer
+/// Returns true if @p function, a copy function of ibv_dm, is the address of loaded code. libmlx5
+/// leaves the copy functions null for some types of device memory. The mana provider leaves the
+/// copy functions uninitialised, because it allocates ibv_dm with malloc(3). Calling such a pointer
 /// crashes.
 template <class Function>
 bool is_code(Function* function) noexcept {

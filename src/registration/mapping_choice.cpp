@@ -105,8 +105,7 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
         }
         return choices;
     }
-    // The path dmabuf can use data direct, unless the caller lists data direct as a path of its
-    // own.
+    // If the caller lists data direct as a separate path, the path dmabuf does not use data direct.
     const bool may_be_direct =
         device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
     const bool by_path = path && knows_data_direct(nic, request.options.topology);

@@ -12,7 +12,7 @@
 
 namespace rdmabuf::detail {
 
-/// The condition under which a choice is tried after the previous choice.
+/// The condition under which a mapping choice is tried after the previous choice of the NIC failed.
 enum class MappingUse : std::uint8_t {
     /// The choice is always tried.
     any,
@@ -30,8 +30,8 @@ struct MappingChoice {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
     MappingUse use = MappingUse::any;
-    /// The reason for this mapping, which is recorded in the attempt. A string literal; empty for
-    /// the standard mapping.
+    /// The reason for this mapping, a string literal that is recorded in the Attempt; empty for the
+    /// standard mapping.
     const char* reason = "";
 
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
@@ -39,14 +39,14 @@ struct MappingChoice {
 
 /// The reason why the next choice of a NIC is tried.
 enum class MappingOutcome : std::uint8_t {
-    /// The NIC refused the dma-buf with an error that may not occur with another mapping.
+    /// The NIC refused the dma-buf. With another mapping, the registration can possibly succeed.
     refused,
     /// The exporter did not export the mapping.
     not_exported,
 };
 
-/// The choices of a NIC in the order in which they are tried, and the position of the current
-/// choice.
+/// The mapping choices of a NIC in the order in which they are tried, and the position of the
+/// current choice.
 class MappingChoices {
   public:
     MappingChoices() = default;

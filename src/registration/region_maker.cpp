@@ -32,8 +32,8 @@ std::string diagnose_data_direct(const Context& context, const DmaBufRange& rang
 }
 
 /// Prefetches the first page of an on-demand region. If the kernel cannot page this memory for the
-/// NIC, the registration fails, instead of a later data transfer. Providers without prefetch cannot
-/// detect this.
+/// NIC, this registration fails, and not a later data transfer. If the provider does not support
+/// prefetch, this check is skipped.
 AnyRegion prefetched(AnyRegion region) {
     try {
         const bool writes = has(region.access(), Access::local_write);
@@ -97,8 +97,8 @@ AnyRegion RegionMaker::make_dmabuf(const DmaBufRange& range, std::uint64_t piece
 
 AnyRegion RegionMaker::make_data_direct(const DmaBufRange& range, std::uint64_t piece_iova) const {
     check_dmabuf(range, piece_iova, access, reg_data_direct_function);
-    // The driver registers whole pages only: the region begins at the start of the page that holds
-    // the first byte.
+    // The driver registers whole pages only. The region therefore begins at the start of the page
+    // that contains the first byte.
     const std::size_t before = piece_iova % page_size();
     auto deleter = RegionHandle::deleter_type::holding(*pd, nullptr);
     errno = 0;

@@ -27,8 +27,8 @@ struct RangePiece {
     std::size_t length = 0;
 };
 
-/// The pieces of a range: a single piece, or pieces of at most `chunk` bytes. All pieces except the
-/// first begin at a page boundary.
+/// Divides a range into pieces: a single piece, or pieces of at most `chunk` bytes. All pieces
+/// except the first begin at a page boundary.
 class RangePieces {
   public:
     RangePieces() = default;
@@ -46,14 +46,14 @@ class RangePieces {
     std::size_t count_ = 0;
 };
 
-/// Registers pieces of one range on one protection domain by one path. Any thread may use a
-/// RegionMaker, because it calls no exporter and no driver of the memory. The pointers are not
-/// owned.
+/// Registers pieces of one range on one protection domain by one registration path. Any thread may
+/// use this object, because it calls no exporter and no driver of the memory. The object does not
+/// own its pointers.
 struct RegionMaker {
     const ProtectionDomain* pd = nullptr;
     RegistrationPath path{};
     Access access{};
-    /// The address and the iova of the first byte of the range.
+    /// The address of the first byte of the range. The member `iova` is the iova of this byte.
     std::uintptr_t address = 0;
     std::uint64_t iova = 0;
     /// The dma-buf of the range; null if the path is not a dma-buf path.
@@ -70,7 +70,9 @@ struct RegionMaker {
                                              std::uint64_t piece_iova) const;
     [[nodiscard]] AnyRegion make_address(void* start, std::size_t length,
                                          std::uint64_t piece_iova) const;
-    /// @param attributes  identify the memory; the function sets the other members
+    /// Registers memory with ibv_reg_mr_ex and `dma_handle`.
+    /// @param attributes  the members that identify the memory; this function sets the other
+    /// members
     /// @param explain     returns the hint for an errno value of ibv_reg_mr_ex
     template <class Explain>
     [[nodiscard]] AnyRegion make_with_handle(MrInitAttr attributes, std::uint64_t piece_iova,

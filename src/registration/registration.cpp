@@ -42,8 +42,8 @@ void check_pds(std::span<const ProtectionDomain> pds, const char* function) {
 /// or two open file descriptors.
 constexpr std::size_t most_exported_ranges = 64;
 
-/// Registers the requests in the order @p order[0], @p order[1] and so on, which are indexes into
-/// @p requests.
+/// Registers the requests in the order that is given by @p order, a list of indexes into @p
+/// requests.
 /// @return the results, in the order of @p requests
 std::vector<std::unique_ptr<detail::RegisteredSet>> register_in_order(
     const std::vector<detail::RegistrationRequest>& requests, std::span<const std::size_t> order,
@@ -110,8 +110,9 @@ std::vector<Registration> register_ranges(std::span<const ProtectionDomain> pds,
                             .function = function});
         detail::check_request(requests.back());
     }
-    // Shorter ranges are registered first: on EFA, a registration of device memory takes longer if
-    // more bytes are already registered, regardless of its own length.
+    // Shorter ranges are registered first. On EFA, the time to register device memory grows with
+    // the number of bytes that are already registered, and does not depend on the length of the
+    // range.
     std::vector<std::size_t> order(ranges.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     std::ranges::stable_sort(order, {}, [&](std::size_t i) { return ranges[i].length; });

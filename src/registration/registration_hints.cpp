@@ -26,8 +26,8 @@ void add_remedy(Attempt& attempt, std::string_view text) {
     attempt.remedy.append(attempt.remedy.empty() || text.empty() ? "" : "; ").append(text);
 }
 
-/// Returns the versions since which a driver imports dma-bufs, for a hint: "dma-bufs from Linux
-/// 5.12 and rdma-core 34 on (follows moves)".
+/// Returns a text with the first versions in which a driver imports dma-bufs, for example "dma-bufs
+/// from Linux 5.12 and rdma-core 34 on (follows moves)".
 std::string since(const ImporterQuirk& importer) {
     if (importer.mode == ImportMode::none) {
         return "no dma-bufs up to Linux 7.3";
@@ -36,8 +36,8 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Returns true if @p refusals begins with the name of @p error, or with no errno name at all.
-/// Returns false if @p refusals is empty.
+/// Returns true if the text @p refusals is about @p error: the text begins with the name of this
+/// errno value, or with no errno name. Returns false if @p refusals is empty.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;
@@ -53,7 +53,8 @@ bool is_about(std::string_view refusals, int error) {
 std::vector<std::string> peer_memory_clients(const std::filesystem::path& sys) {
     std::vector<std::string> found;
     std::error_code nothing;
-    // The older peer memory interface has one directory for each client module.
+    // The older interface for peer memory has one directory for each kernel module that uses the
+    // interface.
     for (std::filesystem::directory_iterator each(sys / "kernel/mm/memory_peers", nothing), end;
          !nothing && each != end; each.increment(nothing)) {
         found.push_back(each->path().filename().string());
@@ -91,8 +92,8 @@ void explain_refusal(const std::string& driver, Access access, Attempt& attempt)
         return;
     }
     if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {
-        // A driver that imports no dma-bufs fails with EOPNOTSUPP only: any other error has another
-        // cause.
+        // A driver that imports no dma-bufs fails only with EOPNOTSUPP. Any other errno value has
+        // another cause.
         if (importer->mode != ImportMode::none || attempt.error == EOPNOTSUPP) {
             add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
             add_remedy(attempt, importer->note);

@@ -10,8 +10,8 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/registration_trail.hpp>
 
-/// Functions that find the cause of a failed registration and add it to the description of the
-/// attempt.
+/// The following functions find the cause of a failed registration, and add the cause to an
+/// Attempt.
 namespace rdmabuf::detail {
 
 /// Returns the names of the loaded kernel modules that provide the pages of device addresses to
@@ -20,7 +20,7 @@ namespace rdmabuf::detail {
 [[nodiscard]] std::vector<std::string> peer_memory_clients(
     const std::filesystem::path& sys = "/sys");
 
-/// Adds to @p attempt why ibv_reg_mr(3) failed with EFAULT for a device address.
+/// Adds to @p attempt the reason why ibv_reg_mr(3) failed with EFAULT for a device address.
 /// @param clients  the result of peer_memory_clients()
 void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attempt);
 
@@ -33,8 +33,8 @@ void explain_peer_memory(const std::vector<std::string>& clients, Attempt& attem
 /// @param driver  the result of sysfs::driver_name()
 void explain_refusal(const std::string& driver, Access access, Attempt& attempt);
 
-/// Adds to @p attempt that @p length, in bytes, is larger than the maximum region size of the
-/// device. Queries the device; does nothing if the length is within the limit.
+/// Queries the maximum region size of the device. If @p length, in bytes, is larger than this size,
+/// adds this reason to @p attempt.
 void explain_length(const Context& context, std::size_t length, Attempt& attempt);
 
 } // namespace rdmabuf::detail

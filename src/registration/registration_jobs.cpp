@@ -18,21 +18,22 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// If RegistrationOptions::threads is 0: the number of bytes per NIC from which the registrations
-/// take longer than the creation of a thread.
+/// If RegistrationOptions::threads is 0, several threads are used from this number of bytes per NIC
+/// on. A registration of fewer bytes takes less time than the creation of a thread.
 constexpr std::size_t least_parallel_bytes = std::size_t{1} << 20U;
-/// If RegistrationOptions::threads is 0: the maximum number of threads.
+/// The maximum number of threads if RegistrationOptions::threads is 0.
 constexpr std::size_t most_default_threads = 16;
 
 void register_piece(RegistrationJob& job, std::size_t piece) {
     job.regions[piece].emplace(job.maker.make(job.pieces[piece]));
 }
 
-/// The jobs of one NIC, and the position of the next piece to register.
+/// The registration jobs of one NIC, and the position of the next piece to register.
 struct Lane {
     const ibv_device* nic = nullptr;
     std::vector<RegistrationJob*> jobs = {};
-    /// The index of the next job, and the index of its next piece.
+    /// The index of the next job in `jobs`. The member `piece` is the index of the next piece of
+    /// this job.
     std::size_t job = 0;
     std::size_t piece = 0;
     /// The number of threads that currently register on this NIC.
@@ -61,7 +62,7 @@ class Scheduler {
     }
 
     [[nodiscard]] std::size_t lanes() const noexcept { return lanes_.size(); }
-    /// Returns the number of bytes to register on the NIC that has the most bytes.
+    /// Returns the number of bytes to register on the NIC that has the most bytes to register.
     [[nodiscard]] std::size_t most_bytes() const;
 
     /// Registers pieces until no piece is left, or until a registration throws an exception other
@@ -91,7 +92,8 @@ class Scheduler {
     /// Returns the next task of this thread; a task without a job if no work is left.
     /// @param done  the previous task of this thread
     [[nodiscard]] Task next(const Task& done) noexcept;
-    /// Returns true if this job has failed, or if an earlier job has ended the path of their range.
+    /// Returns true if @p job has failed, or if the failure of an earlier job has ended the current
+    /// path for the range of @p job.
     [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
     /// Skips completed and cancelled jobs. Returns true if a piece is left to register.
     [[nodiscard]] bool has_piece(Lane& lane) const noexcept;
@@ -194,7 +196,7 @@ class Workers {
                 threads_.emplace_back([&scheduler] { scheduler.work(); });
             }
         } catch (const std::system_error&) {
-            // No further thread can be created: the existing threads do the work.
+            // If no further thread can be created, the existing threads do the work.
         }
     }
     ~Workers() {
@@ -212,8 +214,8 @@ class Workers {
 } // namespace
 
 void RegistrationJob::fail(std::size_t piece, Error&& reason) noexcept {
-    // The error of the first piece is kept if several pieces fail. Pieces begin in their order, so
-    // that each earlier piece has already begun.
+    // If several pieces fail, the error of the first piece is kept. Pieces are started in their
+    // order, so that all earlier pieces have already been started.
     if (!error || piece < failed_piece) {
         error.emplace(std::move(reason));
         failed_piece = piece;

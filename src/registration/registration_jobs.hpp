@@ -18,22 +18,22 @@ struct RegistrationJob {
     RangePieces pieces = {};
     /// The index of the range, which is the same for all jobs of one range.
     std::size_t range = 0;
-    /// True if no other mapping is tried on this NIC after the NIC refuses this mapping.
+    /// True if the NIC has no other mapping to try after it refuses this mapping.
     bool last_mapping = false;
 
-    // The members below are the results.
+    // The following members are the results.
 
     /// The region of each piece. Some elements are empty if `error` is set.
     std::vector<std::optional<AnyRegion>> regions = {};
-    /// The error of the first piece that failed, in the order of the pieces, and the index of that
-    /// piece.
+    /// The error of the first failed piece, in the order of the pieces. The member `failed_piece`
+    /// is the index of this piece.
     std::optional<Error> error = std::nullopt;
     std::size_t failed_piece = 0;
 
-    /// Records that a piece failed, unless an earlier piece has failed.
+    /// Records the error of a failed piece. Does nothing if an earlier piece has failed.
     void fail(std::size_t piece, Error&& reason) noexcept;
-    /// Returns true if the error ends the current path for the whole range. The later jobs of the
-    /// range are then not run. `error` must be set.
+    /// Returns true if `error` ends the current path for the whole range, so that the later jobs of
+    /// the range are not run. `error` must be set.
     [[nodiscard]] bool ends_path() const noexcept;
 };
 

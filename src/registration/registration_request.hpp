@@ -19,7 +19,7 @@ struct RegistrationRequest {
     const RegistrationOptions& options;
     /// The maximum size of a piece in bytes, a multiple of the page size; 0: one piece.
     std::size_t chunk;
-    /// The name of the public function, for error texts.
+    /// The name of the public function that received the request, for error texts.
     const char* function;
 
     /// Returns the access flags, including relaxed ordering if the options request it.

@@ -125,8 +125,8 @@ void RegistrationWalk::find_exporter() {
             }
         } catch (const Error& error) {
             // The search continues, because another exporter may know the memory. If no exporter
-            // does, the memory is not registered as host memory: it may belong to the exporter that
-            // failed.
+            // knows the memory, it is not registered as host memory, because it may belong to the
+            // exporter that failed.
             unanswered_ = exporter->name();
             Attempt& attempt = begin(paths().front(), error.function());
             fail_attempt(attempt, error);
@@ -154,8 +154,8 @@ bool RegistrationWalk::is_managed() const noexcept {
 bool RegistrationWalk::open_path(RegistrationPath path) {
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
-            // This text fits into a std::string without an allocation, because each registration of
-            // host memory adds this attempt.
+            // Each registration of host memory adds this attempt. The text is so short that
+            // std::string stores the text without an allocation.
             refuse(path, "Resolver::find", EFAULT, "unknown memory");
             return false;
         }
@@ -291,8 +291,8 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     if (wanted) {
         return *wanted;
     }
-    // An exporter with one mapping only may have returned that mapping when the other was
-    // requested.
+    // An exporter with only one mapping may have returned this mapping although the other mapping
+    // was requested.
     for (const auto& made : exports_) {
         if (made && made->mapping() == mapping) {
             return *made;
@@ -378,7 +378,8 @@ void RegistrationWalk::explain_failure(const Nic& nic, Attempt& attempt) {
     fail_attempt(attempt, *nic.job.error);
     attempt.device = context.device_name();
     if (is_dmabuf(attempt.path)) {
-        // Remote atomic access can cause EOPNOTSUPP only if the device can import dma-bufs.
+        // If the device cannot import dma-bufs at all, remote atomic access is not the cause of
+        // EOPNOTSUPP.
         const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);
         explain_refusal(sysfs::driver_name(context.device_name()),
                         atomics ? set_->access : set_->access & ~Access::remote_atomic, attempt);

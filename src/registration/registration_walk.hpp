@@ -35,7 +35,7 @@ class RegistrationWalk {
     /// @param range  the index of this range, which is stored in the jobs
     /// @throws Error if no path is left; the hint lists all attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
-    /// Evaluates the jobs of the current step after run_jobs() has executed them.
+    /// Evaluates the results of the current step. Must be called after run_jobs() has run the jobs.
     void complete();
     /// Returns all regions: first the regions of the first protection domain in the order of their
     /// addresses, then the regions of the second, and so on. Must be called once, after done() has
@@ -61,8 +61,8 @@ class RegistrationWalk {
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
-    // These functions return false if the path cannot be tried; they add the reason to the trail,
-    // which is the list of attempts.
+    // These functions return false if the path cannot be tried. They add the reason to the trail
+    // (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
     /// Finds the exporter of the range.
@@ -70,17 +70,18 @@ class RegistrationWalk {
     /// memory of another kind
     void find_exporter();
 
-    /// Checks if @p path can be tried, and prepares the path.
-    /// @return false if the path cannot be tried; the reason is in the trail
+    /// Prepares the registration path @p path.
+    /// @return false if the path cannot be tried; the reason is then in the trail (the list of
+    /// attempts)
     [[nodiscard]] bool open_path(RegistrationPath path);
     /// Deregisters all regions of the current path and closes its dma-bufs.
     void close_path() noexcept;
-    // These functions select the NICs of the next step and set their jobs. They return false if the
-    // path cannot work on one of these NICs.
+    // The functions choose_*() select the NICs of the next step and set their jobs. They return
+    // false if the path cannot work on one of these NICs.
     [[nodiscard]] bool choose_dmabuf_group();
     [[nodiscard]] bool choose_all();
-    // These functions evaluate the results of a step. They return false if the path cannot work on
-    // one of the NICs.
+    // The functions complete_*() evaluate the results of a step. They return false if the path
+    // cannot work on one of the NICs.
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
     [[nodiscard]] bool complete_address();
 
@@ -94,23 +95,24 @@ class RegistrationWalk {
     [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, MappingOutcome outcome);
     void set_job(Nic& nic, const NicPath& path, const ExportedRange* exported);
 
-    /// Adds an attempt to the trail and returns a reference to it. The reference is valid until the
-    /// next call of begin().
+    /// Adds an attempt to the trail (the list of attempts) and returns a reference to the attempt.
+    /// The reference is valid until the next call of begin().
     [[nodiscard]] Attempt& begin(RegistrationPath path, const char* call);
     [[nodiscard]] Attempt& begin(const MappingChoice& choice, MappingKind mapping);
     [[nodiscard]] const char* function_of(RegistrationPath path) const noexcept;
     void fail_attempt(Attempt& attempt, const Error& error);
     void explain_failure(const Nic& nic, Attempt& attempt);
-    /// Adds an attempt to the trail for a path that is not tried, with the reason.
+    /// Adds an attempt for a path that is not tried to the trail (the list of attempts), with the
+    /// reason.
     void refuse(RegistrationPath path, const char* call, int error, std::string meaning,
                 std::string remedy = {});
     [[noreturn]] void fail() const;
 
     RegistrationRequest request_;
-    /// The exporter of the memory; null if no exporter knows the memory. Its name and its
-    /// description of the allocation are in `set_`.
+    /// The exporter of the memory; null if no exporter knows the memory. The name of the exporter
+    /// and its description of the allocation are in `set_`.
     const Exporter* exporter_ = nullptr;
-    /// True once find_exporter() was called.
+    /// True after the first call of find_exporter().
     bool asked_ = false;
     /// The name of an exporter whose query for the memory failed; empty if no query failed.
     std::string unanswered_;
@@ -118,7 +120,8 @@ class RegistrationWalk {
     /// failed.
     int answer_ = 0;
     std::vector<Nic> nics_ = {};
-    /// The current path, and the index of the next path. `path_` is empty between two paths.
+    /// The current path; empty between two paths. The member `next_path_` is the index of the next
+    /// path.
     std::optional<RegistrationPath> path_ = std::nullopt;
     std::size_t next_path_ = 0;
     /// The NICs of the current step. On a dma-buf path, all NICs of a step use the same `choice_`.

@@ -101,7 +101,7 @@ class HandleDeleter {
         return 0;
     }
 
-    /// Gives up ownership: destroy() no longer destroys the object.
+    /// Gives up the ownership of the object: destroy() no longer destroys the object.
     void disown() noexcept { ownership_ = Ownership::borrowed; }
     /// Declares that the object was imported: destroy() ends the import.
     void set_imported() noexcept { ownership_ = Ownership::imported; }
@@ -192,8 +192,8 @@ class shared_handle {
     }
 
     /// Destroys the object now. The handle still owns the object after an error.
-    /// @throws Error EBUSY while copies of this handle exist; otherwise with the errno value of the
-    ///         C function
+    /// @throws Error EBUSY while copies of this handle exist, for example in child objects; or the
+    /// errno value of the failed C function
     void close() {
         if (handle_ == nullptr) {
             return;
