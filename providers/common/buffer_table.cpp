@@ -91,8 +91,8 @@ ExportedRange BufferTable::export_range(std::string_view exporter, std::uintptr_
                                         std::size_t length) const {
     constexpr const char* function = "export_range";
     check_exported(length);
-    // The lock is held until the descriptor is duplicated, so that no other thread can free the
-    // buffer before.
+    // The lock is held until the descriptor is duplicated. Without the lock, another thread could
+    // free the buffer and close the descriptor.
     const std::shared_lock lock(mutex_);
     const Entry* const entry = holder(address);
     if (entry == nullptr) {

@@ -93,7 +93,7 @@ class TableRange {
     Allocation allocation_;
 };
 
-/// Creates a TableRange and returns it as an AddedRange, for the program to own.
+/// Creates a TableRange and returns it as an AddedRange, which the program owns.
 [[nodiscard]] inline AddedRange add_range(std::shared_ptr<BufferTable> table, Allocation allocation,
                                           UniqueFd dmabuf, std::uint64_t offset,
                                           std::shared_ptr<const void> keep = nullptr) {

@@ -43,7 +43,7 @@ class DriverLibrary {
     void* handle_;
 };
 
-/// Finds a library that the process may load at any time. Thread safe.
+/// Finds a library that the process can load at any time. Thread safe.
 class LoadedLibrarySearch {
   public:
     /// Returns the result of DriverLibrary::find_loaded(). After an unsuccessful search, later
@@ -60,13 +60,14 @@ class SymbolLookup {
   public:
     explicit SymbolLookup(const DriverLibrary& library) noexcept : library_(&library) {}
 
-    /// Looks up an optional function. @p function is null if the driver does not have it.
+    /// Looks up an optional function. @p function is null if the library does not define the
+    /// function.
     template <class Function>
     void optional(const char* name, Function*& function) noexcept {
         function = reinterpret_cast<Function*>(library_->symbol(name));
     }
-    /// Looks up a function that only exports and allocations need. A driver without it can still
-    /// report whose memory an address is.
+    /// Looks up a function that only exports and allocations need. A driver that lacks the function
+    /// can still report whose memory an address is.
     /// @param since  first version of the driver that has the function: "CUDA 11.7"
     template <class Function>
     void needed(const char* name, Function*& function, std::string_view since) {

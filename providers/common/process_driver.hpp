@@ -38,9 +38,9 @@ class ProcessDriver {
         return library ? keep(*library).value() : nullptr;
     }
 
-    /// Loads the library if the process has not loaded it.
-    /// @return the driver with all its functions, or the reason why it cannot be used. After a
-    ///         failure, the next call tries again.
+    /// Loads the library if the process has not loaded it. After a failure, the next call tries
+    /// again.
+    /// @return the driver with all its functions, or the reason why the driver cannot be used
     [[nodiscard]] Result<const Driver*> load() {
         const Driver* driver = driver_.load(std::memory_order_acquire);
         if (driver == nullptr) {
@@ -115,7 +115,8 @@ class DriverBase {
     DriverBase(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking)
         : library_(std::move(library)), functions_(functions), lacking_(std::move(lacking)) {}
 
-    /// Returns the ProcessDriver that all exporters of this driver share. Loads nothing.
+    /// Returns the ProcessDriver that all exporters of this driver share. This function does not
+    /// load the library.
     [[nodiscard]] static ProcessDriver<Driver>& of_process() {
         const DriverDescription<Functions> description = Driver::description();
         // The ProcessDriver is never destroyed, because buffers of static objects are freed through

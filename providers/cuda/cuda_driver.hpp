@@ -47,7 +47,8 @@ class Driver : public DriverBase<Driver, Functions> {
     using DriverBase::DriverBase;
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// Initialises CUDA in this process, if it is not initialised. @return the error if this fails
+    /// Initialises CUDA in this process, if CUDA is not initialised. @return an error if the
+    /// initialisation fails
     [[nodiscard]] std::optional<ErrorInfo> initialise() const;
 
     /// Returns the name and the value of a result: "CUDA_ERROR_NOT_SUPPORTED (801)".

@@ -44,8 +44,9 @@ std::uint64_t combine(std::uint64_t first, std::uint64_t next) noexcept {
     return mixed ^ mixed >> 31U;
 }
 
-/// Extends @p allocation by the mappings that follow it in the same reserved range, until it
-/// contains the @p length bytes at @p pointer. Stops at the first address without a mapping.
+/// Extends @p allocation by the mappings that follow in the same reserved range
+/// (cuMemAddressReserve), until it contains the @p length bytes at @p pointer. Stops at the first
+/// address without a mapping.
 void add_mappings(const Driver& driver, const Pointer& pointer, std::size_t length,
                   Allocation& allocation) {
     const detail::Extent reserved{.base = pointer.range_start, .length = pointer.range_size};

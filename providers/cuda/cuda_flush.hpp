@@ -15,7 +15,7 @@ enum class Flush : std::uint8_t { unnecessary, necessary, impossible };
 /// Returns whether RDMA writes to memory of @p device need a flush.
 /// @param scope  to_owner or to_all_devices
 [[nodiscard]] Flush flush_needed(const Driver& driver, Device device, int scope);
-/// Flushes RDMA writes. The context of the memory must be current. @throws Error if this fails
+/// Flushes RDMA writes. The context of the memory must be current. @throws Error if the flush fails
 void flush(const Driver& driver, int scope);
 
 } // namespace rdmabuf::detail::cuda

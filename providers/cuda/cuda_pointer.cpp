@@ -12,7 +12,7 @@ namespace rdmabuf::detail::cuda {
 
 namespace {
 
-/// Queries one attribute of an address. @return false if the driver does not know the attribute
+/// Queries one attribute of an address. @return false if the driver does not support the attribute
 template <class Value>
 bool get_attribute(const Driver& driver, DevicePointer address, PointerAttribute attribute,
                    Value& value) {
@@ -20,8 +20,8 @@ bool get_attribute(const Driver& driver, DevicePointer address, PointerAttribute
 }
 
 /// Queries all attributes of an address in one call.
-/// @param with_pools  false for drivers before CUDA 11.2, which do not know the attribute for
-///                    pools, and would therefore refuse the whole call
+/// @param with_pools  true: the attribute for memory pools is queried too. Drivers before CUDA 11.2
+///                    do not support this attribute, and refuse a call that contains it
 Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
     unsigned managed = 0;
     int ordinal = 0;

@@ -21,7 +21,7 @@ struct Pointer {
     /// The context of the memory. Null for mapped memory (cuMemMap) and for memory from a pool.
     Context context = nullptr;
     Device device = 0;
-    /// Identifies the allocation. Unique in this process: no later allocation gets the same number.
+    /// Identifies the allocation. No later allocation in this process gets the same number.
     std::uint64_t id = 0;
     /// Start address of the allocation; range_size is its size in bytes. For mapped memory
     /// (cuMemMap), both describe the reserved range that contains the mapping.

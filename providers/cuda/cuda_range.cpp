@@ -19,8 +19,8 @@ namespace {
 constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 
 /// Checks that the range is mapped without gaps. The driver reports only the one mapping that holds
-/// an address, so the mappings that follow in the same reserved range are queried one by one.
-/// Separate allocations of cuMemAlloc are never joined, even if they are adjacent.
+/// an address, so the mappings of the range are queried one by one. Separate allocations of
+/// cuMemAlloc are never joined, even if they are adjacent.
 /// @return the number of mappings that the range spans
 std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
     const auto first = extent_of(driver, pointer);
@@ -173,7 +173,8 @@ Handle export_pages(const Driver& driver, const Pointer& pointer, std::size_t le
     const std::uint64_t offset = pointer.address % page_size();
     const Extent pages{.base = pointer.address - offset,
                        .length = round_up_to_pages(offset + length)};
-    // The driver writes the descriptor into an int; take_descriptor() below then owns it.
+    // The driver writes the descriptor into an int. take_descriptor() below then takes ownership of
+    // the descriptor.
     int raw = -1;
     const auto get = [&](unsigned long long flags) {
         return driver.functions().mem_get_handle_for_address_range(&raw, pages.base, pages.length,

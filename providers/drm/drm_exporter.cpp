@@ -32,8 +32,9 @@ class DumbBuffer {
   public:
     /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
-        // Width and height are 32-bit numbers. The buffer has one row per page and the format that
-        // all drivers support; rows of one page satisfy the alignment rules of all drivers.
+        // The kernel takes the width and the height as 32-bit numbers, so the buffer has one row
+        // per page. Rows of one page satisfy the alignment rules of all drivers, and all drivers
+        // support the format.
         const std::size_t row = detail::page_size();
         const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
         if (size > largest) {

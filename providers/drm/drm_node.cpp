@@ -63,7 +63,8 @@ std::string driver_name(int fd) {
     return {name.data(), std::min<std::size_t>(version.name_len, name.size())};
 }
 
-/// Returns the error if the node cannot create dumb buffers or cannot export them, otherwise none.
+/// Returns an error if the node cannot create dumb buffers or cannot export dumb buffers, otherwise
+/// none.
 std::optional<ErrorInfo> check_capabilities(int fd, const std::string& what) {
     const auto refuse = [&](int error, const char* function, const char* task) {
         return ErrorInfo{error, function, what + " cannot " + task + ": " + describe_errno(error),

@@ -64,8 +64,8 @@ class Driver : public DriverBase<Driver, Functions> {
     Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking);
     [[nodiscard]] static DriverDescription<Functions> description();
 
-    /// Initialises Level Zero in this process, if it is not initialised. @return the error if this
-    /// fails
+    /// Initialises Level Zero in this process, if Level Zero is not initialised. @return an error
+    /// if the initialisation fails
     [[nodiscard]] std::optional<ErrorInfo> initialise() const;
     /// Returns the GPUs of all drivers, in the order of zeDriverGet and zeDeviceGet.
     [[nodiscard]] rdmabuf::Result<std::vector<Gpu>> gpus() const;

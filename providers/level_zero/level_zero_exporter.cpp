@@ -43,8 +43,7 @@ std::optional<Allocation> describe(const Driver& driver, const Pointer& pointer)
                       .pci_address = driver.pci_address(pointer.device)};
 }
 
-/// Initialises Level Zero.
-/// @return all GPUs, or ENODEV if there is no GPU with the index @p wanted
+/// Initialises Level Zero. @return all GPUs, or the error ENODEV if no GPU has the index @p wanted
 rdmabuf::Result<std::vector<Gpu>> initialise(const Driver& driver, int wanted) {
     if (auto error = driver.initialise()) {
         return std::move(*error);

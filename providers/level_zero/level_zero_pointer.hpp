@@ -18,7 +18,7 @@ struct Pointer {
     /// The context that reported the attributes.
     Context context = nullptr;
     MemoryType type = MemoryType::unknown;
-    /// Identifies the allocation. Unique in this process: no later allocation gets the same number.
+    /// Identifies the allocation. No later allocation in this process gets the same number.
     std::uint64_t id = 0;
     /// Page size of the driver's allocation, in bytes.
     std::size_t page_size = 0;

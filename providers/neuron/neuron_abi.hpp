@@ -50,8 +50,8 @@ using TensorGetAddress = void*(const Tensor*);
 using TensorRead = Status(const Tensor*, void*, std::size_t offset, std::size_t);
 using TensorWrite = Status(Tensor*, const void*, std::size_t offset, std::size_t);
 using GetDmabufFd = Status(std::uint64_t address, std::uint64_t size, int* fd);
-/// The public header does not declare nrt_get_dmabuf_fd_v2; the type is that of libfabric
-/// (src/hmem_neuron.c).
+/// The public header does not declare nrt_get_dmabuf_fd_v2. libfabric (src/hmem_neuron.c)
+/// uses this function type.
 using GetDmabufFdV2 = Status(std::uint64_t address, std::uint64_t size, int* fd,
                              std::uint64_t* offset);
 

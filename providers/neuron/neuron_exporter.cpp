@@ -33,8 +33,8 @@ Result<const Driver*> usable_driver() {
     return loaded;
 }
 
-/// Returns the number of NeuronCores, or the error ENODEV if @p wanted is not one of their indices.
-/// Called before nrt_init(), which reserves NeuronCores.
+/// Returns the number of NeuronCores, or the error ENODEV if no NeuronCore has the index @p wanted.
+/// Can be called before nrt_init(), which reserves NeuronCores.
 Result<std::uint32_t> count_cores(const Driver& driver, int wanted) {
     constexpr const char* call = "nrt_get_total_nc_count";
     std::uint32_t count = 0;

@@ -31,7 +31,7 @@ struct Functions {
     RegisterDeallocationCallback* register_deallocation_callback = nullptr;
     DeregisterDeallocationCallback* deregister_deallocation_callback = nullptr;
     ExportDmaBuf* export_dmabuf = nullptr;
-    /// Null in runtimes before HSA AMD extension 1.9.
+    /// Null if the runtime is older than HSA AMD extension 1.9.
     ExportDmaBufV2* export_dmabuf_v2 = nullptr;
     CloseDmaBuf* close_dmabuf = nullptr;
 };

@@ -100,8 +100,8 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             return std::nullopt;
         }
         if (known && known->base == pointer->base) {
-            // The allocation had the same number before and after the query, so it was not freed in
-            // between, and the pointer belongs to this number.
+            // The allocation had the same number before and after the query. The allocation was
+            // therefore not freed meanwhile, and the queried attributes belong to this number.
             if (generations.still(*known)) {
                 return Met{.pointer = *pointer, .generation = known->generation};
             }

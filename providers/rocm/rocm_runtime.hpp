@@ -16,7 +16,8 @@ namespace rdmabuf::detail::rocm {
 /// calls hsa_shut_down.
 class Runtime {
   public:
-    /// Initialises HSA, or adds a reference if HSA is initialised. @return the error if this fails
+    /// Initialises HSA, or adds a reference if HSA is initialised. @return an error if HSA cannot
+    /// be initialised
     [[nodiscard]] static Result<std::shared_ptr<const Runtime>> acquire(const Driver& driver);
     /// True if this process is the child of a process that had initialised HSA when it forked. HSA
     /// cannot be used in such a child.
@@ -36,13 +37,13 @@ class Runtime {
 
 /// Returns the type of an agent, or none if the driver does not know the agent.
 [[nodiscard]] std::optional<DeviceType> type_of(const Driver& driver, Agent agent) noexcept;
-/// Returns the PCI address of a GPU, "0000:3b:00.0". Empty for other agents, and if the driver does
-/// not report the address.
+/// Returns the PCI address of a GPU, "0000:3b:00.0". The result is empty if the agent is not a GPU,
+/// or if the driver does not report the address.
 [[nodiscard]] std::string pci_address(const Driver& driver, Agent agent);
 
 /// Returns the GPUs, in the driver's order. HSA must be initialised.
 [[nodiscard]] Result<std::vector<Agent>> list_gpus(const Driver& driver);
-/// Returns the error if the driver cannot export dma-bufs, otherwise none.
+/// Returns an error if the driver cannot export dma-bufs, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_dmabufs(const Driver& driver);
 
 /// Returns the pool from which memory on the GPU is allocated. @throws Error ENODEV if the GPU has

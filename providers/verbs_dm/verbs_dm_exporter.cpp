@@ -211,8 +211,8 @@ class NicBuffer final : public Buffer::Memory {
     detail::TableRange range_;
 };
 
-/// Returns the PCI address of the NIC. Empty for a NIC that is not on a PCI bus, such as that of
-/// softverbs.
+/// Returns the PCI address of the NIC. The result is empty if the NIC is not on a PCI bus, for
+/// example for a NIC of softverbs.
 std::string pci_address_of(const Context& context) {
     const std::string device = std::string(context.native()->device->ibdev_path) + "/device";
     return detail::link_name(device + "/subsystem") == "pci" ? detail::link_name(device)
