@@ -18,7 +18,7 @@ struct DriverFailure {
     std::string name;
     /// The errno value of the Error.
     int error;
-    /// Remedy for this result. Null if the remedy depends on the function that was called.
+    /// Remedy in the error text. Null if the remedy depends on the function that was called.
     const char* remedy;
 
     /// Throws the Error.

@@ -33,7 +33,7 @@ std::byte* reserve(std::size_t size) {
     return static_cast<std::byte*>(start);
 }
 
-/// Value of MFD_NOEXEC_SEAL. Kernel headers before Linux 6.3 do not define this name.
+/// Has the value of MFD_NOEXEC_SEAL. Kernel headers before Linux 6.3 do not define this name.
 constexpr unsigned mfd_noexec_seal = 0x8;
 
 } // namespace

@@ -58,14 +58,14 @@ enum class DeviceAttribute : int {
     host_alloc_dma_buf_supported = 146,
 };
 
-/// Value of CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
+/// Has the value of CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD.
 inline constexpr int dma_buf_fd = 1;
-/// Value of CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.
+/// Has the value of CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.
 inline constexpr unsigned long long mapping_type_pcie = 1;
 
-/// Value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: the host can flush RDMA writes.
+/// Has the value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST: the host can flush RDMA writes.
 inline constexpr int flush_option_host = 1;
-/// Value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX.
+/// Has the value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX.
 inline constexpr int flush_target_current_context = 0;
 /// `to_owner` and `to_all_devices` are values of CUflushGPUDirectRDMAWritesScope. The type
 /// CUGPUDirectRDMAWritesOrdering has the same values.

@@ -41,7 +41,7 @@ struct Functions {
 };
 
 /// Holds the functions of the loaded CUDA driver. Loading does not initialise CUDA, because the
-/// initialisation changes the process.
+/// initialisation has side effects in the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;

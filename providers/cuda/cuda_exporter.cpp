@@ -26,8 +26,7 @@ MemoryKind kind_of(const Pointer& pointer) noexcept {
 }
 
 /// True if NVLink-C2C connects the GPU to its CPU. Such a GPU translates addresses with the page
-/// tables of the CPU (address translation services). A GPU on PCIe has page tables of its own. An
-/// integrated GPU shares the memory of the CPU and has no link.
+/// tables of the CPU (address translation services). A GPU on PCIe uses page tables of its own.
 bool is_coherent(const Driver& driver, Device device) noexcept {
     using enum DeviceAttribute;
     return driver.attribute(pageable_memory_access_uses_host_page_tables, device) != 0 &&

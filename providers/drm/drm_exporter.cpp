@@ -30,6 +30,7 @@ std::string asked(std::size_t size, const detail::DrmNode& node) {
 /// exists, even after the handle is destroyed.
 class DumbBuffer {
   public:
+    /// Creates a dumb buffer.
     /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
         // The kernel takes the width and the height as 32-bit numbers, so the buffer has one row
@@ -78,7 +79,7 @@ class DumbBuffer {
         return UniqueFd(request.fd);
     }
 
-    /// Maps the buffer through the DRM node: some drivers do not support mmap(2) of their dma-bufs,
+    /// Maps the buffer through the DRM node. Some drivers do not support mmap(2) of their dma-bufs,
     /// but all drivers with dumb buffers support DRM_IOCTL_MODE_MAP_DUMB.
     [[nodiscard]] detail::Mapping map() const {
         drm_mode_map_dumb request{};

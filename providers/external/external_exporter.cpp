@@ -26,8 +26,8 @@ std::string describe(const ExternalMemory& memory) {
            ", offset " + std::to_string(memory.offset);
 }
 
-/// Checks the address, the length and the offset of @p memory, without the descriptor.
-/// @throws Error EINVAL if one of them is invalid
+/// Checks the address, the length and the offset of @p memory. This needs no descriptor.
+/// @throws Error EINVAL if one of these numbers is invalid
 void check_numbers(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));
     if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.offset) {

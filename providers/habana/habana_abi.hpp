@@ -15,7 +15,7 @@ using GetDeviceName = DeviceName(int fd);
 using GetPciBusId = int(int fd, char* text, int length);
 using OpenControl = int(int index, const char* pci_bus_id);
 using Close = int(int fd);
-/// Returns a descriptor, or the negated errno value.
+/// The function returns a descriptor, or the negated errno value.
 using ExportMemory = int(int fd, std::uint64_t address, std::uint64_t size, std::uint32_t flags);
 using ExportMappedMemory = int(int fd, std::uint64_t mapping, std::uint64_t size,
                                std::uint64_t offset, std::uint32_t flags);

@@ -57,9 +57,9 @@ enum class Structure : std::uint32_t {
 inline constexpr std::uint32_t init_gpu_only = 1;
 /// ze_device_type_t
 inline constexpr std::uint32_t device_type_gpu = 1;
-/// Value of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF.
+/// Has the value of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF.
 inline constexpr std::uint32_t external_dma_buf = 2;
-/// Value of ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY.
+/// Has the value of ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY.
 inline constexpr std::uint32_t queue_group_copies = 2;
 /// ze_command_queue_mode_t
 inline constexpr std::uint32_t queue_synchronous = 1;

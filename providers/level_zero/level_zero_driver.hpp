@@ -58,7 +58,7 @@ struct OwnContextList {
 };
 
 /// Holds the functions of the Level Zero loader. Loading does not initialise Level Zero, because
-/// the initialisation changes the process.
+/// the initialisation has side effects in the process.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     Driver(std::string library, const Functions& functions, std::optional<ErrorInfo> lacking);

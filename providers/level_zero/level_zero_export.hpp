@@ -26,10 +26,12 @@ struct Handle {
 
 /// Exports the allocation that contains @p length bytes from @p pointer on.
 /// @param pointer  the first byte
-/// @throws Error ERANGE if the range exceeds the allocation; EFAULT if the memory was freed;
-///         EOPNOTSUPP if the memory was not allocated for export and the driver refuses it, or
-///         returns a dma-buf that is larger than the allocation; or the errno for the driver's
-///         result
+/// @throws Error
+///   - ERANGE: the range exceeds the allocation
+///   - EFAULT: the memory was freed
+///   - EOPNOTSUPP: the memory was not allocated for export, and the driver refuses the export or
+///     returns a dma-buf that is larger than the allocation
+///   - the errno for the driver's result
 [[nodiscard]] Handle export_allocation(const Driver& driver, const Pointer& pointer,
                                        std::size_t length);
 

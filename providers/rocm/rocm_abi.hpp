@@ -31,17 +31,17 @@ struct MemoryPool {
 
 /// hsa_system_info_t
 enum class SystemInfo : int { dmabuf_supported = 0x204 };
-/// The numbers are values of hsa_agent_info_t and hsa_amd_agent_info_t.
+/// The enumerators have values of hsa_agent_info_t and hsa_amd_agent_info_t.
 enum class AgentInfo : int { device = 17, bdfid = 0xA006, domain = 0xA00F };
 /// hsa_device_type_t
 enum class DeviceType : int { cpu = 0, gpu = 1 };
-/// The numbers are values of hsa_amd_memory_pool_info_t.
+/// The enumerators have values of hsa_amd_memory_pool_info_t.
 enum class PoolInfo : int { segment = 0, global_flags = 1, alloc_allowed = 5 };
 /// hsa_amd_segment_t
 inline constexpr int global_segment = 0;
-/// Value of HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED.
+/// Has the value of HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED.
 inline constexpr std::uint32_t coarse_grained = 4;
-/// Value of HSA_AMD_DMABUF_MAPPING_TYPE_PCIE.
+/// Has the value of HSA_AMD_DMABUF_MAPPING_TYPE_PCIE.
 inline constexpr std::uint64_t mapping_type_pcie = 1;
 
 /// hsa_amd_pointer_type_t

@@ -37,7 +37,7 @@ struct Functions {
 };
 
 /// Holds the functions of the loaded HSA runtime. Loading does not initialise HSA, because the
-/// initialisation changes the process.
+/// initialisation has side effects in the process, such as new threads.
 class Driver : public DriverBase<Driver, Functions> {
   public:
     using DriverBase::DriverBase;

@@ -108,7 +108,7 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             continue;
         }
         if (known && known->base > pointer->base) {
-            // The queried allocation is newer: it contains the base address of the numbered
+            // The query found another allocation that contains the base address of the numbered
             // allocation. The numbered allocation was therefore freed, even if its callback has not
             // run yet.
             generations.forget(*known);

@@ -13,8 +13,8 @@ namespace rdmabuf::detail {
 
 constexpr __u32 vfio_feature_dma_buf = 11;
 
-/// Argument of the ioctl VFIO_DEVICE_FEATURE for VFIO_DEVICE_FEATURE_DMA_BUF, with one range of one
-/// region.
+/// Describes one range of one region. It is the argument of the ioctl VFIO_DEVICE_FEATURE for the
+/// feature VFIO_DEVICE_FEATURE_DMA_BUF.
 struct VfioDmaBufRequest {
     __u32 argsz;
     __u32 feature_flags;

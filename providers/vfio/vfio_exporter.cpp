@@ -28,8 +28,8 @@ constexpr const char* add_call = "add";
 constexpr const char* info_call = "ioctl(VFIO_DEVICE_GET_REGION_INFO)";
 constexpr const char* feature_call = "ioctl(VFIO_DEVICE_FEATURE)";
 
-/// Holds the objects that an added range keeps alive. Each range that is exported from the added
-/// range keeps them alive too.
+/// Holds the objects that must exist while an added range exists, or while a range that is exported
+/// from it exists.
 struct Kept {
     std::shared_ptr<const UniqueFd> device;
     std::optional<detail::ReservedAddresses> addresses;
