@@ -94,7 +94,7 @@ std::optional<ErrorInfo> Driver::initialise() const {
 std::string Driver::name_of(Result result) const {
     const char* name = nullptr;
     if (functions().get_error_name(result, &name) != success || name == nullptr) {
-        name = "a result without a name";
+        name = "unknown result";
     }
     return std::string(name) + " (" + std::to_string(result) + ")";
 }

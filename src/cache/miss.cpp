@@ -24,7 +24,7 @@ void check_request(std::uintptr_t address, std::size_t length, Access access) {
     if (length > std::numeric_limits<std::uintptr_t>::max() - address) {
         throw Error(EINVAL, function,
                     std::to_string(length) + " bytes at " + hexadecimal(address) +
-                        " go past the last address");
+                        " exceed the address space");
     }
     if (has(access, Access::zero_based)) {
         throw Error(EINVAL, function,

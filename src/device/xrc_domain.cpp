@@ -33,8 +33,9 @@ ibv_xrcd* open(const Context& context, int fd) {
             if (!has_xrc) {
                 return context.device_name() + " has no XRC";
             }
-            return error == EINVAL && fd != no_file
-                       ? "descriptor " + std::to_string(fd) + " does not refer to a file"
+            return (error == EINVAL || error == EBADF) && fd != no_file
+                       ? "descriptor " + std::to_string(fd) +
+                             " is not open, or is not that of a file"
                        : std::string();
         });
 }

@@ -69,7 +69,7 @@ TEST_F(CudaOlder, MemoryOfAFailingDriverIsNeverRegisteredAsHostMemory) {
         (void)register_memory(pd, Resolver({exporter_}), address_, page_size(), {.trail = &trail});
     });
     ASSERT_TRUE(error);
-    EXPECT_THAT(error->what(), AllOf(HasSubstr("(999)"), HasSubstr("may be memory of cuda")));
+    EXPECT_THAT(error->what(), AllOf(HasSubstr("(999)"), HasSubstr("may belong to cuda")));
     for (const Attempt& attempt : trail) {
         EXPECT_STRNE(attempt.call, "ibv_reg_mr");
     }

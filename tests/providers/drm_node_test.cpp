@@ -158,7 +158,7 @@ TEST_F(Drm, RefusesADumbBufferThatCameOutTooSmall) {
     ASSERT_TRUE(error);
     EXPECT_EQ(error->error(), EIO);
     EXPECT_THAT(error->hint(), AllOf(HasSubstr(std::to_string(4 * page_size())),
-                                     HasSubstr("made " + std::to_string(3 * page_size()))));
+                                     HasSubstr("allocated: " + std::to_string(3 * page_size()))));
     EXPECT_EQ(kernel.live_dumb_buffers(), 0U);
 }
 

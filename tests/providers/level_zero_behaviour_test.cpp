@@ -110,7 +110,7 @@ TEST_F(LevelZeroFinding, TellsWhatFailsForMemoryThatIsLevelZeros) {
     EXPECT_EQ(error->error(), ENODEV);
     EXPECT_STREQ(error->function(), "zeMemGetAddressRange");
     EXPECT_THAT(error->what(), AllOf(HasSubstr("ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)"),
-                                     HasSubstr("see dmesg")));
+                                     HasSubstr("check dmesg")));
 }
 
 TEST_F(LevelZeroFinding, TakesMemoryThatIsFreedMeanwhileForUnknown) {

@@ -236,7 +236,7 @@ TEST_F(BootstrapPeer, that_takes_nothing_times_out) {
     stopwatch.expect(short_timeout);
     EXPECT_THAT(error, fails_with(ETIMEDOUT,
                                   "send: Connection timed out (ETIMEDOUT): the peer did "
-                                  "not take what it was sent within 200 ms, while this "
+                                  "not read from the connection within 200 ms, while this "
                                   "side sent a message"));
 }
 

@@ -160,7 +160,7 @@ TEST_F(DMTest, CopyFunctionsThatAProviderNeverSetAreRefusedAndNotCalled) {
         EXPECT_THAT(error_of([&] { memory.copy_in(0, host(0, 4)); }),
                     fails_with(to_dm, EOPNOTSUPP, "the provider of soft0 cannot copy"));
         EXPECT_THAT(error_of([&] { memory.copy_out(0, host(0, 4)); }),
-                    fails_with(from_dm, EOPNOTSUPP, "reach it by RDMA"));
+                    fails_with(from_dm, EOPNOTSUPP, "access the memory by RDMA"));
         EXPECT_EQ(memory.try_copy_in(0, host(0, 4)), Status(EOPNOTSUPP));
         EXPECT_EQ(memory.try_copy_out(0, host(0, 4)), Status(EOPNOTSUPP));
     }

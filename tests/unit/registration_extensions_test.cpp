@@ -580,10 +580,11 @@ TEST_F(RegistrationExtensions, DmaHandleSaysWhatKernelsAnswer) {
         .cpu = 999, .memory = TphMemory::volatile_memory, .processing_hint = std::uint8_t{1}};
     EXPECT_THAT(refused(EPROTONOSUPPORT, all),
                 fails_with("ibv_alloc_dmah", EPROTONOSUPPORT, "use Linux 6.17"));
-    EXPECT_THAT(refused(EOPNOTSUPP, all),
-                fails_with("ibv_alloc_dmah", EOPNOTSUPP, "soft0 has no TLP processing hints"));
+    EXPECT_THAT(
+        refused(EOPNOTSUPP, all),
+        fails_with("ibv_alloc_dmah", EOPNOTSUPP, "soft0 does not support TLP processing hints"));
     EXPECT_THAT(refused(EPERM, all), fails_with("ibv_alloc_dmah", EPERM, "processor 999"));
-    EXPECT_THAT(refused(EINVAL, {}), fails_with("ibv_alloc_dmah", EINVAL, "demands a processing"));
+    EXPECT_THAT(refused(EINVAL, {}), fails_with("ibv_alloc_dmah", EINVAL, "requires a processing"));
 }
 
 TEST_F(RegistrationExtensions, DmaHandleInUseCannotBeClosed) {

@@ -333,7 +333,7 @@ TEST_F(RegistrationTest, SaysWhatPeermemLacks) {
     EXPECT_THAT(error,
                 fails_with(function, EFAULT, "peermem: ibv_reg_mr on soft0, memory of fake"));
     if (detail::peer_memory_clients().empty()) {
-        EXPECT_THAT(error, fails_with(function, EFAULT, "/sys/kernel/mm/memory_peers is there"));
+        EXPECT_THAT(error, fails_with(function, EFAULT, "neither /sys/module/nvidia_peermem nor"));
         EXPECT_THAT(error, fails_with(function, EFAULT, "modprobe nvidia_peermem"));
     }
 }

@@ -357,8 +357,8 @@ TEST_F(Srd, ErrorOfAConnectedQueuePairOnEfaNamesSrd) {
             EXPECT_EQ(error->error(), EOPNOTSUPP);
             EXPECT_THAT(error->what(),
                         HasSubstr(std::string(to_string(type)) +
-                                  " queue pair: soft0 is an EFA device, which has "
-                                  "none; it has SRD queue pairs: use QueuePairType"));
+                                  " queue pair: soft0 is an EFA device, which has SRD queue "
+                                  "pairs instead: use QueuePairType"));
         }
     }
 }

@@ -137,7 +137,8 @@ TEST_F(VerbsBuf, FreesOrdinaryMemoryAndSaysHowToRegisterIt) {
 
 TEST_F(VerbsBuf, ReportsTheErrorsOfBothCallsAndFreesTheBuffer) {
     fake_verbs_buf.alloc_error = ENOMEM;
-    EXPECT_THAT(refusal(), fails_with("ibv_alloc_buf", ENOMEM, "4096 bytes of soft0"));
+    EXPECT_THAT(refusal(),
+                fails_with("ibv_alloc_buf", ENOMEM, "4096 bytes were requested from soft0"));
     EXPECT_THAT(exporter_->availability().reason, HasSubstr("ibv_alloc_buf"));
     fake_verbs_buf.alloc_error = 0;
     fake_verbs_buf.export_error = EMFILE;

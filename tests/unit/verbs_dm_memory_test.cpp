@@ -194,9 +194,9 @@ TEST_F(VerbsDm, TellsWhenTheProviderCannotCopy) {
     const Buffer buffer = exporter().allocate(1);
     Bytes bytes(8);
     EXPECT_THAT(error_of([&] { buffer.copy_in(0, bytes); }),
-                fails_with("ibv_memcpy_to_dm", EOPNOTSUPP, "reach it by RDMA"));
+                fails_with("ibv_memcpy_to_dm", EOPNOTSUPP, "access the memory by RDMA"));
     EXPECT_THAT(error_of([&] { buffer.copy_out(1, bytes); }),
-                fails_with("ibv_memcpy_from_dm", EOPNOTSUPP, "reach it by RDMA"));
+                fails_with("ibv_memcpy_from_dm", EOPNOTSUPP, "access the memory by RDMA"));
 }
 
 TEST_F(VerbsDm, AnExportedRangeKeepsTheMemory) {
@@ -246,7 +246,7 @@ TEST_F(VerbsDm, NeedsADeviceWithMemory) {
         const Availability found = exporter().availability();
         EXPECT_FALSE(found);
         EXPECT_THAT(found.reason, HasSubstr("soft0, which reports no device memory"));
-        EXPECT_THAT(found.remedy, HasSubstr("mlx5"));
+        EXPECT_THAT(found.remedy, HasSubstr("ConnectX-5 or newer"));
         EXPECT_THAT(refusal(1), fails_with(alloc, has_calls ? EINVAL : EOPNOTSUPP,
                                            found.reason + "; " + found.remedy));
         // What the context can do was decided when it was opened.

@@ -142,7 +142,7 @@ TYPED_TEST(WireForm, OfAnotherKindSaysSo) {
     for (const std::size_t position : {0U, 1U, 2U, 3U}) {
         const auto decoded = this->changed(position, 'X');
         EXPECT_EQ(decoded.error(), EPROTO);
-        EXPECT_THAT(decoded.reason(), HasSubstr("kind"));
+        EXPECT_THAT(decoded.reason(), HasSubstr("another type"));
     }
 }
 

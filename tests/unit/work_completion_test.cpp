@@ -46,7 +46,7 @@ TEST(WorkCompletion, OfSuccessNeedsNoHint) {
 TEST(WorkCompletion, HintsSayWhatToLookAt) {
     EXPECT_THAT(completion_hint(IBV_WC_LOC_LEN_ERR), HasSubstr("receive"));
     EXPECT_THAT(completion_hint(IBV_WC_LOC_PROT_ERR), HasSubstr("lkey"));
-    EXPECT_THAT(completion_hint(IBV_WC_WR_FLUSH_ERR), HasSubstr("first failure"));
+    EXPECT_THAT(completion_hint(IBV_WC_WR_FLUSH_ERR), HasSubstr("first failed completion"));
     EXPECT_THAT(completion_hint(IBV_WC_BAD_RESP_ERR), HasSubstr("unexpected"));
     EXPECT_THAT(completion_hint(IBV_WC_LOC_ACCESS_ERR), HasSubstr("local_write"));
     EXPECT_THAT(completion_hint(IBV_WC_MW_BIND_ERR), HasSubstr("memory_window_bind"));

@@ -150,7 +150,7 @@ TEST_F(XrcTest, ClosedDomainIsRefused) {
 
 TEST_F(XrcTest, DescriptorThatIsNotOpenIsRefused) {
     EXPECT_THAT(error_of([&] { const XrcDomain domain(basics_.context, 1 << 20); }),
-                fails_with(EINVAL, "does not refer to a file"));
+                fails_with(EBADF, "descriptor 1048576 is not open"));
 }
 
 } // namespace
