@@ -44,7 +44,7 @@ inline constexpr std::uint32_t dmah_cpu_id = 1;
 inline constexpr std::uint32_t dmah_ph = 2;
 inline constexpr std::uint32_t dmah_memory = 4;
 
-/// The value of MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT of libmlx5.
+/// This constant has the value of MLX5DV_REG_DMABUF_ACCESS_DATA_DIRECT in libmlx5.
 inline constexpr int mlx5_data_direct = 1;
 
 /// Pointers to the functions of newer versions of rdma-core. A pointer is null if no loaded library

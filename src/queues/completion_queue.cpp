@@ -51,8 +51,8 @@ ibv_cq* create(const Context& context, const CompletionQueueOptions& options) {
                                  function, [&](int) { return explain(context, options); });
 }
 
-/// Polls the completion queue. Returns the number of completions.
-/// @throws Error EIO if ibv_poll_cq(3) fails: the queue is broken
+/// Polls the completion queue, and returns the number of completions.
+/// @throws Error EIO if ibv_poll_cq(3) fails because the queue is broken
 std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
     const int count = ibv_poll_cq(cq, static_cast<int>(completions.size()), completions.data());
     detail::check_zero(count < 0 ? EIO : 0, "ibv_poll_cq",

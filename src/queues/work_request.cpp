@@ -15,9 +15,9 @@ namespace {
 /// The size in bytes of the signal set that rt_sigprocmask(2) reads.
 constexpr std::size_t word = 8;
 
-/// Returns true if the CPU can read the aligned word at @p address. rt_sigprocmask(2) reads the
-/// word and then fails with EINVAL, because its first argument is invalid. If the word cannot be
-/// read, the error is EFAULT. Other system calls that read memory have side effects.
+/// Returns true if the CPU can read the aligned word at @p address. This function calls
+/// rt_sigprocmask(2) with an invalid first argument, so that the call has no side effects. The call
+/// fails with EFAULT if the word cannot be read, and with EINVAL otherwise.
 bool can_read_word(std::uintptr_t address) noexcept {
     constexpr long invalid = -1;
     const std::uintptr_t aligned = address / word * word;

@@ -14,7 +14,7 @@ namespace rdmabuf::detail {
 
 /// The condition under which a mapping choice is tried after the previous choice of the NIC failed.
 enum class MappingUse : std::uint8_t {
-    /// The choice is always tried.
+    /// The mapping choice is tried without an additional condition.
     any,
     /// The choice is tried only if the exporter returns this mapping. An exporter may return the
     /// standard mapping when the PCIe mapping is requested.
@@ -26,7 +26,7 @@ enum class MappingUse : std::uint8_t {
 
 /// A path and a mapping with which a NIC can register a dma-buf.
 struct MappingChoice {
-    /// The path: dmabuf or dmabuf_data_direct.
+    /// The registration path, either `dmabuf` or `dmabuf_data_direct`.
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
     MappingUse use = MappingUse::any;
@@ -37,11 +37,11 @@ struct MappingChoice {
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
 };
 
-/// The reason why the next choice of a NIC is tried.
+/// The reason why the next mapping choice of a NIC is tried.
 enum class MappingOutcome : std::uint8_t {
     /// The NIC refused the dma-buf. With another mapping, the registration can possibly succeed.
     refused,
-    /// The exporter did not export the mapping.
+    /// The exporter could not export the mapping of the current choice.
     not_exported,
 };
 
@@ -54,11 +54,11 @@ class MappingChoices {
         : choices_(std::move(choices)) {}
 
     [[nodiscard]] const MappingChoice& current() const noexcept { return choices_[current_]; }
-    /// Returns true if another choice is tried after @p outcome.
+    /// Returns true if another mapping choice is tried after @p outcome.
     [[nodiscard]] bool has_next(MappingOutcome outcome) const noexcept {
         return next(outcome) < choices_.size();
     }
-    /// Selects the next choice that is tried after @p outcome.
+    /// Selects the next mapping choice that is tried after @p outcome.
     /// @return false if no choice is left
     [[nodiscard]] bool advance(MappingOutcome outcome) noexcept {
         current_ = next(outcome);
@@ -75,9 +75,9 @@ class MappingChoices {
 /// The options of a registration on which the choice of the mapping depends.
 struct MappingRequest {
     const RegistrationOptions& options;
-    /// The current dma-buf path: dmabuf or dmabuf_data_direct.
+    /// The current dma-buf path, either `dmabuf` or `dmabuf_data_direct`.
     RegistrationPath path;
-    /// True if the caller also listed the other dma-buf path, which is then tried on its own.
+    /// True if the caller also listed the other dma-buf path, which is then tried separately.
     bool other_is_listed;
 };
 

@@ -10,7 +10,8 @@
 
 namespace rdmabuf::detail {
 
-// The names of the verbs functions that register memory, for error texts.
+// The following constants are the names of the verbs functions that register memory, for error
+// texts.
 inline constexpr const char* reg_mr_function = "ibv_reg_mr";
 inline constexpr const char* reg_mr_ex_function = "ibv_reg_mr_ex";
 inline constexpr const char* reg_dmabuf_function = "ibv_reg_dmabuf_mr";

@@ -24,7 +24,7 @@ struct RegistrationRequest {
 
     /// Returns the access flags, including relaxed ordering if the options request it.
     [[nodiscard]] Access access() const noexcept;
-    /// Returns the iova of the first byte.
+    /// Returns the iova of the first byte of the range.
     [[nodiscard]] std::uint64_t iova() const noexcept;
     /// Returns the range as text, for example "4096 bytes at 0x1000".
     [[nodiscard]] std::string describe() const;

@@ -43,7 +43,7 @@ class RegistrationWalk {
     [[nodiscard]] std::unique_ptr<RegisteredSet> take();
 
   private:
-    /// One protection domain and its registrations.
+    /// A protection domain, and the registrations on this protection domain.
     struct Nic {
         explicit Nic(const ProtectionDomain* p) noexcept : pd(p) {}
 

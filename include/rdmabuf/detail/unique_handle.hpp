@@ -13,13 +13,13 @@
 
 namespace rdmabuf::detail {
 
-/// Returns how many calls of fork(2) lie between the process that loaded librdmabuf and this
-/// process. A handler of pthread_atfork(3) counts the calls.
+/// Returns the number of fork(2) calls between the process that loaded librdmabuf and this process.
+/// A handler of pthread_atfork(3) counts the calls.
 [[nodiscard]] RDMABUF_EXPORT unsigned fork_generation() noexcept;
 
-/// Remembers the process that created an object. A child of fork(2) has copies of the objects of
-/// its parent process. The destructors of these copies must not destroy the verbs objects of the
-/// parent process: docs/fork.md.
+/// Stores which process created an object. A child of fork(2) has copies of the objects of its
+/// parent process. The destructors of these copies must not destroy the verbs objects of the parent
+/// process: docs/fork.md.
 class CreatorProcess {
   public:
     /// Returns true in the process that created the object, and false in a child of fork(2).
@@ -124,7 +124,7 @@ class HandleDeleter {
     CreatorProcess creator_;
 };
 
-/// A unique_ptr that owns a C object, and holds the parents of the object.
+/// This unique_ptr owns a C object and holds the parents of the object.
 template <class T, class Destroy, class... Parents>
 using unique_handle = std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>;
 
@@ -142,8 +142,8 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
     handle.get_deleter() = HandleDeleter<Destroy, Parents...>();
 }
 
-/// Shared ownership of a C object: destroying the last copy of the handle destroys the object.
-/// get() is one load from memory, as with a plain pointer.
+/// Shares the ownership of a C object: destroying the last copy of the handle destroys the object.
+/// get() costs one load from memory, as with a plain pointer.
 template <class T, class Destroy, class... Parents>
 class shared_handle {
   public:
