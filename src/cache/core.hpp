@@ -224,7 +224,7 @@ class CacheCore {
     // The following members are read by cache hits.
     EntryHints hints_{retire_list_};
     std::atomic<AccessClass*> classes_{nullptr};
-    /// The time for finding the least recently used entry. Each new registration increments the
+    /// The time for finding the least recently used entry. Each new registration advances the
     /// time.
     std::atomic<std::uint64_t> clock_{0};
     struct alignas(64) Hits {
