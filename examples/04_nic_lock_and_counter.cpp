@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // A lock and a counter in the device memory of a NIC. Workers, which can be on several machines,
-// use compare-and-swap and fetch-and-add. The NIC executes these operations without PCIe and the
-// host's CPU.
+// use compare-and-swap and fetch-and-add. The NIC executes these atomics without PCIe and host CPU.
 #include <cstddef>
 #include <cstdio>
 #include <future>
