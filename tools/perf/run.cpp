@@ -136,7 +136,7 @@ Result run_end(End& end, Channel& control, const Options& options) {
             result.checked = transfers.finish();
             send(control, {{"figures", result.figures}});
             // This end waits for {"finished": true}, because the other end may need
-            // acknowledgements until then.
+            // acknowledgements of this end until it has sent this message.
             static_cast<void>(receive(control));
             return result;
         }
