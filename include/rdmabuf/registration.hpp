@@ -60,7 +60,7 @@ struct RegistrationOptions {
     /// the offset in the dma-buf.
     std::optional<std::uint64_t> iova = std::nullopt;
     /// The topology of the machine. If it is set, the mapping for each NIC depends on the NIC's
-    /// path to the memory; without a topology, it depends on the type of the NIC. Call
+    /// path to the memory; without a topology, the mapping depends on the type of the NIC. Call
     /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
     /// topology is not owned, and is read only during the call.
     const Topology* topology = nullptr;

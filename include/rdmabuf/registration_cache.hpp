@@ -83,8 +83,8 @@ class RDMABUF_EXPORT RegistrationCache {
 
         explicit operator bool() const noexcept { return entry_ != nullptr; }
 
-        /// Returns the lkey on protection domain @p pd of the cache. An empty lease has no keys:
-        /// this function and the functions below must not be called, except reset().
+        /// Returns the lkey on protection domain @p pd of the cache. This function and the
+        /// functions below, except reset(), must not be called for an empty lease.
         [[nodiscard]] std::uint32_t lkey(std::size_t pd = 0) const noexcept {
             return entry_->keys[pd].lkey;
         }

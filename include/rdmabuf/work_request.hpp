@@ -108,8 +108,8 @@ namespace detail {
     return request;
 }
 
-/// Makes a datagram (UD) or a message of an SRD queue pair. In the receive buffer, the first 40
-/// bytes are for the GRH, and the datagram follows them.
+/// Makes a datagram (UD) or a message of an SRD queue pair. For UD, the first 40 bytes of the
+/// receive buffer are reserved for the GRH.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_to(
     std::span<const ibv_sge> local, Destination to, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND, local, options);
@@ -132,8 +132,8 @@ namespace detail {
 
 /// Makes a message that also invalidates an rkey at the receiver. @p rkey must be that of a memory
 /// window of type 2 that is bound on the receiving queue pair. The receive completion has the flag
-/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC queue pairs support it, on devices
-/// with IBV_DEVICE_MEM_MGT_EXTENSIONS.
+/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC queue pairs support this request, on
+/// devices with IBV_DEVICE_MEM_MGT_EXTENSIONS.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_inv(
     std::span<const ibv_sge> local, std::uint32_t rkey, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_INV, local, options);
@@ -152,7 +152,7 @@ namespace detail {
 }
 
 /// Makes a request that binds a memory window of type 2 to a part of a region. The request has no
-/// data. RC and UC queue pairs support it.
+/// data. RC and UC queue pairs support this request.
 /// @param window  the window, with its current rkey
 /// @param rkey    the rkey that the window gets: its current rkey with another lowest byte, such as
 ///                the result of ibv_inc_rkey(3)
