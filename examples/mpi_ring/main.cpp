@@ -71,8 +71,8 @@ std::vector<Handle> exchange(const Handle& mine, std::size_t ranks) {
     return handles;
 }
 
-/// Returns the number at an index of the input of a rank. All input numbers are whole numbers whose
-/// sums a float can hold exactly.
+/// Returns the number at position @p index in the input of rank @p rank. All input numbers are
+/// whole numbers whose sums a float can hold exactly.
 float number_at(std::size_t rank, std::size_t index) {
     return static_cast<float>((index * 7 + rank * 31) % 1999) - 999;
 }

@@ -28,8 +28,8 @@ struct Listener {
 /// An `mhandle` of NCCL is a pointer to an object of this type.
 using Memory = rdmabuf::transport::Memory;
 
-/// The plugin, independent of the version of NCCL's function table. Thread safe, except that two
-/// threads must not use the same listener, handle or communicator at the same time.
+/// The plugin, independent of the version of NCCL's function table. It is thread safe, except that
+/// two threads must not use the same listener, handle or communicator at the same time.
 class Plugin {
   public:
     /// Returns the only instance of the plugin.

@@ -40,8 +40,8 @@ enum class Prefetch : std::uint8_t {
 
 struct PrefetchOptions {
     Prefetch pages = Prefetch::read;
-    /// If true, prefetch() returns when the pages are present. If false, the kernel may prefetch
-    /// the pages later, and does not report a failure.
+    /// If true, prefetch() returns when the pages are present. If false, the kernel can prefetch
+    /// the pages after the return, and does not report a failure.
     bool wait = false;
 };
 
@@ -74,9 +74,9 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] Access access() const noexcept { return access_; }
 
     /// Returns a scatter-gather entry for @p length bytes at @p offset in the region.
-    /// @throws Error ERANGE if the bytes are not inside the region; the hint contains the offset,
-    ///         the length and the size of the region. EBADF if the region was closed, released or
-    ///         moved from.
+    /// @throws Error ERANGE if the bytes are not inside the region; Error::hint() contains the
+    ///         offset, the length and the size of the region. EBADF if the region was closed,
+    ///         released or moved from.
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length) const;
     /// Returns a scatter-gather entry for the whole region.
     /// @throws Error ERANGE if the region is longer than 4 GiB - 1, the maximum length of an entry;

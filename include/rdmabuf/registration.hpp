@@ -114,20 +114,20 @@ class Registration : public RegisteredMemory {
         return usable(i, "Registration::lkey").lkey();
     }
     /// Returns the rkey on protection domain @p i.
-    /// @throws Error as lkey()
+    /// @throws Error for the same reasons as lkey()
     [[nodiscard]] std::uint32_t rkey(std::size_t i = 0) const {
         return usable(i, "Registration::rkey").rkey();
     }
     /// Returns a scatter-gather entry for @p length bytes at @p offset in the memory, for
     /// protection domain @p i.
-    /// @throws Error as lkey(); ERANGE if the bytes are not inside the memory; the hint contains
-    ///         the offset, the length and the size of the memory
+    /// @throws Error for the same reasons as lkey(), and ERANGE if the bytes are not inside the
+    ///         memory; Error::hint() contains the offset, the length and the size of the memory
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length, std::size_t i = 0) const {
         return usable(i, "Registration::sge").sge(offset, length);
     }
     /// Returns the iova, length and rkey that a peer needs to access the memory through protection
     /// domain @p i.
-    /// @throws Error as lkey()
+    /// @throws Error for the same reasons as lkey()
     [[nodiscard]] RemoteRegion remote(std::size_t i = 0) const {
         return usable(i, "Registration::remote").remote();
     }
@@ -159,11 +159,11 @@ class Registration : public RegisteredMemory {
 /// returns the descriptor to the exporter before the call returns. Before it tries the next path,
 /// it deregisters all regions of the previous path.
 ///
-/// @throws Error if no path succeeds. The hint is the trail of all attempts. The errno is that of
-///         the first attempt in which a driver or verbs was called. EINVAL before the first attempt
-///         for a length of 0, a range that overflows, an empty @p pds, and options that contradict
-///         each other. A NIC refuses a range that is longer than it can register at once (EINVAL):
-///         see ChunkedRegion.
+/// @throws Error if no path succeeds. Error::hint() is the trail (list) of all attempts. The errno
+///         is that of the first attempt in which a driver or verbs was called. EINVAL before the
+///         first attempt for a length of 0, a range that overflows, an empty @p pds, and options
+///         that contradict each other. A NIC refuses a range that is longer than it can register at
+///         once (EINVAL): see ChunkedRegion.
 [[nodiscard]] RDMABUF_EXPORT Registration register_memory(std::span<const ProtectionDomain> pds,
                                                           const Resolver& resolver,
                                                           std::uintptr_t address,
@@ -220,9 +220,10 @@ class Registration : public RegisteredMemory {
 /// Short ranges are registered first: on EFA, the time to register device memory increases with the
 /// number of bytes that are already registered. At most 64 ranges are exported at the same time.
 /// @return one registration for each range, in the order of @p ranges
-/// @throws Error as register_memory(), with the address and length of the range that failed. All
-///         ranges are then deregistered, and RegistrationOptions::trail has the attempts of the
-///         range that failed. EINVAL for RegistrationOptions::iova with more than one range.
+/// @throws Error for the same reasons as register_memory(), with the address and length of the
+///         range that failed. All ranges are then deregistered, and RegistrationOptions::trail has
+///         the attempts of the range that failed. EINVAL for RegistrationOptions::iova with more
+///         than one range.
 [[nodiscard]] RDMABUF_EXPORT std::vector<Registration> register_ranges(
     std::span<const ProtectionDomain> pds, const Resolver& resolver,
     std::span<const AddressRange> ranges, const RegistrationOptions& options = {});

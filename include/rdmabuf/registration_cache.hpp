@@ -48,8 +48,9 @@ struct RegistrationCacheOptions {
     RegistrationOptions registration = {};
 };
 
-/// A cache of registrations. Thread safe. An entry is a Registration on all protection domains of
-/// the cache. The cache installs no hooks into malloc or the kernel: see CachePolicy.
+/// A cache of registrations. All functions are thread safe. An entry is a Registration on all
+/// protection domains of the cache. The cache installs no hooks into malloc or the kernel: see
+/// CachePolicy.
 ///
 /// **Hits.** An entry serves a range that lies inside it, if the entry allows at least the
 /// requested access and has the same relaxed_ordering, on_demand and hugetlb. A hit takes no lock,
@@ -165,9 +166,9 @@ class RDMABUF_EXPORT RegistrationCache {
 
     /// Returns a lease on an entry that contains the @p length bytes at @p address. If no entry
     /// serves the range, the range is registered as a new entry.
-    /// @throws Error as register_memory(); EINVAL for a length of 0, for a range that overflows,
-    ///         and for Access::zero_based, because an iova would then refer to different bytes in
-    ///         different entries
+    /// @throws Error for the same reasons as register_memory(), and EINVAL for a length of 0, for a
+    ///         range that overflows, and for Access::zero_based, because an iova would then refer
+    ///         to different bytes in different entries
     [[nodiscard]] Lease acquire(std::uintptr_t address, std::size_t length, Access access) {
         return Lease(&detail::acquire(*core_, address, length, access));
     }
@@ -175,7 +176,7 @@ class RDMABUF_EXPORT RegistrationCache {
     [[nodiscard]] Lease acquire(const void* address, std::size_t length, Access access) {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
-    /// Returns a lease on an existing entry, as acquire() does, and an empty lease if no entry
+    /// Returns a lease on an existing entry that contains the range; an empty lease if no entry
     /// serves the range. This function never registers memory, and the statistics do not count its
     /// calls as misses.
     [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {

@@ -42,7 +42,7 @@ class RDMABUF_EXPORT RemoteChunks {
     /* implicit */ RemoteChunks(const RemoteRegion& region);
     /// Creates an object with these chunks.
     /// @throws Error EINVAL if a chunk has 0 bytes, does not begin where the previous chunk ends,
-    ///         or ends above 2^64 - 1; the hint describes the chunk
+    ///         or ends above 2^64 - 1; Error::hint() describes the chunk
     explicit RemoteChunks(std::vector<RemoteRegion> chunks);
 
     [[nodiscard]] std::span<const RemoteRegion> chunks() const noexcept { return chunks_; }

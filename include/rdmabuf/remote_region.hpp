@@ -27,8 +27,8 @@ struct RDMABUF_EXPORT RemoteRegion {
     std::uint32_t rkey = 0;
 
     /// Returns the part with @p count bytes at @p offset, both in bytes.
-    /// @throws Error ERANGE if the part is not inside the region; the hint contains the offset, the
-    ///         count and the length of the region
+    /// @throws Error ERANGE if the part is not inside the region; Error::hint() contains the
+    ///         offset, the count and the length of the region
     [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
 
     /// Returns the address of the byte at @p offset. The offset is not checked here: the peer's NIC

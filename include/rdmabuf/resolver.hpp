@@ -51,22 +51,23 @@ class RDMABUF_EXPORT Resolver {
     /// Returns the first exporter that knows @p address. Returns nullopt if the memory belongs to
     /// no exporter, for example for ordinary host memory.
     /// @throws Error if no exporter knows the address, and one exporter could not query its driver,
-    ///         so that the memory could be that of a device. The errno and the hint are those of
-    ///         this exporter.
+    ///         so that the memory could be that of a device. The errno value and Error::hint() are
+    ///         those of this exporter.
     [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
     /// Returns the first exporter that knows @p address.
-    /// @throws Error EFAULT if no exporter knows the address; the hint lists all exporters. The
-    ///         other errors are those of try_find().
+    /// @throws Error EFAULT if no exporter knows the address; Error::hint() lists all exporters.
+    ///         The other errors are those of try_find().
     [[nodiscard]] Match find(std::uintptr_t address) const;
-    /// Returns the hint of find() for an address that no exporter knows, such as "no exporter knows
-    /// the address 0x1000, of these exporters: cuda, drm".
+    /// Returns the text of Error::hint() that find() uses for an address that no exporter knows,
+    /// such as "no exporter knows the address 0x1000, of these exporters: cuda, drm".
     [[nodiscard]] std::string describe_unknown(std::uintptr_t address) const;
     /// Finds the exporter of @p address with find(), and calls its export_range().
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping = MappingKind::standard) const;
 
     /// Returns the exporter with the name @p name.
-    /// @throws Error ENOENT if there is no such exporter; the hint lists the names of all exporters
+    /// @throws Error ENOENT if there is no such exporter; Error::hint() lists the names of all
+    ///         exporters
     [[nodiscard]] const std::shared_ptr<Exporter>& exporter(std::string_view name) const;
     /// Returns the allocator with the name @p name.
     /// @throws Error ENOENT if there is no such exporter; ENOTSUP if the exporter cannot allocate

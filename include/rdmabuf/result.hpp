@@ -43,8 +43,8 @@ class RDMABUF_EXPORT ErrorInfo {
 
     /// Returns the text of Error::hint(): "reason; remedy".
     [[nodiscard]] std::string hint() const;
-    /// Returns the text of Error::what(), or only the hint if the function is not known. The text
-    /// is empty if memory for the text could not be allocated.
+    /// Returns the text of Error::what(), or only that of Error::hint() if the function is not
+    /// known. The text is empty if memory for the text could not be allocated.
     [[nodiscard]] std::string message() const noexcept;
     /// Returns the error as an Availability: not available, with the reason and the remedy.
     [[nodiscard]] Availability availability() const { return Availability::no(reason_, remedy_); }

@@ -114,7 +114,7 @@ class RDMABUF_EXPORT SharedReceiveQueue {
     [[nodiscard]] ibv_srq* native() const noexcept { return handle_.get(); }
     /// Returns the ibv_srq and gives up ownership: the caller must destroy the ibv_srq.
     [[nodiscard]] ibv_srq* release() noexcept { return handle_.release(); }
-    /// Destroys the shared receive queue now. It stays owned after an error.
+    /// Destroys the shared receive queue now. After an error, this object still owns the queue.
     /// @throws Error EBUSY while queue pairs use the shared receive queue
     void close() { handle_.close(); }
 

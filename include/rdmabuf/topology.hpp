@@ -126,11 +126,11 @@ class RDMABUF_EXPORT Topology {
 
     /// Returns the RDMA devices, ordered by PCI address and name.
     [[nodiscard]] std::span<const Nic> nics() const noexcept { return nics_; }
-    /// Returns the RDMA device with this name; nullptr if it does not exist.
+    /// Returns the RDMA device with this name; nullptr if the topology does not contain it.
     [[nodiscard]] const Nic* find_nic(std::string_view name) const noexcept;
     /// Returns the PCI functions, ordered by address.
     [[nodiscard]] std::span<const PciFunction> pci_functions() const noexcept { return functions_; }
-    /// Returns the PCI function at this address; nullptr if it does not exist.
+    /// Returns the PCI function at this address; nullptr if the topology does not contain it.
     [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const noexcept;
     /// Returns the files that could not be read or parsed, and the reason: one sentence without a
     /// full stop for each file.

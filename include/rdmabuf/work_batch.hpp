@@ -152,8 +152,8 @@ class RDMABUF_EXPORT WorkBatch {
     }
     /// Writes the eight bytes of @p value, in host byte order, to an address that is a multiple of
     /// 8. The write is atomic: the memory has either the old or the new eight bytes. Earlier writes
-    /// of this queue pair become visible before it. Only for RC. libibverbs has this operation only
-    /// in the ibv_wr_* interface.
+    /// of this queue pair become visible before it. Only RC queue pairs support this operation.
+    /// libibverbs has this operation only in the ibv_wr_* interface.
     [[gnu::always_inline]] void atomic_write(std::uint64_t value, RemoteAddress remote,
                                              WorkOptions options = {}) noexcept {
         begin(options);

@@ -53,7 +53,7 @@ inline constexpr std::uint32_t zcrx_area_dmabuf = 1;
 ///
 /// The member addr is the offset in the dma-buf, which must be 0 (io_import_dmabuf in
 /// io_uring/zcrx.c). All reserved members are set to 0.
-/// @return as check_whole_dmabuf(); after an error, @p out is unchanged
+/// @return the errors of check_whole_dmabuf(); after an error, @p out is unchanged
 template <class ZcrxAreaReg>
 requires requires(ZcrxAreaReg& out) {
     out.addr, out.len, out.rq_area_token, out.flags, out.dmabuf_fd;
@@ -115,7 +115,8 @@ inline std::byte* write_attribute(std::byte* at, std::uint16_t type, std::uint32
 /// @param interface  the number of the network interface (if_nametoindex(3))
 /// @param queues     the numbers of its receive queues, at least one
 /// @param out        receives the attributes: at least devmem_binding_size(queues.size()) bytes
-/// @return as check_whole_dmabuf(); EINVAL if @p queues is empty; EMSGSIZE if @p out is too short
+/// @return the errors of check_whole_dmabuf(); EINVAL if @p queues is empty; EMSGSIZE if @p out is
+///         too short
 [[nodiscard]] inline Status write_devmem_binding(const DmaBufRange& range, std::uint32_t interface,
                                                  std::span<const std::uint32_t> queues,
                                                  std::span<std::byte> out) noexcept {
