@@ -124,7 +124,7 @@ class RemoteMemory {
     std::uint32_t magic_ = 0;
     std::uint32_t version_ = 0;
     std::uint32_t access_ = 0;
-    std::uint32_t reserved_ = 0;
+    [[maybe_unused]] std::uint32_t reserved_ = 0;
     std::uint64_t length_ = 0;
     detail::RemoteTable table_{};
 };
