@@ -72,6 +72,7 @@ int run(int argc, char** argv) {
         "Exit status: 0 success, 1 failure, 2 wrong command line.");
 
     std::vector<Command> all;
+    all.reserve(std::size(commands));
     for (const auto& add : commands) {
         all.push_back(add(program));
     }

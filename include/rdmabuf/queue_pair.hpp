@@ -434,8 +434,10 @@ class RDMABUF_EXPORT QueuePair {
     /// @param srq_number  SharedReceiveQueue::number() of the shared receive queue at the peer
     [[gnu::always_inline]] Status post_to_srq(ibv_send_wr request,
                                               std::uint32_t srq_number) const noexcept {
+        assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         request.qp_type.xrc.remote_srqn = srq_number;
-        return post_one(std::move(request));
+        ibv_send_wr* failed; // NOLINT(*-init-variables): as in post_recv
+        return Status(ibv_post_send(handle_.get(), &request, &failed));
     }
 
     [[nodiscard]] ibv_qp* native() const noexcept { return handle_.get(); }

@@ -362,15 +362,16 @@ bool RegistrationWalk::may_be_host(RegistrationPath path) {
 }
 
 bool RegistrationWalk::has_on_demand_paging() {
-    for (const Nic& nic : nics_) {
-        const Context& context = nic.pd->context();
-        if ((context.attributes().odp_capabilities() & std::uint64_t{IBV_ODP_SUPPORT}) == 0) {
-            refuse(on_demand, request_.function, EOPNOTSUPP,
-                   context.device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)");
-            return false;
-        }
+    const auto without = std::ranges::find_if(nics_, [](const Nic& nic) {
+        const std::uint64_t capabilities = nic.pd->context().attributes().odp_capabilities();
+        return (capabilities & std::uint64_t{IBV_ODP_SUPPORT}) == 0;
+    });
+    if (without == nics_.end()) {
+        return true;
     }
-    return true;
+    refuse(on_demand, request_.function, EOPNOTSUPP,
+           without->pd->context().device_name() + " has no on-demand paging (IBV_ODP_SUPPORT)");
+    return false;
 }
 
 void RegistrationWalk::explain_failure(const Nic& nic, Attempt& attempt) {

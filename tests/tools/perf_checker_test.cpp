@@ -114,7 +114,7 @@ TEST(PerfChecker, CountsTheBytesThatArrivedAndAllOthers) {
         EXPECT_EQ(error_of(pair.responder, transfer), "none");
     }
     EXPECT_EQ(pair.initiator.checker.checked().data, 5 * 1000U);
-    EXPECT_EQ(pair.initiator.checker.checked().guard, 5 * (pair.layout.slot_size() - 2 * 1000));
+    EXPECT_EQ(pair.initiator.checker.checked().guard, 5 * (pair.layout.slot_size() - 2000));
     EXPECT_EQ(final_error_of(pair.initiator, 5), "none");
     EXPECT_EQ(final_error_of(pair.responder, 5), "none");
     EXPECT_EQ(pair.responder.checker.checked().data, 5 * 1000U);

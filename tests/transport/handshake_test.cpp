@@ -131,6 +131,7 @@ TEST_F(Handshakes, a_peer_that_proves_nothing_receives_nothing_and_costs_no_queu
     Listener listener = listen();
     const std::size_t before = live_objects();
     std::vector<RawPeer> peers;
+    peers.reserve(4);
     for (int i = 0; i < 4; ++i) {
         peers.push_back(raw_peer(listener));
     }
@@ -149,6 +150,7 @@ TEST_F(Handshakes, a_peer_that_proves_nothing_receives_nothing_and_costs_no_queu
 TEST_F(Handshakes, silent_connections_do_not_hold_up_a_peer_with_the_handle) {
     Listener listener = listen();
     std::vector<RawPeer> silent;
+    silent.reserve(3 * ListenerState::max_unproven);
     for (std::size_t i = 0; i < 3 * ListenerState::max_unproven; ++i) {
         silent.push_back(raw_peer(listener));
     }

@@ -88,9 +88,11 @@ struct Resources {
 };
 
 class CmChannel : public ::testing::Test {
+  public:
+    ~CmChannel() override { EXPECT_EQ(softverbs_unacknowledged_events(), 0U); }
+
   protected:
     CmChannel() : listener_(channel_, "127.0.0.1", 0, 1024, &listener_) {}
-    ~CmChannel() override { EXPECT_EQ(softverbs_unacknowledged_events(), 0U); }
 
     /// The next event, which has to be of @p type.
     ChannelEvent next(EventType type) {

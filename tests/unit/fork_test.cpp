@@ -168,7 +168,7 @@ TEST_F(Fork, ChildClosesTheDescriptorOfAnExportAndDoesNotCallItsExporter) {
                                        MappingKind::standard);
     EXPECT_EQ(run_in_child([&] {
                   range.reset();
-                  return released == 0 && testing::open_descriptors().count(fd) == 0 ? 0 : 1;
+                  return released == 0 && !testing::open_descriptors().contains(fd) ? 0 : 1;
               }),
               0);
     range.reset();

@@ -41,7 +41,6 @@ namespace rdmabuf {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::error_of;
 using testing::fails_with;
 
 class OutOfOrderPlacement : public testing::QueuePairTest {

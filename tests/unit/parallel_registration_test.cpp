@@ -23,6 +23,7 @@
 namespace {
 std::atomic<bool> refuse_threads = false;
 }
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): glibc has reserved names
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*start)(void*), void* argument) noexcept {
     static const auto original =

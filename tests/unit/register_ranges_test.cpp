@@ -82,7 +82,7 @@ TEST_F(RegisterRanges, RangesOfOneNicRegisterAtTheSameTimeWithMoreThreads) {
 TEST_F(RegisterRanges, RangeThatFailsIsNamedAndNoneStaysRegistered) {
     std::vector<AddressRange> list = ranges(100);
     list[50].address = base() + 4 * mebibyte - 4096; // two pages of it are outside
-    list[50].length = 3 * 4096;
+    list[50].length = std::size_t{3} * 4096;
     for (const unsigned threads : {1U, 4U}) {
         Trail trail;
         const auto error = error_of([&] {

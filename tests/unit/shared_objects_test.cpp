@@ -199,7 +199,7 @@ TEST_F(SharedObjectsTest, LongMessagesPassAShortSocketBuffer) {
                                   .access = Access::remote_read,
                                   .iova = 0x1122334455660000U + i,
                                   .length = 4096U + i});
-        shared.memories.push_back({.handle = i, .size = 64U * i});
+        shared.memories.push_back({.handle = i, .size = std::uint64_t{64} * i});
     }
     const SocketPair sockets;
     const int small = 4096;

@@ -45,22 +45,21 @@ Function* next(const char* name) {
 
 extern "C" {
 
-int efadv_query_device(ibv_context* context, efadv_device_attr* attributes, std::uint32_t length) {
+int efadv_query_device(ibv_context* ibvctx, efadv_device_attr* attr, std::uint32_t inlen) {
     if (efadv.query_error != 0) {
         return efadv.query_error;
     }
-    const int error =
-        next<decltype(efadv_query_device)>("efadv_query_device")(context, attributes, length);
-    attributes->device_caps &= ~efadv.removed_caps;
+    const int error = next<decltype(efadv_query_device)>("efadv_query_device")(ibvctx, attr, inlen);
+    attr->device_caps &= ~efadv.removed_caps;
     return error;
 }
 
-ibv_qp* efadv_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes,
-                           efadv_qp_init_attr* extra, std::uint32_t length) {
-    efadv.created.push_back(*attributes);
-    efadv.created_extra.push_back(*extra);
-    return next<decltype(efadv_create_qp_ex)>("efadv_create_qp_ex")(context, attributes, extra,
-                                                                    length);
+ibv_qp* efadv_create_qp_ex(ibv_context* ibvctx, ibv_qp_init_attr_ex* attr_ex,
+                           efadv_qp_init_attr* efa_attr, std::uint32_t inlen) {
+    efadv.created.push_back(*attr_ex);
+    efadv.created_extra.push_back(*efa_attr);
+    return next<decltype(efadv_create_qp_ex)>("efadv_create_qp_ex")(ibvctx, attr_ex, efa_attr,
+                                                                    inlen);
 }
 
 } // extern "C"
@@ -68,7 +67,6 @@ ibv_qp* efadv_create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes
 namespace rdmabuf {
 namespace {
 
-using testing::Basics;
 using testing::error_of;
 using testing::fails_with;
 using ::testing::HasSubstr;
@@ -121,6 +119,11 @@ struct Process {
 /// Two processes on an EFA device. Their protection domains differ, so that the address handles of
 /// one are not those of the other.
 class Srd : public testing::SoftverbsTest {
+  public:
+    Srd(const Srd&) = delete;
+    Srd& operator=(const Srd&) = delete;
+    ~Srd() override { efadv = {}; }
+
   protected:
     Srd() {
         efadv = {};
@@ -129,9 +132,6 @@ class Srd : public testing::SoftverbsTest {
         a_.emplace(*context_);
         b_.emplace(*context_);
     }
-    ~Srd() override { efadv = {}; }
-    Srd(const Srd&) = delete;
-    Srd& operator=(const Srd&) = delete;
 
     [[nodiscard]] QueuePairOptions options() const {
         return {.send_cq = a_->cq, .recv_cq = a_->cq, .type = srd, .max_inline_data = 32};

@@ -33,7 +33,7 @@ class ZeroCopyReceive : public ::testing::Test {
 };
 
 TEST_F(ZeroCopyReceive, FillsAnAreaWithTheWholeDmaBuf) {
-    foreign::ZcrxAreaReg area;
+    foreign::ZcrxAreaReg area{};
     std::memset(&area, 0xff, sizeof area);
     EXPECT_EQ(adapters::fill_zcrx_area(whole_, area).error(), 0);
     EXPECT_EQ(area.addr, 0U);
