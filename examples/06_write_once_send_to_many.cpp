@@ -16,7 +16,8 @@ namespace {
 constexpr std::size_t message_size = 4096;
 constexpr int peer_count = 4;
 
-// A peer: both ends of a connection, and the receive buffer of the peer's end.
+// One peer, with the two connected ends (the sending end and the end of the peer), and the receive
+// buffer of the peer.
 struct Peer {
     explicit Peer(const rdmabuf::ProtectionDomain& pd)
         : ends(examples::connect_loopback(pd)),

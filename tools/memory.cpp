@@ -47,8 +47,8 @@ Resolver make_resolver(const MemoryOptions& options) {
 }
 
 #if RDMABUF_HAVE_PROVIDER_EXTERNAL
-/// Returns the allocator for --memory external. The allocator represents another library that owns
-/// the memory.
+/// Returns the allocator that allocates the memory for `--memory external`. In a real program,
+/// another library would allocate this memory.
 std::shared_ptr<Allocator> make_external_owner() {
 #if RDMABUF_HAVE_PROVIDER_UDMABUF
     if (auto udmabuf = make_udmabuf_exporter(); udmabuf->availability()) {

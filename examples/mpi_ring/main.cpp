@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Adds up the numbers of all MPI ranks, in memory of any type:
+// Each MPI rank has an array of numbers. This program computes the sum of these arrays, element by
+// element, in memory of any type:
 //
 //   mpirun -n 4 mpi_ring udmabuf 1000000
 //

@@ -163,8 +163,9 @@ class RDMABUF_EXPORT CompletionQueue {
         detail::shared_handle<ibv_cq, detail::DestroyCq, Context, detail::CompletionChannelHandle,
                               std::shared_ptr<detail::CqEvents>, std::optional<ProtectionDomain>>;
     explicit CompletionQueue(Handle handle) noexcept : handle_(std::move(handle)) {}
-    /// Returns an empty handle that keeps alive the context, channel and parent domain from which a
-    /// queue is created. The caller then stores the new queue in the handle.
+    /// Returns a handle that has no queue yet. The handle keeps alive the parents of the future
+    /// queue: the context, the channel and the parent domain. The caller then creates the queue and
+    /// stores the queue in the handle.
     /// @param channel        nullptr for a queue without a channel
     /// @param parent_domain  nullptr for a queue without a parent domain
     [[nodiscard]] static Handle::unique parents_of(const Context& context,

@@ -97,11 +97,11 @@ struct RDMABUF_EXPORT AckAsyncEvent {
 };
 } // namespace detail
 
-/// An asynchronous event that is not acknowledged yet; the destructor acknowledges it. The object
-/// of the event, for example a queue pair, exists until then, because destroying it blocks until
-/// the event is acknowledged. A thread that destroys the queue pair must destroy its own
-/// PendingAsyncEvent first; otherwise the thread blocks forever. Objects can be moved but not
-/// copied.
+/// An asynchronous event that is not acknowledged yet. The destructor acknowledges the event. The
+/// object of the event, for example a queue pair, exists until the acknowledgement, because
+/// destroying the queue pair blocks until the event is acknowledged. A thread that destroys the
+/// queue pair must destroy its own PendingAsyncEvent first; otherwise the thread blocks forever.
+/// PendingAsyncEvent can be moved but not copied.
 class RDMABUF_EXPORT PendingAsyncEvent {
   public:
     /// Returns the event. AsyncEvent::object may be used until this PendingAsyncEvent is destroyed.

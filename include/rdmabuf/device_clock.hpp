@@ -22,8 +22,8 @@ using WallclockTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 /// completion queue with CompletionFields::wallclock: then the provider converts the timestamps.
 class RDMABUF_EXPORT DeviceClock {
   public:
-    /// Queries the frequency of the device's clock and calls synchronize().
-    /// ibv_query_rt_values_ex(3).
+    /// Queries the frequency of the device's clock with ibv_query_device_ex(3), and then calls
+    /// synchronize().
     /// @throws Error EOPNOTSUPP if the device or its provider does not report the clock; EBADF if
     ///         @p context was closed, released or moved from
     explicit DeviceClock(const Context& context);

@@ -26,10 +26,10 @@ struct DmaBufRange {
     std::uintptr_t address = 0;
 };
 
-/// The path on which the NIC accesses the memory of a dma-buf. The exporter maps the dma-buf for
-/// this path.
+/// The PCIe or chip-to-chip path on which the NIC accesses the memory of a dma-buf. The exporter
+/// maps the dma-buf for one of these paths.
 enum class MappingKind : std::uint8_t {
-    /// The path that the exporter uses by default.
+    /// The exporter selects the path.
     standard,
     /// The PCIe BAR of the device, even if the device has a faster path, for example NVLink-C2C of
     /// the NVIDIA GB200.
@@ -51,7 +51,7 @@ class RDMABUF_EXPORT ExportedRange {
     /// @param offset    the offset of the range in the dma-buf, in bytes
     /// @param length    in bytes
     /// @param address   the address of the range in the exporter's address space; 0 if unknown
-    /// @param mapping   the path for which the exporter has mapped the dma-buf
+    /// @param mapping   the mapping of the dma-buf, which determines how NICs access the memory
     ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
                   std::uintptr_t address, MappingKind mapping = MappingKind::standard);
     /// Takes ownership of @p fd and releases it by calling @p release, also if this constructor

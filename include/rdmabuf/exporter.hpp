@@ -84,7 +84,7 @@ class RDMABUF_EXPORT Exporter {
         return find(address);
     }
     /// Exports the @p length bytes at @p address as a dma-buf, which the result owns.
-    /// @param mapping  the path for which the dma-buf is mapped. If the exporter has this mapping
+    /// @param mapping  the requested mapping of the dma-buf. If the exporter has this mapping
     ///                 but the machine does not, the exporter may use MappingKind::standard: see
     ///                 ExportedRange::mapping().
     /// @throws Error

@@ -417,9 +417,10 @@ class RDMABUF_EXPORT QueuePair {
     /// Limits the rate at which the queue pair sends. DeviceAttributes::native.packet_pacing_caps
     /// has the limits of the device and the supported queue pair types.
     /// ibv_modify_qp_rate_limit(3).
-    /// @throws Error EOPNOTSUPP if the provider has no rate limits; EINVAL if the rate is outside
-    ///         the device's limits, which the hint contains, or if this queue pair type has no rate
-    ///         limits
+    /// @throws Error
+    ///   - EOPNOTSUPP: the provider has no rate limits
+    ///   - EINVAL: the rate is outside the device's limits, which the error text contains, or this
+    ///     queue pair type has no rate limits
     void set_rate_limit(const RateLimit& limit);
     /// Returns the ECE options that the device uses for this connection. See
     /// PreparedQueuePair::set_ece().

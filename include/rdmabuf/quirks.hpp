@@ -52,7 +52,8 @@ enum class PinBehaviour : std::uint8_t {
     /// The exporter pins the buffer without moving it.
     in_place,
     /// The exporter can move the buffer to system memory before pinning it. The registration still
-    /// succeeds, but transfers then cross PCIe twice, or access a copy.
+    /// succeeds. The data of transfers then crosses PCIe twice, or transfers access a copy of the
+    /// buffer.
     system_memory,
     /// The exporter refuses to pin the buffer: only importers that do not pin buffers can register
     /// this buffer.

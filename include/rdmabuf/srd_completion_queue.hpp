@@ -49,8 +49,9 @@ class RDMABUF_EXPORT SrdCompletionQueue {
 
     /// Polls one completion, as CompletionQueue::poll() does. The queue must not have been closed
     /// or moved from.
-    /// @param sender  receives the GID of the sender if the completion is that of a receive and its
-    ///                slid is unknown_address; all zero for other completions
+    /// @param sender  set to the GID of the sender for a receive completion whose slid is
+    ///                unknown_address (no address handle exists for the sender); set to the zero
+    ///                GID for all other completions
     /// @return 1 for a completion, 0 if the queue is empty, or a negative errno value
     [[nodiscard]] int poll(WorkCompletion& completion, Gid& sender) const noexcept;
 

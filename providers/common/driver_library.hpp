@@ -76,7 +76,8 @@ class SymbolLookup {
             note_missing(name, since);
         }
     }
-    /// Looks up a function without which the driver cannot report whose memory an address is.
+    /// Looks up a required function. Without this function, the provider cannot use the driver, not
+    /// even to find the allocation at an address.
     template <class Function>
     void required(const char* name, Function*& function, std::string_view since) {
         needed(name, function, since);

@@ -66,10 +66,10 @@ class PointerContext {
 /// report the extent of the memory at a pointer.
 class ExistingContext {
   public:
-    /// Uses the context of the memory. If the memory has no context, uses the primary context of
-    /// the device. If the device has no primary context either, uses the current context of the
-    /// calling thread.
-    /// @return none if there is no such context
+    /// Finds a context and makes it current: the context of the memory or, if the memory has no
+    /// context, the primary context of the device. If the device has no primary context either, the
+    /// current context of the calling thread stays current.
+    /// @return none if the calling thread has no current context either
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 

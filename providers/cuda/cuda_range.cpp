@@ -19,8 +19,8 @@ namespace {
 constexpr const char* export_call = "cuMemGetHandleForAddressRange";
 
 /// Checks that the range is mapped without gaps. The driver reports only the one mapping that holds
-/// an address, so the mappings of the range are queried one by one. Separate allocations of
-/// cuMemAlloc are never joined, even if they are adjacent.
+/// an address, so the mappings of the range are queried one by one. A range that spans separate
+/// allocations of cuMemAlloc is an error, even if these allocations are adjacent.
 /// @return the number of mappings that the range spans
 std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_t length) {
     const auto first = extent_of(driver, pointer);

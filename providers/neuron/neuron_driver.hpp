@@ -67,7 +67,7 @@ class Driver : public DriverBase<Driver, Functions> {
 /// @param version  contents of /sys/module/neuron/version, or none if the file does not exist
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
     const std::optional<std::string>& version);
-/// This overload checks the kernel module that is loaded.
+/// Checks the kernel module that is loaded now, as the overload above does for @p version.
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module();
 
 } // namespace rdmabuf::detail::neuron

@@ -56,8 +56,9 @@ enum class PointerType : int {
     ipc = 4,
     /// Reserved addresses without memory; since HSA AMD extension 1.12.
     reserved = 5,
-    /// Memory mapped to reserved addresses (hsa_amd_vmem_map, hipMemMap); since HSA AMD extension
-    /// 1.12. HSA reports the queried address as the base, and the length of the whole mapping.
+    /// Memory that is mapped to reserved addresses (hsa_amd_vmem_map, hipMemMap). HSA AMD extension
+    /// 1.12 and newer report this type. For this type, HSA reports the queried address in place of
+    /// the start of the mapping, and the length of the whole mapping.
     mapped = 6,
 };
 

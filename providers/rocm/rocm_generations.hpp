@@ -32,8 +32,8 @@ class Generations {
     /// the callback until the process ends.
     [[nodiscard]] static Generations& of_process();
 
-    /// Counts a new Runtime. leave() counts a destroyed Runtime, and discards all numbers after the
-    /// last Runtime.
+    /// enter() adds one to the number of Runtime objects, and leave() subtracts one. When no
+    /// Runtime is left, leave() discards the numbers of all allocations.
     void enter();
     void leave(const Driver& driver) noexcept;
     /// Returns the id of the process that initialised HSA, or 0. The child of a fork(2) returns the

@@ -30,8 +30,8 @@ std::size_t round_up_to_pages(std::size_t size) {
 
 unsigned long long loaded_objects() noexcept {
     unsigned long long count = 0;
-    // dl_iterate_phdr(3) passes the same count with every loaded object. The function `read`
-    // therefore stops after the first object.
+    // dl_iterate_phdr(3) calls `read` for each loaded object. The member dlpi_adds has the same
+    // value in each of these calls, so `read` returns 1 to stop after the first object.
     const auto read = [](dl_phdr_info* object, std::size_t /*size*/, void* data) {
         *static_cast<unsigned long long*>(data) = object->dlpi_adds;
         return 1;

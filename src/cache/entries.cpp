@@ -7,8 +7,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The size of the lease counts of a block in bytes: 16 MiB of address space. The kernel allocates
-/// only the pages for thread slots in use.
+/// Each block of cache entries has an array with the lease counts of its entries. This is the size
+/// of the array in bytes: 16 MiB of address space. The kernel allocates only the pages for thread
+/// slots in use.
 constexpr std::size_t counts_size =
     Platform::thread_slots * Platform::stride * sizeof(CacheEntry::Count);
 

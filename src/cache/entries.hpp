@@ -33,8 +33,9 @@ struct EntryDetails {
     /// resolver of the cache owns the exporter.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
-    /// True if an exporter knows the memory, but no generation can be compared: the exporter has no
-    /// generations, or the memory belongs to more than one allocation.
+    /// True if an exporter knows the memory, but the cache has no generation (the number that the
+    /// exporter gives to an allocation) to compare. Either the exporter gives no such numbers, or
+    /// the memory belongs to more than one allocation.
     bool mixed = false;
     /// True if the entry is deregistered when its last lease is returned.
     bool watched = false;

@@ -278,7 +278,7 @@ CacheEntry& CacheCore::publish(Registration registration, const Pending& pending
         throw;
     }
     entry.state.begin(entry.details->watched); // From here on, readers may take leases.
-    entry.take(Platform::thread_slot());       // The lock keeps the entry until then.
+    entry.take(Platform::thread_slot());       // Before this call, the lock keeps the entry.
     hints_.learn(entry.address, entry.access, entry);
     ++holds_;
     if (retire_list_.size() >= retire_list_capacity) {

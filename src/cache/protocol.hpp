@@ -43,8 +43,8 @@ class ReadSideSections {
         words_[thread_slot].store(false, std::memory_order_release);
     }
 
-    /// Waits until all sections have ended that began before the earlier stores of this thread were
-    /// visible.
+    /// Waits until every section that began before this call has ended. Sections that begin later
+    /// see the earlier stores of this thread.
     void wait() noexcept {
         P::barrier();
         const std::size_t thread_slots = P::thread_slots_in_use();
@@ -83,7 +83,7 @@ class LeaseState {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Returns a lease. Must be called in a read-side section.
+    /// Ends a lease: decrements its lease count. The caller must be in a read-side section.
     /// @return true if the caller must call settle() after the section
     template <class Q = P>
     [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {

@@ -95,7 +95,8 @@ bool Connection::disconnected() {
         }
         if (event->event == RDMA_CM_EVENT_DISCONNECTED) {
             disconnected_ = true;
-            // rdma_disconnect() fails only if the peer no longer waits for a reply.
+            // If the peer has requested the disconnection, this call sends the reply. An error is
+            // ignored, because the connection has ended in any case.
             static_cast<void>(rdma_disconnect(id_.get()));
             qp_->abort();
         } else if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {

@@ -44,8 +44,8 @@ std::string words_of(const rdma_conn_param& param) {
     return text.empty() ? "" : ": it said " + rdmabuf::detail::quote(text);
 }
 
-/// Returns the errno value of a failed event. If the status of the event is a number of the
-/// transport and not a negative errno value, returns the parameter `otherwise`.
+/// Returns the errno value of a failed event. A negative status is a negative errno value. Any
+/// other status is a reason code of the transport; then the result is @p otherwise.
 int errno_of(const rdma_cm_event& event, int otherwise) {
     return event.status < 0 ? -event.status : otherwise;
 }

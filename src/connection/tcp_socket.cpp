@@ -95,9 +95,10 @@ std::string bind_hint(int error, const std::string& address) {
 }
 
 void bind_and_listen(const UniqueFd& socket, const sockaddr& address, socklen_t size) {
-    // SO_REUSEADDR permits a port with connections of an earlier process in TIME_WAIT. If the
-    // kernel selects the port, the option is set after bind(2): otherwise the kernel could select a
-    // port to which another socket with this option is bound, and listen(2) would fail.
+    // SO_REUSEADDR lets bind(2) succeed while connections of an earlier process still use the port
+    // in the state TIME_WAIT. If the kernel selects the port, the option is set only after bind(2).
+    // If the option were set before bind(2), the kernel could select a port to which another socket
+    // with this option is bound. Then listen(2) would fail.
     const bool is_picked = port_of(address) == 0;
     if (!is_picked) {
         set_option(socket, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -120,7 +121,8 @@ UniqueFd listen_at_all(std::uint16_t port) {
         bind_and_listen(socket, reinterpret_cast<const sockaddr&>(address), sizeof address);
         return socket;
     } catch (const Error& error) {
-        // The kernel does not support IPv6: continue with IPv4.
+        // EAFNOSUPPORT and EADDRNOTAVAIL mean that the kernel does not support IPv6. In this case,
+        // the socket below uses IPv4. All other errors are thrown.
         if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
             throw;
         }

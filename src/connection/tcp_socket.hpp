@@ -62,7 +62,9 @@ class Receiver {
     /// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if no byte arrives
     ///         in time
     std::size_t some(std::span<std::byte> buffer);
-    /// Receives bytes until @p buffer is full. @throws Error like some()
+    /// Receives bytes until @p buffer is full.
+    /// @throws Error ECONNRESET if the peer has closed the connection, ETIMEDOUT if not all bytes
+    ///         arrive in time
     void all(std::span<std::byte> buffer);
 
   private:

@@ -64,9 +64,10 @@ using CreateQpEx = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, QpInitAttr*, 
 
 using QueryAh = int (*)(ibv_ah*, AhAttr*, std::uint32_t);
 
-/// Returns the function @p name of the program, or of libefa if libibverbs has loaded libefa.
-/// Returns null if there is no such function. The result is not stored, because libibverbs may load
-/// libefa later.
+/// Looks up the function with the name @p name in the program and the libraries with which it is
+/// linked. If they do not define the function, looks it up in libefa, provided that libibverbs has
+/// loaded libefa. The result must not be stored, because libibverbs may load libefa later.
+/// @return null if the function is not found
 template <class Function>
 [[nodiscard]] Function find(const char* name) noexcept {
     return reinterpret_cast<Function>(find_provider_function("libefa.so.1", name));

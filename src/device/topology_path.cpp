@@ -87,9 +87,9 @@ Path Topology::path_between(const PciFunction& memory, const PciFunction& nic) c
     const unsigned nic_side = bridges(nic, common);
     const std::string nearest = common != 0 ? nic.ancestors[common - 1] : std::string();
     if (PciAddress::parse(nearest)) {
-        // sysfs shows a PCIe switch as an upstream port, and a downstream port on each side. The
-        // upstream port is the common ancestor here. A second bridge on one side belongs to another
-        // switch.
+        // In sysfs, a PCIe switch has one upstream port and several downstream ports, and each port
+        // is a bridge. The upstream port is the common ancestor here. If one side has more than one
+        // bridge below this port, there is a second switch.
         return {.type = memory_side <= 1 && nic_side <= 1 ? PathType::pix : PathType::pxb,
                 .hops = memory_side + 1 + nic_side,
                 .bandwidth = slowest_link(nic, common)};

@@ -14,8 +14,8 @@
 /// static_asserts compare these declarations with the headers.
 namespace rdmabuf::detail {
 
-/// This struct has the layout of ibv_mr_init_attr in rdma-core 59. The member `buf` was added in
-/// rdma-core 64; older versions do not read this member.
+/// This struct has the layout of ibv_mr_init_attr in rdma-core 64. The layout in rdma-core 59 is
+/// the same without the last member, `buf`. Versions before 64 do not read `buf`.
 struct MrInitAttr {
     std::size_t length;
     int access;

@@ -153,8 +153,8 @@ std::string explain_create(const ProtectionDomain& pd, const DeviceLimits& limit
     compare("max_send_sge", options.max_send_sge, value(device.max_sge));
     compare("max_recv_sge", options.max_recv_sge, value(device.max_sge));
     if (options.max_inline_data != 0) {
-        // The hint has no limit for max_inline_data, because no device attribute contains this
-        // limit.
+        // The error text contains the requested max_inline_data, but not its limit, because no
+        // device attribute contains this limit.
         hint.append(", max_inline_data ").append(std::to_string(options.max_inline_data));
     }
     if (options.out_of_order_placement) {

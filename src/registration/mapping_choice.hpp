@@ -39,7 +39,7 @@ struct MappingChoice {
 
 /// The reason why the next mapping choice of a NIC is tried.
 enum class MappingOutcome : std::uint8_t {
-    /// The NIC refused the dma-buf. With another mapping, the registration can possibly succeed.
+    /// The NIC refused the dma-buf. The registration may succeed with another mapping.
     refused,
     /// The exporter could not export the mapping of the current choice.
     not_exported,

@@ -92,8 +92,8 @@ void explain_refusal(const std::string& driver, Access access, Attempt& attempt)
         return;
     }
     if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {
-        // A driver that imports no dma-bufs fails only with EOPNOTSUPP. Any other errno value has
-        // another cause.
+        // If the driver imports no dma-bufs, this fact explains only the errno value EOPNOTSUPP.
+        // Other errno values have other causes.
         if (importer->mode != ImportMode::none || attempt.error == EOPNOTSUPP) {
             add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
             add_remedy(attempt, importer->note);

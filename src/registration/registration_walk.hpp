@@ -102,8 +102,7 @@ class RegistrationWalk {
     [[nodiscard]] const char* function_of(RegistrationPath path) const noexcept;
     void fail_attempt(Attempt& attempt, const Error& error);
     void explain_failure(const Nic& nic, Attempt& attempt);
-    /// Adds an attempt for a path that is not tried to the trail (the list of attempts), with the
-    /// reason.
+    /// Records in the trail (the list of attempts) that a path is not tried, and the reason.
     void refuse(RegistrationPath path, const char* call, int error, std::string meaning,
                 std::string remedy = {});
     [[noreturn]] void fail() const;
@@ -124,7 +123,8 @@ class RegistrationWalk {
     /// path.
     std::optional<RegistrationPath> path_ = std::nullopt;
     std::size_t next_path_ = 0;
-    /// The NICs of the current step. On a dma-buf path, all NICs of a step use the same `choice_`.
+    /// The NICs that the current step registers: the registrations that one call of prepare() adds.
+    /// On a dma-buf path, all these NICs use the mapping in the member `choice_`.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;

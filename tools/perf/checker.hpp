@@ -61,10 +61,13 @@ class Checker {
     /// and write, fills the outgoing data. For reads and atomic operations, clears the incoming
     /// data of the previous transfer in the slot.
     void before_post(std::uint64_t transfer);
-    /// Compares the incoming data of a transfer and the guards of its slot with the expected bytes.
-    /// Call this function when the data has arrived. @throws CheckError if a byte is wrong
+    /// Compares the incoming data of a transfer with the expected data, and checks that the guards
+    /// (bytes that must not change) of its slot are unchanged. Call this function when the data has
+    /// arrived.
+    /// @throws CheckError if a byte is wrong
     void arrived(std::uint64_t transfer);
-    /// Compares all guards and all outgoing data with the expected bytes after the last transfer.
+    /// Compares all outgoing data with the expected data after the last transfer, and checks that
+    /// all guards (bytes that must not change) are unchanged.
     /// @param transfers  the number of all transfers, including the warm-up
     /// @throws CheckError if a byte is wrong
     void finish(std::uint64_t transfers);

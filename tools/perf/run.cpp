@@ -151,7 +151,8 @@ Result run_end(End& end, Channel& control, const Options& options) {
         try {
             send(control, {{"failed", error.what()}});
         } catch (const std::exception&) {
-            // Without this message the other end still detects that the connection is closed.
+            // The other end did not get the message, but detects the failure when this end closes
+            // the connection.
         }
         throw;
     }

@@ -176,9 +176,9 @@ void Transfers::on_arrival() {
     } else if (check_) {
         checker_.arrived(transfer);
     }
-    // Posts the receive for the next transfer in this slot (the part of the memory that the
-    // transfer uses). The peer sends the next transfer only after this end has sent another
-    // transfer in this slot.
+    // Posts the receive for the next transfer in this slot. (A slot is a part of the memory, which
+    // many transfers use in turn.) The receive is posted in time: the peer sends in this slot again
+    // only after this end has sent in this slot.
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)

@@ -66,7 +66,7 @@ class Transfers {
     Checker checker_;
 
     std::uint64_t posted_ = 0;
-    /// The number of transfers of this end whose last send request is complete.
+    /// The number of transfers that this end has posted and whose send requests are all complete.
     std::uint64_t completed_ = 0;
     std::uint64_t arrived_ = 0;
 

@@ -14,8 +14,8 @@ namespace rdmabuf {
 struct HabanaOptions {
     /// Descriptor of a device that the program has opened: the result of hlthunk_open(), or
     /// synDeviceInfoV2::fd. Only one process at a time can have a device open. The program owns the
-    /// descriptor, and keeps the device open while added or exported memory exists. -1: the
-    /// exporter has no device; allocate() acquires one.
+    /// descriptor, and must keep the device open while added or exported memory exists. If the
+    /// value is -1, the exporter has no device, and allocate() acquires one.
     int fd = -1;
 };
 

@@ -112,8 +112,8 @@ class Channel {
             return engine.put(piece(memory, address, length), remote, offset, &value, request);
         });
     }
-    /// Reads @p length bytes of the peer's memory (RDMA read), @p offset bytes behind the beginning
-    /// of this memory. The local memory must be registered with Access::local_write.
+    /// Reads @p length bytes of the peer's memory (RDMA read). The first byte is at @p offset in
+    /// that memory. The local memory must be registered with Access::local_write.
     [[nodiscard]] std::error_code iget(const Memory& memory, void* address, std::size_t length,
                                        const RemoteMemory& remote, std::uint64_t offset,
                                        Request& request) noexcept {
@@ -123,8 +123,8 @@ class Channel {
     }
     /// Makes data that the channel's devices wrote to GPU memory visible to the GPU: each device
     /// reads one byte of the memory. The memory must be registered with Access::remote_read. The
-    /// call has no effect on host memory. It also returns EAGAIN if the loopback queue pair, which
-    /// holds up to 64 work requests, is full.
+    /// call has no effect on host memory.
+    /// @return also EAGAIN, if the loopback queue pair is full: it holds up to 64 work requests
     [[nodiscard]] std::error_code iflush(const Memory& memory, const void* address,
                                          std::size_t length, Request& request) noexcept {
         return begin([&](detail::Engine& engine) {

@@ -11,9 +11,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The bounce buffers of a channel, registered with each of its devices: receive buffers, send
-/// buffers, and a scratch line: memory for keepalive writes and flush reads, whose contents are not
-/// used.
+/// The bounce buffers of a channel, registered with each of its devices: the receive buffers and
+/// the send buffers. The arena also contains a scratch line: memory for keepalive writes and flush
+/// reads. The contents of the scratch line are not used.
 class Arena {
   public:
     static constexpr std::size_t line = 64;

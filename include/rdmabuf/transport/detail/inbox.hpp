@@ -11,8 +11,9 @@
 
 namespace rdmabuf::transport::detail {
 
-/// The queue of unexpected messages: messages that have arrived before their receive was posted,
-/// and notifications. Each message remains in its bounce buffer (slot).
+/// The queue of unexpected messages and of notifications. A message is unexpected if it arrives
+/// before the receive for it is posted. Each queued message or notification remains in its bounce
+/// buffer (slot).
 class Inbox {
   public:
     static constexpr std::uint32_t none = 0xffffffff;

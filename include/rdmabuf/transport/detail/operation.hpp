@@ -68,7 +68,7 @@ struct Operation {
     std::uint64_t length = 0;
     /// Length of the message in bytes.
     std::uint64_t bytes = 0;
-    /// The tag of the message, or the value of iput_notify().
+    /// For a send or a receive: the tag of the message. For iput_notify(): the parameter `value`.
     std::uint64_t value = 0;
     /// Number of bytes of the message that were posted to the devices; at most `window`.
     std::uint64_t moved = 0;

@@ -84,8 +84,9 @@ class SendQueue {
 /// One device of a channel, with a queue pair to the peer and a loopback queue pair. The loopback
 /// queue pair performs flush reads and copies messages to device memory.
 struct Rail {
-    /// The constructor may throw, so it is defined in the library and not in this header: a program
-    /// that is compiled without exceptions has no code for the cleanup.
+    /// The constructor is defined in the library, because it may throw. If it were defined in this
+    /// header, a program that is compiled with -fno-exceptions would not destroy the members after
+    /// an exception.
     RDMABUF_EXPORT Rail(ProtectionDomain protection_domain, std::uint32_t peer_depth,
                         std::uint32_t self_depth, unsigned cq_depth);
 
