@@ -42,7 +42,7 @@ class RDMABUF_EXPORT Channel {
     ///   - EHOSTUNREACH, ENETUNREACH: there is no route to the host
     ///   - ETIMEDOUT: no connection or no complete greeting within the timeout
     ///   - ECONNRESET: the peer closed the connection during the greeting
-    ///   - EPROTO: the peer is not an rdmabuf bootstrap; the hint quotes the bytes received
+    ///   - EPROTO: the peer is not an rdmabuf bootstrap; the error text quotes the bytes received
     ///   - EPROTONOSUPPORT: the peer uses another version of the protocol
     [[nodiscard]] static Channel connect(const std::string& host, std::uint16_t port,
                                          std::chrono::milliseconds timeout);
@@ -64,8 +64,8 @@ class RDMABUF_EXPORT Channel {
     /// Sends the value @p ours to the peer and compares it with the value that the peer sends. Use
     /// it for options that must be equal on both sides. If the values differ, both sides throw, and
     /// the channel remains usable.
-    /// @throws Error EPROTO if the names or the values differ (the hint contains the names and
-    ///         values of both sides); EMSGSIZE if name and value together are longer than
+    /// @throws Error EPROTO if the names or the values differ (the error text contains the names
+    ///         and values of both sides); EMSGSIZE if name and value together are longer than
     ///         max_agreement
     void agree(std::string_view name, std::string_view ours);
     /// Waits until both sides have called barrier().

@@ -129,7 +129,7 @@ class RDMABUF_EXPORT ConnectionRequest {
                                     std::span<const std::byte> private_data,
                                     std::chrono::milliseconds timeout) &&;
     /// Rejects the request. rdma_reject(3).
-    /// @param reason  a text of at most 148 bytes, which the hint of the peer's Error quotes
+    /// @param reason  a text of at most 148 bytes, which the text of the peer's Error quotes
     /// @throws Error EMSGSIZE if the reason is too long; the request is then not rejected
     void reject(std::string_view reason) &&;
 
@@ -204,8 +204,8 @@ class RDMABUF_EXPORT Route {
     /// @throws Error
     ///   - EMSGSIZE: the private data is too long
     ///   - EINVAL: the queue pair is of another context, or not reliable connected
-    ///   - ECONNREFUSED: the peer rejected the request (the hint has the reason), or no program
-    ///     listens on the port
+    ///   - ECONNREFUSED: the peer rejected the request (the error text has the reason), or no
+    ///     program listens on the port
     ///   - ETIMEDOUT: the connection was not established within the timeout
     ///
     /// After EMSGSIZE or EINVAL, connect() can be called again. After other errors this object

@@ -112,8 +112,8 @@ class RDMABUF_EXPORT AsyncConnection {
     /// The state of the connection.
     ///
     /// This function and the functions below throw Error EBADF after a move from this object. A
-    /// function that requires a certain state throws Error ENOTCONN in any other state; the hint
-    /// contains the current state.
+    /// function that requires a certain state throws Error ENOTCONN in any other state; the error
+    /// text contains the current state.
     [[nodiscard]] State state() const;
 
     /// The device of the connection. The context is borrowed from librdmacm, which closes it when
@@ -219,8 +219,8 @@ struct ChannelEvent {
     /// contains.
     std::optional<AsyncConnection> request = std::nullopt;
     /// The error; set for `failed` only:
-    ///   - ECONNREFUSED: the peer rejected the request (the hint has the reason), or no program
-    ///     listens on the port
+    ///   - ECONNREFUSED: the peer rejected the request (the error text has the reason), or no
+    ///     program listens on the port
     ///   - ETIMEDOUT: the peer did not answer
     ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the peer, or the peer did not answer
     ///   - ECONNRESET: the peer has withdrawn its request

@@ -131,8 +131,8 @@ class RDMABUF_EXPORT Context {
     explicit Context(const Device& device);
 
     /// Opens the device with the name @p name, for example "mlx5_0".
-    /// @throws Error ENODEV if the machine has no such device (the hint lists all devices); other
-    ///         errors are those of the constructor
+    /// @throws Error ENODEV if the machine has no such device (the error text lists all devices);
+    ///         other errors are those of the constructor
     [[nodiscard]] static Context open(std::string_view name);
     /// Opens the device with the node GUID @p guid, which is in host byte order.
     /// @throws Error with the errors of open() for a name
@@ -215,7 +215,7 @@ class RDMABUF_EXPORT Context {
     /// the device is not an EFA device, or libefa is not loaded.
     [[nodiscard]] Availability srd() const;
     /// Queries the limits and features of SRD queue pairs on the device. efadv_query_device(3).
-    /// @throws Error EOPNOTSUPP if srd() is not available; the hint has the reason
+    /// @throws Error EOPNOTSUPP if srd() is not available; the error text has the reason
     [[nodiscard]] SrdAttributes srd_attributes() const;
 
     friend bool operator==(const Context& a, const Context& b) noexcept {

@@ -55,13 +55,13 @@ class RDMABUF_EXPORT DeviceList {
     /// @throws Error ENODEV if the list is empty
     [[nodiscard]] const Device& front() const;
     /// Returns the device with the name @p name.
-    /// @throws Error ENODEV if the list does not contain the device. The hint lists all devices. If
-    ///         the list is empty, the hint names the likely causes: the NIC's driver or ib_uverbs
-    ///         is not loaded, or a container has no /dev/infiniband.
+    /// @throws Error ENODEV if the list does not contain the device. The error text lists all
+    ///         devices. If the list is empty, the error text names the likely causes: the NIC's
+    ///         driver or ib_uverbs is not loaded, or a container has no /dev/infiniband.
     [[nodiscard]] const Device& find(std::string_view name) const;
     /// Returns the device with the node GUID @p guid, which is in host byte order.
-    /// @throws Error ENODEV if the list does not contain the device; the hint is that of find() for
-    ///         a name
+    /// @throws Error ENODEV if the list does not contain the device; the error text is the text
+    ///         of find() for a name
     [[nodiscard]] const Device& find(std::uint64_t guid) const;
 
   private:

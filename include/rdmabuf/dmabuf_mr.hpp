@@ -31,14 +31,14 @@ class RDMABUF_EXPORT DmaBufMR : public Region {
   public:
     /// Registers the range. The descriptor is borrowed.
     ///
-    /// Some invalid arguments are checked before the kernel is called, and the hint has the reason:
-    /// a length of 0; an overflow of offset + length; different page offsets of iova and offset; an
-    /// access flag that ibv_reg_dmabuf_mr() does not accept; remote write or remote atomic without
-    /// local write. The errno value is EINVAL, as from the kernel.
+    /// Some invalid arguments are checked before the kernel is called, and the error text has the
+    /// reason: a length of 0; an overflow of offset + length; different page offsets of iova and
+    /// offset; an access flag that ibv_reg_dmabuf_mr() does not accept; remote write or remote
+    /// atomic without local write. The errno value is EINVAL, as from the kernel.
     ///
     /// @throws Error
     ///   - EINVAL: an argument listed above; the descriptor is not a dma-buf; the range ends after
-    ///     the end of the dma-buf (the hint has both sizes)
+    ///     the end of the dma-buf (the error text has both sizes)
     ///   - EBADF: the descriptor is not open, or @p pd was closed, released or moved from
     ///   - EOPNOTSUPP: the driver or its provider cannot import dma-bufs, or the exporter rejects
     ///     this importer

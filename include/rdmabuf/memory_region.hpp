@@ -30,7 +30,7 @@ class RDMABUF_EXPORT MemoryRegion : public Region {
     /// @throws Error
     ///   - EINVAL: a length of 0; remote write or remote atomic without local write; different page
     ///     offsets of iova and address; access flags that the device rejects
-    ///   - ENOMEM: more pinned memory than RLIMIT_MEMLOCK permits (the hint has the limit)
+    ///   - ENOMEM: more pinned memory than RLIMIT_MEMLOCK permits (the error text has the limit)
     ///   - EFAULT: the memory is not mapped, is read-only while the access permits writes, or is
     ///     device memory, for which DmaBufMR must be used
     ///   - EBADF: @p pd was closed, released or moved from

@@ -473,9 +473,9 @@ class RDMABUF_EXPORT QueuePair {
 class RDMABUF_EXPORT PreparedQueuePair {
   public:
     /// Creates a queue pair and moves it to the INIT state.
-    /// @throws Error EINVAL for a value above the device's limit, which the hint contains, or for a
-    ///         port that is not active or does not exist; EADDRNOTAVAIL if the port has no GID;
-    ///         EOPNOTSUPP if the device does not support the queue pair type, the ibv_wr_*
+    /// @throws Error EINVAL for a value above the device's limit, which the error text contains, or
+    ///         for a port that is not active or does not exist; EADDRNOTAVAIL if the port has no
+    ///         GID; EOPNOTSUPP if the device does not support the queue pair type, the ibv_wr_*
     ///         interface that is required, or QueuePairOptions::access with SRD; ENOMEM if no
     ///         memory is left
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);

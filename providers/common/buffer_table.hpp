@@ -34,8 +34,8 @@ class BufferTable {
     /// @param allocation  if its generation is 0, the table assigns one that is unique in this
     ///                    process
     /// @return the generation of the allocation
-    /// @throws Error EEXIST if the buffer overlaps another buffer in the table; the hint names both
-    ///         buffers
+    /// @throws Error EEXIST if the buffer overlaps another buffer in the table; the error text
+    ///         names both buffers
     std::uint64_t add(Allocation allocation, Place place);
     /// Adds a buffer that is one whole dma-buf: its offset in the dma-buf is 0.
     void add(Allocation allocation, const UniqueFd& dmabuf) {

@@ -67,7 +67,7 @@ class SymbolLookup {
         function = reinterpret_cast<Function*>(library_->symbol(name));
     }
     /// Looks up a function that only exports and allocations need. A driver that lacks the function
-    /// can still report whose memory an address is.
+    /// can still report which memory contains an address.
     /// @param since  first version of the driver that has the function: "CUDA 11.7"
     template <class Function>
     void needed(const char* name, Function*& function, std::string_view since) {

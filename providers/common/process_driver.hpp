@@ -28,7 +28,8 @@ class ProcessDriver {
 
     /// Returns the driver, or null if the process has not loaded its library. In the latter case,
     /// the process has no memory of this driver. This function does not load the library.
-    /// @throws Error ENOSYS if the library lacks functions that report whose memory an address is
+    /// @throws Error ENOSYS if the library lacks functions that report which memory contains an
+    ///         address
     [[nodiscard]] const Driver* loaded() {
         if (const Driver* const driver = driver_.load(std::memory_order_acquire);
             driver != nullptr) {

@@ -15,7 +15,7 @@ namespace rdmabuf::detail::cuda {
 /// Returns an error if @p device cannot export any memory, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that this driver and this device can export the memory.
-/// @throws Error EOPNOTSUPP if they cannot; the hint names an alternative
+/// @throws Error EOPNOTSUPP if the memory cannot be exported; the error text names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
 /// Holds the dma-buf of the pages that contain an exported range.

@@ -14,7 +14,7 @@ namespace rdmabuf::detail::level_zero {
 /// Returns an error if @p device cannot export any memory, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that the memory can be exported.
-/// @throws Error EOPNOTSUPP if it cannot; the hint names an alternative
+/// @throws Error EOPNOTSUPP if the memory cannot be exported; the error text names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
 /// Holds the dma-buf of an allocation, and the offset of the exported range in the dma-buf, in

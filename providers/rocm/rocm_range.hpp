@@ -14,7 +14,7 @@ namespace rdmabuf::detail::rocm {
 inline constexpr const char* name_of_exporter = "rocm";
 
 /// Checks that HSA can export the memory.
-/// @throws Error EOPNOTSUPP if it cannot; the hint names an alternative
+/// @throws Error EOPNOTSUPP if HSA cannot export the memory; the error text names an alternative
 void check_exportable(const Driver& driver, const Pointer& pointer);
 
 /// Exports @p length bytes from @p pointer on. The ExportedRange closes its descriptor through HSA,

@@ -18,7 +18,7 @@ void check_access(Access access, Access allowed, const char* function, const cha
 
 /// Checks that @p length bytes at @p offset lie inside an object of @p size bytes.
 /// @param what  the object for the error text, for example "the region"
-/// @throws Error ERANGE if the range is not inside the object; the hint has the three numbers
+/// @throws Error ERANGE if the range is not inside the object; the error text has the three numbers
 void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size,
                   const char* function, const char* what);
 

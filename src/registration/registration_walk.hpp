@@ -33,7 +33,7 @@ class RegistrationWalk {
     [[nodiscard]] bool done() const noexcept { return done_; }
     /// Adds the registrations of the next step to @p jobs. Calls exporters.
     /// @param range  the index of this range, which is stored in the jobs
-    /// @throws Error if no path is left; the hint lists all attempts
+    /// @throws Error if no path is left; the error text lists all attempts
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
     /// Evaluates the results of the current step. Must be called after run_jobs() has run the jobs.
     void complete();

@@ -57,7 +57,8 @@ class RDMABUF_EXPORT ExternalExporter : public Exporter {
     ///     address and the offset differ modulo the page size
     ///   - ERANGE: the memory ends after the end of the dma-buf. This is not checked for a dma-buf
     ///     whose size lseek(2) does not report
-    ///   - EEXIST: the memory overlaps memory that was added before; the hint names both ranges
+    ///   - EEXIST: the memory overlaps memory that was added before; the error text names both
+    ///     ranges
     [[nodiscard]] virtual AddedRange add(int fd, const ExternalMemory& memory) = 0;
     /// This overload takes ownership of the descriptor. The descriptor is closed if the call
     /// throws.

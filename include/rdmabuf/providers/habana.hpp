@@ -40,9 +40,9 @@ struct HabanaMemory {
 /// hlthunk_device_memory_export_dmabuf_fd() on Gaudi 1. See hlthunk.h of HabanaAI/hl-thunk and
 /// drivers/accel/habanalabs/common/memory.c.
 ///
-/// - **Addresses.** libhl-thunk.so does not report whose memory an address is. The exporter finds
-///   only buffers of allocate() and memory that the program adds. Each is exported once, when it is
-///   allocated or added; find() and export_range() do not call the driver.
+/// - **Addresses.** libhl-thunk.so does not report which memory contains an address. The exporter
+///   finds only buffers of allocate() and memory that the program adds. Each is exported once, when
+///   it is allocated or added; find() and export_range() do not call the driver.
 /// - **Mappings.** Each dma-buf begins at the start of the mapping, because kernels before 6.7
 ///   ignore the offset of an export. These kernels also keep one size for all exports of a mapping:
 ///   the size of the last export. On such kernels, add the memory with the highest end address

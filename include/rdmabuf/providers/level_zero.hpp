@@ -27,7 +27,7 @@ struct LevelZeroOptions {
 ///   of ZE_EXTERNAL_MEMORY_TYPE_FLAG_DMA_BUF, as allocate() does. Other device memory can be
 ///   exported if the driver returns a dma-buf of exactly that allocation. Host memory
 ///   (zeMemAllocHost) can be exported if the driver returns a dma-buf for it. Shared memory, which
-///   migrates, and memory from a pool are refused with EOPNOTSUPP; the hint names a remedy.
+///   migrates, and memory from a pool are refused with EOPNOTSUPP; the error text names a remedy.
 /// - **Descriptors.** The dma-buf contains the whole allocation. The exported descriptor is a
 ///   duplicate, because the driver keeps its own descriptor.
 /// - **Initialisation.** find() returns none in a process that has not loaded the loader. find()

@@ -38,7 +38,7 @@ struct NeuronMemory {
 /// that function, otherwise with nrt_get_dmabuf_fd(). See nrt/nrt.h of aws-neuronx-runtime-lib and
 /// src/hmem_neuron.c of libfabric.
 ///
-/// - **Addresses.** The runtime does not report whose memory an address is, nor where the
+/// - **Addresses.** The runtime reports neither which memory contains an address nor where an
 ///   allocation ends. The exporter finds only buffers of allocate() and memory that the program
 ///   adds:
 ///
@@ -66,7 +66,7 @@ class RDMABUF_EXPORT NeuronExporter : public Allocator {
     ///   - EOPNOTSUPP: the kernel module is aws-neuronx-dkms 2.27 or older
     ///   - ENOENT: libnrt.so.1 cannot be loaded
     ///   - ENOSYS: libnrt.so.1 is too old
-    ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the hint names its NRT_STATUS
+    ///   - ENOMEM, ENODEV, ETIMEDOUT, EIO: the runtime failed; the error text names its NRT_STATUS
     [[nodiscard]] virtual AddedRange add(const NeuronMemory& memory) = 0;
 };
 
