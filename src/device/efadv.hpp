@@ -66,7 +66,7 @@ using QueryAh = int (*)(ibv_ah*, AhAttr*, std::uint32_t);
 
 /// Looks up the function with the name @p name in the program and the libraries with which it is
 /// linked. If they do not define the function, looks it up in libefa, provided that libibverbs has
-/// loaded libefa. The result must not be stored, because libibverbs may load libefa later.
+/// loaded libefa. The result is not stored, because libibverbs may load libefa later.
 /// @return null if the function is not found
 template <class Function>
 [[nodiscard]] Function find(const char* name) noexcept {
