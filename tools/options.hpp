@@ -10,6 +10,7 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/gid.hpp>
 
+// NOLINTNEXTLINE(readability-identifier-naming): the namespace of CLI11
 namespace CLI {
 class App;
 }

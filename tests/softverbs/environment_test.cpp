@@ -90,6 +90,7 @@ TEST(EnvironmentDeathTest, SaysHowManyDevicesOfWhichKindAndWhichCallsFail) {
 long registration_time(const std::vector<ibv_pd*>& pds, int count) {
     const auto begin = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
+    threads.reserve(pds.size());
     for (ibv_pd* const pd : pds) {
         threads.emplace_back([pd, count] {
             std::array<std::byte, 64> bytes{};

@@ -8,7 +8,7 @@ namespace {
 using namespace rdmabuf::tools::perf;
 
 TEST(PerfLayout, DataLiesBetweenGuardsInItsSlot) {
-    for (const std::uint64_t size : {1, 8, 4096, 65535, 1048576}) {
+    for (const std::uint64_t size : {1U, 8U, 4096U, 65535U, 1048576U}) {
         const Layout layout(size, 3, Verb::write, 4096);
         EXPECT_GE(layout.outgoing(), Layout::guard);
         EXPECT_GE(layout.incoming(), layout.outgoing() + size + Layout::guard);

@@ -18,6 +18,7 @@ constinit FakeVerbsBuf fake_verbs_buf;
 
 using rdmabuf::testing::fake_verbs_buf;
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name of libibverbs
 struct ibv_buf {
     int fd;
     void* address;

@@ -154,7 +154,7 @@ TEST_F(WorkBatchTest, QueuePairHasNoBatchesWhereTheProviderLacksARequestedOperat
 
 TEST_F(WorkBatchTest, TakesRequestsOfTheProviderBetweenItsOwn) {
     WorkBatch batch = qp().batch();
-    batch.write({&local_[0], 1}, remote_, {.wr_id = 1, .flags = SendFlags::none});
+    batch.write({local_.data(), 1}, remote_, {.wr_id = 1, .flags = SendFlags::none});
     ibv_qp_ex* const native = batch.native();
     native->wr_id = 2;
     native->wr_flags = IBV_SEND_SIGNALED;

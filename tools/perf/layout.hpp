@@ -31,11 +31,10 @@ class Layout {
         : size_(size),
           depth_(depth),
           page_(page_size),
-          outgoing_(guard + (is_atomic(verb) ? 8 : 13)) {
-        // Atomics need addresses that are multiples of 8.
-        incoming_ = round_up(outgoing_ + size + guard) + (is_atomic(verb) ? 24 : 37);
-        slot_size_ = round_up(incoming_ + size + guard);
-    }
+          // Atomics need addresses that are multiples of 8.
+          outgoing_(guard + (is_atomic(verb) ? 8 : 13)),
+          incoming_(round_up(outgoing_ + size + guard) + (is_atomic(verb) ? 24 : 37)),
+          slot_size_(round_up(incoming_ + size + guard)) {}
 
     /// The size of one transfer in bytes.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
