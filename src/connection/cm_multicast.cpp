@@ -25,10 +25,15 @@ class detail::MulticastState final : public AsyncId {
     MulticastState& operator=(const MulticastState&) = delete;
     MulticastState(MulticastState&&) = delete;
     MulticastState& operator=(MulticastState&&) = delete;
-    /// Detaches the queue pair. The kernel leaves the group when the id is destroyed.
+    /// Leaves the group. Without rdma_leave_multicast(3), librdmacm keeps memory for the group.
     ~MulticastState() override {
-        if (const int error = creator_.is_current() ? detach() : 0; error != 0) {
-            rdmabuf::detail::report_teardown_failure("ibv_detach_mcast", error);
+        if (!creator_.is_current()) {
+            return;
+        }
+        try {
+            leave();
+        } catch (const Error& error) {
+            rdmabuf::detail::report_teardown_failure(error.function(), error.error());
         }
     }
 

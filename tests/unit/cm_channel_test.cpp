@@ -345,9 +345,10 @@ TEST_F(CmChannel, DisconnectReachesThePeerAndIsAnswered) {
 
 TEST_F(CmChannel, ChildThatDestroysAConnectionDoesNotDisconnectIt) {
     std::optional<Pair> pair = connected();
+    // The group is destroyed before its member: a queue pair in a group cannot be destroyed.
+    const QueuePair member = resources_->prepare(QueuePairType::unreliable_datagram).activate();
     MulticastGroup group(channel_, "239.1.2.6", "127.0.0.1", long_enough);
     static_cast<void>(next(EventType::resolved));
-    const QueuePair member = resources_->prepare(QueuePairType::unreliable_datagram).activate();
     group.join(member);
     static_cast<void>(next(EventType::multicast_joined));
     const testing::TeardownFailures failures;

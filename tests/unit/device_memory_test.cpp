@@ -192,7 +192,7 @@ TEST_F(DMTest, CopyFunctionsThatPointToDataAreRefusedAndNotCalled) {
 TEST_F(DMTest, CloseIsBusyWhileARegionUsesTheMemory) {
     DeviceMemory memory(basics_.context, 64);
     std::optional<DeviceMemoryMR> region(std::in_place, basics_.pd, memory);
-    EXPECT_THAT(error_of([&] { memory.close(); }), fails_with("ibv_free_dm", EBUSY, "still hold"));
+    EXPECT_THAT(error_of([&] { memory.close(); }), fails_with("ibv_free_dm", EBUSY, "still exist"));
     EXPECT_TRUE(memory.try_copy_in(0, host(0, 4)));
     region.reset();
     memory.close();

@@ -138,7 +138,7 @@ TEST_F(Ownership, QueuePairSurvivesItsSharedReceiveQueueHandle) {
     auto srq = std::make_optional<SharedReceiveQueue>(*pd_);
     auto prepared = std::make_optional<PreparedQueuePair>(prepare(&*srq));
     EXPECT_THAT(error_of([&] { srq->close(); }),
-                fails_with("ibv_destroy_srq", EBUSY, "still hold"));
+                fails_with("ibv_destroy_srq", EBUSY, "still exist"));
     srq.reset();
     EXPECT_EQ(softverbs_live(SOFTVERBS_SRQ), 1U);
     prepared.reset();
@@ -149,7 +149,7 @@ TEST_F(Ownership, CompletionQueueSurvivesItsChannelHandle) {
     auto channel = std::make_optional<CompletionChannel>(*context_);
     cq_.emplace(*context_, CompletionQueueOptions{.channel = &*channel});
     EXPECT_THAT(error_of([&] { channel->close(); }),
-                fails_with("ibv_destroy_comp_channel", EBUSY, "still hold"));
+                fails_with("ibv_destroy_comp_channel", EBUSY, "still exist"));
     channel.reset();
     EXPECT_EQ(softverbs_live(SOFTVERBS_CHANNEL), 1U);
     EXPECT_TRUE(cq_->request_notification());

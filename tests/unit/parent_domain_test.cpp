@@ -64,10 +64,11 @@ TEST_F(ParentDomainTest, SurvivesItsHandlesInTheQueuesCreatedWithIt) {
     auto cq = std::make_optional<ExtendedCompletionQueue>(
         *context_, ExtendedCompletionQueueOptions{.parent_domain = &*parent});
     auto srq = std::make_optional<SharedReceiveQueue>(*parent);
-    EXPECT_THAT(error_of([&] { td->close(); }), fails_with("ibv_dealloc_td", EBUSY, "still hold"));
-    EXPECT_THAT(error_of([&] { pd_->close(); }), fails_with("ibv_dealloc_pd", EBUSY, "still hold"));
+    EXPECT_THAT(error_of([&] { td->close(); }), fails_with("ibv_dealloc_td", EBUSY, "still exist"));
+    EXPECT_THAT(error_of([&] { pd_->close(); }),
+                fails_with("ibv_dealloc_pd", EBUSY, "still exist"));
     EXPECT_THAT(error_of([&] { parent->close(); }),
-                fails_with("ibv_dealloc_pd", EBUSY, "still hold"));
+                fails_with("ibv_dealloc_pd", EBUSY, "still exist"));
     td.reset();
     parent.reset();
     pd_.reset();
