@@ -3,6 +3,7 @@
 
 #include <functional>
 
+// NOLINTNEXTLINE(readability-identifier-naming): the namespace of CLI11
 namespace CLI {
 class App;
 }
