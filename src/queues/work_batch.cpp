@@ -20,8 +20,8 @@ void WorkBatch::set_inline_data(std::span<const ibv_sge> local) noexcept {
         ibv_wr_set_sge_list(qp_, local.size(), local.data());
         return;
     }
-    std::array<ibv_data_buf, max_entries>
-        buffers; // NOLINT(*-member-init): std::transform sets the elements
+    // NOLINTNEXTLINE(*-member-init): std::transform sets the elements
+    std::array<ibv_data_buf, max_entries> buffers;
     std::transform(local.begin(), local.end(), buffers.begin(), [](const ibv_sge& entry) {
         return ibv_data_buf{.addr = reinterpret_cast<void*>(entry.addr), .length = entry.length};
     });
