@@ -23,9 +23,12 @@
 namespace {
 std::atomic<bool> refuse_threads = false;
 }
-// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): glibc has reserved names
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) noexcept {
+// Replaces pthread_create() of the C library in this program.
+extern "C" int create_thread(pthread_t* thread, const pthread_attr_t* attributes,
+                             void* (*start)(void*), void* argument) noexcept
+    __asm__("pthread_create");
+extern "C" int create_thread(pthread_t* thread, const pthread_attr_t* attributes,
+                             void* (*start)(void*), void* argument) noexcept {
     static const auto original =
         reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
     return refuse_threads ? EAGAIN : original(thread, attributes, start, argument);
