@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-#include <rdmabuf/completion_queue.hpp>
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/detail/export.hpp>
+#include <rdmabuf/extended_completion_queue.hpp>
 #include <rdmabuf/gid.hpp>
 #include <rdmabuf/work_completion.hpp>
 
@@ -56,7 +56,7 @@ class RDMABUF_EXPORT SrdCompletionQueue {
     [[nodiscard]] int poll(WorkCompletion& completion, Gid& sender) const noexcept;
 
   private:
-    CompletionQueue queue_;
+    ExtendedCompletionQueue queue_;
     detail::efadv::Cq* efa_; // not owned: a part of queue_
 };
 

@@ -51,7 +51,7 @@ std::string explain(const Context& context, const CompletionQueueOptions& option
            " on " + context.device_name();
 }
 
-CompletionQueue create(const Context& context, const CompletionQueueOptions& options) {
+ExtendedCompletionQueue create(const Context& context, const CompletionQueueOptions& options) {
     ibv_context* const native = detail::native_of(context, function, "Context");
     const auto create_cq =
         detail::efadv::find<ibv_cq_ex* (*)(ibv_context*, ibv_cq_init_attr_ex*, CqInitAttr*,
@@ -75,62 +75,30 @@ CompletionQueue create(const Context& context, const CompletionQueueOptions& opt
     ibv_cq_ex* const cq =
         detail::check_pointer(create_cq(native, &attributes, &extra, sizeof extra), function,
                               [&](int) { return explain(context, options); });
-    return CompletionQueue::adopt(context, ibv_cq_ex_to_cq(cq), options.channel);
-}
-
-/// Returns @p queue as the ibv_cq_ex that efadv_create_cq(3) returned to create().
-ibv_cq_ex* extended(const CompletionQueue& queue) noexcept {
-    return reinterpret_cast<ibv_cq_ex*>(queue.native());
-}
-
-/// Reads the current completion of @p cq. Must be called after ibv_start_poll(3) or
-/// ibv_next_poll(3).
-void read(ibv_cq_ex* cq, Cq* efa, WorkCompletion& completion, Gid& sender) noexcept {
-    completion = {};
-    sender = {};
-    completion.wr_id = cq->wr_id;
-    completion.status = cq->status;
-    completion.qp_num = ibv_wc_read_qp_num(cq);
-    if (cq->status != IBV_WC_SUCCESS) {
-        completion.vendor_err = ibv_wc_read_vendor_err(cq);
-        return;
-    }
-    completion.opcode = ibv_wc_read_opcode(cq);
-    completion.wc_flags = ibv_wc_read_wc_flags(cq);
-    completion.byte_len = ibv_wc_read_byte_len(cq);
-    if ((completion.wc_flags & IBV_WC_WITH_IMM) != 0) {
-        completion.imm_data = ibv_wc_read_imm_data(cq);
-    }
-    if ((completion.opcode & IBV_WC_RECV) == 0) {
-        return;
-    }
-    completion.src_qp = ibv_wc_read_src_qp(cq);
-    completion.slid = static_cast<std::uint16_t>(ibv_wc_read_slid(cq));
-    union ibv_gid gid {};
-    if (completion.slid == unknown_address && efa->wc_read_sgid(efa, &gid) == 0) {
-        sender = Gid::from_native(gid);
-    }
+    return ExtendedCompletionQueue::adopt(context, cq, options.channel);
 }
 
 } // namespace
 
 SrdCompletionQueue::SrdCompletionQueue(const Context& context,
                                        const CompletionQueueOptions& options)
-    : queue_(create(context, options)), efa_(find_cq_from_cq_ex()(extended(queue_))) {}
+    : queue_(create(context, options)), efa_(find_cq_from_cq_ex()(queue_.native_ex())) {}
 
 int SrdCompletionQueue::poll(WorkCompletion& completion, Gid& sender) const noexcept {
     assert(queue_.native() != nullptr && "the SrdCompletionQueue was moved from");
-    ibv_cq_ex* const cq = extended(queue_);
-    ibv_poll_cq_attr none{};
-    const int error = ibv_start_poll(cq, &none);
-    if (error == ENOENT) {
-        return 0;
+    const CompletionBatch batch = queue_.start_poll();
+    if (!batch) {
+        return -batch.error().error();
     }
-    if (error != 0) {
-        return -error;
+    completion = batch.work_completion();
+    sender = {};
+    const bool is_unknown = completion.status == IBV_WC_SUCCESS &&
+                            (completion.opcode & IBV_WC_RECV) != 0 &&
+                            completion.slid == unknown_address;
+    union ibv_gid gid {};
+    if (is_unknown && efa_->wc_read_sgid(efa_, &gid) == 0) {
+        sender = Gid::from_native(gid);
     }
-    read(cq, efa_, completion, sender);
-    ibv_end_poll(cq);
     return 1;
 }
 
