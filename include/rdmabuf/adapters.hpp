@@ -62,8 +62,8 @@ void fill_fi_mr_dmabuf(const DmaBufRange& range, FiMrDmaBuf& out) noexcept {
             : reinterpret_cast<void*>(range.address - static_cast<std::uintptr_t>(range.offset));
 }
 
-/// Converts a struct fi_mr_dmabuf to a range. Programs and libfabric providers can register the
-/// result with DmaBufMR. The result borrows the descriptor.
+/// Converts libfabric's struct fi_mr_dmabuf to a DmaBufRange, which DmaBufMR can register. The
+/// result does not own the file descriptor of the dma-buf.
 template <class FiMrDmaBuf>
 requires requires(const FiMrDmaBuf& in) {
     in.fd, in.offset, in.len, in.base_addr;
@@ -77,7 +77,7 @@ requires requires(const FiMrDmaBuf& in) {
 }
 
 /// The bits UCT_MD_MEM_REG_FIELD_DMABUF_FD and UCT_MD_MEM_REG_FIELD_DMABUF_OFFSET of
-/// uct_md_mem_reg_params_t::field_mask.
+/// uct_md_mem_reg_params_t::field_mask. They mark the dma-buf fields of the structure as valid.
 inline constexpr std::uint64_t uct_mem_reg_fields_dmabuf = 2U | 4U;
 
 /// Adds the dma-buf to UCX's uct_md_mem_reg_params_t (src/uct/api/v2/uct_v2.h, UCX 1.14 or newer).
@@ -112,9 +112,8 @@ void add_to_uct_mem_reg_params(const DmaBufRange& range, UctMemRegParams& out) n
     out.dmabuf_offset = static_cast<std::size_t>(range.offset);
 }
 
-/// Converts the arguments of uct_md_mem_reg_v2() to a range. UCT components can register the result
-/// with DmaBufMR. The result borrows the descriptor from UCP; DmaBufRange::fd is -1 if @p in
-/// contains no descriptor.
+/// Converts the arguments of uct_md_mem_reg_v2() to a DmaBufRange, which DmaBufMR can register. The
+/// result does not own the descriptor. DmaBufRange::fd is -1 if @p in contains no descriptor.
 template <class UctMemRegParams>
 requires requires(const UctMemRegParams& in) {
     in.field_mask, in.dmabuf_fd, in.dmabuf_offset;
@@ -129,8 +128,9 @@ requires requires(const UctMemRegParams& in) {
             .address = reinterpret_cast<std::uintptr_t>(address)};
 }
 
-/// The arguments that describe a dma-buf in regMrDmaBuf() of an NCCL network plugin. The members
-/// have the order of the parameters. Size and offset are in bytes. The descriptor is borrowed.
+/// The arguments that describe a dma-buf in a call of regMrDmaBuf() of an NCCL network plugin, in
+/// the order of its parameters. Size and offset are in bytes. The structure does not own the
+/// descriptor.
 struct NcclDmaBuf {
     void* data = nullptr;
     std::size_t size = 0;
@@ -153,9 +153,9 @@ struct NcclDmaBuf {
             .fd = range.fd};
 }
 
-/// Converts the arguments that NCCL passes to regMrDmaBuf() to a range. NCCL network plugins can
-/// register the result with DmaBufMR. The result borrows the descriptor; NCCL closes it after
-/// regMrDmaBuf() returns.
+/// Converts the arguments that NCCL passes to regMrDmaBuf() to a DmaBufRange, which DmaBufMR can
+/// register. The result does not own the descriptor: NCCL closes the descriptor after regMrDmaBuf()
+/// returns.
 [[nodiscard]] inline DmaBufRange range_of_nccl(const NcclDmaBuf& in) noexcept {
     return {.fd = in.fd,
             .offset = in.offset,

@@ -30,17 +30,17 @@ class AddedRange {
     AddedRange& operator=(const AddedRange&) = delete;
     ~AddedRange() = default;
 
-    /// The allocation that Exporter::find() returns for the range, including its generation (a
-    /// number that distinguishes allocations at the same address).
+    /// Returns the allocation of the range, as Exporter::find() reports it. Allocation::generation
+    /// distinguishes successive allocations at the same address.
     [[nodiscard]] const Allocation& allocation() const noexcept { return allocation_; }
     [[nodiscard]] std::uintptr_t address() const noexcept { return allocation_.base; }
-    /// The length of the range in bytes.
+    /// Returns the length of the range in bytes.
     [[nodiscard]] std::size_t length() const noexcept { return allocation_.length; }
 
-    /// Removes the range from the exporter now. Further calls do nothing.
+    /// Removes the range from the exporter. Does nothing if the range was already removed.
     void remove() noexcept { held_.reset(); }
-    /// Returns true if the exporter can find the range. Returns false after remove() and after a
-    /// move from this object.
+    /// Returns true until the range is removed from the exporter by remove(). Returns false also
+    /// after a move from this object.
     [[nodiscard]] bool added() const noexcept { return held_ != nullptr; }
 
   private:

@@ -31,20 +31,20 @@ struct AddressHandleOptions {
     /// The flow label of the GRH, 20 bits. For RoCE v2, drivers compute the UDP source port from
     /// the flow label. Switches use the UDP source port to choose one of several equal paths.
     std::uint32_t flow_label = 0;
-    /// The maximum rate at which packets are sent; IBV_RATE_MAX for no limit. For RoCE, most
+    /// The maximum rate at which the NIC sends packets; IBV_RATE_MAX means no limit. For RoCE, most
     /// drivers ignore this value.
     ibv_rate static_rate = IBV_RATE_MAX;
-    /// The low bits of the source LID on InfiniBand. They select one of the LIDs of a port that has
-    /// several LIDs (a port whose LMC is not 0).
+    /// The low bits of the source LID, on InfiniBand only. If the local port has several LIDs (its
+    /// LMC is not 0), these bits select one LID.
     std::uint8_t src_path_bits = 0;
 };
 
 /// An address handle, which contains the address vector of a peer's port. UD and SRD queue pairs
 /// need an address handle to send. Objects can be moved but not copied. An address handle keeps its
-/// protection domain alive. ibv_create_ah(3).
+/// protection domain alive. See ibv_create_ah(3).
 class RDMABUF_EXPORT AddressHandle {
   public:
-    /// Creates an address handle for the port of @p peer.
+    /// Creates an address handle for the port to which the address @p peer belongs.
     /// @throws Error
     ///   - EINVAL: the device has no such port or GID index
     ///   - EHOSTUNREACH, ETIMEDOUT: the kernel cannot resolve the peer's IP address (RoCE)
@@ -52,9 +52,9 @@ class RDMABUF_EXPORT AddressHandle {
     AddressHandle(const ProtectionDomain& pd, const QueuePairAddress& peer,
                   const AddressHandleOptions& options);
 
-    /// Queries the address handle number (EFA only). If an SRD queue pair receives a message from
-    /// the peer's port, WorkCompletion::slid is this number. All address handles of a protection
-    /// domain for the same GID have the same number. efadv_query_ah(3).
+    /// Queries the address handle number (EFA only). When an SRD queue pair receives a message from
+    /// this peer, WorkCompletion::slid contains the number. All address handles of one protection
+    /// domain for the same GID have the same number. See efadv_query_ah(3).
     /// @throws Error EOPNOTSUPP if the device is not an EFA device or libefa is not loaded; EBADF
     ///         if this object was closed, released or moved from
     [[nodiscard]] std::uint16_t number() const;
@@ -67,7 +67,7 @@ class RDMABUF_EXPORT AddressHandle {
     }
 
     [[nodiscard]] ibv_ah* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller destroys the returned ibv_ah.
+    /// Transfers ownership to the caller, which must destroy the returned ibv_ah.
     [[nodiscard]] ibv_ah* release() noexcept { return handle_.release(); }
     /// Destroys the address handle.
     /// @throws Error with the errno of ibv_destroy_ah(3); this object then still owns the handle.
@@ -78,8 +78,8 @@ class RDMABUF_EXPORT AddressHandle {
 };
 
 namespace detail {
-/// Returns the address vector of @p peer. The callers pass it to ibv_create_ah(), or to
-/// ibv_modify_qp() to connect a queue pair.
+/// Returns the address vector with which packets reach @p peer. ibv_create_ah() takes the result,
+/// and ibv_modify_qp() takes it when a queue pair is connected.
 [[nodiscard]] RDMABUF_EXPORT ibv_ah_attr make_ah_attr(const QueuePairAddress& peer,
                                                       const AddressHandleOptions& options) noexcept;
 } // namespace detail

@@ -12,8 +12,8 @@ namespace rdmabuf {
 /// cannot be used, the result contains the reason and, if possible, a remedy.
 struct Availability {
     bool available = false;
-    /// The reason for the result, without a full stop. A reason may also be set if `available` is
-    /// true, for example "/dev/udmabuf, up to 64 MiB a buffer".
+    /// The reason for the result, without a full stop at the end. The text can also be set if
+    /// `available` is true, for example "/dev/udmabuf, up to 64 MiB a buffer".
     std::string reason;
     /// Describes how to make the feature available. Empty if the feature is available or cannot be
     /// made available.

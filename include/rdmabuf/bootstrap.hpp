@@ -48,18 +48,19 @@ class RDMABUF_EXPORT Channel {
                                          std::chrono::milliseconds timeout);
 
     /// Sends one message of up to max_message bytes. Returns when the whole message is in the
-    /// socket buffer of the kernel. If both sides send more than the socket buffers hold before
-    /// either side receives, both sends time out.
+    /// socket buffers. If both sides send more bytes than the socket buffers can hold, and neither
+    /// side receives, both calls fail with ETIMEDOUT.
     /// @throws Error EMSGSIZE if the message is longer than max_message
     void send(std::span<const std::byte> message);
-    /// Receives one message that the peer has sent with send().
+    /// Waits for one message that the peer sends with send(), and returns the message.
     [[nodiscard]] std::vector<std::byte> receive();
 
-    /// Sends the address @p ours to the peer and returns the address that the peer sends.
-    /// @throws Error EPROTONOSUPPORT if the peer's address has another version of the encoding
+    /// Sends the address @p ours of a local queue pair to the peer, and returns the address that
+    /// the peer sends.
+    /// @throws Error EPROTONOSUPPORT if the peer sends the address in another version of the format
     [[nodiscard]] QueuePairAddress exchange(const QueuePairAddress& ours);
-    /// Sends the region @p ours to the peer and returns the region that the peer sends. The errors
-    /// are the same as in exchange() of a QueuePairAddress.
+    /// Sends the address, length and rkey of a local region, @p ours, to the peer, and returns
+    /// those of a region of the peer. The errors are those of exchange() for a QueuePairAddress.
     [[nodiscard]] RemoteRegion exchange(const RemoteRegion& ours);
     /// Sends the value @p ours to the peer and compares it with the value that the peer sends. Use
     /// it for options that must be equal on both sides. If the values differ, both sides throw, and
@@ -78,13 +79,13 @@ class RDMABUF_EXPORT Channel {
 
     /// The maximum length of a message in bytes.
     static constexpr std::size_t max_message = std::size_t{64} * 1024;
-    /// The maximum total length of the name and the value in agree(), in bytes. A socket buffer
-    /// holds more than this, so both sides can send before either side receives.
+    /// The maximum total length of the name and the value in agree(), in bytes. A socket buffer can
+    /// hold more than 1024 bytes, so both sides can send before either side receives.
     static constexpr std::size_t max_agreement = 1024;
 
   private:
     friend class Listener;
-    /// The kind of a message, which is part of its header on the wire.
+    /// The kind of a message. The header of each message contains the kind.
     enum class Kind : std::uint8_t;
 
     Channel(UniqueFd socket, std::chrono::milliseconds timeout) noexcept

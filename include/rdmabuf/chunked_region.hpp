@@ -19,8 +19,9 @@ namespace rdmabuf {
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};
     /// The maximum size of a chunk in bytes, a multiple of the page size. If chunk_size is 0, the
-    /// smallest DeviceAttributes::max_mr_size of the devices is used. If a device then rejects a
-    /// dma-buf because of its length, smaller chunks are tried, down to 64 MiB.
+    /// smallest DeviceAttributes::max_mr_size of all devices is used. If chunk_size is 0 and a
+    /// device rejects a dma-buf because of its length, the library tries smaller chunks, down to 64
+    /// MiB.
     std::size_t chunk_size = 0;
 };
 
@@ -55,14 +56,14 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     ChunkedRegion(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                   std::uintptr_t address, std::size_t length,
                   const ChunkedRegionOptions& options = {});
-    /// Registers the memory on one protection domain.
+    /// This overload registers the memory on one protection domain.
     ChunkedRegion(const ProtectionDomain& pd, const Resolver& resolver, std::uintptr_t address,
                   std::size_t length, const ChunkedRegionOptions& options = {})
         : ChunkedRegion(std::span(&pd, 1), resolver, address, length, options) {}
 
-    /// The number of protection domains on which the memory is registered.
+    /// Returns the number of protection domains on which the memory is registered.
     [[nodiscard]] std::size_t size() const noexcept { return max_message_sizes_.size(); }
-    /// Returns the chunks on protection domain @p i, in the order of their addresses. The result is
+    /// Returns the chunks on protection domain @p i, in ascending order of address. The result is
     /// empty after close(). A revocation of the memory does not change the result: call check() to
     /// detect a revocation.
     [[nodiscard]] std::span<const LocalChunk> chunks(std::size_t i = 0) const noexcept {
@@ -74,7 +75,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] const LocalChunk* find(std::uint64_t address, std::size_t i = 0) const noexcept {
         return detail::find_chunk(chunks(i), address);
     }
-    /// The maximum chunk size in bytes that was used for the registration.
+    /// Returns the maximum chunk size in bytes with which the memory was registered.
     [[nodiscard]] std::size_t chunk_size() const noexcept { return chunk_size_; }
 
     /// Cuts a transfer between this memory and the memory of a peer into pieces that do not cross
@@ -95,7 +96,8 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
 
     /// Returns the iova, length and rkey of every chunk on protection domain @p i, for a peer that
     /// accesses this memory.
-    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed; ENOMEM
+    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed; ENOMEM if
+    ///         there is not enough host memory for the result
     [[nodiscard]] RemoteChunks remote(std::size_t i = 0) const;
 
     /// Returns the ibv_mr of the chunk with the index @p chunk on protection domain @p i. This
@@ -103,7 +105,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     [[nodiscard]] ibv_mr* native(std::size_t chunk, std::size_t i = 0) const noexcept {
         return set().regions[i * chunk_count() + chunk].native();
     }
-    /// The protection domain with the index @p i.
+    /// Returns the protection domain with the index @p i.
     /// @throws Error EBADF if this object was closed
     [[nodiscard]] const ProtectionDomain& protection_domain(std::size_t i = 0) const {
         return set().regions[i * chunk_count()].protection_domain();
@@ -123,14 +125,15 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
                                    std::uintptr_t address, std::size_t length,
                                    const ChunkedRegionOptions& options);
     explicit ChunkedRegion(Made made);
-    /// The number of chunks on each protection domain, which is the same for all protection
-    /// domains.
+    /// Returns the number of chunks per protection domain. All protection domains have the same
+    /// number of chunks.
     [[nodiscard]] std::size_t chunk_count() const noexcept { return set().regions.size() / size(); }
 
     std::size_t chunk_size_;
-    /// The maximum message size in bytes of the device of each protection domain.
+    /// The maximum message size in bytes for each protection domain, as its device reports it.
     std::vector<std::uint32_t> max_message_sizes_;
-    /// All chunks of the first protection domain, then all chunks of the second, and so on.
+    /// The chunks of all protection domains: first the chunks of protection domain 0, then the
+    /// chunks of protection domain 1, and so on.
     std::vector<LocalChunk> chunks_;
 };
 

@@ -51,13 +51,14 @@ struct RDMABUF_EXPORT DestroyId {
     static int call(rdma_cm_id* id) noexcept;
 };
 using EventChannelHandle = rdmabuf::detail::shared_handle<rdma_event_channel, DestroyEventChannel>;
-/// An rdma_cm_id, which keeps its event channel alive. The classes of this header use one event
-/// channel for each id. The classes of cm_channel.hpp use one event channel for many ids.
+/// A handle that owns an rdma_cm_id and keeps its event channel alive. In this header, each
+/// rdma_cm_id has its own event channel. In cm_channel.hpp, many rdma_cm_ids share one event
+/// channel.
 using Id = rdmabuf::detail::unique_handle<rdma_cm_id, DestroyId, EventChannelHandle>;
 } // namespace detail
 
-/// A connected queue pair and its rdma_cm_id. The destructor disconnects without waiting for the
-/// peer to confirm.
+/// A connected queue pair and its rdma_cm_id. The destructor disconnects but does not wait for the
+/// confirmation of the peer.
 class RDMABUF_EXPORT Connection {
   public:
     Connection(Connection&&) noexcept = default;
@@ -68,14 +69,14 @@ class RDMABUF_EXPORT Connection {
 
     [[nodiscard]] QueuePair& queue_pair() noexcept { return *qp_; }
     [[nodiscard]] const QueuePair& queue_pair() const noexcept { return *qp_; }
-    /// The private data that the peer passed to connect() or accept(). InfiniBand and RoCE pad
-    /// private data with zeros, so the result may be longer than the data that the peer passed.
+    /// Returns the private data that the peer passed to connect() or accept(). On InfiniBand and
+    /// RoCE the result is padded with zeros, so it can be longer than the data of the peer.
     [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return private_data_; }
 
     /// Returns whether the connection has ended: the peer has disconnected, the process of the peer
-    /// has ended, or the device was removed. Does not wait. The first call after the peer has
-    /// disconnected flushes the queue pair and sends a confirmation to the peer. disconnect() of
-    /// the peer waits for this confirmation.
+    /// has ended, or the device was removed. Does not wait. When the peer has disconnected, the
+    /// first call flushes the queue pair and sends a confirmation. The disconnect() call of the
+    /// peer waits for this confirmation.
     [[nodiscard]] bool disconnected();
     /// Sends a disconnect request to the peer, flushes the queue pair, and waits until the peer
     /// confirms. The peer confirms when it calls disconnected() or disconnect(), or destroys its
@@ -93,8 +94,9 @@ class RDMABUF_EXPORT Connection {
     Connection(detail::Id id, QueuePair qp, std::vector<std::byte> private_data) noexcept
         : qp_(std::move(qp)), id_(std::move(id)), private_data_(std::move(private_data)) {}
 
-    /// The queue pair must be destroyed before id_. Therefore it is declared before id_, so that
-    /// the move assignment replaces it first, and the destructor of Connection resets it.
+    /// The queue pair must be destroyed before the rdma_cm_id in id_. A move assignment replaces
+    /// the members in the order of their declaration, so qp_ is declared before id_. The destructor
+    /// of Connection resets qp_ explicitly.
     std::optional<QueuePair> qp_;
     detail::Id id_;
     std::vector<std::byte> private_data_;
@@ -105,16 +107,16 @@ class RDMABUF_EXPORT Connection {
 /// the request.
 class RDMABUF_EXPORT ConnectionRequest {
   public:
-    /// The device that received the request. The context is borrowed from librdmacm, which closes
-    /// it when the program ends.
+    /// Returns the device that received the request. librdmacm owns the ibv_context and closes it
+    /// when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
-    /// The number of the device port that received the request.
+    /// Returns the number of the device port that received the request.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
-    /// The private data that the peer passed to connect(), padded with zeros on InfiniBand and
-    /// RoCE.
+    /// Returns the private data that the peer passed to connect(). On InfiniBand and RoCE the
+    /// result is padded with zeros.
     [[nodiscard]] std::span<const std::byte> private_data() const noexcept { return private_data_; }
 
-    /// Accepts the request with the queue pair @p prepared. rdma_accept(3).
+    /// Accepts the request with the queue pair @p prepared. See rdma_accept(3).
     /// @param prepared      a queue pair prepared on context() and port()
     /// @param private_data  at most 196 bytes for the peer
     /// @throws Error
@@ -128,8 +130,9 @@ class RDMABUF_EXPORT ConnectionRequest {
     [[nodiscard]] Connection accept(PreparedQueuePair prepared,
                                     std::span<const std::byte> private_data,
                                     std::chrono::milliseconds timeout) &&;
-    /// Rejects the request. rdma_reject(3).
-    /// @param reason  a text of at most 148 bytes, which the text of the peer's Error quotes
+    /// Rejects the request. See rdma_reject(3).
+    /// @param reason  a text of at most 148 bytes. The error text on the side of the peer contains
+    ///                it
     /// @throws Error EMSGSIZE if the reason is too long; the request is then not rejected
     void reject(std::string_view reason) &&;
 
@@ -141,13 +144,15 @@ class RDMABUF_EXPORT ConnectionRequest {
 
     detail::Id id_;
     std::vector<std::byte> private_data_;
-    /// The maximum number of outstanding reads and atomics that the peer serves as responder.
+    /// The maximum number of RDMA reads and atomics that the peer, as responder, processes at the
+    /// same time.
     std::uint8_t served_by_peer_;
-    /// The maximum number of outstanding reads and atomics that the peer starts as initiator.
+    /// The maximum number of RDMA reads and atomics that the peer, as initiator, has outstanding at
+    /// the same time.
     std::uint8_t started_by_peer_;
 };
 
-/// Listens for connection requests on an IP address and port. rdma_listen(3).
+/// Listens for connection requests on an IP address and port. See rdma_listen(3).
 class RDMABUF_EXPORT Listener {
   public:
     /// Starts to listen.
@@ -163,7 +168,7 @@ class RDMABUF_EXPORT Listener {
     ///   - EINVAL: the host has no address
     Listener(const std::string& host, std::uint16_t port, int backlog = 16);
 
-    /// The port number on which this object listens.
+    /// Returns the port number on which this object listens.
     [[nodiscard]] std::uint16_t port() const noexcept;
     /// Waits for the next connection request.
     /// @throws Error ETIMEDOUT if no request arrived in time; ENODEV if the device was removed
@@ -176,10 +181,10 @@ class RDMABUF_EXPORT Listener {
 };
 
 /// A resolved route to a peer: the local device and port through which the peer's IP address is
-/// reached. Nothing has been sent to a listener on the peer yet.
+/// reached. A Route has not sent a connection request to the peer yet.
 class RDMABUF_EXPORT Route {
   public:
-    /// Resolves the address of a peer and the route to it. rdma_resolve_addr(3),
+    /// Resolves the address of a peer and the route to it. See rdma_resolve_addr(3),
     /// rdma_resolve_route(3).
     /// @param host     a host name, or an IPv4 or IPv6 address. All addresses of a name are tried.
     ///                 The timeout does not limit the name lookup: see resolv.conf(5).
@@ -192,13 +197,13 @@ class RDMABUF_EXPORT Route {
     ///   - ENODEV: no RDMA device, no RDMA device that reaches the host, or rdma_ucm is not loaded
     Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout);
 
-    /// The local device through which the peer is reached. The context is borrowed from librdmacm,
-    /// which closes it when the program ends.
+    /// Returns the local device through which the peer is reached. librdmacm owns the ibv_context
+    /// and closes it when the program ends.
     [[nodiscard]] Context context() const { return Context::borrow(id_->verbs); }
-    /// The number of the port of the local device through which the peer is reached.
+    /// Returns the number of the port of context() through which the peer is reached.
     [[nodiscard]] std::uint8_t port() const noexcept { return id_->port_num; }
 
-    /// Connects the queue pair @p prepared to the listener of the peer. rdma_connect(3).
+    /// Connects the queue pair @p prepared to the listener of the peer. See rdma_connect(3).
     /// @param prepared      a queue pair prepared on context() and port()
     /// @param private_data  at most 56 bytes for the peer
     /// @throws Error

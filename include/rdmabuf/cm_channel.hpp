@@ -61,8 +61,8 @@ enum class EventType : std::uint8_t {
     /// An operation (resolve, connect, accept or join) has failed. ChannelEvent::error contains the
     /// errno value and the reason.
     failed,
-    /// The device was removed. The program must destroy the connection, listener or group that
-    /// ChannelEvent::id identifies.
+    /// The RDMA device was removed. The program must destroy the connection, listener or multicast
+    /// group to which ChannelEvent::id belongs.
     device_removed,
     /// MulticastGroup::join() is complete; the queue pair can send to the group.
     multicast_joined,
@@ -70,9 +70,10 @@ enum class EventType : std::uint8_t {
 /// Returns the name of the enumerator, for example "resolved".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(EventType type) noexcept;
 
-/// A connection on an event channel, initiated or accepted by the program. The destructor
-/// disconnects an established connection and rejects a connection request, without waiting for the
-/// peer. Objects can be moved but not copied. A connection keeps its event channel alive.
+/// A connection that uses an event channel. The program either initiates the connection or receives
+/// it as a request. The destructor disconnects an established connection and rejects a connection
+/// request, without waiting for the peer. Objects can be moved but not copied. A connection keeps
+/// its event channel alive.
 class RDMABUF_EXPORT AsyncConnection {
   public:
     enum class State : std::uint8_t {
@@ -109,24 +110,24 @@ class RDMABUF_EXPORT AsyncConnection {
     AsyncConnection& operator=(const AsyncConnection&) = delete;
     ~AsyncConnection();
 
-    /// The state of the connection.
+    /// Returns the state of the connection.
     ///
     /// This function and the functions below throw Error EBADF after a move from this object. A
     /// function that requires a certain state throws Error ENOTCONN in any other state; the error
     /// text contains the current state.
     [[nodiscard]] State state() const;
 
-    /// The device of the connection. The context is borrowed from librdmacm, which closes it when
-    /// the program ends.
+    /// Returns the device of the connection. librdmacm owns the ibv_context and closes it when the
+    /// program ends.
     [[nodiscard]] Context context() const;
-    /// The number of the port of context() that the connection uses.
+    /// Returns the number of the port of context() that the connection uses.
     [[nodiscard]] std::uint8_t port() const;
-    /// The private data that the peer passed to connect() or accept(). InfiniBand and RoCE pad
-    /// private data with zeros.
+    /// Returns the private data that the peer passed to connect() or accept(). On InfiniBand and
+    /// RoCE the result is padded with zeros.
     [[nodiscard]] std::span<const std::byte> private_data() const;
 
     /// Begins to connect the queue pair @p prepared. The result is the event `established` or
-    /// `failed`. Requires the state `resolved`. rdma_connect(3).
+    /// `failed`. Requires the state `resolved`. See rdma_connect(3).
     /// @param prepared      a queue pair prepared on context() and port()
     /// @param private_data  at most 56 bytes for the peer
     /// @throws Error
@@ -136,7 +137,7 @@ class RDMABUF_EXPORT AsyncConnection {
     ///   - other errno values of rdma_connect(3); the state is then `closed`
     void connect(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
     /// Begins to accept the request with the queue pair @p prepared. The result is the event
-    /// `established` or `failed`. Requires the state `requested`. rdma_accept(3).
+    /// `established` or `failed`. Requires the state `requested`. See rdma_accept(3).
     /// @param prepared      a queue pair prepared on context() and port(). Post receives before
     ///                      accept(), because the peer can send before `established` is reported.
     /// @param private_data  at most 196 bytes for the peer
@@ -147,22 +148,23 @@ class RDMABUF_EXPORT AsyncConnection {
     ///   - ECONNRESET: the peer has withdrawn its request; the state is then `closed`
     ///   - other errno values of rdma_accept(3); the state is then `closed`
     void accept(PreparedQueuePair prepared, std::span<const std::byte> private_data = {});
-    /// Rejects the request. Requires the state `requested`. rdma_reject(3).
+    /// Rejects the request. Requires the state `requested`. See rdma_reject(3).
     /// @param private_data  at most 148 bytes for the peer. The peer receives a `failed` event with
-    ///                      ECONNREFUSED, whose hint quotes the data as text.
+    ///                      ECONNREFUSED; Error::hint() of the event contains the data as text.
     /// @throws Error EMSGSIZE if the private data is too long; the state then does not change
     void reject(std::span<const std::byte> private_data = {});
-    /// Begins to disconnect and moves the queue pair to the error state. The event `disconnected`
-    /// follows even if the peer does not answer. Requires the state `established`.
+    /// Begins to disconnect and moves the queue pair to the error state. Requires the state
+    /// `established`. The channel reports the event `disconnected` even if the peer does not
+    /// answer.
     void disconnect();
 
-    /// The connected queue pair, owned by this object. It is available from the event `established`
-    /// until this object is destroyed.
+    /// Returns the connected queue pair, which this object owns. Can be called after the event
+    /// `established` until this object is destroyed.
     [[nodiscard]] QueuePair& queue_pair();
 
     [[nodiscard]] void* user_data() const;
     void set_user_data(void* user_data);
-    /// The rdma_cm_id, owned by this object; nullptr after a move from this object.
+    /// Returns the rdma_cm_id, which this object owns, or nullptr after a move from this object.
     [[nodiscard]] rdma_cm_id* native() const noexcept;
 
   private:
@@ -174,12 +176,12 @@ class RDMABUF_EXPORT AsyncConnection {
 /// Returns the name of the enumerator, for example "resolving".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(AsyncConnection::State state) noexcept;
 
-/// Listens for connection requests on an IP address and port. The channel reports each request as a
-/// `connect_request` event. A reported request may outlive the listener. Objects can be moved but
-/// not copied. A listener keeps its event channel alive.
+/// Listens for connection requests on an IP address and port. The event channel reports each
+/// request as a `connect_request` event. A reported request remains valid after the listener is
+/// destroyed. Objects can be moved but not copied. A listener keeps its event channel alive.
 class RDMABUF_EXPORT AsyncListener {
   public:
-    /// Starts to listen. rdma_listen(3).
+    /// Starts to listen. See rdma_listen(3).
     /// @param host       a local address or name; empty for all addresses, IPv6 and IPv4
     /// @param port       the port; 0 for a free port, which port() returns
     /// @param backlog    the maximum number of requests that are not reported yet; further requests
@@ -195,24 +197,25 @@ class RDMABUF_EXPORT AsyncListener {
     AsyncListener& operator=(const AsyncListener&) = delete;
     ~AsyncListener();
 
-    /// The port number on which this object listens.
+    /// Returns the port number on which this object listens.
     /// @throws Error EBADF after a move from this object
     [[nodiscard]] std::uint16_t port() const;
-    /// The rdma_cm_id, owned by this object; nullptr after a move from this object.
+    /// Returns the rdma_cm_id, which this object owns, or nullptr after a move from this object.
     [[nodiscard]] rdma_cm_id* native() const noexcept;
 
   private:
     std::unique_ptr<detail::ListenerState> listener_;
 };
 
-/// An event of a connection, listener or multicast group. The event is already acknowledged.
+/// An event of a connection, listener or multicast group. The program need not acknowledge it: the
+/// library has already called rdma_ack_cm_event(3).
 struct ChannelEvent {
     EventType type{};
-    /// The rdma_cm_id of the connection, listener or group, as its native() returns it. For
-    /// `connect_request`, the rdma_cm_id of the listener.
+    /// The rdma_cm_id of the connection, listener or group that the event concerns; native() of
+    /// that object returns the same pointer. For `connect_request`: the rdma_cm_id of the listener.
     rdma_cm_id* id = nullptr;
-    /// The user_data of the connection, listener or group. For `connect_request`, the user_data of
-    /// the listener.
+    /// The pointer `user_data` that the program passed to the constructor of the connection,
+    /// listener or group. For `connect_request`: the pointer of the listener.
     void* user_data = nullptr;
     /// The connection request; set for `connect_request` only. To accept the request later, move
     /// the request out of the event: the destructor of the event rejects a request that it still
@@ -228,7 +231,7 @@ struct ChannelEvent {
     std::optional<Error> error = std::nullopt;
 };
 
-/// An event channel of librdmacm that many connections share. rdma_create_event_channel(3).
+/// An event channel of librdmacm that many connections share. See rdma_create_event_channel(3).
 class RDMABUF_EXPORT EventChannel {
   public:
     /// Creates an event channel.
@@ -249,24 +252,24 @@ class RDMABUF_EXPORT EventChannel {
     /// @throws Error EBADF if the channel was closed, released or moved from; other errno values
     ///         are those of rdma_get_cm_event(3)
     [[nodiscard]] std::optional<ChannelEvent> next_event();
-    /// Waits for the next event and makes progress on the connections, as next_event() does. The
-    /// errors are those of next_event().
+    /// Waits for the next event, and makes progress on the connections as next_event() does. Throws
+    /// the same errors as next_event().
     /// @param timeout  0 to return at once, wait_forever for no limit
     /// @return the event; std::nullopt if the timeout has expired
     [[nodiscard]] std::optional<ChannelEvent> wait(std::chrono::milliseconds timeout);
 
-    /// The file descriptor for epoll(7), which is readable when an event is pending. It is
-    /// non-blocking. The channel owns the descriptor.
+    /// Returns the file descriptor for epoll(7), which is readable when an event is pending. The
+    /// descriptor is non-blocking. The channel owns the descriptor.
     /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] int fd() const;
 
     [[nodiscard]] rdma_event_channel* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller destroys the returned channel after the connections,
-    /// listeners and groups that use it.
+    /// Transfers ownership to the caller, which must destroy the returned channel after all
+    /// connections, listeners and groups that use the channel.
     [[nodiscard]] rdma_event_channel* release() noexcept { return handle_.release(); }
     /// Destroys the channel.
-    /// @throws Error EBUSY while connections, listeners or multicast groups use the channel, which
-    ///         then stays open
+    /// @throws Error EBUSY if connections, listeners or multicast groups still use the channel; the
+    ///         channel then stays open
     void close() { handle_.close(); }
 
   private:

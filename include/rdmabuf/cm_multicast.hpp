@@ -19,8 +19,8 @@ namespace detail {
 class MulticastState;
 } // namespace detail
 
-/// The Q_Key that librdmacm uses for multicast groups. A queue pair that joins a group must be
-/// prepared with this value in QueuePairOptions::qkey.
+/// The Q_Key that librdmacm uses for multicast groups. QueuePairOptions::qkey of a queue pair that
+/// joins a group must have this value.
 inline constexpr std::uint32_t multicast_qkey = RDMA_UDP_QKEY;
 
 enum class MulticastRole : std::uint8_t {
@@ -31,7 +31,7 @@ enum class MulticastRole : std::uint8_t {
     send,
 };
 
-/// The membership of a UD queue pair in a multicast group, which an IP address identifies.
+/// The membership of a UD queue pair in a multicast group, which an IP address identifies. See
 /// rdma_join_multicast(3).
 ///
 ///     cm::MulticastGroup group(channel, "239.1.2.3", "192.0.2.1", 5s);
@@ -70,14 +70,14 @@ class RDMABUF_EXPORT MulticastGroup {
     MulticastGroup& operator=(const MulticastGroup&) = delete;
     ~MulticastGroup();
 
-    /// The functions below throw Error EBADF after a move from this object. They throw Error
-    /// ENOTCONN if they are called before the event that they require.
+    /// The functions below throw Error EBADF after a move from this object. If a function requires
+    /// an event that was not reported yet, it throws Error ENOTCONN.
 
-    /// The device through which the group is reached. Requires the event `resolved`. The context is
-    /// borrowed from librdmacm, which closes it when the program ends.
+    /// Returns the device through which the group is reached. Requires the event `resolved`.
+    /// librdmacm owns the ibv_context and closes it when the program ends.
     [[nodiscard]] Context context() const;
-    /// The number of the port of context() through which the group is reached. Requires the event
-    /// `resolved`.
+    /// Returns the number of the port of context() through which the group is reached. Requires the
+    /// event `resolved`.
     [[nodiscard]] std::uint8_t port() const;
 
     /// Begins to join the group. The result is the event `multicast_joined` or `failed`. Requires
@@ -89,15 +89,17 @@ class RDMABUF_EXPORT MulticastGroup {
     /// @throws Error EINVAL if the queue pair is of another context or not UD, or if a queue pair
     ///         has already joined; other errno values are those of rdma_join_multicast(3)
     void join(const QueuePair& queue_pair, MulticastRole role = MulticastRole::send_and_receive);
-    /// The destination with which a queue pair sends datagrams to the group. Requires the event
-    /// `multicast_joined`. The address handle belongs to the group and is valid until leave().
+    /// Returns the destination for send requests to the group. Requires the event
+    /// `multicast_joined`. The address handle in the result belongs to this object and is valid
+    /// until leave().
     [[nodiscard]] Destination destination() const;
-    /// Leaves the group and detaches the queue pair. Does nothing if no queue pair has joined.
-    /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The group is
-    ///         then not left completely: call leave() again.
+    /// Detaches the queue pair and leaves the group. Does nothing if no queue pair has joined the
+    /// group.
+    /// @throws Error with the errno of ibv_detach_mcast(3) or rdma_leave_multicast(3). The
+    ///         membership then still exists: call leave() again.
     void leave();
 
-    /// The rdma_cm_id, owned by this object; nullptr after a move from this object.
+    /// Returns the rdma_cm_id, which this object owns, or nullptr after a move from this object.
     [[nodiscard]] rdma_cm_id* native() const noexcept;
 
   private:
