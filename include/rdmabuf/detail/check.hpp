@@ -12,8 +12,8 @@
 
 namespace rdmabuf::detail {
 
-/// Throws an Error. Inline functions call this function because a program that is compiled without
-/// exceptions (-fno-exceptions) cannot contain a throw expression.
+/// Throws an Error. Inline functions call this function instead of using `throw`, because programs
+/// compiled with -fno-exceptions cannot contain a throw expression.
 [[noreturn]] RDMABUF_EXPORT void raise(int error, const char* function, std::string_view hint,
                                        SourceLocation where = SourceLocation::current());
 
@@ -35,9 +35,10 @@ template <class Owner>
     return native;
 }
 
-/// Returns the text of a hint. A hint is a string, or a function that returns the string for an
-/// errno value. The function is called only after a failure, and after errno was read. If the
-/// function itself throws, the text is empty, so that the Error reports the first failure.
+/// Returns the text of a hint, which explains an error to the user. A hint is a string, or a
+/// function that returns a string for an errno value. The function is called only after a failure,
+/// and after errno was read. If this function itself throws, the text is empty, so that the Error
+/// reports the original failure.
 inline std::string hint_text(std::string_view hint, int /*error*/) {
     return std::string(hint);
 }
@@ -54,16 +55,16 @@ template <class T, class Hint = std::string_view>
 T* check_pointer(T* pointer, const char* function, const Hint& hint = {},
                  SourceLocation where = SourceLocation::current()) {
     if (pointer == nullptr) {
-        // Some providers return null and leave errno at 0. An Error with the text "Success" would
-        // be wrong.
+        // Some providers return null but do not set errno. EIO replaces an errno of 0, because an
+        // Error with the text "Success" would be wrong.
         const int error = errno != 0 ? errno : EIO;
         raise(error, function, hint_text(hint, error), where);
     }
     return pointer;
 }
 
-/// Checks the result of a C function that returns 0 on success. A positive result is an errno
-/// value; for a negative result, errno has the value.
+/// Checks the result of a C function that returns 0 on success. A positive result is the errno
+/// value; after a negative result, the variable errno contains the value.
 /// @throws Error with the errno value; EIO if the result is negative and errno is 0
 template <class Hint = std::string_view>
 void check_zero(int result, const char* function, const Hint& hint = {},

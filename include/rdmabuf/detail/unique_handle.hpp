@@ -17,9 +17,9 @@ namespace rdmabuf::detail {
 /// A handler of pthread_atfork(3) counts the calls.
 [[nodiscard]] RDMABUF_EXPORT unsigned fork_generation() noexcept;
 
-/// Stores which process created an object. A child of fork(2) has copies of the objects of its
-/// parent process. The destructors of these copies must not destroy the verbs objects of the parent
-/// process: docs/fork.md.
+/// Stores which process created an object. After fork(2), the child process has copies of the
+/// objects of its parent process. The destructors of these copies must not destroy the verbs
+/// objects of the parent process. See docs/fork.md.
 class CreatorProcess {
   public:
     /// Returns true in the process that created the object, and false in a child of fork(2).
@@ -29,17 +29,17 @@ class CreatorProcess {
     unsigned generation_ = fork_generation();
 };
 
-/// Passes a failed teardown to the handler that set_teardown_failure_handler() has set.
+/// Reports a failed teardown to the handler of set_teardown_failure_handler().
 /// @param function  the name of the C function that failed
 /// @param error     a positive errno value
 RDMABUF_EXPORT void report_teardown_failure(const char* function, int error) noexcept;
 
-/// The relation between a handle and its object, which determines what the destructor of the handle
-/// does.
+/// The relation between a handle and its object. The relation determines the action of the
+/// destructor of the handle.
 enum class Ownership : std::uint8_t {
-    /// The handle created the object or took ownership of it: Destroy::call() destroys the object.
+    /// The handle created the object or took ownership of it. Destroy::call() destroys the object.
     created,
-    /// The object was imported from another process: Destroy::unimport() ends the import and does
+    /// The object was imported from another process. Destroy::unimport() ends the import but does
     /// not destroy the object.
     imported,
     /// Other code owns the object and destroys it.
@@ -101,9 +101,9 @@ class HandleDeleter {
         return 0;
     }
 
-    /// Gives up the ownership of the object: destroy() no longer destroys the object.
+    /// Ends the ownership of the object. After this call, destroy() does not destroy the object.
     void disown() noexcept { ownership_ = Ownership::borrowed; }
-    /// Declares that the object was imported: destroy() ends the import.
+    /// Marks the object as imported from another process, so that destroy() only ends the import.
     void set_imported() noexcept { ownership_ = Ownership::imported; }
 
     /// Returns the parent with the index @p I in Parents.
@@ -124,7 +124,7 @@ class HandleDeleter {
     CreatorProcess creator_;
 };
 
-/// This unique_ptr owns a C object and holds the parents of the object.
+/// A unique_ptr that owns a C object and keeps the parents of the object alive.
 template <class T, class Destroy, class... Parents>
 using unique_handle = std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>;
 
@@ -142,8 +142,8 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
     handle.get_deleter() = HandleDeleter<Destroy, Parents...>();
 }
 
-/// Shares the ownership of a C object: destroying the last copy of the handle destroys the object.
-/// get() costs one load from memory, as with a plain pointer.
+/// Shares the ownership of a C object between copies of the handle. The destructor of the last copy
+/// destroys the object. get() needs one load from memory, as a plain pointer does.
 template <class T, class Destroy, class... Parents>
 class shared_handle {
   public:
@@ -168,7 +168,7 @@ class shared_handle {
 
     [[nodiscard]] T* get() const noexcept { return handle_.get(); }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
-    /// Returns a parent, as HandleDeleter::parent() does.
+    /// Returns the parent with the index @p I, as HandleDeleter::parent() does.
     /// @throws Error EBADF if the object was closed, or the handle was released or moved from
     template <std::size_t I>
     [[nodiscard]] const auto& parent(const char* accessor, const char* type) const {
@@ -178,9 +178,8 @@ class shared_handle {
         return deleter().template parent<I>(accessor, type);
     }
 
-    /// Returns the object and gives up ownership: the caller must destroy the object. Copies of
-    /// this handle can still use the object. The parents stay alive until the last copy is
-    /// destroyed.
+    /// Transfers ownership to the caller, which must destroy the returned object. Copies of this
+    /// handle can still use the object. The parents stay alive until the last copy is destroyed.
     [[nodiscard]] T* release() noexcept {
         if (handle_ == nullptr) {
             return nullptr;
@@ -191,9 +190,9 @@ class shared_handle {
         return native;
     }
 
-    /// Destroys the object now. The handle still owns the object after an error.
-    /// @throws Error EBUSY while copies of this handle exist, for example in child objects; or the
-    /// errno value of the failed C function
+    /// Destroys the object. If this fails, the handle still owns the object.
+    /// @throws Error EBUSY if copies of this handle still exist, for example in child objects; the
+    ///         errno value of the C function if this function fails
     void close() {
         if (handle_ == nullptr) {
             return;
@@ -209,12 +208,13 @@ class shared_handle {
     }
 
   private:
-    // std::get_deleter() is not used here: it returns null in a program without run-time type
-    // information.
+    // This function does not use std::get_deleter(), which returns null in programs without
+    // run-time type information.
     [[nodiscard]] auto& deleter() const noexcept { return held_->get_deleter(); }
 
     std::shared_ptr<T> handle_;
-    /// The unique_ptr that all copies of this handle share. Valid as long as handle_ is not null.
+    /// Points to the unique_ptr that all copies of this handle share. The pointer is valid if
+    /// handle_ is not null.
     unique* held_ = nullptr;
 };
 
