@@ -20,7 +20,7 @@ using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChann
 } // namespace detail
 
 /// A completion event channel: a thread can sleep on it until a completion queue has completions.
-/// Several queues may use one channel. A queue created with a channel keeps the channel alive.
+/// Several queues may use one channel. A queue created with a channel keeps the channel alive. See
 /// ibv_create_comp_channel(3).
 ///
 /// wait() sleeps until an event arrives. A program with its own event loop adds fd() to epoll(7)
@@ -39,7 +39,7 @@ using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChann
 /// first call.
 class RDMABUF_EXPORT CompletionChannel {
   public:
-    /// Creates a channel. Its file descriptor is non-blocking.
+    /// Creates a completion channel with a non-blocking file descriptor.
     /// @throws Error EMFILE if the process has reached its limit of descriptors; EBADF if
     ///         @p context was closed, released or moved from
     explicit CompletionChannel(const Context& context);
@@ -65,16 +65,16 @@ class RDMABUF_EXPORT CompletionChannel {
     /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] ibv_cq* get_event() const;
 
-    /// The file descriptor for epoll(7), which is readable when an event is pending. It is
-    /// non-blocking. The channel owns the descriptor.
+    /// Returns the file descriptor for epoll(7), which is readable when an event is pending. The
+    /// descriptor is non-blocking. The channel owns the descriptor.
     /// @throws Error EBADF if the channel was closed, released or moved from
     [[nodiscard]] int fd() const;
 
     [[nodiscard]] ibv_comp_channel* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller destroys the returned channel.
+    /// Transfers ownership to the caller, which must destroy the returned channel.
     [[nodiscard]] ibv_comp_channel* release() noexcept { return handle_.release(); }
     /// Destroys the channel.
-    /// @throws Error EBUSY while completion queues use the channel; the channel then stays open
+    /// @throws Error EBUSY if completion queues still use the channel; the channel then stays open
     void close() { handle_.close(); }
 
   private:

@@ -25,8 +25,9 @@ namespace detail {
 class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    /// First acknowledges the events that acknowledge_event() has only counted so far, because
-    /// ibv_destroy_cq(3) blocks until all events are acknowledged. Then destroys the queue.
+    /// Acknowledges the events that acknowledge_event() has counted but not acknowledged yet, and
+    /// then destroys the queue. ibv_destroy_cq(3) would otherwise block, because it waits until all
+    /// events are acknowledged.
     static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
                     const std::shared_ptr<CqEvents>& events,
                     const std::optional<ProtectionDomain>& parent_domain) noexcept;
@@ -34,8 +35,8 @@ struct RDMABUF_EXPORT DestroyCq {
 } // namespace detail
 
 struct CompletionQueueOptions {
-    /// The number of completions that the queue can hold; the device may round up. A queue that
-    /// overruns cannot be used any more.
+    /// The number of completions that the queue can hold; the device may round up this number.
+    /// After an overrun the queue cannot be used any more.
     unsigned depth = 256;
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     /// The queue keeps the channel alive.
@@ -44,16 +45,17 @@ struct CompletionQueueOptions {
     /// with which the device reports the events of the queue.
     int vector = 0;
     /// A pointer of the program, for example to its connection object. The pointer is stored in
-    /// ibv_cq::cq_context. CompletionChannel::wait() and get_event() return the ibv_cq.
+    /// ibv_cq::cq_context. CompletionChannel::wait() and get_event() return the ibv_cq, from which
+    /// the program can read the pointer.
     void* cq_context = nullptr;
 };
 
 /// A completion queue, which receives the completions of work requests. Copies share the queue. The
-/// queue keeps its Context and CompletionChannel alive. ibv_create_cq(3).
+/// queue keeps its Context and CompletionChannel alive. See ibv_create_cq(3).
 ///
-/// poll() and request_notification() belong to the data path. After close(), release() or a move
-/// their behaviour is undefined; builds with assertions abort. The other functions throw Error
-/// EBADF in this case.
+/// poll() and request_notification() belong to the data path. The behaviour of these two functions
+/// is undefined after close(), release() or a move; builds with assertions abort. The other
+/// functions throw Error EBADF in this case.
 class RDMABUF_EXPORT CompletionQueue {
   public:
     /// Creates a completion queue.
@@ -61,19 +63,20 @@ class RDMABUF_EXPORT CompletionQueue {
     ///   - EINVAL: a depth of 0 or above the device's max_cqe, or a completion vector that the
     ///     device does not have
     ///   - EBADF: @p context or the channel was closed, released or moved from
-    ///   - ENOMEM
+    ///   - ENOMEM: there is not enough memory for the queue
     explicit CompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
     /// Takes ownership of a completion queue that other code has created on @p context.
     /// @param channel  the channel of @p cq, which the returned object keeps alive. If @p cq has a
-    ///                 channel that is not passed, destroy the queue before the channel.
+    ///                 channel but @p channel is null, the program must destroy the queue before
+    ///                 the channel.
     [[nodiscard]] static CompletionQueue adopt(const Context& context, ibv_cq* cq,
                                                const CompletionChannel* channel = nullptr);
-    /// Uses a completion queue without ownership: other code destroys the queue, after all queue
-    /// pairs created with this object are destroyed.
+    /// Returns an object that uses @p cq but does not own it. Other code must destroy @p cq, after
+    /// all queue pairs created with the returned object are destroyed.
     [[nodiscard]] static CompletionQueue borrow(ibv_cq* cq);
 
-    /// Removes up to completions.size() completions from the queue, the oldest first.
+    /// Removes up to completions.size() completions from the queue, the oldest first. See
     /// ibv_poll_cq(3).
     /// @return the number of completions written to @p completions; negative if the queue overran
     ///         or the device failed
@@ -91,7 +94,7 @@ class RDMABUF_EXPORT CompletionQueue {
     }
 
     /// Requests one event on the channel for the next completion. A completion that arrived before
-    /// this call raises no event: poll the queue again after this call and before sleeping.
+    /// this call raises no event: poll the queue again after this call and before sleeping. See
     /// ibv_req_notify_cq(3).
     /// @param solicited_only  request the event only for received messages that the peer sent with
     ///                        IBV_SEND_SOLICITED, and for failed completions
@@ -107,17 +110,17 @@ class RDMABUF_EXPORT CompletionQueue {
     /// @throws Error EBADF if this object was closed, released or moved from
     void acknowledge_event() const;
 
-    /// Changes the number of completions that the queue can hold; the device may round up. The
-    /// completions in the queue are kept. ibv_resize_cq(3).
+    /// Changes the number of completions that the queue can hold; the device may round up this
+    /// number. Completions that are already in the queue stay in the queue. See ibv_resize_cq(3).
     /// @throws Error
     ///   - EINVAL: a depth of 0, above the device's max_cqe, or less than the number of completions
     ///     in the queue
     ///   - EOPNOTSUPP: the provider cannot resize completion queues
     ///   - EBADF: this object was closed, released or moved from
     void resize(unsigned depth);
-    /// Sets the event moderation: after request_notification(), the device raises an event when
-    /// @p count completions have arrived, or when @p period has passed since the first of these
-    /// completions. A count or period of 0 switches moderation off. ibv_modify_cq(3).
+    /// Sets the event moderation: after request_notification(), the device raises an event when @p
+    /// count completions have arrived, or when @p period has passed since the first of these
+    /// completions. A count or period of 0 switches moderation off. See ibv_modify_cq(3).
     /// @param period  at most 65535 us
     /// @throws Error
     ///   - EINVAL: @p count or @p period is above the limit of the device
@@ -141,17 +144,18 @@ class RDMABUF_EXPORT CompletionQueue {
                                    std::chrono::milliseconds timeout) const;
 
     [[nodiscard]] ibv_cq* native() const noexcept { return handle_.get(); }
-    /// The context on which the queue was created.
+    /// Returns the context on which the queue was created.
     /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// Transfers ownership: the caller destroys the returned queue. The events for which the
-    /// program has called acknowledge_event() are acknowledged before this function returns.
+    /// Transfers ownership to the caller, which must destroy the returned queue. Before this
+    /// function returns, it acknowledges all events for which the program has called
+    /// acknowledge_event().
     [[nodiscard]] ibv_cq* release() noexcept;
     /// Destroys the queue.
-    /// @throws Error EBUSY while copies of this object, or queue pairs that use the queue, exist;
-    ///         the queue then stays open
+    /// @throws Error EBUSY if copies of this object, or queue pairs that use the queue, still
+    ///         exist; the queue then stays open
     void close() { handle_.close(); }
 
     friend bool operator==(const CompletionQueue& a, const CompletionQueue& b) noexcept {
@@ -163,15 +167,15 @@ class RDMABUF_EXPORT CompletionQueue {
         detail::shared_handle<ibv_cq, detail::DestroyCq, Context, detail::CompletionChannelHandle,
                               std::shared_ptr<detail::CqEvents>, std::optional<ProtectionDomain>>;
     explicit CompletionQueue(Handle handle) noexcept : handle_(std::move(handle)) {}
-    /// Returns a handle that has no queue yet. The handle keeps alive the parents of the future
-    /// queue: the context, the channel and the parent domain. The caller then creates the queue and
-    /// stores the queue in the handle.
+    /// Returns a handle without a queue, in which the caller then stores a new queue. The handle
+    /// keeps the parents of the queue alive: the context, the channel and the parent domain.
     /// @param channel        nullptr for a queue without a channel
     /// @param parent_domain  nullptr for a queue without a parent domain
     [[nodiscard]] static Handle::unique parents_of(const Context& context,
                                                    const CompletionChannel* channel,
                                                    const ProtectionDomain* parent_domain);
-    /// Returns a handle that does not own the queue, for borrow(): other code destroys the queue.
+    /// Returns a handle that does not own @p cq. borrow() uses this handle; other code destroys the
+    /// queue.
     [[nodiscard]] static Handle borrow_handle(ibv_cq* cq);
 
     Handle handle_;

@@ -29,23 +29,22 @@ struct RDMABUF_EXPORT CloseDevice {
 };
 } // namespace detail
 
-/// The value of a timeout parameter with which a function waits without limit.
+/// A timeout parameter with this value means that the function waits without limit.
 inline constexpr std::chrono::milliseconds wait_forever{-1};
 
-/// The attributes of a device. Fields that the provider does not report are 0.
+/// The attributes of a device. Fields that the provider does not report are 0. See
 /// ibv_query_device_ex(3).
 struct DeviceAttributes {
     ibv_device_attr_ex native{};
 
-    /// The maximum size of a memory region in bytes.
+    /// Returns the maximum size of a memory region in bytes.
     [[nodiscard]] std::uint64_t max_mr_size() const noexcept {
         return native.orig_attr.max_mr_size;
     }
-    /// The size of the device memory that can be allocated (DeviceMemory), in bytes; 0 if the
-    /// device has no device memory. The mana provider always reports 0, even if the device has
-    /// device memory.
+    /// Returns the size in bytes of the memory on the NIC that DeviceMemory can allocate; 0 if the
+    /// NIC has no such memory. The mana provider always reports 0, even if the NIC has such memory.
     [[nodiscard]] std::uint64_t max_dm_size() const noexcept { return native.max_dm_size; }
-    /// The on-demand paging capabilities: IBV_ODP_* bits of ibv_odp_caps::general_caps.
+    /// Returns the on-demand paging capabilities, the IBV_ODP_* bits of ibv_odp_caps::general_caps.
     [[nodiscard]] std::uint64_t odp_capabilities() const noexcept {
         return native.odp_caps.general_caps;
     }
@@ -69,29 +68,29 @@ enum class AsyncEventSource : std::uint8_t {
     work_queue,
 };
 
-/// An asynchronous event. ibv_get_async_event(3).
+/// An asynchronous event. See ibv_get_async_event(3).
 struct AsyncEvent {
     ibv_event_type type{};
     /// The ibv_qp, ibv_cq, ibv_srq or ibv_wq that reports the event; nullptr for events of a device
-    /// or a port. Context::wait_async_event() acknowledges the event, so another thread may have
-    /// destroyed the object: compare the pointer, and do not dereference it.
+    /// or a port. Do not dereference the pointer after Context::wait_async_event(), only compare
+    /// it: the event is already acknowledged, so another thread may have destroyed the object.
     const void* object = nullptr;
     /// The number of the port for port events; 0 for other events.
     std::uint8_t port = 0;
     AsyncEventSource source = AsyncEventSource::device;
 
-    /// Returns whether @p owner reports the event. @p owner is a QueuePair, CompletionQueue or
+    /// Returns whether the event concerns @p owner, which is a QueuePair, CompletionQueue or
     /// SharedReceiveQueue.
     template <class Owner>
     [[nodiscard]] bool is_of(const Owner& owner) const noexcept {
         return object != nullptr && object == owner.native();
     }
-    /// The description of the event type, as ibv_event_type_str(3) returns it.
+    /// Returns the description of the event type, as ibv_event_type_str(3) returns it.
     [[nodiscard]] const char* name() const noexcept { return ibv_event_type_str(type); }
 };
 
 namespace detail {
-/// The deleter of an event. It acknowledges the event and frees the memory of the event.
+/// A deleter that acknowledges an asynchronous event and frees the memory of the event.
 struct RDMABUF_EXPORT AckAsyncEvent {
     void operator()(ibv_async_event* event) const noexcept;
 };
@@ -104,9 +103,10 @@ struct RDMABUF_EXPORT AckAsyncEvent {
 /// PendingAsyncEvent can be moved but not copied.
 class RDMABUF_EXPORT PendingAsyncEvent {
   public:
-    /// Returns the event. AsyncEvent::object may be used until this PendingAsyncEvent is destroyed.
+    /// Returns the event. The program may use the object in AsyncEvent::object until this
+    /// PendingAsyncEvent is destroyed.
     [[nodiscard]] AsyncEvent event() const noexcept;
-    /// The event as ibv_get_async_event(3) returned it, owned by this object; nullptr after a move
+    /// Returns the event of ibv_get_async_event(3), which this object owns, or nullptr after a move
     /// from this object.
     [[nodiscard]] const ibv_async_event* native() const noexcept { return event_.get(); }
 
@@ -118,12 +118,12 @@ class RDMABUF_EXPORT PendingAsyncEvent {
     Handle event_;
 };
 
-/// An opened device. Copies share the device, which is closed when the last copy and the last
-/// object created from it are destroyed. After close(), release() or a move, all functions that use
-/// the device throw Error EBADF.
+/// An open device. Copies of a Context share the device. The device is closed when all copies, and
+/// all objects created from them, are destroyed. After close(), release() or a move, all functions
+/// that use the device throw Error EBADF.
 class RDMABUF_EXPORT Context {
   public:
-    /// Opens the device. ibv_open_device(3).
+    /// Opens the device. See ibv_open_device(3).
     /// @throws Error
     ///   - EACCES, EPERM: no permission for /dev/infiniband/uverbsN. Check the udev rules or, in a
     ///     container, the option `--device`
@@ -143,11 +143,11 @@ class RDMABUF_EXPORT Context {
     ///         the error of the last device.
     [[nodiscard]] static Context open_first();
 
-    /// Takes ownership of a context that other code has opened. The destructor of the last copy
-    /// calls ibv_close_device().
+    /// Takes ownership of an ibv_context that other code has opened. ibv_close_device(3) is called
+    /// when the last copy of the result is destroyed.
     [[nodiscard]] static Context adopt(ibv_context* context);
     /// Creates a context on the device file of another process, so that this process can import the
-    /// verbs objects of the other process by their handles. ibv_import_device(3).
+    /// verbs objects of the other process by their handles. See ibv_import_device(3).
     ///
     /// The kernel destroys the objects of a device file when the last descriptor of the file is
     /// closed. So this context keeps the objects of the other process alive.
@@ -158,33 +158,34 @@ class RDMABUF_EXPORT Context {
     ///   - ENODEV, ENOENT: the descriptor is not that of an RDMA device
     ///   - EBADF: @p command_fd is empty
     [[nodiscard]] static Context import_descriptor(UniqueFd command_fd);
-    /// Uses a context without ownership: other code closes the context, after all objects created
-    /// from it are destroyed.
+    /// Returns a Context that uses @p context but does not own it. Other code must close @p
+    /// context, after all objects created from it are destroyed.
     [[nodiscard]] static Context borrow(ibv_context* context);
 
     [[nodiscard]] ibv_context* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller closes the returned context.
+    /// Transfers ownership to the caller, which must close the returned context.
     [[nodiscard]] ibv_context* release() noexcept { return handle_.release(); }
     /// Closes the device.
-    /// @throws Error EBUSY while copies of this object, or objects created from it, exist; the
+    /// @throws Error EBUSY if copies of this object, or objects created from it, still exist; the
     ///         device then stays open
     void close() { handle_.close(); }
 
     [[nodiscard]] std::string device_name() const;
     [[nodiscard]] DeviceAttributes attributes() const;
 
-    /// Queries the attributes of a port. ibv_query_port(3).
+    /// Queries the attributes of a port. See ibv_query_port(3).
     /// @param port  the port number; the first port is 1
     /// @throws Error EINVAL if the device has no such port
     [[nodiscard]] ibv_port_attr port(std::uint8_t port) const;
-    /// The maximum size of a message in bytes: the smallest ibv_port_attr::max_msg_sz of the ports.
+    /// Returns the maximum size of a message in bytes: the smallest ibv_port_attr::max_msg_sz of
+    /// all ports.
     [[nodiscard]] std::uint32_t max_message_size() const;
-    /// Returns the used entries of the GID table of a port, in the order of their indexes.
-    /// ibv_query_gid_table(3).
+    /// Returns the entries of the GID table of a port that contain a GID, in ascending order of
+    /// index. See ibv_query_gid_table(3).
     [[nodiscard]] std::vector<GidEntry> gid_table(std::uint8_t port) const;
-    /// Selects the GID for connections through a port. The order of preference is: RoCE v2 over
-    /// IPv4, RoCE v2 over a routable IPv6 address, RoCE v2 over a link-local address, RoCE v1,
-    /// InfiniBand.
+    /// Returns the preferred GID for connections through a port. The order of preference is: RoCE
+    /// v2 over IPv4, RoCE v2 over a routable IPv6 address, RoCE v2 over a link-local address, RoCE
+    /// v1, InfiniBand.
     /// @throws Error EADDRNOTAVAIL if the GID table is empty, for example because the network
     ///         interface has no IP address
     [[nodiscard]] GidEntry best_gid(std::uint8_t port) const;
@@ -196,8 +197,8 @@ class RDMABUF_EXPORT Context {
     [[nodiscard]] std::optional<AsyncEvent> wait_async_event(
         std::chrono::milliseconds timeout) const;
     /// Reads the next asynchronous event without waiting. The destructor of the result acknowledges
-    /// the event. The program can use AsyncEvent::object as long as the result exists. Makes
-    /// ibv_context::async_fd non-blocking.
+    /// the event. The program can use the object in AsyncEvent::object while the result exists.
+    /// Makes ibv_context::async_fd non-blocking.
     /// @return the event; std::nullopt if there is no event
     [[nodiscard]] std::optional<PendingAsyncEvent> get_async_event() const;
     /// Returns the file descriptor for epoll(7), which is readable when an asynchronous event is
@@ -206,15 +207,15 @@ class RDMABUF_EXPORT Context {
 
     /// Probes whether this device, its user-space provider and this kernel can register dma-bufs.
     /// The probe tries to register the invalid descriptor -1. If dma-bufs are supported, the
-    /// registration fails with EBADF. Whether the device can register the dma-bufs of a particular
-    /// exporter is not tested: only the registration of a real buffer shows this.
+    /// registration fails with EBADF. The probe does not test the dma-bufs of a particular
+    /// exporter: the device can still reject them.
     [[nodiscard]] Availability dmabuf_import() const;
 
     /// Returns whether the device supports SRD queue pairs
-    /// (QueuePairType::scalable_reliable_datagram). If it does not, the result contains the reason:
-    /// the device is not an EFA device, or libefa is not loaded.
+    /// (QueuePairType::scalable_reliable_datagram). If the device does not support them, the result
+    /// contains the reason: the device is not an EFA device, or libefa is not loaded.
     [[nodiscard]] Availability srd() const;
-    /// Queries the limits and features of SRD queue pairs on the device. efadv_query_device(3).
+    /// Queries the limits and features of SRD queue pairs on the device. See efadv_query_device(3).
     /// @throws Error EOPNOTSUPP if srd() is not available; the error text has the reason
     [[nodiscard]] SrdAttributes srd_attributes() const;
 

@@ -14,16 +14,16 @@
 
 namespace rdmabuf {
 
-/// An RDMA device of this machine. The device is not opened: see Context. The object keeps alive
-/// the list of ibv_get_device_list(3) that contains the device.
+/// An RDMA device of this machine, which is not open yet: create a Context to open the device. The
+/// object keeps alive the list of ibv_get_device_list(3) that contains the device.
 class RDMABUF_EXPORT Device {
   public:
-    /// The name of the device in /sys/class/infiniband, for example "mlx5_0".
+    /// Returns the name of the device in /sys/class/infiniband, for example "mlx5_0".
     [[nodiscard]] std::string name() const;
-    /// The node GUID in host byte order; 0 if the driver has not set the GUID yet.
+    /// Returns the node GUID in host byte order; 0 if the driver has not set the GUID yet.
     [[nodiscard]] std::uint64_t guid() const noexcept;
-    /// The name of the kernel driver of the device, read from sysfs, for example "mlx5_core".
-    /// Returns "rxe" for Soft-RoCE, and an empty string for other software devices.
+    /// Returns the name of the kernel driver of the device, read from sysfs, for example
+    /// "mlx5_core". Returns "rxe" for Soft-RoCE, and an empty string for other software devices.
     [[nodiscard]] std::string driver() const;
 
     [[nodiscard]] ibv_device* native() const noexcept { return device_; }
@@ -37,12 +37,13 @@ class RDMABUF_EXPORT Device {
     ibv_device* device_;
 };
 
-/// The list of the RDMA devices that this machine had when the list was created. An empty list is
-/// not an error.
+/// A list of the RDMA devices of this machine at the time of the construction. An empty list is not
+/// an error.
 class RDMABUF_EXPORT DeviceList {
   public:
-    /// Lists the devices. ibv_get_device_list(3).
-    /// @throws Error ENOSYS if the kernel module ib_uverbs is not loaded; EPERM; ENOMEM
+    /// Lists the devices. See ibv_get_device_list(3).
+    /// @throws Error ENOSYS if the kernel module ib_uverbs is not loaded; EPERM if permission is
+    ///         denied; ENOMEM if there is not enough memory for the list
     DeviceList();
 
     [[nodiscard]] std::size_t size() const noexcept { return devices_.size(); }
@@ -51,7 +52,7 @@ class RDMABUF_EXPORT DeviceList {
     [[nodiscard]] auto end() const noexcept { return devices_.end(); }
     [[nodiscard]] const Device& operator[](std::size_t i) const noexcept { return devices_[i]; }
 
-    /// The first device of the list.
+    /// Returns the first device of the list.
     /// @throws Error ENODEV if the list is empty
     [[nodiscard]] const Device& front() const;
     /// Returns the device with the name @p name.
@@ -60,8 +61,8 @@ class RDMABUF_EXPORT DeviceList {
     ///         driver or ib_uverbs is not loaded, or a container has no /dev/infiniband.
     [[nodiscard]] const Device& find(std::string_view name) const;
     /// Returns the device with the node GUID @p guid, which is in host byte order.
-    /// @throws Error ENODEV if the list does not contain the device; the error text is the text
-    ///         of find() for a name
+    /// @throws Error ENODEV if the list does not contain the device. The error text is the same as
+    ///         that of find() for a name.
     [[nodiscard]] const Device& find(std::uint64_t guid) const;
 
   private:

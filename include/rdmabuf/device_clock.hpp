@@ -36,18 +36,20 @@ class RDMABUF_EXPORT DeviceClock {
     /// the smallest uncertainty.
     /// @throws Error EOPNOTSUPP if the provider does not report the clock
     void synchronize();
-    /// The maximum error of wallclock() for a timestamp taken at the last synchronize(). For
-    /// timestamps taken earlier or later, the clock drift adds to this error.
+    /// Returns the maximum error of wallclock() for a timestamp taken at the time of the last
+    /// synchronize(). For earlier and later timestamps, the clock drift increases this error.
     [[nodiscard]] std::chrono::nanoseconds uncertainty() const noexcept { return uncertainty_; }
 
-    /// The frequency of the device's clock in kHz (ibv_device_attr_ex::hca_core_clock).
+    /// Returns the frequency of the device's clock in kHz (ibv_device_attr_ex::hca_core_clock).
     [[nodiscard]] std::uint64_t frequency_khz() const noexcept { return frequency_khz_; }
-    /// The mask of the valid bits of a timestamp (ibv_device_attr_ex::completion_timestamp_mask).
-    /// The mask is also the largest timestamp. The timestamp after the largest timestamp is 0.
+    /// Returns the mask of the valid bits of a timestamp
+    /// (ibv_device_attr_ex::completion_timestamp_mask). The mask is also the largest timestamp;
+    /// after this value the clock continues at 0.
     [[nodiscard]] std::uint64_t mask() const noexcept { return mask_; }
 
-    /// The time between two timestamps, which are in ticks of the device's clock. Negative if
-    /// @p to is earlier than @p from. Correct if the timestamps differ by less than half of mask().
+    /// Returns the time from the timestamp @p from to the timestamp @p to, both in ticks of the
+    /// device's clock. The result is negative if @p to is earlier. The timestamps must differ by
+    /// less than half of mask().
     [[nodiscard]] std::chrono::nanoseconds between(std::uint64_t from,
                                                    std::uint64_t to) const noexcept;
     /// Converts a timestamp, in ticks of the device's clock, to CLOCK_REALTIME.

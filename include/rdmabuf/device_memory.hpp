@@ -26,15 +26,14 @@ using DeviceMemoryHandle = shared_handle<ibv_dm, FreeDm, Context>;
 } // namespace detail
 
 struct DeviceMemoryOptions {
-    /// The base-2 logarithm of the alignment: the start address in device memory is a multiple of
-    /// 2^log2_alignment bytes. The device has a minimum alignment (64 bytes on mlx5) and a maximum
-    /// alignment.
+    /// The alignment of the allocation in the device memory, as a base-2 logarithm: 12 means 4096
+    /// bytes. The device limits the alignment to a minimum (64 bytes on mlx5) and a maximum.
     std::uint32_t log2_alignment = 0;
 };
 
 /// Memory on the NIC. The NIC sends data from this memory, and executes atomics in it, without PCIe
 /// transactions. The memory is small: see DeviceAttributes::max_dm_size(). A DeviceMemoryMR keeps
-/// the memory alive. Objects can be moved but not copied. ibv_alloc_dm(3).
+/// the memory alive. Objects can be moved but not copied. See ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemory {
   public:
     /// Allocates device memory.
@@ -43,11 +42,11 @@ class RDMABUF_EXPORT DeviceMemory {
     ///   - EINVAL: a size of 0 or above max_dm_size, or an alignment that the device does not
     ///     support
     ///   - EOPNOTSUPP: the device or its provider has no device memory
-    ///   - ENOMEM: not enough free device memory. mlx5 allocates whole pages
+    ///   - ENOMEM: not enough free device memory (mlx5 allocates whole pages)
     ///   - EBADF: @p context was closed, released or moved from
     DeviceMemory(const Context& context, std::size_t size, const DeviceMemoryOptions& options = {});
     /// Imports device memory that another process has allocated. The other process frees the
-    /// memory; destroying or closing this object only ends the import. ibv_import_dm(3).
+    /// memory; destroying or closing this object only ends the import. See ibv_import_dm(3).
     /// @param context  the result of Context::import_descriptor()
     /// @param handle   ibv_dm::handle in the other process
     /// @param size     the size of the memory in bytes in the other process, which ibv_import_dm()
@@ -64,7 +63,7 @@ class RDMABUF_EXPORT DeviceMemory {
     DeviceMemory& operator=(const DeviceMemory&) = delete;
     ~DeviceMemory() = default;
 
-    /// The requested size in bytes.
+    /// Returns the size in bytes that the program requested.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
     /// Copies @p source from host memory to the device memory at byte @p offset. Providers copy
@@ -76,25 +75,28 @@ class RDMABUF_EXPORT DeviceMemory {
     ///   - EBADF: this object was closed, released or moved from
     ///   - other errno values of ibv_memcpy_to_dm()
     void copy_in(std::size_t offset, std::span<const std::byte> source);
-    /// Copies the device memory at byte @p offset to @p destination in host memory. Alignment and
-    /// errors are the same as for copy_in().
+    /// Copies the bytes of the device memory at byte @p offset to @p destination in host memory.
+    /// The alignment requirements and the errors are those of copy_in().
     void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
-    /// Copies like copy_in(), for the data path: returns the errno value instead of throwing.
+    /// Copies as copy_in() does, but returns the errno value instead of throwing an Error. Intended
+    /// for the data path.
     Status try_copy_in(std::size_t offset, std::span<const std::byte> source) noexcept;
-    /// Copies like copy_out(), for the data path: returns the errno value instead of throwing.
+    /// Copies as copy_out() does, but returns the errno value instead of throwing an Error.
+    /// Intended for the data path.
     Status try_copy_out(std::size_t offset, std::span<std::byte> destination) const noexcept;
 
-    /// The context on which the memory was allocated.
+    /// Returns the context on which the memory was allocated.
     /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("DeviceMemory::context", "DeviceMemory");
     }
     [[nodiscard]] ibv_dm* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller frees the returned memory.
+    /// Transfers ownership to the caller, which must free the returned memory.
     [[nodiscard]] ibv_dm* release() noexcept { return handle_.release(); }
     /// Frees the device memory.
-    /// @throws Error EBUSY while a DeviceMemoryMR uses the memory, which then stays allocated
+    /// @throws Error EBUSY if a DeviceMemoryMR still uses the memory; the memory then stays
+    ///         allocated
     void close() { handle_.close(); }
 
   private:
@@ -107,16 +109,16 @@ class RDMABUF_EXPORT DeviceMemory {
 
     detail::DeviceMemoryHandle handle_;
     std::size_t size_;
-    /// True if ibv_dm::memcpy_to_dm points to a function. mlx5 sets the pointer to null for some
-    /// kinds of device memory, and mana leaves the pointer uninitialised.
+    /// True if ibv_dm::memcpy_to_dm points to a function. The pointer is null for some kinds of
+    /// device memory of mlx5, and uninitialised on mana.
     bool can_copy_in_;
     /// True if ibv_dm::memcpy_from_dm points to a function.
     bool can_copy_out_;
 };
 
 struct DeviceMemoryMROptions {
-    /// A combination of local_write, remote_write, remote_read and remote_atomic. The constructor
-    /// adds zero_based.
+    /// The access flags: a combination of local_write, remote_write, remote_read and remote_atomic.
+    /// The constructor of DeviceMemoryMR adds zero_based.
     Access access = Access::local_write;
     /// The byte offset of the region in the device memory.
     std::size_t offset = 0;
@@ -125,7 +127,7 @@ struct DeviceMemoryMROptions {
     std::size_t length = 0;
 };
 
-/// A memory region for a part of the device memory. The region keeps the device memory alive. Work
+/// A memory region for a part of a DeviceMemory. The region keeps the device memory alive. Work
 /// requests and peers address a byte by its offset from the first byte of the region.
 /// ibv_reg_dm_mr() in ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemoryMR : public Region {

@@ -9,8 +9,8 @@
 #include <rdmabuf/detail/export.hpp>
 #include <rdmabuf/detail/unique_handle.hpp>
 
-/// The DMA handle of rdma-core 59. This forward declaration lets this library build with older
-/// versions of rdma-core.
+/// The DMA handle type of rdma-core 59. The library declares the type itself, because older
+/// versions of rdma-core do not declare it.
 struct ibv_dmah; // NOLINT(readability-identifier-naming)
 
 namespace rdmabuf {
@@ -22,7 +22,7 @@ struct RDMABUF_EXPORT DeallocDmah {
 };
 } // namespace detail
 
-/// The memory type in a TLP processing hint. PCIe 6.0, section 6.17.
+/// The memory type in a TLP processing hint. See PCIe 6.0, section 6.17.
 enum class TphMemory : std::uint8_t { volatile_memory = 0, persistent_memory = 1 };
 
 struct DmaHandleOptions {
@@ -39,7 +39,7 @@ struct DmaHandleOptions {
 /// A DMA handle, which contains the TLP processing hints (TPH) for the NIC's DMA into a region. A
 /// hint selects, for example, the CPU whose cache receives the data. Copies share the handle, and
 /// regions registered with the handle keep it alive. Requires mlx5, Linux 6.17 and rdma-core 59.
-/// The functions of rdma-core 59 are looked up at run time. ibv_alloc_dmah(3).
+/// The library looks up the functions of rdma-core 59 at run time. See ibv_alloc_dmah(3).
 class RDMABUF_EXPORT DmaHandle {
   public:
     /// Allocates a DMA handle. drivers/infiniband/core/uverbs_std_types_dmah.c.
@@ -53,20 +53,20 @@ class RDMABUF_EXPORT DmaHandle {
     ///   - EBADF: @p context was closed, released or moved from
     DmaHandle(const Context& context, const DmaHandleOptions& options);
 
-    /// Returns whether the loaded libibverbs supports DMA handles. Does not test whether the kernel
-    /// and the device support them.
+    /// Returns whether the loaded libibverbs supports DMA handles. Does not test the kernel or the
+    /// device.
     [[nodiscard]] static Availability available();
 
-    /// The context on which the handle was allocated.
+    /// Returns the context on which the handle was allocated.
     /// @throws Error EBADF if this object was closed, released or moved from
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("DmaHandle::context", "DmaHandle");
     }
     [[nodiscard]] ibv_dmah* native() const noexcept { return handle_.get(); }
-    /// Transfers ownership: the caller deallocates the returned handle.
+    /// Transfers ownership to the caller, which must deallocate the returned handle.
     [[nodiscard]] ibv_dmah* release() noexcept { return handle_.release(); }
     /// Deallocates the handle.
-    /// @throws Error EBUSY while copies of this object, or regions registered with the handle,
+    /// @throws Error EBUSY if copies of this object, or regions registered with the handle, still
     ///         exist; the handle then stays allocated
     void close() { handle_.close(); }
 

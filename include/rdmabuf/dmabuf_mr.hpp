@@ -12,12 +12,13 @@
 namespace rdmabuf {
 
 struct DmaBufOptions {
-    /// A combination of local_write, remote_write, remote_read, remote_atomic and relaxed_ordering.
+    /// The access flags: a combination of local_write, remote_write, remote_read, remote_atomic and
+    /// relaxed_ordering.
     Access access = Access::local_write;
     /// The iova of the first byte: the address that work requests and peers use for this byte. The
     /// iova and DmaBufRange::offset must be equal modulo the page size. The default is
-    /// DmaBufRange::address, so that remote addresses are the program's pointers. If the range has
-    /// no address, the default is DmaBufRange::offset.
+    /// DmaBufRange::address, so that peers use the pointers of this program. If
+    /// DmaBufRange::address is 0, the default is DmaBufRange::offset.
     std::optional<std::uint64_t> iova = std::nullopt;
 };
 
@@ -50,10 +51,11 @@ class RDMABUF_EXPORT DmaBufMR : public Region {
     DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,
              const DmaBufOptions& options = {});
 
-    /// The offset of the range in the dma-buf, in bytes.
+    /// Returns the offset of the range in the dma-buf, in bytes.
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
-    /// The address of the range in the exporter's address space, a CPU or a device pointer; 0 if it
-    /// is unknown. (ibv_mr::addr of a dma-buf region is the offset, not an address.)
+    /// Returns the address of the range in the exporter's address space: a CPU or a device pointer,
+    /// or 0 if the address is unknown. (ibv_mr::addr of a dma-buf region contains the offset, not
+    /// this address.)
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
 
   private:

@@ -9,9 +9,9 @@
 
 namespace rdmabuf {
 
-/// A location in source code. The library does not use std::source_location, because clang 14 does
-/// not have it, and a program built with clang 14 must link with a library built with another
-/// compiler.
+/// A location in source code. This type replaces std::source_location, which clang 14 does not
+/// have. It is the same with all compilers, so a program built with clang 14 can use a library
+/// built with another compiler.
 struct SourceLocation {
     const char* file;
     unsigned line;
@@ -42,13 +42,16 @@ class RDMABUF_EXPORT Error : public std::system_error {
           SourceLocation where = SourceLocation::current());
 
     [[nodiscard]] const char* what() const noexcept override { return what_.c_str(); }
-    /// The positive errno value.
+    /// Returns the errno value, which is positive.
     [[nodiscard]] int error() const noexcept { return code().value(); }
-    /// The name of the C function that failed, or was not called because of invalid arguments.
+    /// Returns the name of the C function that failed or that was not called because of invalid
+    /// arguments.
     [[nodiscard]] const char* function() const noexcept { return function_; }
-    /// The cause and a remedy; empty if the library knows only the errno value.
+    /// Returns the cause of the error and a remedy. The text is empty if the library has no
+    /// information beyond the errno value.
     [[nodiscard]] const std::string& hint() const noexcept { return hint_; }
-    /// The source location, in the program or in this library, that reported the failure.
+    /// Returns the source location that reported the error, either in the program or in this
+    /// library.
     [[nodiscard]] const SourceLocation& where() const noexcept { return where_; }
 
   private:
@@ -58,16 +61,17 @@ class RDMABUF_EXPORT Error : public std::system_error {
     SourceLocation where_;
 };
 
-/// ENOTSUPP of the kernel's include/linux/errno.h, which <cerrno> does not define. The kernel
-/// should not return it to user space, but some dma-buf exporters (nvidia.ko) return it and uverbs
-/// does not translate it.
+/// The kernel's errno value ENOTSUPP (include/linux/errno.h), which <cerrno> does not define. Some
+/// dma-buf exporters (nvidia.ko) return this value, and uverbs passes the value to user space
+/// unchanged.
 inline constexpr int kernel_enotsupp = 524;
 
 /// Returns the description and the name of an errno value: "Invalid argument (EINVAL)" for 22.
-/// Unlike strerror(3), it also describes kernel_enotsupp.
+/// Unlike strerror(3), this function also describes kernel_enotsupp.
 [[nodiscard]] RDMABUF_EXPORT std::string describe_errno(int error);
 
-/// A function that is called if a destructor cannot release a resource. (Destructors do not throw.)
+/// A function that the library calls if a destructor cannot release a resource, because destructors
+/// do not throw.
 /// @param function  the name of the C function that failed
 /// @param error     the errno value of that function
 using TeardownFailureHandler = void (*)(const char* function, int error) noexcept;

@@ -21,32 +21,32 @@ struct DmaBufRange {
     std::uint64_t offset = 0;
     /// The length of the range in bytes.
     std::size_t length = 0;
-    /// The address of the range in the exporter's address space, a CPU or a device pointer; 0 if it
-    /// is unknown.
+    /// The address of the range in the exporter's address space: a CPU or a device pointer, or 0 if
+    /// the address is unknown.
     std::uintptr_t address = 0;
 };
 
-/// The PCIe or chip-to-chip path on which the NIC accesses the memory of a dma-buf. The exporter
-/// maps the dma-buf for one of these paths.
+/// The path on which NICs access the memory of a dma-buf: PCIe or a chip-to-chip link. The exporter
+/// maps the dma-buf for one path.
 enum class MappingKind : std::uint8_t {
     /// The exporter selects the path.
     standard,
-    /// The PCIe BAR of the device, even if the device has a faster path, for example NVLink-C2C of
-    /// the NVIDIA GB200.
+    /// NICs access the memory through the PCIe BAR of the device, even if the device has a faster
+    /// path, for example NVLink-C2C of the NVIDIA GB200.
     pcie,
 };
 
-/// A range that an exporter has exported as a dma-buf. Owns the descriptor and releases it as the
-/// exporter's driver requires, which is not always close(2). Objects can be moved but not copied.
-/// Export a range once, register it on any number of protection domains, then destroy the
-/// ExportedRange.
+/// A range that an exporter has exported as a dma-buf. The object owns the descriptor of the
+/// dma-buf. The destructor releases the descriptor as the exporter's driver requires, which is not
+/// always close(2). Objects can be moved but not copied. Export a range once, register it on any
+/// number of protection domains, then destroy the ExportedRange.
 class RDMABUF_EXPORT ExportedRange {
   public:
-    /// A function of the exporter that releases the descriptor. It is called once, with the
-    /// descriptor, and must not throw.
+    /// A function of the exporter that releases the descriptor, which is its argument. The function
+    /// is called once and must not throw.
     using Release = std::function<void(int)>;
 
-    /// Takes ownership of @p fd, which is released with close(2).
+    /// Takes ownership of @p fd. The destructor releases @p fd with close(2).
     /// @param exporter  the name of the exporter
     /// @param offset    the offset of the range in the dma-buf, in bytes
     /// @param length    in bytes
@@ -54,14 +54,14 @@ class RDMABUF_EXPORT ExportedRange {
     /// @param mapping   the mapping of the dma-buf, which determines how NICs access the memory
     ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
                   std::uintptr_t address, MappingKind mapping = MappingKind::standard);
-    /// Takes ownership of @p fd and releases it by calling @p release, also if this constructor
-    /// throws. The other parameters are those of the constructor above.
+    /// Takes ownership of @p fd. The destructor calls @p release with @p fd; if this constructor
+    /// throws, it calls @p release itself. The other parameters are those of the constructor above.
     ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
                   std::size_t length, std::uintptr_t address,
                   MappingKind mapping = MappingKind::standard);
 
-    /// Returns the range in the form that DmaBufMR takes. The result borrows the descriptor of this
-    /// object.
+    /// Returns the range as a DmaBufRange, which DmaBufMR can register. The descriptor in the
+    /// result is valid until this object is destroyed.
     [[nodiscard]] DmaBufRange range() const noexcept {
         return {.fd = fd(), .offset = offset_, .length = length_, .address = address_};
     }
@@ -71,10 +71,10 @@ class RDMABUF_EXPORT ExportedRange {
     [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
     [[nodiscard]] std::size_t length() const noexcept { return length_; }
     [[nodiscard]] std::uintptr_t address() const noexcept { return address_; }
-    /// The mapping that the exporter has used. It may be MappingKind::standard although
-    /// MappingKind::pcie was requested: see Exporter::export_range().
+    /// Returns the mapping that the exporter has used. The result may be MappingKind::standard even
+    /// if the program requested MappingKind::pcie: see Exporter::export_range().
     [[nodiscard]] MappingKind mapping() const noexcept { return mapping_; }
-    /// The name of the exporter, as Exporter::name() returns it.
+    /// Returns the name of the exporter, as Exporter::name() returns it.
     [[nodiscard]] const std::string& exporter() const noexcept { return exporter_; }
 
   private:

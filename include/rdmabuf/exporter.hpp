@@ -21,11 +21,11 @@ namespace rdmabuf {
 enum class MemoryKind : std::uint8_t {
     /// Host memory that a kernel driver exports as a dma-buf.
     system,
-    /// Memory of a GPU, an accelerator or another PCIe device.
+    /// Memory on a GPU, an accelerator or another PCIe device.
     device,
-    /// Managed memory: the driver migrates its pages between host and device. Managed memory has no
-    /// dma-buf. It can be registered with RegistrationPath::on_demand if the NIC and the kernel
-    /// support on-demand paging.
+    /// Managed memory: the driver migrates the pages between host and device. Managed memory cannot
+    /// be exported as a dma-buf. If the NIC and the kernel support on-demand paging,
+    /// RegistrationPath::on_demand can register managed memory.
     managed,
     /// Host memory that a device driver has pinned.
     pinned_host,
@@ -38,12 +38,13 @@ struct Allocation {
     std::uintptr_t base = 0;
     /// The length of the allocation in bytes.
     std::size_t length = 0;
-    /// A number that is different for each allocation at the same address. A cache compares the
-    /// numbers to detect that an allocation was replaced. 0 if the exporter has no such number.
+    /// A number that distinguishes successive allocations at the same address. A registration cache
+    /// compares the numbers to detect that an allocation was replaced. 0 if the exporter has no
+    /// such number.
     std::uint64_t generation = 0;
     MemoryKind kind = MemoryKind::device;
-    /// The PCI address of the device that holds the memory, "0000:3b:00.0"; empty if the memory is
-    /// not on a PCI device or the exporter does not know it.
+    /// The PCI address of the device that contains the memory, for example "0000:3b:00.0". Empty if
+    /// the memory is not on a PCI device, or if the exporter cannot determine the address.
     std::string pci_address = {};
     /// True if the driver reports a coherent chip-to-chip link (NVLink-C2C) between the device and
     /// its CPU. A NIC at that CPU then reaches the memory without the device's PCIe link.
@@ -63,10 +64,11 @@ class RDMABUF_EXPORT Exporter {
     Exporter(const Exporter&) = delete;
     Exporter& operator=(const Exporter&) = delete;
 
-    /// The short, constant name of the exporter, for example "drm" or "cuda".
+    /// Returns the name of the exporter, for example "drm" or "cuda". The name is short and does
+    /// not change.
     [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-    /// Returns whether the exporter can work on this machine. If it cannot, the result contains the
-    /// reason.
+    /// Returns whether the exporter can be used on this machine. If the exporter cannot be used,
+    /// the result contains the reason.
     [[nodiscard]] virtual Availability availability() const = 0;
     /// Returns the allocation that contains @p address, or std::nullopt if the memory does not
     /// belong to this exporter. Exports nothing. Neither loads nor initialises a driver and creates
@@ -76,8 +78,8 @@ class RDMABUF_EXPORT Exporter {
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
     /// Returns the allocation that contains the @p length bytes at @p address. If one dma-buf can
     /// span several mappings (CUDA virtual memory management), the result covers all mappings of
-    /// the range, and the generation of the result changes when one of these mappings is replaced.
-    /// The default implementation returns find(address).
+    /// the range. The generation of the result changes when one of these mappings is replaced. The
+    /// default implementation returns find(address).
     [[nodiscard]] virtual std::optional<Allocation> find_range(std::uintptr_t address,
                                                                std::size_t length) const {
         static_cast<void>(length);
@@ -101,8 +103,8 @@ class RDMABUF_EXPORT Exporter {
     Exporter() = default;
 };
 
-/// Memory that an Allocator has allocated. The destructor frees the memory. A Buffer may outlive
-/// the Allocator. Buffers can be moved but not copied.
+/// Memory that an Allocator has allocated. The destructor of the Buffer frees the memory. A Buffer
+/// may outlive the Allocator. Buffers can be moved but not copied.
 class RDMABUF_EXPORT Buffer {
   public:
     /// The interface that an Allocator implements for the memory of one Buffer. The destructor
@@ -115,17 +117,19 @@ class RDMABUF_EXPORT Buffer {
 
         [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
         [[nodiscard]] virtual std::size_t size() const noexcept = 0;
-        /// The mapping of the memory into this process; empty if the CPU cannot access the memory.
+        /// Returns the bytes of the memory as they are mapped into this process; empty if the CPU
+        /// cannot access the memory.
         [[nodiscard]] virtual std::span<std::byte> mapping() const noexcept = 0;
-        /// The descriptor of the dma-buf for DMA_BUF_IOCTL_SYNC, owned by this object; -1 if CPU
-        /// access needs no synchronisation.
+        /// Returns the descriptor of the dma-buf for DMA_BUF_IOCTL_SYNC, or -1 if CPU access needs
+        /// no synchronisation. This object owns the descriptor.
         [[nodiscard]] virtual int sync_fd() const noexcept = 0;
 
-        /// Implements Buffer::copy_in(), which has checked that @p source is not empty and fits at
-        /// @p offset. The default implementation writes through mapping() with a CpuAccess.
+        /// Implements Buffer::copy_in(), which calls this function only if @p source is not empty
+        /// and fits at @p offset. The default implementation writes to mapping() while a CpuAccess
+        /// exists.
         virtual void copy_in(std::size_t offset, std::span<const std::byte> source);
-        /// Implements Buffer::copy_out(), which has checked that the bytes are inside the memory.
-        /// The default implementation reads through mapping() with a CpuAccess.
+        /// Implements Buffer::copy_out(), which calls this function only if the bytes are inside
+        /// the memory. The default implementation reads from mapping() while a CpuAccess exists.
         virtual void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
       protected:
@@ -134,24 +138,25 @@ class RDMABUF_EXPORT Buffer {
 
     explicit Buffer(std::unique_ptr<Memory> memory) noexcept : memory_(std::move(memory)) {}
 
-    /// The address of the memory in the exporter's address space, for Exporter::find(),
-    /// Exporter::export_range(), Resolver and register_memory().
+    /// Returns the address of the memory in the exporter's address space. Exporter::find(),
+    /// Exporter::export_range(), Resolver and register_memory() take this address.
     [[nodiscard]] std::uintptr_t address() const noexcept { return memory_->address(); }
-    /// The size in bytes, which is at least the requested size.
+    /// Returns the size of the memory in bytes, which is at least the requested size.
     [[nodiscard]] std::size_t size() const noexcept { return memory_->size(); }
     /// Returns whether the memory is mapped into this process, so that the CPU can access it.
     [[nodiscard]] bool mapped() const noexcept { return !memory_->mapping().empty(); }
 
     /// Begins CPU access to the mapped bytes. The CPU may access CpuAccess::bytes() until the
-    /// result is destroyed. DMA_BUF_IOCTL_SYNC synchronises CPU and device caches when the access
-    /// begins and when the access ends. The result is not a lock.
-    /// @throws Error ENOTSUP if the memory is not mapped; otherwise the errno of the ioctl
+    /// result is destroyed. DMA_BUF_IOCTL_SYNC synchronises CPU and device caches at the beginning
+    /// and at the end of the access. The result is not a lock.
+    /// @throws Error ENOTSUP if the memory is not mapped; the errno of DMA_BUF_IOCTL_SYNC if the
+    ///         ioctl fails
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
         return {memory_->sync_fd(), memory_->mapping(), mode};
     }
 
-    /// Copies @p source to the buffer at byte @p offset, through the mapping or with a function of
-    /// the device's driver.
+    /// Copies @p source to the buffer at byte @p offset. The CPU copies through the mapping, or the
+    /// device's driver copies.
     /// @throws Error
     ///   - ERANGE: the bytes are not inside the buffer
     ///   - ENOTSUP: the memory has neither a mapping nor a copy function
@@ -165,7 +170,7 @@ class RDMABUF_EXPORT Buffer {
     std::unique_ptr<Memory> memory_;
 };
 
-/// An exporter that can also allocate memory.
+/// An exporter that can also allocate the memory that it exports.
 class RDMABUF_EXPORT Allocator : public Exporter {
   public:
     /// Allocates memory, which the returned Buffer owns.

@@ -16,7 +16,8 @@
 namespace rdmabuf {
 
 /// The fields that can be read from the completions of an ExtendedCompletionQueue; combine fields
-/// with `|`. wr_id, status, opcode, flags and vendor error can always be read. ibv_create_cq_ex(3).
+/// with `|`. wr_id, status, opcode, flags and vendor error can always be read. See
+/// ibv_create_cq_ex(3).
 enum class CompletionFields : std::uint32_t {
     none = 0,
     byte_length = IBV_WC_EX_WITH_BYTE_LEN,
@@ -27,7 +28,8 @@ enum class CompletionFields : std::uint32_t {
     /// of a received datagram.
     source = IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
              IBV_WC_EX_WITH_DLID_PATH_BITS,
-    /// The fields of ibv_wc. All providers that have extended completion queues support them.
+    /// The fields that struct ibv_wc also has. All providers with extended completion queues
+    /// support these fields.
     standard = byte_length | immediate | queue_pair | source,
     /// The time of the completion in ticks of the device's clock.
     timestamp = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
@@ -50,22 +52,23 @@ enum class CompletionFields : std::uint32_t {
 }
 
 struct ExtendedCompletionQueueOptions {
-    /// The number of completions that the queue can hold; the device may round up.
+    /// The number of completions that the queue can hold; the device may round up this number.
     unsigned depth = 256;
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     const CompletionChannel* channel = nullptr;
     /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. It selects the interrupt
     /// with which the device reports the events of the queue.
     int vector = 0;
-    /// A pointer of the program, which is stored in ibv_cq::cq_context.
+    /// A pointer of the program, for example to its connection object. The pointer is stored in
+    /// ibv_cq::cq_context.
     void* cq_context = nullptr;
 
     CompletionFields fields = CompletionFields::standard;
     /// The parent domain whose thread domain and allocator the queue uses; nullptr for a queue
     /// without a parent domain.
     const ParentDomain* parent_domain = nullptr;
-    /// True if the program guarantees that only one thread at a time polls the queue. The provider
-    /// then needs no lock.
+    /// If true, the program guarantees that only one thread at a time polls the queue, so that the
+    /// provider needs no lock.
     bool single_threaded = false;
     /// If true, the device does not check for overruns: new completions overwrite old completions
     /// that were not polled. Programs can set this if they need only the newest completions, or if
@@ -73,10 +76,10 @@ struct ExtendedCompletionQueueOptions {
     bool ignore_overrun = false;
 };
 
-/// A completion queue whose completions can have more fields, such as timestamps. Polling is
-/// cheaper than with ibv_poll_cq(), because the program reads only the fields that it needs. An
-/// ExtendedCompletionQueue can be used wherever a CompletionQueue can be used. Copies share the
-/// queue. ibv_create_cq_ex(3).
+/// A completion queue whose completions can have more fields than ibv_wc, for example timestamps.
+/// Polling is cheaper than ibv_poll_cq(), because the program reads only the fields that it needs.
+/// Functions that take a CompletionQueue also accept an ExtendedCompletionQueue. Copies share the
+/// queue. See ibv_create_cq_ex(3).
 class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
   public:
     /// Creates an extended completion queue.
@@ -86,31 +89,33 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     ///   - EINVAL: a depth of 0 or above the device's max_cqe, or a completion vector that the
     ///     device does not have
     ///   - EBADF: @p context, the channel or the parent domain was closed, released or moved from
-    ///   - ENOMEM
+    ///   - ENOMEM: there is not enough memory for the queue
     explicit ExtendedCompletionQueue(const Context& context,
                                      const ExtendedCompletionQueueOptions& options = {});
 
     /// Takes ownership of a queue that other code has created on @p context, for example with
     /// mlx5dv_create_cq(3).
     /// @param channel  the channel of @p cq, which the returned object keeps alive. If @p cq has a
-    ///                 channel that is not passed, destroy the queue before the channel.
+    ///                 channel but @p channel is null, the program must destroy the queue before
+    ///                 the channel.
     [[nodiscard]] static ExtendedCompletionQueue adopt(const Context& context, ibv_cq_ex* cq,
                                                        const CompletionChannel* channel = nullptr);
-    /// Uses a queue without ownership: other code destroys the queue, after all queue pairs created
-    /// with this object are destroyed.
+    /// Returns an object that uses @p cq but does not own it. Other code must destroy @p cq, after
+    /// all queue pairs created with the returned object are destroyed.
     [[nodiscard]] static ExtendedCompletionQueue borrow(ibv_cq_ex* cq);
 
-    /// Starts a batch, which reads completions, the oldest first. A thread may have only one batch
-    /// at a time. This function belongs to the data path: its behaviour is undefined after close(),
-    /// release() or a move.
+    /// Starts a batch with which the program reads completions, the oldest first. A thread may have
+    /// only one batch at a time. This function belongs to the data path: its behaviour is undefined
+    /// after close(), release() or a move.
     [[nodiscard, gnu::always_inline]] CompletionBatch start_poll() const noexcept {
         assert(handle_ && "the CompletionQueue was closed, released or moved from");
         return CompletionBatch(native_ex());
     }
 
-    /// The queue as ibv_cq_ex, still owned by this object.
+    /// Returns the queue as ibv_cq_ex. This object still owns the queue.
     [[nodiscard, gnu::always_inline]] ibv_cq_ex* native_ex() const noexcept {
-        // This cast is the inverse of ibv_cq_ex_to_cq(), which is a cast, too.
+        // ibv_cq_ex_to_cq() is a cast from ibv_cq_ex to ibv_cq. libibverbs has no function for the
+        // opposite direction.
         return reinterpret_cast<ibv_cq_ex*>(handle_.get());
     }
 

@@ -31,7 +31,7 @@ struct RDMABUF_EXPORT Gid {
 /// Formats a GID in IPv6 notation.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Gid& gid);
 
-/// The type of an entry of the GID table: the protocol that uses the GID. ibv_query_gid_ex(3).
+/// The protocol that uses an entry of the GID table. See ibv_query_gid_ex(3).
 enum class GidType : std::uint8_t {
     infiniband = IBV_GID_TYPE_IB,
     roce_v1 = IBV_GID_TYPE_ROCE_V1,
@@ -41,7 +41,7 @@ enum class GidType : std::uint8_t {
 /// Returns "IB", "RoCE v1" or "RoCE v2".
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(GidType type) noexcept;
 
-/// An entry of the GID table of a port, with a GID that is not zero.
+/// An entry of the GID table of a port. The GID of the entry is not zero.
 struct GidEntry {
     Gid gid;
     /// The index of this entry in the GID table. AddressHandleOptions::gid_index and
@@ -49,7 +49,8 @@ struct GidEntry {
     std::uint8_t index = 0;
     GidType type = GidType::infiniband;
     std::uint8_t port = 0;
-    /// The index of the GID's network interface, as if_nametoindex(3) returns it; 0 for InfiniBand.
+    /// The index of the network interface to which the GID belongs, as if_nametoindex(3) returns
+    /// the index; 0 for InfiniBand.
     std::uint32_t netdev_ifindex = 0;
 };
 
