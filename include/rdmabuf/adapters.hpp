@@ -8,11 +8,11 @@
 
 #include <rdmabuf/exported_range.hpp>
 
-/// Converts between DmaBufRange and the registration arguments of libfabric, UCX and NCCL. With
-/// these functions a program exports memory with rdmabuf and registers it with one of those
-/// libraries. The range_of_ functions convert in the other direction. The headers of those
-/// libraries are not needed: the functions are templates over their types, and accept any type with
-/// members of the same names.
+/// Converts between DmaBufRange and the registration arguments of libfabric, UCX and NCCL. A
+/// program can export memory with rdmabuf and register the memory with one of these libraries. The
+/// range_of_ functions convert the arguments of a library to a DmaBufRange. The headers of these
+/// libraries are not needed, because the functions are templates: they accept any type with members
+/// of the same names.
 ///
 /// The registration calls of those libraries borrow the descriptor and do not close it. Keep the
 /// ExportedRange until the registration call has returned; after that it may be destroyed, because

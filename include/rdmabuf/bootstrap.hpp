@@ -59,12 +59,13 @@ class RDMABUF_EXPORT Channel {
     /// the peer sends.
     /// @throws Error EPROTONOSUPPORT if the peer sends the address in another version of the format
     [[nodiscard]] QueuePairAddress exchange(const QueuePairAddress& ours);
-    /// Sends the address, length and rkey of a local region, @p ours, to the peer, and returns
-    /// those of a region of the peer. The errors are those of exchange() for a QueuePairAddress.
+    /// Sends the address, length and rkey of a local region, @p ours, to the peer, and returns the
+    /// address, length and rkey of a region of the peer. The errors are those of exchange() for a
+    /// QueuePairAddress.
     [[nodiscard]] RemoteRegion exchange(const RemoteRegion& ours);
-    /// Sends the value @p ours to the peer and compares it with the value that the peer sends. Use
-    /// it for options that must be equal on both sides. If the values differ, both sides throw, and
-    /// the channel remains usable.
+    /// Sends the value @p ours to the peer and compares it with the value that the peer sends.
+    /// Programs use this function for options that must be equal on both sides. If the values
+    /// differ, both sides throw, and the channel remains usable.
     /// @throws Error EPROTO if the names or the values differ (the error text contains the names
     ///         and values of both sides); EMSGSIZE if name and value together are longer than
     ///         max_agreement
@@ -79,8 +80,8 @@ class RDMABUF_EXPORT Channel {
 
     /// The maximum length of a message in bytes.
     static constexpr std::size_t max_message = std::size_t{64} * 1024;
-    /// The maximum total length of the name and the value in agree(), in bytes. A socket buffer can
-    /// hold more than 1024 bytes, so both sides can send before either side receives.
+    /// The maximum total length of the name and the value in agree(), in bytes. A message of this
+    /// length fits in a socket buffer, so both sides can send before either side receives.
     static constexpr std::size_t max_agreement = 1024;
 
   private:

@@ -103,8 +103,8 @@ class RDMABUF_EXPORT Connection {
     bool disconnected_ = false;
 };
 
-/// An incoming connection request that is neither accepted nor rejected yet. The destructor rejects
-/// the request.
+/// An incoming connection request that the program has neither accepted nor rejected yet. The
+/// destructor rejects the request.
 class RDMABUF_EXPORT ConnectionRequest {
   public:
     /// Returns the device that received the request. librdmacm owns the ibv_context and closes it
@@ -131,8 +131,7 @@ class RDMABUF_EXPORT ConnectionRequest {
                                     std::span<const std::byte> private_data,
                                     std::chrono::milliseconds timeout) &&;
     /// Rejects the request. See rdma_reject(3).
-    /// @param reason  a text of at most 148 bytes. The error text on the side of the peer contains
-    ///                it
+    /// @param reason  a text of at most 148 bytes. The Error of the peer contains this text
     /// @throws Error EMSGSIZE if the reason is too long; the request is then not rejected
     void reject(std::string_view reason) &&;
 

@@ -24,8 +24,8 @@ class MulticastState;
 inline constexpr std::uint32_t multicast_qkey = RDMA_UDP_QKEY;
 
 enum class MulticastRole : std::uint8_t {
-    /// The queue pair can send to the group. It receives all datagrams of the group, including the
-    /// datagrams that the queue pair itself has sent.
+    /// The queue pair can send to the group. The queue pair receives all datagrams of the group,
+    /// including the datagrams that it has sent itself.
     send_and_receive,
     /// The queue pair can send to the group but does not receive the datagrams of the group.
     send,

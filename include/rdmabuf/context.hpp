@@ -29,7 +29,7 @@ struct RDMABUF_EXPORT CloseDevice {
 };
 } // namespace detail
 
-/// A timeout parameter with this value means that the function waits without limit.
+/// If a timeout parameter has this value, the function waits without limit.
 inline constexpr std::chrono::milliseconds wait_forever{-1};
 
 /// The attributes of a device. Fields that the provider does not report are 0. See
@@ -58,7 +58,7 @@ struct DeviceAttributes {
     [[nodiscard]] std::string firmware_version() const { return native.orig_attr.fw_ver; }
 };
 
-/// The kind of object that reports an asynchronous event.
+/// The kind of the object to which an asynchronous event belongs.
 enum class AsyncEventSource : std::uint8_t {
     device,
     port,
@@ -71,15 +71,16 @@ enum class AsyncEventSource : std::uint8_t {
 /// An asynchronous event. See ibv_get_async_event(3).
 struct AsyncEvent {
     ibv_event_type type{};
-    /// The ibv_qp, ibv_cq, ibv_srq or ibv_wq that reports the event; nullptr for events of a device
-    /// or a port. Do not dereference the pointer after Context::wait_async_event(), only compare
-    /// it: the event is already acknowledged, so another thread may have destroyed the object.
+    /// The ibv_qp, ibv_cq, ibv_srq or ibv_wq to which the event belongs; nullptr for events of a
+    /// device or a port. If Context::wait_async_event() returned the event, compare the pointer but
+    /// do not dereference it: the event is already acknowledged, so another thread may have
+    /// destroyed the object.
     const void* object = nullptr;
     /// The number of the port for port events; 0 for other events.
     std::uint8_t port = 0;
     AsyncEventSource source = AsyncEventSource::device;
 
-    /// Returns whether the event concerns @p owner, which is a QueuePair, CompletionQueue or
+    /// Returns whether the object of the event is @p owner: a QueuePair, CompletionQueue or
     /// SharedReceiveQueue.
     template <class Owner>
     [[nodiscard]] bool is_of(const Owner& owner) const noexcept {

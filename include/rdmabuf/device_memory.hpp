@@ -128,7 +128,7 @@ struct DeviceMemoryMROptions {
 };
 
 /// A memory region for a part of a DeviceMemory. The region keeps the device memory alive. Work
-/// requests and peers address a byte by its offset from the first byte of the region.
+/// requests and peers address a byte by its offset from the first byte of the region. See
 /// ibv_reg_dm_mr() in ibv_alloc_dm(3).
 class RDMABUF_EXPORT DeviceMemoryMR : public Region {
   public:
@@ -139,7 +139,7 @@ class RDMABUF_EXPORT DeviceMemoryMR : public Region {
     ///     remote_atomic and zero_based; remote_write or remote_atomic without local_write
     ///   - EOPNOTSUPP: the provider cannot register device memory
     ///   - EBADF: @p pd or @p memory was closed, released or moved from
-    ///   - ENOMEM
+    ///   - ENOMEM: there is not enough memory for the region
     DeviceMemoryMR(const ProtectionDomain& pd, const DeviceMemory& memory,
                    const DeviceMemoryMROptions& options = {});
 };

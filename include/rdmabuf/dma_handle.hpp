@@ -31,8 +31,8 @@ struct DmaHandleOptions {
     std::optional<std::uint32_t> cpu = std::nullopt;
     /// The type of the memory that the NIC accesses. If `memory` is set, `cpu` must be set, too.
     std::optional<TphMemory> memory = std::nullopt;
-    /// The processing hint: 0 bidirectional, 1 requester, 2 target, 3 target with priority. mlx5
-    /// requires a value.
+    /// The processing hint of the TLP: 0 for bidirectional, 1 for requester, 2 for target, 3 for
+    /// target with priority. mlx5 requires a value.
     std::optional<std::uint8_t> processing_hint = std::nullopt;
 };
 
@@ -42,7 +42,7 @@ struct DmaHandleOptions {
 /// The library looks up the functions of rdma-core 59 at run time. See ibv_alloc_dmah(3).
 class RDMABUF_EXPORT DmaHandle {
   public:
-    /// Allocates a DMA handle. drivers/infiniband/core/uverbs_std_types_dmah.c.
+    /// Allocates a DMA handle. See drivers/infiniband/core/uverbs_std_types_dmah.c of Linux.
     /// @throws Error
     ///   - EINVAL: a processing hint above 3; only one of `cpu` and `memory` is set; no processing
     ///     hint on mlx5

@@ -26,11 +26,11 @@ struct DmaBufOptions {
 ///
 /// The kernel holds its own reference to the dma-buf. So the program may close the descriptor or
 /// destroy the ExportedRange after the constructor has returned. Several regions can be created
-/// from one dma-buf, also on different protection domains. ibv_reg_dmabuf_mr() in ibv_reg_mr(3);
-/// drivers/infiniband/core/uverbs_std_types_mr.c.
+/// from one dma-buf, also on different protection domains. See ibv_reg_dmabuf_mr() in ibv_reg_mr(3)
+/// and drivers/infiniband/core/uverbs_std_types_mr.c of Linux.
 class RDMABUF_EXPORT DmaBufMR : public Region {
   public:
-    /// Registers the range. The descriptor is borrowed.
+    /// Registers the range. The constructor does not take ownership of the descriptor.
     ///
     /// Some invalid arguments are checked before the kernel is called, and the error text has the
     /// reason: a length of 0; an overflow of offset + length; different page offsets of iova and
@@ -45,7 +45,7 @@ class RDMABUF_EXPORT DmaBufMR : public Region {
     ///     this importer
     ///   - EPROTONOSUPPORT: the kernel is older than 5.12
     ///   - ENODEV: the buffer was revoked
-    ///   - ENOMEM
+    ///   - ENOMEM: there is not enough memory for the region
     ///   - 524 (kernel_enotsupp): the exporter, such as the NVIDIA driver, rejects this pair of
     ///     devices because of the PCI topology
     DmaBufMR(const ProtectionDomain& pd, const DmaBufRange& range,

@@ -24,8 +24,8 @@ struct SourceLocation {
     }
 };
 
-/// The exception of this library. It is thrown if a call of verbs, librdmacm or the kernel failed,
-/// or if the library has found before the call that the arguments are invalid.
+/// The exception of this library. The library throws an Error if a call of verbs, librdmacm or the
+/// kernel failed, or if the library rejected the arguments before the call.
 ///
 /// what() is `function: description (ERRNO NAME): hint`, for example "ibv_reg_mr: Cannot allocate
 /// memory (ENOMEM): …". code() is in std::system_category(), so a program can compare

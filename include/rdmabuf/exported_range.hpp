@@ -13,8 +13,8 @@
 
 namespace rdmabuf {
 
-/// A range of a dma-buf that DmaBufMR can register. The structure borrows the descriptor and does
-/// not close the descriptor.
+/// A range of a dma-buf that DmaBufMR can register. The structure does not own the descriptor and
+/// does not close it.
 struct DmaBufRange {
     int fd = -1;
     /// The offset of the range in the dma-buf, in bytes.
@@ -38,8 +38,8 @@ enum class MappingKind : std::uint8_t {
 
 /// A range that an exporter has exported as a dma-buf. The object owns the descriptor of the
 /// dma-buf. The destructor releases the descriptor as the exporter's driver requires, which is not
-/// always close(2). Objects can be moved but not copied. Export a range once, register it on any
-/// number of protection domains, then destroy the ExportedRange.
+/// always close(2). Objects can be moved but not copied. A program exports a range once, registers
+/// it on any number of protection domains, and then destroys the ExportedRange.
 class RDMABUF_EXPORT ExportedRange {
   public:
     /// A function of the exporter that releases the descriptor, which is its argument. The function
@@ -54,8 +54,9 @@ class RDMABUF_EXPORT ExportedRange {
     /// @param mapping   the mapping of the dma-buf, which determines how NICs access the memory
     ExportedRange(std::string exporter, UniqueFd fd, std::uint64_t offset, std::size_t length,
                   std::uintptr_t address, MappingKind mapping = MappingKind::standard);
-    /// Takes ownership of @p fd. The destructor calls @p release with @p fd; if this constructor
-    /// throws, it calls @p release itself. The other parameters are those of the constructor above.
+    /// Takes ownership of @p fd. The destructor calls @p release with @p fd. If this constructor
+    /// throws, it has already called @p release. The other parameters are those of the constructor
+    /// above.
     ExportedRange(std::string exporter, int fd, Release release, std::uint64_t offset,
                   std::size_t length, std::uintptr_t address,
                   MappingKind mapping = MappingKind::standard);

@@ -47,7 +47,8 @@ struct Allocation {
     /// the memory is not on a PCI device, or if the exporter cannot determine the address.
     std::string pci_address = {};
     /// True if the driver reports a coherent chip-to-chip link (NVLink-C2C) between the device and
-    /// its CPU. A NIC at that CPU then reaches the memory without the device's PCIe link.
+    /// its CPU. A NIC that is attached to this CPU can then access the memory over this link,
+    /// without the device's PCIe link.
     bool c2c = false;
 };
 
@@ -107,8 +108,8 @@ class RDMABUF_EXPORT Exporter {
 /// may outlive the Allocator. Buffers can be moved but not copied.
 class RDMABUF_EXPORT Buffer {
   public:
-    /// The interface that an Allocator implements for the memory of one Buffer. The destructor
-    /// frees the memory.
+    /// The interface that an Allocator implements for the memory of one Buffer. The destructor of a
+    /// Memory object must free the memory.
     class Memory {
       public:
         virtual ~Memory() = default;
@@ -117,19 +118,19 @@ class RDMABUF_EXPORT Buffer {
 
         [[nodiscard]] virtual std::uintptr_t address() const noexcept = 0;
         [[nodiscard]] virtual std::size_t size() const noexcept = 0;
-        /// Returns the bytes of the memory as they are mapped into this process; empty if the CPU
-        /// cannot access the memory.
+        /// Returns the bytes of the memory in the address space of this process. The result is
+        /// empty if the memory is not mapped.
         [[nodiscard]] virtual std::span<std::byte> mapping() const noexcept = 0;
         /// Returns the descriptor of the dma-buf for DMA_BUF_IOCTL_SYNC, or -1 if CPU access needs
         /// no synchronisation. This object owns the descriptor.
         [[nodiscard]] virtual int sync_fd() const noexcept = 0;
 
         /// Implements Buffer::copy_in(), which calls this function only if @p source is not empty
-        /// and fits at @p offset. The default implementation writes to mapping() while a CpuAccess
-        /// exists.
+        /// and fits at @p offset. The default implementation copies with the CPU to the mapped
+        /// memory.
         virtual void copy_in(std::size_t offset, std::span<const std::byte> source);
         /// Implements Buffer::copy_out(), which calls this function only if the bytes are inside
-        /// the memory. The default implementation reads from mapping() while a CpuAccess exists.
+        /// the memory. The default implementation copies with the CPU from the mapped memory.
         virtual void copy_out(std::size_t offset, std::span<std::byte> destination) const;
 
       protected:
@@ -146,9 +147,9 @@ class RDMABUF_EXPORT Buffer {
     /// Returns whether the memory is mapped into this process, so that the CPU can access it.
     [[nodiscard]] bool mapped() const noexcept { return !memory_->mapping().empty(); }
 
-    /// Begins CPU access to the mapped bytes. The CPU may access CpuAccess::bytes() until the
-    /// result is destroyed. DMA_BUF_IOCTL_SYNC synchronises CPU and device caches at the beginning
-    /// and at the end of the access. The result is not a lock.
+    /// Begins CPU access to the mapped bytes. The CPU may access the bytes in CpuAccess::bytes()
+    /// until the returned object is destroyed. DMA_BUF_IOCTL_SYNC synchronises CPU and device
+    /// caches at the beginning and at the end of the access. The returned object is not a lock.
     /// @throws Error ENOTSUP if the memory is not mapped; the errno of DMA_BUF_IOCTL_SYNC if the
     ///         ioctl fails
     [[nodiscard]] CpuAccess cpu_access(CpuAccessMode mode = CpuAccessMode::read_write) const {
@@ -177,7 +178,7 @@ class RDMABUF_EXPORT Allocator : public Exporter {
     /// @param size  in bytes; rounded up to whole pages or to the unit of the driver
     /// @throws Error
     ///   - EINVAL: a size of 0
-    ///   - ENOMEM
+    ///   - ENOMEM: there is not enough free memory
     ///   - other errno values of the kernel or the driver, for example if the driver is not
     ///     installed
     [[nodiscard]] virtual Buffer allocate(std::size_t size) = 0;

@@ -115,7 +115,7 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     /// Returns the queue as ibv_cq_ex. This object still owns the queue.
     [[nodiscard, gnu::always_inline]] ibv_cq_ex* native_ex() const noexcept {
         // ibv_cq_ex_to_cq() is a cast from ibv_cq_ex to ibv_cq. libibverbs has no function for the
-        // opposite direction.
+        // opposite direction, so this function casts the pointer.
         return reinterpret_cast<ibv_cq_ex*>(handle_.get());
     }
 
@@ -123,8 +123,8 @@ class RDMABUF_EXPORT ExtendedCompletionQueue : public CompletionQueue {
     explicit ExtendedCompletionQueue(Handle handle) noexcept : CompletionQueue(std::move(handle)) {}
 };
 
-/// Returns the names of the fields joined by `|`, or "none". Bits without a name are appended as
-/// one hexadecimal number.
+/// Returns the names of the fields joined by `|`, or "none". All bits without a name are appended
+/// together as one hexadecimal number.
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(CompletionFields fields);
 
 } // namespace rdmabuf

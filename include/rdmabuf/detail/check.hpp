@@ -23,7 +23,7 @@ namespace rdmabuf::detail {
                                               SourceLocation where = SourceLocation::current());
 
 /// Returns the verbs object of @p owner.
-/// @param type  the name of the owner's class, for the error
+/// @param type  the name of the owner's class, for the error text
 /// @throws Error EBADF if @p owner was closed, released or moved from
 template <class Owner>
 [[nodiscard]] auto* native_of(const Owner& owner, const char* function, const char* type,
@@ -37,8 +37,8 @@ template <class Owner>
 
 /// Returns the text of a hint, which explains an error to the user. A hint is a string, or a
 /// function that returns a string for an errno value. The function is called only after a failure,
-/// and after errno was read. If this function itself throws, the text is empty, so that the Error
-/// reports the original failure.
+/// and after errno was read. If the function throws, the text is empty, so that the Error reports
+/// the original failure.
 inline std::string hint_text(std::string_view hint, int /*error*/) {
     return std::string(hint);
 }
@@ -49,8 +49,8 @@ std::string hint_text(const Hint& hint, int error) {
 }
 
 /// Checks the result of a C function that returns null and sets errno on failure. Returns @p
-/// pointer, so that the caller can pass it to its owner in the same statement.
-/// @throws Error with errno; EIO if errno is 0
+/// pointer, so that the caller can construct an owner of the object in the same statement.
+/// @throws Error with the value of errno; with EIO if errno is 0
 template <class T, class Hint = std::string_view>
 T* check_pointer(T* pointer, const char* function, const Hint& hint = {},
                  SourceLocation where = SourceLocation::current()) {

@@ -107,8 +107,8 @@ class HandleDeleter {
     void set_imported() noexcept { ownership_ = Ownership::imported; }
 
     /// Returns the parent with the index @p I in Parents.
-    /// @param accessor  the name of the calling public function, for the error
-    /// @param type      the name of the class of that function
+    /// @param accessor  the name of the calling public function, for the error text
+    /// @param type      the name of the class of the calling function
     /// @throws Error EBADF if the object was closed
     template <std::size_t I>
     [[nodiscard]] const auto& parent(const char* accessor, const char* type) const {
@@ -129,8 +129,8 @@ template <class T, class Destroy, class... Parents>
 using unique_handle = std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>;
 
 /// Destroys the object of @p handle now.
-/// @throws Error with the errno value of @p Destroy. The handle then still owns the object, and the
-///         caller can call close_handle() again.
+/// @throws Error with the errno value that @p Destroy returns. The handle then still owns the
+///         object, and the caller can call close_handle() again.
 template <class T, class Destroy, class... Parents>
 void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle) {
     if (handle == nullptr) {
@@ -142,7 +142,7 @@ void close_handle(std::unique_ptr<T, HandleDeleter<Destroy, Parents...>>& handle
     handle.get_deleter() = HandleDeleter<Destroy, Parents...>();
 }
 
-/// Shares the ownership of a C object between copies of the handle. The destructor of the last copy
+/// Copies of this handle share the ownership of a C object. The destructor of the last copy
 /// destroys the object. get() needs one load from memory, as a plain pointer does.
 template <class T, class Destroy, class... Parents>
 class shared_handle {
@@ -192,7 +192,7 @@ class shared_handle {
 
     /// Destroys the object. If this fails, the handle still owns the object.
     /// @throws Error EBUSY if copies of this handle still exist, for example in child objects; the
-    ///         errno value of the C function if this function fails
+    ///         errno value of the C function that failed
     void close() {
         if (handle_ == nullptr) {
             return;
