@@ -15,13 +15,13 @@
 /// of the same names.
 ///
 /// The registration calls of those libraries borrow the descriptor and do not close it. Keep the
-/// ExportedRange until the registration call has returned; after that it may be destroyed, because
-/// the kernel holds a reference to a registered dma-buf. Only the ExportedRange may release the
-/// descriptor: the program must not close it.
+/// ExportedRange until the registration call has returned. After this call the program may destroy
+/// the ExportedRange, because the kernel holds a reference to a registered dma-buf. Only the
+/// ExportedRange may release the descriptor: the program must not close the descriptor.
 ///
 /// The iova is the address of the memory if the range has one (DmaBufRange::address). The address
 /// must have the same page offset as DmaBufRange::offset, which is true for all ranges of Resolver
-/// and Exporter. The fill_, add_ and range_of_ functions call no driver, allocate nothing and
+/// and Exporter. The fill_, add_ and range_of_ functions call no driver, allocate no memory and
 /// cannot fail.
 namespace rdmabuf::adapters {
 
@@ -42,7 +42,7 @@ namespace rdmabuf::adapters {
 ///
 /// fi_mr_regattr() accepts FI_MR_DMABUF if the domain was opened with FI_HMEM, the program
 /// requested API version 1.20 or newer, attr.offset is 0 and attr.base_mr is null (fi_mr(3)).
-/// Errors:
+/// Errors of fi_mr_regattr():
 /// - -FI_EBADFLAGS: the program requested an older API version (efa)
 /// - -FI_ENOSYS: libfabric has not initialised the iface, or libibverbs has no ibv_reg_dmabuf_mr
 ///
@@ -80,7 +80,7 @@ requires requires(const FiMrDmaBuf& in) {
 /// uct_md_mem_reg_params_t::field_mask. They mark the dma-buf fields of the structure as valid.
 inline constexpr std::uint64_t uct_mem_reg_fields_dmabuf = 2U | 4U;
 
-/// Adds the dma-buf to UCX's uct_md_mem_reg_params_t (src/uct/api/v2/uct_v2.h, UCX 1.14 or newer).
+/// Adds a dma-buf to UCX's uct_md_mem_reg_params_t (src/uct/api/v2/uct_v2.h, UCX 1.14 or newer).
 /// The caller sets field_mask and the other fields before this call:
 ///
 ///     uct_md_mem_reg_params_t params = {.field_mask = UCT_MD_MEM_REG_FIELD_FLAGS, .flags = ...};

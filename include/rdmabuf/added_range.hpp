@@ -17,7 +17,7 @@ namespace rdmabuf {
 /// Removing the range has no effect on earlier exports: an ExportedRange owns its own descriptor,
 /// and a region holds a kernel reference to the dma-buf. The program remains the owner of the
 /// memory. Remove the range before the memory is freed, so that a registration cache does not use
-/// it again.
+/// its old registration again.
 class AddedRange {
   public:
     /// Exporters call this constructor.

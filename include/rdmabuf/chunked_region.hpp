@@ -19,9 +19,9 @@ namespace rdmabuf {
 struct ChunkedRegionOptions {
     RegistrationOptions registration = {};
     /// The maximum size of a chunk in bytes, a multiple of the page size. If chunk_size is 0, the
-    /// smallest DeviceAttributes::max_mr_size of all devices is used. If chunk_size is 0 and a
-    /// device rejects a dma-buf because of its length, the library tries smaller chunks, down to 64
-    /// MiB.
+    /// library uses the smallest DeviceAttributes::max_mr_size of the devices. If chunk_size is 0
+    /// and a device rejects a dma-buf because of its length, the library tries smaller chunks, down
+    /// to 64 MiB.
     std::size_t chunk_size = 0;
 };
 
@@ -31,11 +31,11 @@ struct ChunkedRegionOptions {
 /// all devices. A range that is not larger than the maximum is one chunk.
 ///
 /// One dma-buf is exported for each mapping that a device needs. If a registration method (a
-/// RegistrationPath) cannot register a chunk on a device, the chunks that this method has
-/// registered are deregistered before the next method is tried.
+/// RegistrationPath) cannot register a chunk on a device, the library deregisters the chunks of
+/// this method and tries the next method.
 ///
-/// A transfer must not cross the end of a chunk, neither a local nor a remote chunk: split() cuts
-/// it into pieces.
+/// A transfer must not cross the end of a local or remote chunk: split() cuts the transfer into
+/// pieces.
 ///
 ///     // A pool of 200 GiB on four NICs, with two threads for each.
 ///     const ChunkedRegion pool(pds, resolver, address, length,
@@ -52,7 +52,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
     ///   - EINVAL: @p pds is empty; the chunk size is not a multiple of the page size, or larger
     ///     than the max_mr_size of a device; Access::zero_based, with which every chunk would begin
     ///     at address 0
-    ///   - ENOMEM: there is no memory for the list of chunks
+    ///   - ENOMEM: there is not enough memory for the list of chunks
     ChunkedRegion(std::span<const ProtectionDomain> pds, const Resolver& resolver,
                   std::uintptr_t address, std::size_t length,
                   const ChunkedRegionOptions& options = {});
@@ -71,7 +71,7 @@ class RDMABUF_EXPORT ChunkedRegion : public RegisteredMemory {
         return all.empty() ? all : all.subspan(i * chunk_count(), chunk_count());
     }
     /// Returns the chunk on protection domain @p i that contains the iova @p address, or nullptr if
-    /// no chunk contains this iova. The search takes O(log n) time.
+    /// no chunk contains this iova. The search takes O(log n) time for n chunks.
     [[nodiscard]] const LocalChunk* find(std::uint64_t address, std::size_t i = 0) const noexcept {
         return detail::find_chunk(chunks(i), address);
     }

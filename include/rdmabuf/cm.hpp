@@ -20,9 +20,9 @@
 /// Connects queue pairs by IP address, with librdmacm. rdma_cm(7).
 ///
 /// librdmacm selects the device when it resolves an address, so both sides connect in two steps.
-/// First, the program creates a Route or receives a ConnectionRequest. On the Context of this
-/// object it creates its protection domain, completion queue, regions and queue pair. Second, it
-/// connects this queue pair:
+/// First, the program creates a Route or receives a ConnectionRequest. The program creates its
+/// protection domain, completion queue, regions and queue pair on the Context of this object.
+/// Second, the program connects this queue pair:
 ///
 ///     cm::Route route("192.0.2.1", 4711, 5s);              cm::Listener listener("", 4711);
 ///     ProtectionDomain pd(route.context());                auto request = listener.next(60s);
@@ -34,8 +34,8 @@
 ///             std::move(prepared), {}, 5s);                        std::move(prepared), {}, 5s);
 ///
 /// librdmacm sets GID, path, MTU and packet sequence numbers of the queue pair. Timeouts and
-/// retries are those of QueuePair::prepare(). The limits on outstanding reads and atomics are the
-/// smaller ones of the two sides. Only reliable connected queue pairs can be connected. On iWARP
+/// retries are those of QueuePair::prepare(). Each limit on outstanding reads and atomics is the
+/// smaller limit of the two sides. Only reliable connected queue pairs can be connected. On iWARP
 /// the side that called connect() must send the first message.
 ///
 /// A timeout of wait_forever means that the call waits without limit.

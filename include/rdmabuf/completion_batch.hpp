@@ -31,8 +31,8 @@ namespace rdmabuf {
 /// one thread only, and neither poll nor destroy the queue while the batch exists.
 ///
 /// The functions that read a field of the completion require that operator bool() returns true and
-/// that the field is in ExtendedCompletionQueueOptions::fields. Otherwise the behaviour is
-/// undefined; builds with assertions abort if the field is missing.
+/// that the field is in ExtendedCompletionQueueOptions::fields. If one of these conditions is not
+/// met, the behaviour is undefined; builds with assertions abort if the field is missing.
 class RDMABUF_EXPORT CompletionBatch {
   public:
     CompletionBatch(const CompletionBatch&) = delete;

@@ -19,9 +19,9 @@ struct RDMABUF_EXPORT DestroyCompChannel {
 using CompletionChannelHandle = shared_handle<ibv_comp_channel, DestroyCompChannel, Context>;
 } // namespace detail
 
-/// A completion event channel: a thread can sleep on it until a completion queue has completions.
-/// Several queues may use one channel. A queue created with a channel keeps the channel alive. See
-/// ibv_create_comp_channel(3).
+/// A completion event channel, on which a thread can sleep until a completion queue has
+/// completions. Several queues may use one channel. A queue created with a channel keeps the
+/// channel alive. See ibv_create_comp_channel(3).
 ///
 /// wait() sleeps until an event arrives. A program with its own event loop adds fd() to epoll(7)
 /// instead, and reads the events with get_event():

@@ -105,8 +105,9 @@ class RDMABUF_EXPORT CompletionQueue {
 
     /// Acknowledges one event that CompletionChannel::get_event() has returned for this queue. The
     /// program must call this function once for each such event. ibv_ack_cq_events(3) locks a
-    /// mutex, so it is called once for 64 events, and for the remaining events before the queue is
-    /// destroyed. The events of a borrowed queue are acknowledged at once.
+    /// mutex, so this function calls it only once for 64 events. The remaining events are
+    /// acknowledged before the queue is destroyed. For a borrowed queue, each event is acknowledged
+    /// immediately.
     /// @throws Error EBADF if this object was closed, released or moved from
     void acknowledge_event() const;
 

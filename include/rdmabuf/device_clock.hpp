@@ -19,7 +19,7 @@ using WallclockTime = std::chrono::sys_time<std::chrono::nanoseconds>;
 /// The error of wallclock() grows with the time since synchronize(), because clocks drift and the
 /// device reports its frequency only in kHz: a frequency error of 10 ppm is 10 us after one second.
 /// Call synchronize() as often as the required accuracy demands. Alternatively, create the
-/// completion queue with CompletionFields::wallclock: then the provider converts the timestamps.
+/// completion queue with CompletionFields::wallclock. The provider then converts the timestamps.
 class RDMABUF_EXPORT DeviceClock {
   public:
     /// Queries the frequency of the device's clock with ibv_query_device_ex(3), and then calls

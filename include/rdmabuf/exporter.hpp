@@ -72,8 +72,9 @@ class RDMABUF_EXPORT Exporter {
     /// the result contains the reason.
     [[nodiscard]] virtual Availability availability() const = 0;
     /// Returns the allocation that contains @p address, or std::nullopt if the memory does not
-    /// belong to this exporter. Exports nothing. Neither loads nor initialises a driver and creates
-    /// no device context: a driver that the program does not use has no memory in this process.
+    /// belong to this exporter. Does not export the memory. Does not load or initialise a driver
+    /// and does not create a device context: if the program does not use a driver, no memory of
+    /// this process belongs to the driver.
     /// @throws Error if the driver is too old or fails, so that the owner of the memory is unknown.
     ///         The memory may then be device memory.
     [[nodiscard]] virtual std::optional<Allocation> find(std::uintptr_t address) const = 0;
