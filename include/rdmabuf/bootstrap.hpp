@@ -22,8 +22,8 @@ namespace rdmabuf::bootstrap {
 /// receiver checks. The connection is neither encrypted nor authenticated: use it in trusted
 /// networks only.
 ///
-/// An operation that is not complete within the timeout fails with ETIMEDOUT, even if a part of the
-/// message has arrived. All operations throw Error:
+/// An operation that is not complete within the timeout fails with ETIMEDOUT, even if parts of the
+/// message still arrive. All operations throw Error:
 /// - ETIMEDOUT: the complete message was not received or not sent within the timeout
 /// - ECONNRESET: the peer closed the connection, or its process ended
 /// - EPROTO: the peer does not use this protocol, or called a different operation than this side.

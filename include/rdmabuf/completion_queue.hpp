@@ -41,8 +41,8 @@ struct CompletionQueueOptions {
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     /// The queue keeps the channel alive.
     const CompletionChannel* channel = nullptr;
-    /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. It selects the interrupt
-    /// with which the device reports the events of the queue.
+    /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. The vector selects the
+    /// interrupt with which the device reports the events of the queue.
     int vector = 0;
     /// A pointer of the program, for example to its connection object. The pointer is stored in
     /// ibv_cq::cq_context. CompletionChannel::wait() and get_event() return the ibv_cq, from which

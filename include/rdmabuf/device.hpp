@@ -20,7 +20,7 @@ class RDMABUF_EXPORT Device {
   public:
     /// Returns the name of the device in /sys/class/infiniband, for example "mlx5_0".
     [[nodiscard]] std::string name() const;
-    /// Returns the node GUID in host byte order; 0 if the driver has not set the GUID yet.
+    /// Returns the node GUID in host byte order, or 0 if the driver has not set the GUID yet.
     [[nodiscard]] std::uint64_t guid() const noexcept;
     /// Returns the name of the kernel driver of the device, read from sysfs, for example
     /// "mlx5_core". Returns "rxe" for Soft-RoCE, and an empty string for other software devices.

@@ -56,8 +56,8 @@ struct ExtendedCompletionQueueOptions {
     unsigned depth = 256;
     /// The channel that receives the events of the queue; nullptr for a queue that is only polled.
     const CompletionChannel* channel = nullptr;
-    /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. It selects the interrupt
-    /// with which the device reports the events of the queue.
+    /// The completion vector, from 0 to ibv_context::num_comp_vectors - 1. The vector selects the
+    /// interrupt with which the device reports the events of the queue.
     int vector = 0;
     /// A pointer of the program, for example to its connection object. The pointer is stored in
     /// ibv_cq::cq_context.
