@@ -8,9 +8,8 @@
 
 namespace rdmabuf {
 
-/// The description of a memory region, with which another process can import the region. The
-/// description contains the iova and the access flags of the region, because ibv_import_mr(3)
-/// returns only the keys and the length.
+/// The description of a memory region, with which another process can import the region. It
+/// contains the iova and the access flags, because ibv_import_mr(3) does not return them.
 struct SharedRegion {
     /// The value of ibv_mr::handle, which identifies the region within an open device file.
     std::uint32_t handle = 0;

@@ -19,9 +19,9 @@ namespace rdmabuf {
     return locate_memory(allocation, allocation.base);
 }
 
-/// Returns the NUMA node of the host page that contains @p address. move_pages(2) does not report
-/// the node if the page is not allocated yet, if the memory is not host memory, or in a container
-/// that forbids the system call (no CAP_SYS_NICE). MemoryLocation::reason then has the cause.
+/// Returns the NUMA node of the host page that contains @p address. The node is unknown if the page
+/// is not allocated yet, if the memory is not host memory, or if a container forbids move_pages(2)
+/// (no CAP_SYS_NICE). MemoryLocation::reason then contains the cause.
 [[nodiscard]] RDMABUF_EXPORT MemoryLocation locate_host_memory(std::uintptr_t address);
 
 } // namespace rdmabuf

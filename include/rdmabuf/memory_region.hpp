@@ -13,8 +13,8 @@ namespace rdmabuf {
 struct MemoryRegionOptions {
     Access access = Access::local_write;
     /// The iova of the first byte: the address that work requests and peers use for this byte. The
-    /// iova and the virtual address must have the same offset in their pages. The default is the
-    /// virtual address, or 0 with Access::zero_based.
+    /// iova and the virtual address must be equal modulo the page size. The default is the virtual
+    /// address, or 0 with Access::zero_based.
     std::optional<std::uint64_t> iova = std::nullopt;
 };
 

@@ -27,7 +27,7 @@ enum class MemoryWindowType : std::uint8_t {
     /// queue pair of the protection domain.
     type_1 = IBV_MW_TYPE_1,
     /// A window of type 2 (2B) is bound with a work request. Only the peer of the queue pair that
-    /// executed this request can access the window. The peer can also invalidate the window.
+    /// executed the bind request can access the window. This peer can also invalidate the window.
     type_2 = IBV_MW_TYPE_2,
 };
 
@@ -97,9 +97,9 @@ class RDMABUF_EXPORT MemoryWindow {
     [[nodiscard]] std::uint32_t rkey() const noexcept { return checked()->rkey; }
     /// Returns the rkey to use in the next bind request of a window of type 2. See set_rkey().
     [[nodiscard]] std::uint32_t next_rkey() const noexcept { return ibv_inc_rkey(rkey()); }
-    /// Sets the rkey that rkey() returns. Call this function in two cases. After posting a bind
-    /// request in a SendList or a WorkBatch, set the rkey of that request. After a bind request
-    /// has completed with an error, set the rkey that the window had before the request.
+    /// Sets the rkey that rkey() returns. This function is needed in two cases. After a bind
+    /// request was posted in a SendList or a WorkBatch, set the rkey of that request. After a bind
+    /// request has completed with an error, set the rkey that the window had before the request.
     void set_rkey(std::uint32_t rkey) noexcept { checked()->rkey = rkey; }
 
     /// Returns the address, length and rkey with which a peer can access the window after the

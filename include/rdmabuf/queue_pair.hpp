@@ -52,7 +52,7 @@ struct QueuePairOptions {
     QueuePairType type = QueuePairType::reliable_connected;
 
     /// The maximum number of outstanding requests in the send queue. The device can round up this
-    /// limit and the next four limits.
+    /// limit and the four limits below.
     std::uint32_t max_send_wr = 128;
     /// The maximum number of posted receives. This limit is not used if `srq` is set.
     std::uint32_t max_recv_wr = 128;
@@ -124,16 +124,17 @@ struct QueuePairOptions {
     /// The time for which the NIC waits for an acknowledgement (RC): 4.096 us * 2^`timeout`. With
     /// 0, the NIC waits without limit.
     std::uint8_t timeout = 14;
-    /// The maximum number of retransmissions after `timeout` has expired (RC): 0 to 7. If no retry
-    /// succeeds, the request fails with IBV_WC_RETRY_EXC_ERR.
+    /// The maximum number of retransmissions of a request (RC): 0 to 7. The NIC retransmits when
+    /// `timeout` has expired. If no retransmission succeeds, the request fails with
+    /// IBV_WC_RETRY_EXC_ERR.
     std::uint8_t retry_count = 7;
     /// The maximum number of times that the NIC repeats a request because the peer has no receive
     /// posted: 0 to 6, or 7 for no limit. If no retry succeeds, the request fails with
     /// IBV_WC_RNR_RETRY_EXC_ERR. On SRD queue pairs, values below 7 need SrdAttributes::rnr_retry.
     std::uint8_t rnr_retry = 7;
-    /// The time for which the peer must wait before it repeats a request for which this queue pair
-    /// had no receive posted (RC). The value is an index into the table of ibv_modify_qp(3); 12
-    /// means 0.64 ms.
+    /// The time for which the peer must wait after an RNR NAK before it repeats the request (RC).
+    /// This queue pair sends an RNR NAK if it has no receive posted. The value is an index into the
+    /// table of ibv_modify_qp(3); 12 means 0.64 ms.
     std::uint8_t min_rnr_timer = 12;
     /// The Q_Key that requests of peers must contain (UD and SRD only).
     std::uint32_t qkey = 0x11111111;
@@ -146,8 +147,8 @@ struct RateLimit {
     /// The maximum number of bytes that the device sends in one burst at full speed; 0 for the
     /// default of the device.
     std::uint32_t max_burst_size = 0;
-    /// The typical size of a packet in bytes, which makes the limit more exact; 0 if it is not
-    /// known.
+    /// The typical size of a packet in bytes, with which the device enforces the limit more
+    /// exactly; 0 if the size is not known.
     std::uint16_t typical_packet_size = 0;
 };
 
@@ -166,14 +167,15 @@ class RDMABUF_EXPORT QueuePair {
     [[nodiscard]] static PreparedQueuePair prepare(const ProtectionDomain& pd,
                                                    const QueuePairOptions& options);
 
-    /// Uses a connected queue pair without ownership, for transports with their own verbs objects.
-    /// The owner must not destroy @p qp before this object is destroyed.
+    /// Returns an object that uses the connected queue pair @p qp without owning it, for programs
+    /// that create their own verbs objects. The owner must not destroy @p qp before this object is
+    /// destroyed.
     /// @param extended  the ibv_qp_ex of @p qp if the queue pair was created with the ibv_wr_*
     ///                  interface; otherwise nullptr
     [[nodiscard]] static QueuePair borrow(ibv_qp* qp, ibv_qp_ex* extended = nullptr);
 
-    /// Sends the bytes of @p local as one message. The message arrives in the oldest receive that
-    /// the peer has posted.
+    /// Sends the bytes of @p local as one message. The message consumes the oldest receive that the
+    /// peer has posted.
     [[gnu::always_inline]] Status post_send(std::span<const ibv_sge> local,
                                             WorkOptions options = {}) const noexcept {
         return post_one(make_send(local, options));
@@ -239,8 +241,7 @@ class RDMABUF_EXPORT QueuePair {
                      WorkOptions options = {}) const noexcept;
     /// Writes to memory of the peer @p to (SRD). The request is posted with the ibv_wr_* interface.
     /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
-    /// or
-    ///         the device does not support RDMA writes (SrdAttributes::rdma_write)
+    ///         or the device does not support RDMA writes (SrdAttributes::rdma_write)
     Status post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                          WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_write == nullptr) {
@@ -254,8 +255,8 @@ class RDMABUF_EXPORT QueuePair {
                          WorkOptions options = {}) const noexcept {
         return post_write_to(std::span(&local, 1), to, remote, options);
     }
-    /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, a
-    /// receive of the peer completes with @p immediate.
+    /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, the
+    /// oldest receive of the peer completes with @p immediate.
     /// @param immediate  in host byte order
     Status post_write_imm_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                              std::uint32_t immediate, WorkOptions options = {}) const noexcept {
@@ -273,8 +274,7 @@ class RDMABUF_EXPORT QueuePair {
     /// Reads from memory of the peer @p from (SRD). The request is posted with the ibv_wr_*
     /// interface.
     /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
-    /// or
-    ///         the device does not support RDMA reads (SrdAttributes::rdma_read)
+    ///         or the device does not support RDMA reads (SrdAttributes::rdma_read)
     Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
                           WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
@@ -288,8 +288,9 @@ class RDMABUF_EXPORT QueuePair {
                           WorkOptions options = {}) const noexcept {
         return post_read_from(std::span(&local, 1), from, remote, options);
     }
-    /// Posts a receive: a message of the peer will be written to @p local. On a UD queue pair, the
-    /// first 40 bytes of @p local receive the GRH. Messages of SRD queue pairs have no GRH.
+    /// Posts a receive. The NIC writes one message of the peer to @p local. On a UD queue pair, the
+    /// first 40 bytes of @p local are reserved for the GRH. Messages of SRD queue pairs have no
+    /// GRH.
     [[gnu::always_inline]] Status post_recv(std::span<const ibv_sge> local,
                                             std::uint64_t wr_id = 0) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -368,8 +369,8 @@ class RDMABUF_EXPORT QueuePair {
             failed);
     }
 
-    /// Returns true if batch() can be used: the provider has the ibv_wr_* interface, and
-    /// QueuePairOptions::extended was not `off`.
+    /// Returns true if batch() can be used. This requires that the provider has the ibv_wr_*
+    /// interface, and that QueuePairOptions::extended is not ExtendedInterface::off.
     [[nodiscard]] bool extended() const noexcept { return extended_ != nullptr; }
     /// Opens a batch of requests for the ibv_wr_* interface. The queue pair must be extended().
     /// A queue pair must not have more than one open batch at the same time.
@@ -379,7 +380,8 @@ class RDMABUF_EXPORT QueuePair {
         return WorkBatch(extended_);
     }
 
-    /// Returns the queue pair number (24 bits), which completions contain in qp_num.
+    /// Returns the queue pair number (24 bits). Completions of this queue pair contain the number
+    /// in qp_num.
     [[nodiscard]] std::uint32_t number() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         return handle_->qp_num;
@@ -422,8 +424,8 @@ class RDMABUF_EXPORT QueuePair {
     ///   - EINVAL: the rate is outside the device's limits, which the error text contains, or this
     ///     queue pair type has no rate limits
     void set_rate_limit(const RateLimit& limit);
-    /// Returns the ECE options that the device uses for this connection. See
-    /// PreparedQueuePair::set_ece().
+    /// Returns the ECE options (enhanced connection establishment) that the device uses for this
+    /// connection. See PreparedQueuePair::set_ece().
     [[nodiscard]] ibv_ece ece() const;
     /// Moves the queue pair to the error state. All outstanding requests complete with
     /// IBV_WC_WR_FLUSH_ERR. ibv_modify_qp(3).
@@ -431,8 +433,8 @@ class RDMABUF_EXPORT QueuePair {
 
     /// Posts a request to the send queue of this XRC queue pair. The request names a shared receive
     /// queue of the peer. Messages and writes with immediate data consume a receive of that queue.
-    /// @param request     a request that a make_ function has returned, such as make_send()
-    /// @param srq_number  SharedReceiveQueue::number() of the shared receive queue at the peer
+    /// @param request     a request that was made by a make_ function, such as make_send()
+    /// @param srq_number  the SharedReceiveQueue::number() of the peer's shared receive queue
     [[gnu::always_inline]] Status post_to_srq(ibv_send_wr request,
                                               std::uint32_t srq_number) const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
@@ -530,8 +532,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     /// @throws Error EINVAL if the queue pair is not in the RTS state
     [[nodiscard]] QueuePair assume_connected() &&;
 
-    /// The options of a connection. Code that does not call connect(), such as librdmacm, needs
-    /// these options to connect the queue pair.
+    /// The connection options of this queue pair. Code that connects the queue pair without
+    /// connect(), such as librdmacm, needs these options.
     struct Connection {
         AddressHandleOptions path;
         std::uint8_t timeout, retry_count, rnr_retry, min_rnr_timer, max_rd_atomic;

@@ -21,7 +21,7 @@ enum class ImportMode : std::uint8_t {
     /// The driver pins the dma-buf from the registration to the deregistration. The exporter can
     /// move the memory before the driver pins the dma-buf.
     pinned,
-    /// The driver pins the dma-buf, and allows the exporter to revoke it.
+    /// The driver pins the dma-buf. The exporter can revoke the dma-buf while it is pinned.
     pinned_revocable,
     /// The driver does not pin the dma-buf. When the exporter moves the memory, the driver updates
     /// the mapping of the NIC. The exporter can also revoke the dma-buf.
@@ -34,7 +34,8 @@ struct ImporterQuirk {
     /// The name of the RDMA driver, such as "mlx5".
     std::string_view driver;
     /// The names that Device::driver() returns for NICs of this driver, separated by spaces. Empty
-    /// if Device::driver() returns no name that belongs only to this entry.
+    /// for an entry about a feature of a driver (mlx5 data direct), because the names then belong
+    /// to the entry of the driver itself.
     std::string_view sysfs_drivers;
     /// The first version of Linux in which this driver can register dma-bufs. Empty if no version
     /// can register dma-bufs.
@@ -63,8 +64,8 @@ enum class PinBehaviour : std::uint8_t {
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(PinBehaviour behaviour) noexcept;
 
 struct ExporterQuirk {
-    /// The value of Exporter::name(), or the name of the exporter in the kernel if this library has
-    /// no Exporter for its memory.
+    /// The name of the exporter: the value of Exporter::name(), or the name of the exporter in the
+    /// kernel if this library has no Exporter for the memory.
     std::string_view exporter;
     PinBehaviour pin;
     /// A text with the conditions under which the exporter refuses an importer, and the errno value

@@ -22,13 +22,13 @@ struct RDMABUF_EXPORT DeregMr {
     static int call(ibv_mr* mr) noexcept;
     static void unimport(ibv_mr* mr) noexcept;
 };
-/// For a region of device memory, the second parent keeps the ibv_dm alive. For other memory, the
-/// second parent is null.
+/// The std::shared_ptr keeps the ibv_dm of a region of device memory alive. For a region of other
+/// memory, the std::shared_ptr is null.
 using RegionHandle = unique_handle<ibv_mr, DeregMr, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
 
-/// Selects the pages that Region::prefetch() makes present for the device, and their permission.
-/// ibv_advise_mr(3).
+/// Selects which pages Region::prefetch() makes present for the device, and the permission for
+/// these pages. ibv_advise_mr(3).
 enum class Prefetch : std::uint8_t {
     /// Makes the pages present for the device, with read permission.
     read = IBV_ADVISE_MR_ADVICE_PREFETCH,
@@ -41,7 +41,7 @@ enum class Prefetch : std::uint8_t {
 struct PrefetchOptions {
     Prefetch pages = Prefetch::read;
     /// If true, prefetch() returns when the pages are present. If false, the kernel can prefetch
-    /// the pages after the return, and does not report a failure.
+    /// the pages after prefetch() has returned, and does not report a failure.
     bool wait = false;
 };
 
@@ -54,13 +54,13 @@ class RDMABUF_EXPORT Region {
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
 
-    /// Returns the lkey. The region must not have been closed, released or moved from (an assertion
+    /// Returns the lkey. Do not call this function after close(), release() or a move (an assertion
     /// checks this).
     [[nodiscard]] std::uint32_t lkey() const noexcept {
         assert(handle_ != nullptr && "the region was closed, released or moved from");
         return handle_->lkey;
     }
-    /// Returns the rkey. The region must not have been closed, released or moved from (an assertion
+    /// Returns the rkey. Do not call this function after close(), release() or a move (an assertion
     /// checks this).
     [[nodiscard]] std::uint32_t rkey() const noexcept {
         assert(handle_ != nullptr && "the region was closed, released or moved from");
@@ -84,8 +84,8 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] ibv_sge sge() const;
 
     /// Returns the address, length and rkey that a peer needs to access the region.
-    /// RemoteRegion::slice() returns a part of the range. The region must not have been closed,
-    /// released or moved from (an assertion checks this).
+    /// RemoteRegion::slice() returns these values for a part of the region. Do not call this
+    /// function after close(), release() or a move (an assertion checks this).
     [[nodiscard]] RemoteRegion remote() const noexcept {
         return {.address = iova_, .length = length_, .rkey = rkey()};
     }
@@ -111,8 +111,8 @@ class RDMABUF_EXPORT Region {
     [[nodiscard]] ibv_mr* native() const noexcept { return handle_.get(); }
     /// Returns the ibv_mr and gives up ownership: the caller must deregister the ibv_mr.
     [[nodiscard]] ibv_mr* release() noexcept { return handle_.release(); }
-    /// Deregisters the region now. After an error it stays registered and owned, and close() can be
-    /// called again.
+    /// Deregisters the region now. After an error, this object still owns the registered region,
+    /// and close() can be called again.
     /// @throws Error with the errno value of ibv_dereg_mr(3): EBUSY while memory windows are bound
     ///         to the region
     void close() { detail::close_handle(handle_); }

@@ -23,8 +23,8 @@ namespace rdmabuf {
 enum class RegistrationState : std::uint8_t {
     /// The memory is registered, and its keys may be used.
     registered,
-    /// The memory was freed or revoked: its keys are no longer valid. The registration still
-    /// exists, and close() must deregister it.
+    /// The memory was freed or revoked, so its keys are no longer valid. The memory regions still
+    /// exist, and close() must deregister them.
     revoked,
     /// The memory was deregistered.
     closed,
@@ -33,8 +33,8 @@ enum class RegistrationState : std::uint8_t {
 [[nodiscard]] RDMABUF_EXPORT const char* to_string(RegistrationState state) noexcept;
 
 /// Returns true if a revoked region can cause this completion: a protection or access error on this
-/// side or at the peer. A wrong key or address causes the same errors. RegisteredMemory::verify()
-/// checks if the memory was revoked.
+/// side or at the peer. Because a wrong key or address causes the same errors, call
+/// RegisteredMemory::verify() to check if the memory was revoked.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
 /// Returns true if a revoked region can cause this asynchronous event: IBV_EVENT_QP_ACCESS_ERR,
 /// IBV_EVENT_QP_FATAL or IBV_EVENT_DEVICE_FATAL. Verbs has no event for a region.
@@ -42,7 +42,7 @@ enum class RegistrationState : std::uint8_t {
 
 namespace detail {
 
-/// A memory region that was registered by any of the registration paths.
+/// A memory region that was registered by any RegistrationPath.
 class AnyRegion : public Region {
   public:
     /* implicit */ AnyRegion(Region&& region) noexcept : Region(std::move(region)) {}
@@ -50,7 +50,7 @@ class AnyRegion : public Region {
         : Region(std::move(handle), iova, length, access) {}
 };
 
-/// The registration path of a protection domain, and the mapping that was exported for it.
+/// The registration path of a protection domain, and the kind of the exported dma-buf mapping.
 struct NicPath {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
@@ -95,14 +95,15 @@ class RDMABUF_EXPORT RegisteredMemory {
     [[nodiscard]] RegistrationPath path(std::size_t i = 0) const noexcept {
         return set_->nics[i].path;
     }
-    /// Returns the mapping that was exported for protection domain @p i. The result has a meaning
-    /// only for the dma-buf paths. The NICs of one registration may need different mappings.
+    /// Returns the kind of the mapping that was exported for protection domain @p i. The result has
+    /// a meaning only for the dma-buf paths. The NICs of one registration may need different
+    /// mappings.
     [[nodiscard]] MappingKind mapping(std::size_t i = 0) const noexcept {
         return set_->nics[i].mapping;
     }
-    /// Returns all attempts of the registration; the last attempt succeeded.
+    /// Returns all attempts to register the memory; the last attempt succeeded.
     [[nodiscard]] const Trail& trail() const noexcept { return set_->trail; }
-    /// Returns the name of the exporter of the memory; empty if no exporter knows the memory.
+    /// Returns the name of the memory's exporter; empty if no exporter owns the memory.
     [[nodiscard]] const std::string& exporter() const noexcept { return set_->exporter; }
     /// Returns the allocation that the exporter reported when the memory was registered. The result
     /// is empty for ordinary host memory.
@@ -123,8 +124,8 @@ class RDMABUF_EXPORT RegisteredMemory {
         return set_ != nullptr ? set_->state.load(std::memory_order_relaxed)
                                : RegistrationState::closed;
     }
-    /// Returns success if the keys may be used, ENODEV if the memory was revoked, and EBADF if it
-    /// was closed. The function makes no system call, so the data path can call it.
+    /// Returns success if the keys may be used, ENODEV if the memory was revoked, and EBADF if this
+    /// object was closed. The function makes no system call, so the data path can call it.
     [[nodiscard]] Status check() const noexcept {
         switch (state()) {
             case RegistrationState::registered:
@@ -137,9 +138,9 @@ class RDMABUF_EXPORT RegisteredMemory {
         return Status(EBADF);
     }
 
-    /// Marks the memory as revoked, because it was freed or its mapping is no longer valid. Any
-    /// thread may call this function, unless this object is being moved, closed or destroyed. After
-    /// close(), the function has no effect.
+    /// Marks the memory as revoked. Call this function when the memory was freed or its mapping is
+    /// no longer valid. Any thread may call this function, but not while this object is moved,
+    /// closed or destroyed. After close(), the function has no effect.
     void mark_revoked() noexcept;
     /// Queries the exporter, and marks this registration as revoked if the allocation was freed or
     /// replaced since the registration. This calls the vendor's driver, so do not call it on the
@@ -151,8 +152,9 @@ class RDMABUF_EXPORT RegisteredMemory {
     ///         value of the exporter's driver if the query fails
     RegistrationState verify(const Resolver& resolver);
 
-    /// Deregisters the memory on all protection domains. After an error, the regions that could not
-    /// be deregistered stay owned, the state is unchanged, and close() can be called again.
+    /// Deregisters the memory on all protection domains. After an error, this object still owns the
+    /// regions that could not be deregistered, the state is unchanged, and close() can be called
+    /// again.
     /// @throws Error with the first errno value of ibv_dereg_mr(3): EBUSY while memory windows are
     ///         bound to a region
     void close();
@@ -163,8 +165,8 @@ class RDMABUF_EXPORT RegisteredMemory {
     ~RegisteredMemory() = default;
 
     /// Returns region @p i, whose keys may be used.
-    /// @throws Error ENODEV if the memory was revoked; EBADF if it was closed, or if a failed
-    ///         close() has already deregistered this region
+    /// @throws Error ENODEV if the memory was revoked; EBADF if this object was closed, or if a
+    ///         failed close() has already deregistered this region
     [[nodiscard]] const detail::AnyRegion& usable(std::size_t i, const char* function) const {
         if (!check() || set_->regions[i].native() == nullptr) {
             refuse(function);

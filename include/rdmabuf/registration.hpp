@@ -20,8 +20,9 @@
 
 namespace rdmabuf {
 
-/// The registration paths that may be used, in the order in which they are tried. If the list is
-/// empty, the order is dmabuf, host; for managed memory it is dmabuf, on_demand.
+/// The registration paths that may be used, in the order in which they are tried. For an empty
+/// list, the order is dmabuf, host. For an empty list and managed memory, the order is dmabuf,
+/// on_demand.
 class RDMABUF_EXPORT PathOrder {
   public:
     static constexpr std::size_t most = 5;
@@ -43,24 +44,25 @@ class RDMABUF_EXPORT PathOrder {
 };
 
 struct RegistrationOptions {
-    /// The registration paths to try. Memory of a device is never registered by the path `host`:
-    /// this path is for addresses that no exporter knows, and for host memory that a device's
-    /// driver has pinned.
+    /// The registration paths to try. Device memory is never registered by the path `host`. This
+    /// path is for memory that belongs to no exporter, and for host memory that a device's driver
+    /// has pinned.
     PathOrder paths = {};
     /// The access flags of the registration. The dma-buf paths accept only local_write,
     /// remote_write, remote_read, remote_atomic and relaxed_ordering.
     Access access = Access::local_write;
-    /// Adds Access::relaxed_ordering: the bytes of one write may then become visible in any order.
+    /// If true, Access::relaxed_ordering is added to `access`: the bytes of one write may then
+    /// become visible in any order.
     bool relaxed_ordering = false;
-    /// True if the caller guarantees that the memory is that of a device. The registration of a
-    /// host pointer then fails with EFAULT.
+    /// True if the caller guarantees that the memory is device memory. The registration of a host
+    /// pointer then fails with EFAULT.
     bool device_memory = false;
-    /// The iova of the first byte; by default the address of this byte. The iova must be congruent
-    /// to this address modulo the page size. On the dma-buf paths it must instead be congruent to
-    /// the offset in the dma-buf.
+    /// The iova of the first byte; by default the address of this byte. The iova must be equal to
+    /// this address modulo the page size. On the dma-buf paths, the iova must instead be equal to
+    /// the offset of the byte in the dma-buf, modulo the page size.
     std::optional<std::uint64_t> iova = std::nullopt;
-    /// The topology of the machine. If it is set, the mapping for each NIC depends on the NIC's
-    /// path to the memory; without a topology, the mapping depends on the type of the NIC. Call
+    /// The topology of the machine, with which the mapping for each NIC is selected by the NIC's
+    /// path to the memory. If it is nullptr, the mapping is selected by the type of the NIC. Call
     /// Topology::query_data_direct() first for NICs that could have a data-direct function. The
     /// topology is not owned, and is read only during the call.
     const Topology* topology = nullptr;
@@ -71,8 +73,9 @@ struct RegistrationOptions {
     /// path dmabuf only for NICs that can use it (EFA). On other NICs the registration may succeed,
     /// and remote operations fail later.
     std::optional<MappingKind> mapping = std::nullopt;
-    /// The DMA handle for TLP processing hints. The paths dmabuf_data_direct and on_demand cannot
-    /// use it. The handle is not owned, and is read only during the call.
+    /// The DMA handle with TLP processing hints for the NIC's accesses. The paths
+    /// dmabuf_data_direct and on_demand cannot use a DMA handle. The handle is not owned, and is
+    /// read only during the call.
     const DmaHandle* dma_handle = nullptr;
     /// The maximum number of threads that register at the same time, including the calling thread.
     /// With 1, no thread is created. With 0, a call that registers 1 MiB or more on a NIC uses one
@@ -81,8 +84,8 @@ struct RegistrationOptions {
     /// calling thread calls exporters. All created threads end before the call returns. The result,
     /// the trail and errors do not depend on the number of threads.
     unsigned threads = 0;
-    /// The trail that receives all attempts of the registration, also if the registration fails. It
-    /// is not owned. nullptr if the attempts are not needed.
+    /// The list that is set to all attempts of the registration, also if the registration fails;
+    /// nullptr if the attempts are not needed. The list is not owned.
     Trail* trail = nullptr;
 };
 

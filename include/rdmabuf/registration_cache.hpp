@@ -22,7 +22,7 @@ namespace rdmabuf {
 /// registered.
 enum class CachePolicy : std::uint8_t {
     /// The caller must call RegistrationCache::invalidate() before memory is freed, unmapped or
-    /// mapped again. Otherwise, the cache returns keys of memory that was freed.
+    /// mapped again. Without this call, the cache returns keys of freed memory.
     explicit_invalidation,
     /// The cache queries the exporter on each hit, and compares the generation of the allocation. A
     /// hit then includes a call of Exporter::find(), which in most exporters calls the vendor's
@@ -35,15 +35,15 @@ enum class CachePolicy : std::uint8_t {
 
 struct RegistrationCacheOptions {
     CachePolicy policy = CachePolicy::explicit_invalidation;
-    /// The maximum number of entries. Entries with leases (entries in use) count and are not
-    /// evicted. At the limit, if all entries have leases, further memory is registered only for its
-    /// own leases, and deregistered when the last of them ends.
+    /// The maximum number of entries. An entry in use (with a lease) counts, and is not evicted. If
+    /// all entries are in use at the limit, acquire() registers further memory only until the last
+    /// lease on this memory ends.
     std::size_t max_entries = 65536;
     /// The maximum total length of the entries in bytes, on one protection domain. At this limit,
     /// the cache behaves as at the limit `max_entries`.
     std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max();
     /// The options of all registrations. The cache ignores `access`, because acquire() has a
-    /// parameter for the access flags. `iova`, `trail` and `dma_handle` must be empty, because
+    /// parameter for the access flags. `iova`, `trail` and `dma_handle` must not be set, because
     /// their values are for a single registration.
     RegistrationOptions registration = {};
 };
@@ -75,9 +75,9 @@ struct RegistrationCacheOptions {
 /// rkey of a lease to a peer that must not access the memory beside the range.
 class RDMABUF_EXPORT RegistrationCache {
   public:
-    /// A lease is the right to use an entry. The memory stays registered until the lease ends, also
-    /// if the entry is invalidated or the cache is destroyed. Any thread may end the lease. A lease
-    /// can be moved but not copied.
+    /// A lease is the right to use an entry of the cache. The memory stays registered until the
+    /// lease ends, also if the entry is invalidated or the cache is destroyed. Any thread may end
+    /// the lease. A lease can be moved but not copied.
     class Lease {
       public:
         Lease() noexcept = default;
@@ -127,8 +127,8 @@ class RDMABUF_EXPORT RegistrationCache {
     struct Statistics {
         /// The number of calls that returned a lease on an existing entry.
         std::uint64_t hits = 0;
-        /// The number of calls of acquire() that registered memory, or waited for another thread to
-        /// register it.
+        /// The number of calls of acquire() that registered memory, or waited while another thread
+        /// registered the same memory.
         std::uint64_t misses = 0;
         /// The number of cache entries that were evicted to make room for a new entry, or after
         /// ENOMEM.
@@ -161,7 +161,7 @@ class RDMABUF_EXPORT RegistrationCache {
     RegistrationCache& operator=(RegistrationCache&&) noexcept = default;
     RegistrationCache(const RegistrationCache&) = delete;
     RegistrationCache& operator=(const RegistrationCache&) = delete;
-    /// Leases may outlive the cache.
+    /// Leases stay valid after the cache is destroyed.
     ~RegistrationCache() = default;
 
     /// Returns a lease on an entry that contains the @p length bytes at @p address. If no entry
@@ -176,16 +176,16 @@ class RDMABUF_EXPORT RegistrationCache {
     [[nodiscard]] Lease acquire(const void* address, std::size_t length, Access access) {
         return acquire(reinterpret_cast<std::uintptr_t>(address), length, access);
     }
-    /// Returns a lease on an existing entry that contains the range; an empty lease if no entry
-    /// serves the range. This function never registers memory, and the statistics do not count its
-    /// calls as misses.
+    /// Returns a lease on an existing entry that contains the range. Returns an empty lease if no
+    /// entry serves the range. This function never registers memory, and its calls do not count as
+    /// misses in the statistics.
     [[nodiscard]] Lease find(std::uintptr_t address, std::size_t length, Access access) noexcept {
         return Lease(detail::find(*core_, address, length, access));
     }
 
-    /// Declares that the memory of a range was freed or will be freed. New leases do not use
-    /// registrations of this memory that are older than this call. This is also true for calls of
-    /// acquire() that are in progress. Existing leases keep their entries until they end. All other
+    /// Declares that the memory of a range was freed or will be freed. Leases that are returned
+    /// after this call do not use older registrations of the range; this includes leases from calls
+    /// of acquire() in progress. Existing leases keep their entries until the leases end. All other
     /// entries that overlap the range are deregistered before this function returns.
     void invalidate(std::uintptr_t address, std::size_t length) noexcept;
     /// Calls invalidate() for all addresses.

@@ -49,11 +49,11 @@ struct Attempt {
     /// The name of the C function that was called, or of the function of this library that refused
     /// the attempt. The name is a string literal.
     const char* call = "";
-    /// The name of the exporter of the memory; empty if no exporter knows the memory.
+    /// The name of the exporter of the memory; empty if no exporter owns the memory.
     std::string exporter = {};
     /// The device on which the attempt failed, or the devices on which it succeeded, separated by
-    /// ", ". Empty if the attempt succeeded on all devices of the registration, or if no device was
-    /// called.
+    /// ", ". Empty if the attempt succeeded on all devices of the registration, or did not call a
+    /// device.
     std::string device = {};
     /// The cause of the errno value in this attempt; empty if the cause is not known.
     std::string meaning = {};

@@ -14,8 +14,8 @@
 namespace rdmabuf {
 
 namespace detail {
-/// Returns the chunk that contains the byte at @p address; nullptr if no chunk does. The chunks
-/// must be in ascending order and without gaps.
+/// Returns the chunk that contains the byte at @p address; nullptr if no chunk contains this byte.
+/// The chunks must be in ascending order and without gaps.
 /// @tparam Chunk  a struct with the members `address` and `length`
 template <class Chunk>
 [[nodiscard]] const Chunk* find_chunk(std::span<const Chunk> chunks,
@@ -32,8 +32,8 @@ template <class Chunk>
 } // namespace detail
 
 /// Memory of a peer that is registered in chunks. Each chunk has its own rkey, and begins where the
-/// previous chunk ends. The peer creates the object with ChunkedRegion::remote(), and sends the
-/// result of encode(). Memory that is registered as one region is one chunk.
+/// previous chunk ends. Memory that is registered as one region is one chunk. The peer creates the
+/// object with ChunkedRegion::remote(), and sends the result of encode().
 class RDMABUF_EXPORT RemoteChunks {
   public:
     RemoteChunks() = default;
@@ -46,8 +46,8 @@ class RDMABUF_EXPORT RemoteChunks {
     explicit RemoteChunks(std::vector<RemoteRegion> chunks);
 
     [[nodiscard]] std::span<const RemoteRegion> chunks() const noexcept { return chunks_; }
-    /// Returns the address of the first byte: the iova of the peer's first chunk. 0 if there are no
-    /// chunks.
+    /// Returns the address of the first byte, which is the iova of the peer's first chunk. Returns
+    /// 0 if there are no chunks.
     [[nodiscard]] std::uint64_t address() const noexcept {
         return chunks_.empty() ? 0 : chunks_.front().address;
     }
@@ -55,17 +55,17 @@ class RDMABUF_EXPORT RemoteChunks {
     [[nodiscard]] std::uint64_t length() const noexcept {
         return chunks_.empty() ? 0 : chunks_.back().address + chunks_.back().length - address();
     }
-    /// Returns the chunk that contains the byte at @p address, in O(log n); nullptr if no chunk
-    /// does.
+    /// Returns the chunk that contains the byte at @p address; nullptr if no chunk contains this
+    /// byte. The search takes O(log n).
     [[nodiscard]] const RemoteRegion* find(std::uint64_t address) const noexcept;
 
     /// Returns the wire format: little-endian, with a version number. The size is 24 bytes, and 12
     /// more for each chunk.
     [[nodiscard]] std::vector<std::byte> encode() const;
-    /// Decodes chunks from the wire format. The bytes may come from an untrusted peer: invalid
-    /// bytes return an error. The errors are EMSGSIZE for a size that does not match the number of
-    /// chunks, EPROTO for bytes that are not valid chunks, EPROTONOSUPPORT for another version, and
-    /// ENOMEM.
+    /// Decodes chunks from the wire format. The bytes can come from an untrusted peer.
+    /// @return the chunks, or an error: EMSGSIZE if the size does not match the number of chunks,
+    ///         EPROTO if the bytes are not valid chunks, EPROTONOSUPPORT if the version is not
+    ///         supported, ENOMEM if no memory is left
     [[nodiscard]] static Result<RemoteChunks> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteChunks&, const RemoteChunks&) = default;

@@ -26,7 +26,8 @@ struct RDMABUF_EXPORT RemoteRegion {
     std::uint64_t length = 0;
     std::uint32_t rkey = 0;
 
-    /// Returns the part with @p count bytes at @p offset, both in bytes.
+    /// Returns the part of the region with @p count bytes at @p offset; both parameters are in
+    /// bytes.
     /// @throws Error ERANGE if the part is not inside the region; Error::hint() contains the
     ///         offset, the count and the length of the region
     [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
@@ -42,9 +43,9 @@ struct RDMABUF_EXPORT RemoteRegion {
     static constexpr std::size_t wire_size = 28;
     /// Returns the wire format of the region, which is little-endian and contains a version number.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
-    /// Decodes a region from the wire format. The bytes may come from an untrusted peer: invalid
-    /// bytes return an error. The errors are EMSGSIZE for a size other than wire_size, EPROTO for
-    /// bytes that are not a valid region, and EPROTONOSUPPORT for another version.
+    /// Decodes a region from the wire format. The bytes can come from an untrusted peer.
+    /// @return the region, or an error: EMSGSIZE if the size is not wire_size, EPROTO if the bytes
+    ///         are not a valid region, EPROTONOSUPPORT if the version is not supported
     [[nodiscard]] static Result<RemoteRegion> decode(std::span<const std::byte> bytes) noexcept;
 
     friend bool operator==(const RemoteRegion&, const RemoteRegion&) noexcept = default;

@@ -44,21 +44,21 @@ class RDMABUF_EXPORT Resolver {
     /// the exporter that allocated a buffer knows the buffer.
     [[nodiscard]] static Resolver system();
 
-    /// Adds @p exporter at the end: it is queried after all other exporters.
+    /// Adds @p exporter at the end of the list: this exporter is queried after all other exporters.
     /// @throws Error EINVAL for a null pointer
     void add(std::shared_ptr<Exporter> exporter);
 
-    /// Returns the first exporter that knows @p address. Returns nullopt if the memory belongs to
-    /// no exporter, for example for ordinary host memory.
-    /// @throws Error if no exporter knows the address, and one exporter could not query its driver,
-    ///         so that the memory could be that of a device. The errno value and Error::hint() are
-    ///         those of this exporter.
+    /// Returns the first exporter that owns the memory at @p address. Returns nullopt if no
+    /// exporter owns this memory, for example for ordinary host memory.
+    /// @throws Error if no exporter reports the address, and an exporter could not query its
+    ///         driver. The memory could then be device memory. The errno value and Error::hint()
+    ///         are those of the failed query.
     [[nodiscard]] std::optional<Match> try_find(std::uintptr_t address) const;
-    /// Returns the first exporter that knows @p address.
-    /// @throws Error EFAULT if no exporter knows the address; Error::hint() lists all exporters.
-    ///         The other errors are those of try_find().
+    /// Returns the first exporter that owns the memory at @p address.
+    /// @throws Error EFAULT if no exporter owns this memory; Error::hint() lists all exporters. The
+    ///         other errors are those of try_find().
     [[nodiscard]] Match find(std::uintptr_t address) const;
-    /// Returns the text of Error::hint() that find() uses for an address that no exporter knows,
+    /// Returns the text of Error::hint() with which find() fails if no exporter owns the memory,
     /// such as "no exporter knows the address 0x1000, of these exporters: cuda, drm".
     [[nodiscard]] std::string describe_unknown(std::uintptr_t address) const;
     /// Finds the exporter of @p address with find(), and calls its export_range().
@@ -70,8 +70,8 @@ class RDMABUF_EXPORT Resolver {
     ///         exporters
     [[nodiscard]] const std::shared_ptr<Exporter>& exporter(std::string_view name) const;
     /// Returns the allocator with the name @p name.
-    /// @throws Error ENOENT if there is no such exporter; ENOTSUP if the exporter cannot allocate
-    ///         memory
+    /// @throws Error ENOENT if there is no exporter with this name; ENOTSUP if the exporter cannot
+    ///         allocate memory
     [[nodiscard]] std::shared_ptr<Allocator> allocator(std::string_view name) const;
 
     [[nodiscard]] std::span<const std::shared_ptr<Exporter>> exporters() const noexcept {

@@ -15,14 +15,16 @@
 
 namespace rdmabuf {
 
-/// The contents of an Error as a value. Functions that do not throw return it in a Result.
+/// The contents of an Error as a value. A function that does not throw returns an ErrorInfo in its
+/// Result.
 class RDMABUF_EXPORT ErrorInfo {
   public:
     /// Creates an object without an error.
     ErrorInfo() noexcept = default;
     /// Creates an object with an error.
-    /// @param function  the name of the C function that failed, or for which the check failed; a
-    ///                  string literal, empty if the function is not known
+    /// @param function  the name of the C function that failed, or of the function of this library
+    ///                  that reports the error; a string literal, empty if the function is not
+    ///                  known
     /// @param reason    the cause of the error
     /// @param remedy    a change that would avoid the error; may be empty
     ErrorInfo(std::error_code code, const char* function, std::string_view reason,
@@ -32,7 +34,8 @@ class RDMABUF_EXPORT ErrorInfo {
               std::string_view remedy = {}) noexcept
         : ErrorInfo(std::error_code(error, std::system_category()), function, reason, remedy) {}
 
-    /// Returns the errno value; 0 if there is no error. It is ENOMEM after std::bad_alloc.
+    /// Returns the errno value; 0 if there is no error. If a function caught std::bad_alloc, the
+    /// value is ENOMEM.
     [[nodiscard]] int error() const noexcept { return code_.value(); }
     [[nodiscard]] const std::error_code& code() const noexcept { return code_; }
     [[nodiscard]] const char* function() const noexcept { return function_; }
@@ -43,8 +46,8 @@ class RDMABUF_EXPORT ErrorInfo {
 
     /// Returns the text of Error::hint(): "reason; remedy".
     [[nodiscard]] std::string hint() const;
-    /// Returns the text of Error::what(), or only that of Error::hint() if the function is not
-    /// known. The text is empty if memory for the text could not be allocated.
+    /// Returns the text of Error::what(). If the function is not known, returns the text of
+    /// Error::hint() instead. The text is empty if memory for the text could not be allocated.
     [[nodiscard]] std::string message() const noexcept;
     /// Returns the error as an Availability: not available, with the reason and the remedy.
     [[nodiscard]] Availability availability() const { return Availability::no(reason_, remedy_); }
@@ -58,7 +61,7 @@ class RDMABUF_EXPORT ErrorInfo {
     std::string remedy_;
 };
 
-/// Holds the value that a function returned, or the error with which the function failed.
+/// The result of a function that can fail: the value that the function returned, or the error.
 template <class T>
 class [[nodiscard]] Result {
   public:
@@ -108,7 +111,7 @@ class [[nodiscard]] Result {
 };
 
 namespace detail {
-/// Calls @p thunk and catches its exception.
+/// Calls @p thunk with @p argument, and catches an exception that @p thunk throws.
 /// @param error  receives the contents of the exception
 /// @return true if @p thunk returned without an exception
 RDMABUF_EXPORT bool call_and_catch(void (*thunk)(void*), void* argument, ErrorInfo& error) noexcept;

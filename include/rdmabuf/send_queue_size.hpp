@@ -37,8 +37,8 @@ struct SendQueueSize {
     /// The maximum number of inline bytes of a request.
     std::uint32_t max_inline_data = 0;
     /// The number of signaled requests, which is the number of completions if all requests succeed.
-    /// If it is 0, the entries of these requests become free only after a later signaled request
-    /// has completed.
+    /// If this number is 0, the entries of the requests become free only after a later signaled
+    /// request has completed.
     std::uint32_t signaled = 0;
 
     /// Returns the size of a send queue that has room for the requests of both @p a and @p b.
@@ -49,7 +49,8 @@ struct SendQueueSize {
                 .max_inline_data = std::max(a.max_inline_data, b.max_inline_data),
                 .signaled = a.signaled + b.signaled};
     }
-    /// Returns the size of a send queue that has room for the requests of @p size, @p times times.
+    /// Returns the size of a send queue that has room for @p times copies of the requests of @p
+    /// size.
     [[nodiscard]] friend constexpr SendQueueSize operator*(std::uint32_t times,
                                                            const SendQueueSize& size) noexcept {
         return {.max_send_wr = times * size.max_send_wr,
@@ -59,8 +60,8 @@ struct SendQueueSize {
     }
     friend constexpr bool operator==(const SendQueueSize&, const SendQueueSize&) noexcept = default;
 
-    /// Returns the size of a send queue for @p requests. The member `next` of the requests is not
-    /// read.
+    /// Returns the size of a send queue that has room for @p requests. The function does not read
+    /// the member `next` of the requests.
     [[nodiscard]] static SendQueueSize of(std::span<const ibv_send_wr> requests) noexcept {
         SendQueueSize size;
         for (const ibv_send_wr& request : requests) {

@@ -24,8 +24,8 @@ struct RDMABUF_EXPORT DestroySrq {
     static constexpr const char* name = "ibv_destroy_srq";
     static int call(ibv_srq* srq) noexcept;
 };
-/// The second parent keeps alive the XRC domain and the completion queue of an XRC shared receive
-/// queue. It is null for other queues.
+/// The std::shared_ptr keeps the XRC domain and the completion queue of an XRC shared receive queue
+/// alive. For other shared receive queues, the std::shared_ptr is null.
 using SharedReceiveQueueHandle =
     shared_handle<ibv_srq, DestroySrq, ProtectionDomain, std::shared_ptr<const void>>;
 } // namespace detail
@@ -35,7 +35,7 @@ struct SharedReceiveQueueOptions {
     std::uint32_t max_wr = 256;
     /// The maximum number of scatter-gather entries of a receive.
     std::uint32_t max_sge = 1;
-    /// When fewer receives than this limit are posted, the device raises
+    /// If the number of receives in the queue falls below this limit, the device raises
     /// IBV_EVENT_SRQ_LIMIT_REACHED once. SharedReceiveQueue::arm_limit() sets the limit again. With
     /// the limit 0, the device raises no event.
     std::uint32_t limit = 0;
@@ -47,8 +47,9 @@ struct SharedReceiveQueueOptions {
     const CompletionQueue* xrc_cq = nullptr;
 };
 
-/// A shared receive queue: several queue pairs consume receives from it. The queue pairs that are
-/// created with it keep it alive. It can be moved but not copied. ibv_create_srq(3).
+/// A shared receive queue, from which several queue pairs consume receives. The queue pairs that
+/// use the shared receive queue keep it alive. A SharedReceiveQueue can be moved but not copied.
+/// ibv_create_srq(3).
 class RDMABUF_EXPORT SharedReceiveQueue {
   public:
     /// Creates a shared receive queue.
@@ -77,8 +78,8 @@ class RDMABUF_EXPORT SharedReceiveQueue {
                                             std::uint64_t wr_id = 0) const noexcept {
         return post_recv(std::span(&local, 1), wr_id);
     }
-    /// Posts the receives of a list with one C call. On failure, the receives before @p failed are
-    /// posted, and the others are not.
+    /// Posts the receives of a list with one C call. If posting one receive fails, the receives
+    /// before @p failed are posted, and @p failed and the later receives are not posted.
     /// @return the errno values of post_recv(), or E2BIG if more receives were added than the list
     ///         has room for. After E2BIG, no receive is posted.
     template <std::size_t Capacity>

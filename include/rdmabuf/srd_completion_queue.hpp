@@ -19,7 +19,7 @@ struct Cq;
 
 /// The value of WorkCompletion::slid for a message whose sender has no AddressHandle in the
 /// protection domain of the receiving SRD queue pair. For other messages, slid is the
-/// AddressHandle::number() of the sender's port.
+/// AddressHandle::number() of the sender.
 inline constexpr std::uint16_t unknown_address = 0xffff;
 
 /// A completion queue of EFA that also reports the GIDs of unknown senders, so that a receiver can
@@ -43,8 +43,8 @@ class RDMABUF_EXPORT SrdCompletionQueue {
     ///         the constructor of CompletionQueue
     explicit SrdCompletionQueue(const Context& context, const CompletionQueueOptions& options = {});
 
-    /// Returns the completion queue, for QueuePairOptions. Its own poll() and wait() return the
-    /// same completions, without GIDs.
+    /// Returns the completion queue, for QueuePairOptions. CompletionQueue::poll() and wait()
+    /// return the same completions as this object, but without GIDs.
     [[nodiscard]] const CompletionQueue& queue() const noexcept { return queue_; }
 
     /// Polls one completion, as CompletionQueue::poll() does. The queue must not have been closed

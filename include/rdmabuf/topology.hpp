@@ -40,7 +40,8 @@ enum class PathType : std::uint8_t {
     node,
     /// The path goes through the interconnect between NUMA nodes.
     sys,
-    /// sysfs does not describe the path. Path::reason has the reason.
+    /// The type of the path is unknown, because sysfs does not describe the path. Path::reason has
+    /// the details.
     unknown,
 };
 
@@ -50,17 +51,19 @@ enum class PathType : std::uint8_t {
 /// The path between memory and a NIC.
 struct Path {
     PathType type = PathType::unknown;
-    /// The number of PCI bridges on the path. A switch counts as two bridges, one for each port.
+    /// The number of PCI bridges on the path, as sysfs shows them: root ports, and the ports of
+    /// PCIe switches. The upstream port of the switch that connects both devices is included.
     unsigned hops = 0;
-    /// The distance of the two NUMA nodes in the firmware's table, for PathType::sys. A node has
-    /// the distance 10 to itself. Empty if the kernel does not report the distance.
+    /// The distance between the NUMA nodes of the memory and the NIC, as the firmware reports it
+    /// (PathType::sys only). A node has the distance 10 to itself. Empty if the kernel does not
+    /// report the distance.
     std::optional<unsigned> numa_distance = std::nullopt;
     /// True if this is the path to the data-direct function of the NIC. Registration then needs
     /// RegistrationPath::dmabuf_data_direct.
     bool data_direct = false;
-    /// The bandwidth in Gbit/s: that of the slowest PCIe link between the NIC and the nearest
-    /// common ancestor of NIC and memory, or the speed of the NIC's fastest active port if that is
-    /// lower. Empty if neither is known.
+    /// The bandwidth in Gbit/s. It is the bandwidth of the slowest PCIe link between the NIC and
+    /// the nearest common ancestor of NIC and memory, or the speed of the NIC's fastest active port
+    /// if that speed is lower. Empty if neither value is known.
     std::optional<double> bandwidth = std::nullopt;
     /// The reason why the type is unknown, as a sentence without a full stop. Empty if the type is
     /// known.
@@ -75,8 +78,8 @@ struct Nic {
     /// Empty for a device that is not a PCI function (Soft-RoCE), or if sysfs does not describe the
     /// function: see `reason`.
     std::optional<PciFunction> pci = std::nullopt;
-    /// The PCI function that accesses GPU memory for the NIC (mlx5 data direct, ConnectX-8), if
-    /// Topology::query_data_direct() or set_data_direct() has set this function.
+    /// The PCI function that accesses GPU memory for the NIC (mlx5 data direct, ConnectX-8). Empty
+    /// unless Topology::query_data_direct() or set_data_direct() has set this function.
     std::optional<PciFunction> data_direct = std::nullopt;
     /// True if at least one port is active. Empty if sysfs does not report the state of any port.
     std::optional<bool> active = std::nullopt;
@@ -107,7 +110,7 @@ struct RankedNic {
     /// The number of the NIC's group, which is 0 for the nearest NICs. NICs that are equally near
     /// and equally fast have the same rank.
     unsigned rank = 0;
-    /// False if all ports of the NIC are known to be inactive. Such NICs are last in the list.
+    /// False if it is known that all ports of the NIC are inactive. Such NICs are last in the list.
     bool usable = true;
 };
 
@@ -116,10 +119,10 @@ struct RankedNic {
 /// becomes active.
 class RDMABUF_EXPORT Topology {
   public:
-    /// Reads the directory sys below @p root. A test can pass a directory with a copy of /sys.
-    /// Missing or malformed files cause no exception: their values are empty, and problems() lists
-    /// malformed files, missing directories, and links of devices that point outside of
-    /// /sys/devices. About eight small files are read for each PCI function.
+    /// Reads the sysfs files in the directory @p root/sys. A test can pass a directory with a copy
+    /// of /sys. Missing or malformed files cause no exception: their values are empty, and
+    /// problems() lists malformed files, missing directories, and links of devices that point
+    /// outside of /sys/devices. About eight small files are read for each PCI function.
     [[nodiscard]] static Topology read(const std::filesystem::path& root = "/");
 
     // The returned spans and pointers are valid until this object is assigned or destroyed.
@@ -136,9 +139,9 @@ class RDMABUF_EXPORT Topology {
     /// full stop for each file.
     [[nodiscard]] std::span<const std::string> problems() const noexcept { return problems_; }
 
-    /// Queries the data-direct function of an open device, and sets it for this device's NIC. sysfs
-    /// does not show which function belongs to which NIC. The query calls
-    /// mlx5dv_get_data_direct_sysfs_path(3), which needs rdma-core 54 and Linux 6.12.
+    /// Queries the data-direct function of an open device, and sets Nic::data_direct of the NIC.
+    /// The query is needed because sysfs does not show which data-direct function belongs to a NIC.
+    /// It calls mlx5dv_get_data_direct_sysfs_path(3), which needs rdma-core 54 and Linux 6.12.
     /// @return not available, with the reason, if the device has no data-direct function
     Availability query_data_direct(const Context& context);
     /// Sets the data-direct function of the NIC with the name @p nic.
@@ -148,9 +151,10 @@ class RDMABUF_EXPORT Topology {
     ///         function
     Availability set_data_direct(std::string_view nic, std::string_view sysfs_path);
 
-    /// Returns the path between memory and a NIC. If the NIC has a data-direct function in the PCI
-    /// domain of the memory, this is the nearer of two paths: that of the NIC and that of its
-    /// data-direct function. If both are equally near, it is the path of the NIC.
+    /// Returns the path between memory and a NIC. A NIC that has a data-direct function in the PCI
+    /// domain of the memory has two paths. In this case, the result is the path with the nearer
+    /// PathType, or with fewer hops. If both paths are equal, the result is the path of the NIC
+    /// itself.
     [[nodiscard]] Path path(const MemoryLocation& memory, const Nic& nic) const;
 
     /// Returns all NICs, the best NIC for this memory first. They are ordered by: an active port,

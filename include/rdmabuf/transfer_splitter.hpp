@@ -86,8 +86,8 @@ class TransferSplitter {
     explicit TransferSplitter(Status status) noexcept : max_message_size_(most), status_(status) {}
 
     /// Returns success, ERANGE if the transfer is not inside the local or the remote chunks, or
-    /// EINVAL if the maximum message size is 0. The status does not change after the construction.
-    /// After an error, next() returns no pieces.
+    /// EINVAL if the maximum message size is 0. The constructor sets the status, and next() does
+    /// not change it. After an error, next() returns no pieces.
     [[nodiscard]] Status status() const noexcept { return status_; }
     /// Returns the number of bytes for which next() has not returned a piece yet.
     [[nodiscard]] std::uint64_t remaining() const noexcept { return transfer_.length; }
@@ -114,7 +114,7 @@ class TransferSplitter {
     }
 
     /// An iterator for a range-based loop: `for (const TransferPiece& piece : splitter)`. The loop
-    /// consumes the pieces of the splitter, as next() does.
+    /// calls next(), so the splitter does not return the same pieces again.
     class Iterator {
       public:
         explicit Iterator(TransferSplitter& splitter) noexcept : splitter_(&splitter) { ++*this; }
@@ -140,14 +140,14 @@ class TransferSplitter {
     [[nodiscard]] static std::uint64_t left_in(const Chunk& chunk, std::uint64_t address) noexcept {
         return chunk.length - (address - chunk.address);
     }
-    /// Returns 1 if the address is the end of @p chunk, so that the transfer continues in the next
-    /// chunk; otherwise 0.
+    /// Returns 1 if @p address is the end of @p chunk: the transfer then continues in the next
+    /// chunk. Otherwise returns 0.
     template <class Chunk>
     [[nodiscard]] static int behind(const Chunk& chunk, std::uint64_t address) noexcept {
         return address - chunk.address == chunk.length ? 1 : 0;
     }
-    /// Returns the chunk with the first byte of the transfer. Sets the status to ERANGE if the
-    /// transfer is not inside @p chunks.
+    /// Returns the chunk that contains the first byte of the transfer. Sets the status to ERANGE if
+    /// the transfer is not inside @p chunks.
     template <class Chunk>
     [[nodiscard]] const Chunk* find_first(std::span<const Chunk> chunks,
                                           std::uint64_t address) noexcept {

@@ -126,7 +126,7 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_set_sge(qp_, local.lkey, local.addr, local.length);
     }
 
-    // The next four functions need the corresponding bits in QueuePairOptions::batch_operations.
+    // The four functions below need the corresponding bits in QueuePairOptions::batch_operations.
 
     /// Adds a message that also invalidates @p rkey at the receiver. See make_send_inv().
     [[gnu::always_inline]] void send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
@@ -135,13 +135,13 @@ class RDMABUF_EXPORT WorkBatch {
         ibv_wr_send_inv(qp_, rkey);
         set_data(local, options);
     }
-    /// Invalidates @p rkey of a local memory window. See make_local_inv().
+    /// Adds a request that invalidates @p rkey of a local memory window. See make_local_inv().
     [[gnu::always_inline]] void local_inv(std::uint32_t rkey, WorkOptions options = {}) noexcept {
         begin(options);
         ibv_wr_local_inv(qp_, rkey);
     }
-    /// Binds a memory window of type 2. After the batch was posted, pass @p rkey to
-    /// window.set_rkey().
+    /// Adds a request that binds a memory window of type 2. After the batch was posted, pass @p
+    /// rkey to window.set_rkey().
     /// @param rkey  window.next_rkey()
     [[gnu::always_inline]] void bind(const MemoryWindow& window, std::uint32_t rkey,
                                      const MemoryWindowBinding& binding,
@@ -150,10 +150,10 @@ class RDMABUF_EXPORT WorkBatch {
         const ibv_mw_bind_info part = binding.native();
         ibv_wr_bind_mw(qp_, window.native(), rkey, &part);
     }
-    /// Writes the eight bytes of @p value, in host byte order, to an address that is a multiple of
-    /// 8. The write is atomic: the memory has either the old or the new eight bytes. Earlier writes
-    /// of this queue pair become visible before it. Only RC queue pairs support this operation.
-    /// libibverbs has this operation only in the ibv_wr_* interface.
+    /// Adds an atomic write of the eight bytes of @p value, in host byte order, to an address that
+    /// is a multiple of 8. Atomic means that the memory has either the old or the new eight bytes.
+    /// Earlier writes of this queue pair become visible before this write. Only RC queue pairs and
+    /// the ibv_wr_* interface support this operation.
     [[gnu::always_inline]] void atomic_write(std::uint64_t value, RemoteAddress remote,
                                              WorkOptions options = {}) noexcept {
         begin(options);

@@ -18,8 +18,8 @@ using WorkCompletion = ibv_wc;
     return completion.status == IBV_WC_SUCCESS;
 }
 
-/// Returns the usual cause of a status and what to check. The text is empty for success, and for
-/// statuses whose name is sufficient. ibv_poll_cq(3), and section 11.6.2 of the InfiniBand
+/// Returns the usual cause of a failed completion with @p status. The text is empty for success,
+/// and for a status whose name is sufficient. ibv_poll_cq(3), and section 11.6.2 of the InfiniBand
 /// specification.
 [[nodiscard]] RDMABUF_EXPORT const char* completion_hint(ibv_wc_status status) noexcept;
 

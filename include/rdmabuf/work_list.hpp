@@ -57,8 +57,8 @@ class RequestChain {
         }
         end_[-1].next = nullptr;
         const Status status(call(storage_.requests, &failed));
-        // The C call needs a null pointer in the last request. The last request now points to the
-        // next free element again, so that requests can be added.
+        // The C call needs a null pointer in the last request. After the call, the last request
+        // points to the next free element again, so that requests can be added.
         end_[-1].next = end_;
         return status;
     }
@@ -142,9 +142,9 @@ class SendList : public detail::RequestChain<ibv_send_wr, Capacity> {
     [[gnu::always_inline]] void local_inv(std::uint32_t rkey, WorkOptions options = {}) noexcept {
         this->append([&] { return make_local_inv(rkey, options); });
     }
-    /// Binds a memory window of type 2. After the list was posted, pass @p rkey to
-    /// window.set_rkey(). A list must not bind the same window twice, because some providers read
-    /// the current rkey from the window when the list is posted.
+    /// Adds a request that binds a memory window of type 2. After the list was posted, pass @p rkey
+    /// to window.set_rkey(). A list must not bind the same window twice, because some providers
+    /// read the current rkey from the window when the list is posted.
     /// @param rkey  window.next_rkey()
     [[gnu::always_inline]] void bind(const MemoryWindow& window, std::uint32_t rkey,
                                      const MemoryWindowBinding& binding,

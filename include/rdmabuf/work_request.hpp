@@ -40,17 +40,17 @@ struct WorkOptions {
     SendFlags flags = SendFlags::signaled;
 };
 
-/// The destination of a request on a UD or SRD queue pair. AddressHandle::destination() returns it.
-/// `ah` is not owned, and must not be destroyed before the request completes.
+/// The destination of a request on a UD or SRD queue pair, which AddressHandle::destination()
+/// returns. `ah` is not owned, and must not be destroyed before the request completes.
 struct Destination {
     ibv_ah* ah = nullptr;
     std::uint32_t queue_pair = 0;
     std::uint32_t qkey = 0;
 };
 
-// The functions below only fill in a request. A SendList or RecvList posts several requests in one
-// call. The scatter-gather entries are not copied: they must be valid until the request is posted,
-// but not until it completes.
+// The functions below fill in a request, but do not post it. A SendList or RecvList posts several
+// requests in one call. The scatter-gather entries are not copied: they must be valid until the
+// request is posted, but not until the request completes.
 
 namespace detail {
 /// Returns true if the CPU can read the first and the last byte of each entry. The function makes
@@ -189,9 +189,10 @@ namespace detail {
 }
 
 /// Makes an atomic compare-and-swap of the eight bytes at @p remote, whose address must be a
-/// multiple of 8. If they are equal to @p expected, they become @p swap. The previous eight bytes
-/// are written to @p local. The operation is atomic with respect to other requests to the same
-/// device; with respect to the CPU only if the device reports IBV_ATOMIC_GLOB.
+/// multiple of 8. If the eight bytes are equal to @p expected, they are set to @p swap. The NIC
+/// writes the previous eight bytes to @p local. The operation is atomic with respect to other
+/// requests to the same device. It is atomic with respect to the CPU only if the device reports
+/// IBV_ATOMIC_GLOB.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_compare_swap(
     std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t expected,
     std::uint64_t swap, WorkOptions options = {}) noexcept {
@@ -203,8 +204,8 @@ namespace detail {
     return request;
 }
 
-/// Makes an atomic fetch-and-add: adds @p addend to the eight bytes at @p remote. The previous
-/// eight bytes are written to @p local. The alignment and the atomicity are those of
+/// Makes an atomic fetch-and-add: adds @p addend to the eight bytes at @p remote. The NIC writes
+/// the previous eight bytes to @p local. The rules for alignment and atomicity are those of
 /// make_compare_swap().
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_fetch_add(
     std::span<const ibv_sge> local, RemoteAddress remote, std::uint64_t addend,

@@ -51,7 +51,7 @@ class RDMABUF_EXPORT XrcDomain {
     }
     /// Returns the ibv_xrcd and gives up ownership: the caller must close the ibv_xrcd.
     [[nodiscard]] ibv_xrcd* release() noexcept { return handle_.release(); }
-    /// Closes the domain now. It stays open and owned after an error.
+    /// Closes the domain now. After an error, this object still owns the open domain.
     /// @throws Error EBUSY while copies of the domain, or objects created with it, exist
     void close() { handle_.close(); }
 

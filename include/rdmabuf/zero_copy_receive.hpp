@@ -69,8 +69,8 @@ requires requires(ZcrxAreaReg& out) {
     return status;
 }
 
-/// Returns the address of data that io_uring received into the dma-buf @p area.
-/// @param offset  io_uring_zcrx_cqe::off; its upper 16 bits are the number of the area
+/// Returns the address of data that io_uring received into the dma-buf range @p area.
+/// @param offset  io_uring_zcrx_cqe::off; the upper 16 bits are the number of the area
 [[nodiscard]] constexpr std::uintptr_t zcrx_address(const DmaBufRange& area,
                                                     std::uint64_t offset) noexcept {
     constexpr unsigned area_shift = 48; // IORING_ZCRX_AREA_SHIFT
@@ -143,7 +143,7 @@ inline std::byte* write_attribute(std::byte* at, std::uint16_t type, std::uint32
     return {};
 }
 
-/// Returns the address of data that devmem TCP received into the dma-buf @p bound.
+/// Returns the address of data that devmem TCP received into the dma-buf range @p bound.
 /// @param offset  dmabuf_cmsg::frag_offset, which is counted from the beginning of the dma-buf
 [[nodiscard]] constexpr std::uintptr_t devmem_address(const DmaBufRange& bound,
                                                       std::uint64_t offset) noexcept {
