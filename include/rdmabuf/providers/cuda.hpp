@@ -10,9 +10,9 @@
 namespace rdmabuf {
 
 struct CudaOptions {
-    /// Index of the device that allocate() uses. CUDA_VISIBLE_DEVICES decides which devices the
-    /// process sees, and in which order. export_range() ignores this value and uses the device that
-    /// holds the memory.
+    /// Index of the device on which allocate() allocates. The environment variable
+    /// CUDA_VISIBLE_DEVICES selects the devices that the process sees, and their order.
+    /// export_range() ignores this index and uses the device that holds the memory.
     int device = 0;
 };
 
@@ -41,8 +41,8 @@ struct CudaOptions {
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_cuda_exporter(
     const CudaOptions& options = {});
 
-/// Selects the devices to which a flush makes RDMA writes visible. `owner`: only the GPU that holds
-/// the memory. `all_devices`: all CUDA devices.
+/// Selects the devices to which flush_cuda_writes() makes RDMA writes visible. With `owner`, this
+/// is only the GPU that holds the memory. With `all_devices`, these are all CUDA devices.
 enum class CudaWriteScope : std::uint8_t { owner, all_devices };
 
 /// Makes completed RDMA writes into the memory at @p address visible to work that is submitted to

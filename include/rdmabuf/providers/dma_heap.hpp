@@ -10,14 +10,15 @@
 
 namespace rdmabuf {
 
-/// Returns the names of this machine's dma-buf heaps (the files in /dev/dma_heap), sorted. The list
-/// is empty if the folder does not exist. @throws Error with the errno of opendir(3)
+/// Returns the sorted names of this machine's dma-buf heaps (the files in /dev/dma_heap). The list
+/// is empty if this directory does not exist.
+/// @throws Error with the errno of opendir(3)
 [[nodiscard]] RDMABUF_EXPORT std::vector<std::string> list_dma_heaps();
 
 /// Returns the exporter "dma_heap", which allocates dma-bufs from the heap /dev/dma_heap/@p heap.
 /// The kernel needs CONFIG_DMABUF_HEAPS (drivers/dma-buf/dma-heap.c). If the heap does not exist,
-/// this function succeeds; availability() and allocate() then report ENOENT and list the heaps that
-/// exist.
+/// this function succeeds, but availability() and allocate() report ENOENT and list the existing
+/// heaps.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<Allocator> make_dma_heap_exporter(
     std::string heap = "system");
 

@@ -16,20 +16,20 @@ namespace rdmabuf {
 /// Describes memory for which the program already has a dma-buf.
 struct ExternalMemory {
     /// Address that the program uses for the first byte: a CPU pointer, a device pointer, or any
-    /// number that no other memory in the same Resolver uses. Not 0, which means an unknown
-    /// address.
+    /// number that no other memory in the same Resolver uses. The address must not be 0, because 0
+    /// means an unknown address.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;
     /// Offset of the first byte in the dma-buf, in bytes. The offset and the address must be equal
-    /// modulo the page size: the address is the default iova of a memory region, and a NIC requires
-    /// that the iova and the offset have the same position in a page.
+    /// modulo the page size. The reason is that the address is the default iova of a memory region,
+    /// and a NIC requires that the iova and the offset are equal modulo the page size.
     std::uint64_t offset = 0;
     MemoryKind kind = MemoryKind::device;
     /// PCI address of the device that holds the memory: "0000:3b:00.0". May be empty.
     std::string pci_address = {};
-    /// Number that the program has given to the allocation. It must differ from the numbers of all
-    /// earlier allocations at this address. 0: the exporter assigns a number that is unique in the
+    /// Generation of the allocation: a number that differs from the numbers of all earlier
+    /// allocations at this address. If it is 0, the exporter assigns a number that is unique in the
     /// process.
     std::uint64_t generation = 0;
 };
@@ -60,8 +60,8 @@ class RDMABUF_EXPORT ExternalExporter : public Exporter {
     ///   - EEXIST: the memory overlaps memory that was added before; the error text names both
     ///     ranges
     [[nodiscard]] virtual AddedRange add(int fd, const ExternalMemory& memory) = 0;
-    /// This overload takes ownership of the descriptor. The descriptor is closed if the call
-    /// throws.
+    /// This overload takes ownership of the descriptor. If the call throws, the descriptor is
+    /// closed.
     [[nodiscard]] virtual AddedRange add(UniqueFd fd, const ExternalMemory& memory) = 0;
 };
 

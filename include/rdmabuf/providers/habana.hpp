@@ -21,17 +21,17 @@ struct HabanaOptions {
 
 /// Describes device memory that the program has allocated.
 struct HabanaMemory {
-    /// Address of the memory on the device. Gaudi 2 and newer: a virtual address. Gaudi 1: an
-    /// address in the device's DRAM.
+    /// Address of the memory on the device. On Gaudi 2 and newer, this is a virtual address. On
+    /// Gaudi 1, this is an address in the device's DRAM.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;
     /// Start address of the driver's mapping that contains the memory: the result of
     /// hlthunk_device_memory_map(), or synDeviceInfoV2::globalHbmBaseAddress for memory of
-    /// synDeviceMalloc(). 0: the mapping begins at `address`. Gaudi 1 has no mappings and
-    /// ignores this value.
+    /// synDeviceMalloc(). If it is 0, the mapping begins at `address`. Gaudi 1 has no mappings, and
+    /// the exporter ignores this value.
     std::uintptr_t mapping = 0;
-    /// Has the meaning of ExternalMemory::generation.
+    /// Generation of the allocation. See ExternalMemory::generation.
     std::uint64_t generation = 0;
 };
 

@@ -10,13 +10,14 @@
 namespace rdmabuf {
 
 struct LevelZeroOptions {
-    /// Index of the GPU that allocate() uses. The GPUs of all drivers are counted in the order of
-    /// zeDriverGet and zeDeviceGet. ZE_AFFINITY_MASK decides which GPUs the process sees.
+    /// Index of the GPU on which allocate() allocates. The GPUs of all drivers are counted in the
+    /// order of zeDriverGet and zeDeviceGet. The environment variable ZE_AFFINITY_MASK selects the
+    /// GPUs that the process sees.
     int device = 0;
     /// The contexts (ze_context_handle_t) in which the program allocates memory. They must outlive
-    /// the exporter. By the specification, a context can query only memory that was allocated in
-    /// it. With Intel's driver the list can be empty, because each context can query the memory of
-    /// all contexts.
+    /// the exporter. According to the specification, a context can query only memory that was
+    /// allocated in this context. With Intel's driver the list can be empty, because each context
+    /// can query the memory of all contexts.
     std::vector<void*> contexts = {};
 };
 

@@ -20,16 +20,16 @@ struct NeuronOptions {
 
 /// Describes memory of a tensor that the program has allocated.
 struct NeuronMemory {
-    /// Address of the memory: the result of nrt_tensor_get_va(). A runtime without
-    /// nrt_get_dmabuf_fd_v2() can export only from the start of an allocation. With such a runtime,
-    /// a slice of a tensor cannot be added.
+    /// Address of the memory: the result of nrt_tensor_get_va(). If the runtime has no
+    /// nrt_get_dmabuf_fd_v2(), it can export memory only from the start of an allocation. A slice
+    /// of a tensor then cannot be added.
     std::uintptr_t address = 0;
     /// Length in bytes.
     std::size_t length = 0;
-    /// PCI address of the device: "0000:3b:00.0". May be empty; the runtime does not report this
-    /// address.
+    /// PCI address of the device, such as "0000:3b:00.0". May be empty, because the runtime does
+    /// not report this address.
     std::string pci_address = {};
-    /// Has the meaning of ExternalMemory::generation.
+    /// Generation of the allocation. See ExternalMemory::generation.
     std::uint64_t generation = 0;
 };
 

@@ -8,7 +8,7 @@
 
 namespace rdmabuf {
 
-/// Returns the exporter "udmabuf", which makes dma-bufs over ordinary memory (a sealed memfd) with
+/// Returns the exporter "udmabuf", which creates dma-bufs from host memory (a sealed memfd) with
 /// /dev/udmabuf. The kernel needs CONFIG_UDMABUF, and the process needs permission to open the
 /// device. The module parameter size_limit_mb limits the size of a buffer. See
 /// drivers/dma-buf/udmabuf.c.

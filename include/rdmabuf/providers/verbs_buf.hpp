@@ -9,8 +9,8 @@
 #include <rdmabuf/exporter.hpp>
 #include <rdmabuf/protection_domain.hpp>
 
-/// Handle of a buffer, which ibv_alloc_buf(3) returns. <infiniband/verbs.h> declares this type
-/// since rdma-core 64.
+/// The type of the buffer handle that ibv_alloc_buf(3) returns. <infiniband/verbs.h> declares this
+/// type since rdma-core 64.
 struct ibv_buf;
 
 namespace rdmabuf {
@@ -46,9 +46,9 @@ class RDMABUF_EXPORT VerbsBufExporter : public Allocator {
     [[nodiscard]] virtual AddedRange add(ibv_buf* buffer, void* address, std::size_t size) = 0;
 };
 
-/// Returns a VerbsBufExporter for buffers of @p pd. allocate() calls ibv_alloc_buf(). It throws
-/// the errors of VerbsBufExporter::add(), or an Error with the errno of ibv_alloc_buf(). Each
-/// buffer keeps the protection domain alive.
+/// Returns a VerbsBufExporter for buffers of @p pd. Its function allocate() calls ibv_alloc_buf(),
+/// and throws the errors of VerbsBufExporter::add() or an Error with the errno of ibv_alloc_buf().
+/// Each buffer keeps the protection domain alive.
 [[nodiscard]] RDMABUF_EXPORT std::shared_ptr<VerbsBufExporter> make_verbs_buf_exporter(
     ProtectionDomain pd);
 

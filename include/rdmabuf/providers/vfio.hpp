@@ -18,11 +18,12 @@ struct VfioRegion {
     std::uint32_t index = 0;
     /// Offset of the first page in the region, in bytes: a multiple of the page size.
     std::uint64_t offset = 0;
-    /// Length in bytes, a multiple of the page size; 0: up to the end of the region.
+    /// Length of the pages in bytes, a multiple of the page size. If it is 0, the pages up to the
+    /// end of the region are exported.
     std::size_t length = 0;
     /// Address at which the program has mapped the pages. The exporter finds the pages by this
-    /// address. 0: the pages are not mapped, and the exporter reserves an address range for them,
-    /// which the CPU cannot access.
+    /// address. If it is 0, the pages are not mapped, and the exporter reserves an address range
+    /// for the pages, which the CPU cannot access.
     std::uintptr_t address = 0;
 };
 
