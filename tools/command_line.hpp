@@ -7,7 +7,8 @@
 
 namespace rdmabuf::tools {
 
-/// Formats help texts in 80 columns, without CLI11's remarks on types, ranges and excluded options.
+/// Formats help texts in 80 columns, without the notes of CLI11 about types, ranges and excluded
+/// options.
 class HelpFormatter : public CLI::Formatter {
   public:
     HelpFormatter() { column_width(24); }

@@ -42,8 +42,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
-/// Checks that @p name is a subcommand. @throws UsageError if @p name is no subcommand; the error
-/// text suggests a similar name
+/// Checks that @p name is the name of a subcommand.
+/// @throws UsageError if no subcommand has this name; the error text suggests a similar name
 void check_name(const std::string& name, const std::vector<Command>& all) {
     std::string nearest;
     std::size_t distance = 3; // A name with three or more wrong characters suggests nothing.

@@ -29,7 +29,8 @@ struct Origin {
     std::string path;
     /// The name of the exporter of the dma-buf; empty if no dma-buf was registered.
     std::string exporter;
-    /// Details of the exporter, such as its device "/dev/dri/card0, vgem"; may be empty.
+    /// Details of the exporter, such as the device and the driver "/dev/dri/card0, vgem"; may be
+    /// empty.
     std::string detail;
 };
 
@@ -40,7 +41,7 @@ struct BufferLayout {
     std::size_t region_length = 0;
 };
 
-/// A buffer of the type in MemoryOptions::type, with one registered region.
+/// A buffer of the memory type MemoryOptions::type, with one registered region.
 class TestMemory {
   public:
     using Use = std::function<void(std::span<std::byte> bytes)>;
@@ -61,15 +62,15 @@ class TestMemory {
     [[nodiscard]] const RemoteRegion& remote() const noexcept { return remote_; }
     [[nodiscard]] const Origin& origin() const noexcept { return origin_; }
 
-    /// Calls @p use with the given bytes of the buffer. If the CPU cannot map the memory, @p use
-    /// gets a copy of the bytes. The copy is written back unless @p mode is read.
-    /// @param offset  in bytes from the start of the buffer. For memory of the RDMA device, @p
-    ///                offset and @p length must be multiples of 4.
+    /// Calls @p use with @p length bytes of the buffer. If the CPU cannot map the memory, @p use
+    /// gets a copy of these bytes. The copy is written back to the buffer unless @p mode is read.
+    /// @param offset  the offset of the first byte in the buffer, in bytes. For memory of the RDMA
+    ///                device, @p offset and @p length must be multiples of 4.
     void access(CpuAccessMode mode, std::size_t offset, std::size_t length, const Use& use);
 
   private:
-    /// Allocates buffer_ with the exporter that @p options select. @return a resolver that has this
-    /// exporter
+    /// Allocates buffer_ with the exporter that @p options select.
+    /// @return a resolver that contains this exporter
     [[nodiscard]] Resolver allocate(const MemoryOptions& options, std::size_t size);
 
     std::vector<std::byte> host_;

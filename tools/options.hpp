@@ -28,9 +28,10 @@ class UsageError : public std::runtime_error {
 struct DeviceOptions {
     /// The name of the device; empty for the first device with an active port.
     std::string device;
-    /// The port number, counted from 1; 1 by default.
+    /// The port number, counted from 1; if empty, port 1 is used.
     std::optional<std::uint8_t> port;
-    /// The index in the GID table; by default that of Context::best_gid().
+    /// The index in the GID table of the port; if empty, the index that Context::best_gid() returns
+    /// is used.
     std::optional<std::uint8_t> gid_index;
 };
 void add_device_options(CLI::App& app, DeviceOptions& options);

@@ -60,8 +60,8 @@ void Checker::fill_data(std::span<std::byte> bytes, Kind kind,
         std::memcpy(bytes.data(), &value, sizeof value);
         return;
     }
-    // Send and write have new data in each transfer. For reads the data stays the same, so it
-    // depends only on the slot (the part of the memory that the transfer uses).
+    // Each send or write has different data. The data of a read depends only on the slot (the part
+    // of the memory that the transfer uses), because the responder fills its memory only once.
     const std::uint64_t number = is_exchange(verb_) ? transfer : transfer % layout_.depth();
     const bool initiators = (role_ == Role::initiator) == (kind == Kind::outgoing);
     fill_pattern(bytes, number * 4 + (initiators ? 0 : 1));
@@ -111,8 +111,9 @@ void Checker::finish(std::uint64_t transfers) {
         });
     }
     for (std::uint64_t i = 0; i < layout_.depth(); ++i) {
-        // `rounds` is the number of transfers that used this slot. After an atomic operation, the
-        // memory contains the value that the next atomic operation in this slot would return.
+        // `rounds` is the number of transfers that used this slot. Because each atomic operation
+        // changes the value in the slot, the slot now contains the value for the next atomic
+        // operation.
         const std::uint64_t rounds = (transfers + layout_.depth() - 1 - i) / layout_.depth();
         const std::uint64_t last = rounds > 0 && !is_atomic(verb_) ? rounds - 1 : rounds;
         check_slot(i + last * layout_.depth(), Kind::incoming);

@@ -17,8 +17,8 @@
 
 namespace rdmabuf::tools::perf {
 
-/// The error for a wrong byte. what() has the position of the byte, the number of the transfer, and
-/// the found and the expected value.
+/// The error for a byte with a wrong value. what() contains the position of the byte, the number of
+/// the transfer, the found value and the expected value.
 class CheckError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
@@ -26,24 +26,26 @@ class CheckError : public std::runtime_error {
 
 /// The numbers of bytes that were compared with the expected bytes.
 struct Checked {
-    /// The number of compared bytes that arrived at this end.
+    /// The number of received bytes that were compared.
     std::uint64_t data = 0;
-    /// The number of compared bytes that no transfer was allowed to change.
+    /// The number of compared bytes outside the received data. No transfer may change these bytes.
     std::uint64_t guard = 0;
 };
 
 /// Fills @p bytes with a sequence that depends on @p seed. Two sequences with different seeds have
-/// no 8 bytes in common at any position, so data of another transfer and shifted data are detected.
+/// no 8 bytes in common at any position. So the check detects data of another transfer and data at
+/// a wrong position.
 void fill_pattern(std::span<std::byte> bytes, std::uint64_t seed) noexcept;
 
 /// Returns the value in the responder's memory before the atomic operation with the number @p
-/// transfer, counted from 0.
+/// transfer. The first operation has the number 0.
 [[nodiscard]] std::uint64_t atomic_value(Verb verb, std::uint64_t transfer,
                                          std::uint32_t depth) noexcept;
 /// The operand of each fetch-and-add.
 inline constexpr std::uint64_t atomic_addend = 0x0102030405060709;
 
-/// Fills the memory of one end with known bytes, and compares the memory with the expected bytes.
+/// Fills the memory of the initiator or the responder with known bytes, and later compares this
+/// memory with the expected bytes.
 class Checker {
   public:
     using Use = std::function<void(std::span<std::byte> bytes)>;
@@ -57,9 +59,9 @@ class Checker {
     /// Fills the whole buffer: the guards (bytes that must not change), the data that the peer
     /// reads, and the first operands of the atomic operations.
     void initialise();
-    /// Prepares the slot of a transfer (the part of the region that the transfer uses). For send
-    /// and write, fills the outgoing data. For reads and atomic operations, clears the incoming
-    /// data of the previous transfer in the slot.
+    /// Prepares the slot of a transfer (the part of the region that the transfer uses) before the
+    /// transfer is posted. For send and write, fills the outgoing data. For reads and atomic
+    /// operations, clears the incoming data of the previous transfer in the slot.
     void before_post(std::uint64_t transfer);
     /// Compares the incoming data of a transfer with the expected data, and checks that the guards
     /// (bytes that must not change) of its slot are unchanged. Call this function when the data has
@@ -76,15 +78,15 @@ class Checker {
 
   private:
     enum class Kind : std::uint8_t { guard, outgoing, incoming };
-    /// A part of a slot, which is the memory of one transfer in flight. The offset in the slot and
-    /// the length are in bytes.
+    /// A part of a slot, which is the memory of one transfer in flight. The members give its offset
+    /// in the slot and its length, both in bytes.
     struct Area {
         Kind kind;
         std::size_t begin;
         std::size_t length;
     };
     /// Returns the areas of a slot, ordered by offset. If the verb does not use the outgoing or
-    /// incoming data at this end, that area is a guard.
+    /// incoming data on this side, that area is a guard (bytes that must not change).
     [[nodiscard]] std::array<Area, 5> areas() const noexcept;
     /// Returns the offset of a transfer's slot in the buffer, in bytes.
     [[nodiscard]] std::size_t slot(std::uint64_t transfer) const noexcept {
@@ -96,7 +98,8 @@ class Checker {
     /// Compares the areas of a transfer's slot with the expected bytes, except areas of kind @p
     /// skipped.
     void check_slot(std::uint64_t transfer, Kind skipped);
-    /// Compares @p found with expected_. @param area  the name of the area, for the error text
+    /// Compares the bytes @p found with the bytes in expected_.
+    /// @param area  the name of the area, for the error text
     void compare(std::span<const std::byte> found, std::uint64_t transfer, const char* area);
 
     AccessFunction access_;

@@ -43,8 +43,7 @@ Exit status: 0 success, 1 failure, 2 wrong command line.)";
 struct Parsed {
     perf::Options options;
     unsigned timeout_seconds = 30;
-    // complete() chooses the values of --size and --warmup if these options are not on the command
-    // line.
+    // If --size or --warmup is not on the command line, complete() sets the default value.
     CLI::Option* size = nullptr;
     CLI::Option* warmup = nullptr;
 };
@@ -75,8 +74,8 @@ void add_ends(CLI::App& app, Parsed& parsed) {
 void add_transfer(CLI::App& app, Parsed& parsed) {
     perf::Options& options = parsed.options;
     app.option_defaults()->group("Transfer");
-    // CLI11 applies the last transform first: IsMember rejects unknown names, then Transformer
-    // converts the name to its value.
+    // CLI11 applies the transform that was added last first. So IsMember rejects unknown names, and
+    // then Transformer converts the name to its value.
     add_option(app, "--verb", "VERB", options.verb,
                "send (default), write, write-imm, read, cas or fadd")
         ->transform(CLI::Transformer(perf::verbs()))

@@ -31,7 +31,8 @@ Channel meet(const Options& options) {
     return listener.accept(options.timeout);
 }
 
-/// Compares the options that must be equal at both ends. @throws Error EPROTO if they differ
+/// Checks that the initiator and the responder have equal options.
+/// @throws Error EPROTO if an option differs
 void agree(Channel& control, const Options& options) {
     control.agree("the version of rdmabuf", std::string(version()));
     control.agree("--rdma-cm", options.rdma_cm ? "yes" : "no");
@@ -44,8 +45,8 @@ void agree(Channel& control, const Options& options) {
     control.agree("--check", options.check ? "yes" : "no");
 }
 
-/// Connects the queue pair to the other end. An SRD queue pair is not connected; for it, this
-/// function creates an address handle for the other end.
+/// Connects the queue pair to the other end. An SRD queue pair is not connected: this function
+/// creates an address handle for the other end instead.
 End connect(PreparedQueuePair prepared, Resources resources, const QueuePairAddress& address) {
     if (prepared.address().type != QueuePairType::scalable_reliable_datagram) {
         return {.connection = std::move(prepared).connect(address),
@@ -61,23 +62,24 @@ End connect(PreparedQueuePair prepared, Resources resources, const QueuePairAddr
 }
 
 std::pair<End, Channel> connect_by_tcp(const Options& options) {
-    // The resources are created before the TCP connection, so that this end reports its errors
-    // before the other end begins to wait for this end.
+    // The resources are created before the TCP connection, so that errors of this end are reported
+    // before the other end waits for this end.
     Resources resources = make_resources(options);
     PreparedQueuePair prepared = resources.prepare(options);
     Channel control = meet(options);
     agree(control, options);
     const QueuePairAddress address = control.exchange(prepared.address());
     End end = connect(std::move(prepared), std::move(resources), address);
-    // SRD needs address handles at both ends for RDMA. After this exchange the other end has
-    // created its address handle.
+    // RDMA on SRD queue pairs needs address handles at both ends. After this exchange, the other
+    // end has created its address handle.
     end.peer = control.exchange(end.resources.memory.remote());
     return {std::move(end), std::move(control)};
 }
 
-/// Creates the resources of this end and connects its queue pair by librdmacm.
-/// @param way  a cm::Route or a cm::ConnectionRequest, which determines the device
-/// @param connect  connects a prepared queue pair by @p way and returns the cm::Connection
+/// Creates the resources of this end and connects its queue pair with librdmacm.
+/// @param way      a cm::Route or a cm::ConnectionRequest, which selects the device
+/// @param connect  a function that connects a prepared queue pair with @p way and returns the
+///                 cm::Connection
 template <class Way, class Connect>
 End connect_over(Way way, Channel& control, const Options& options, Connect connect) {
     const Context context = way.context();
@@ -98,8 +100,8 @@ End connect_over(Way way, Channel& control, const Options& options, Connect conn
 std::pair<End, Channel> connect_by_rdma_cm(const Options& options) {
     const auto timeout = options.timeout;
     if (options.listen) {
-        // This listener is created first, because the other end connects to it as soon as the TCP
-        // connection exists.
+        // The librdmacm listener is created before the TCP connection, because the other end
+        // connects to this listener as soon as the TCP connection exists.
         cm::Listener listener({}, options.tcp_port);
         Channel control = meet(options);
         agree(control, options);

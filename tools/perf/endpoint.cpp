@@ -31,8 +31,9 @@ std::uint64_t check_srd(const Context& context, std::uint8_t port, Verb verb) {
     return srd.max_rdma_size;
 }
 
-/// Checks that the device supports the options, because the later errors of verbs calls explain
-/// less. @return @p context
+/// Checks that the device supports the options. Without this check, a later verbs call would fail
+/// with an error that does not name the option.
+/// @return @p context
 /// @throws UsageError if an option is not supported
 const Context& checked(const Context& context, std::uint8_t port, const Options& options,
                        const Layout& layout) {
@@ -76,8 +77,8 @@ Layout make_layout(const Options& options) {
             static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))};
 }
 
-/// --verb write posts two send requests per transfer. A transfer in flight has at most two
-/// completions at each end: one of a send request and one of a receive.
+/// With --verb write, each transfer posts two send requests (a write and a send). A transfer in
+/// flight has at most two completions at each end: one of a send request and one of a receive.
 constexpr std::uint32_t requests_per_transfer = 2;
 constexpr std::uint32_t completions_per_transfer = 2;
 
@@ -103,8 +104,8 @@ PreparedQueuePair Resources::prepare(const Options& options) const {
     choice.type = options.qp_type;
     choice.max_send_wr = requests_per_transfer * options.depth;
     choice.max_recv_wr = options.depth;
-    // This is the maximum number of reads and atomics in flight. QueuePair reduces it to the limit
-    // of the device.
+    // The value limits the number of reads and atomics in flight. If the value is above the limit
+    // of the device, QueuePair uses the limit of the device.
     choice.max_rd_atomic = static_cast<std::uint8_t>(std::clamp(options.depth, 16U, 255U));
     choice.max_dest_rd_atomic = choice.max_rd_atomic;
     choice.port = port;

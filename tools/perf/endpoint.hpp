@@ -20,8 +20,10 @@
 
 namespace rdmabuf::tools::perf {
 
-/// The objects of one end that are created before the connection.
+/// The objects of one end (the initiator or the responder) that are created before the ends are
+/// connected.
 struct Resources {
+    /// Creates the objects on the device.
     /// @param device_gid  empty if librdmacm chooses the GID
     /// @throws UsageError if the device does not support the options, Error if a call fails
     Resources(const Context& device, std::uint8_t device_port, std::optional<GidEntry> device_gid,
@@ -29,7 +31,7 @@ struct Resources {
 
     /// Creates a queue pair and posts the receives for the first transfers.
     [[nodiscard]] PreparedQueuePair prepare(const Options& options) const;
-    /// Returns the receive buffer for @p transfer. The result is empty unless the verb is send,
+    /// Returns the receive buffer for @p transfer. The result is empty for all verbs except send,
     /// because only sends write to receive buffers.
     [[nodiscard]] std::optional<ibv_sge> receive(std::uint64_t transfer) const noexcept;
 
@@ -43,26 +45,27 @@ struct Resources {
     TestMemory memory;
 };
 
-/// One end with a connected queue pair.
+/// One end of the connection (the initiator or the responder), with a connected queue pair.
 struct End {
     [[nodiscard]] const QueuePair& queue_pair() const noexcept {
         const auto* const own = std::get_if<QueuePair>(&connection);
         return own != nullptr ? *own : std::get_if<cm::Connection>(&connection)->queue_pair();
     }
 
-    /// This member is the first, so that it is destroyed last: a connection of librdmacm owns the
-    /// device.
+    /// This member is declared first, so that it is destroyed last: a cm::Connection owns the
+    /// device that the other members use.
     std::variant<QueuePair, cm::Connection> connection;
     Resources resources;
     /// The address and the rkey of the region at the other end.
     RemoteRegion peer;
-    /// SRD queue pairs only: each request names the other end by an address handle and an address.
+    /// The address handle and the address of the other end, which each request on an SRD queue pair
+    /// contains. Not set for RC queue pairs.
     std::optional<AddressHandle> address_handle = std::nullopt;
     QueuePairAddress peer_address = {};
 };
 
-/// Creates and connects both ends in this process. @return the initiator and the responder, in this
-/// order
+/// Creates the initiator and the responder in this process, and connects them.
+/// @return the initiator and the responder, in this order
 [[nodiscard]] std::pair<End, End> connect_loopback(const Options& options);
 
 /// Connects this end to the other process. The TCP connection exchanges the addresses of the queue

@@ -20,7 +20,7 @@ namespace rdmabuf::tools::perf {
 /// end.
 class Layout {
   public:
-    /// The minimum number of guard bytes before and after the data.
+    /// The minimum number of guard bytes (bytes that must not change) before and after the data.
     static constexpr std::size_t guard = 512;
 
     /// @param size  the size of a transfer in bytes
@@ -46,15 +46,16 @@ class Layout {
     /// The size of the buffer in bytes.
     [[nodiscard]] std::size_t buffer_size() const noexcept { return region_length() + 2 * page_; }
 
-    /// Returns the offset of a transfer's slot in the region, in bytes. The offsets and the size of
-    /// slots are multiples of 64.
+    /// Returns the offset of a transfer's slot in the region, in bytes. All these offsets are
+    /// multiples of 64.
     [[nodiscard]] std::size_t slot(std::uint64_t transfer) const noexcept {
         return transfer % depth_ * slot_size_;
     }
     [[nodiscard]] std::size_t slot_size() const noexcept { return slot_size_; }
-    /// The offset in a slot of the data that this end sends or the peer reads, in bytes.
+    /// The offset of the outgoing data in a slot, in bytes. This end sends the outgoing data, or
+    /// the peer reads this data.
     [[nodiscard]] std::size_t outgoing() const noexcept { return outgoing_; }
-    /// The offset in a slot of the data that arrives at this end, in bytes.
+    /// The offset of the incoming data in a slot, in bytes. This data arrives from the peer.
     [[nodiscard]] std::size_t incoming() const noexcept { return incoming_; }
 
   private:

@@ -23,8 +23,8 @@ enum class Verb : std::uint8_t { send, write, write_imm, read, compare_swap, fet
 /// Returns the types of queue pairs with their names on the command line.
 [[nodiscard]] const std::vector<std::pair<std::string, QueuePairType>>& qp_types();
 
-/// Returns true if the responder answers each transfer with a transfer of the same size. With other
-/// verbs only the initiator posts requests.
+/// Returns true if the responder answers each transfer with a transfer of the same size. For the
+/// other verbs, only the initiator posts requests.
 [[nodiscard]] constexpr bool is_exchange(Verb verb) noexcept {
     return verb == Verb::send || verb == Verb::write || verb == Verb::write_imm;
 }
@@ -36,13 +36,14 @@ enum class Verb : std::uint8_t { send, write, write_imm, read, compare_swap, fet
 /// Returns the access flags that the verb requires of the regions at both ends.
 [[nodiscard]] Access access_for(Verb verb) noexcept;
 
-/// The initiator starts every transfer and measures it; the responder answers.
+/// The role of one end in a measurement: the initiator starts every transfer and measures its time,
+/// and the responder answers.
 enum class Role : std::uint8_t { initiator, responder };
 [[nodiscard]] const char* to_string(Role role) noexcept;
 
 /// The options of `rdmabuf perf`.
 struct Options {
-    /// Exactly one of these three options is set.
+    /// Exactly one of the options loopback, listen and host is set.
     bool loopback = false;
     bool listen = false;
     std::string host;
@@ -86,7 +87,8 @@ struct Options {
 /// @throws UsageError if options contradict each other
 void complete(Options& options, bool size_given, bool warmup_given);
 
-/// Connects the ends, executes the transfers, and prints the figures on stdout.
+/// Connects the initiator and the responder, executes the transfers, and prints the results on
+/// stdout.
 /// @throws UsageError, CheckError if received data is wrong, Error
 void run(const Options& options);
 

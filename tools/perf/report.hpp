@@ -24,7 +24,8 @@ struct Setting {
 };
 
 struct Result {
-    /// The times that the initiator measured. Both ends report these times.
+    /// The times that the initiator measured. The reports of the initiator and the responder
+    /// contain the same times.
     Figures figures;
     /// The numbers of bytes that this process compared with the expected bytes.
     Checked checked;

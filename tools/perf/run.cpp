@@ -31,15 +31,15 @@ namespace {
 using bootstrap::Channel;
 using Clock = Transfers::Clock;
 
-/// Sends a message over the TCP connection, during or after the transfers. A message is one of the
-/// JSON objects {"failed": text}, {"alive": true}, {"figures": {…}} and {"finished": true}.
+/// Sends a message over the TCP connection, during or after the transfers. The message is one of
+/// the JSON objects {"failed": text}, {"alive": true}, {"figures": {…}} and {"finished": true}.
 void send(Channel& control, const nlohmann::json& message) {
     const std::string text = message.dump();
     control.send(std::as_bytes(std::span(text)));
 }
 
-/// Receives a message.
-/// @throws Error ECONNABORTED if the other end reports a failure, and the errors of
+/// Receives a message over the TCP connection.
+/// @throws Error ECONNABORTED if the message reports a failure of the other end, and the errors of
 ///         Channel::receive()
 nlohmann::json receive(Channel& control) {
     const auto bytes = control.receive();
@@ -52,23 +52,24 @@ nlohmann::json receive(Channel& control) {
     return message;
 }
 
-/// Receives a message if one has arrived, without waiting for it. Returns null if none has arrived.
-/// @throws Error as receive()
+/// Receives a message if a message has arrived, without waiting. Otherwise returns null.
+/// @throws the errors of receive()
 nlohmann::json receive_now(Channel& control) {
     pollfd descriptor{.fd = control.native(), .events = POLLIN, .revents = 0};
     return ::poll(&descriptor, 1, 0) > 0 ? receive(control) : nlohmann::json();
 }
 
-/// Executes all transfers of one end or of both ends.
+/// Executes all transfers of one end or of both ends. The other end can finish first, and its
+/// message can arrive over TCP before the last completion of this end.
 /// @param control  the TCP connection to the other end; nullptr if both ends are in this process
-/// @return the message of the other end if it has finished before this end; otherwise null. The
-/// last
-///         acknowledgement of the device can arrive later than the message by TCP.
-/// @throws Error ETIMEDOUT if there is no completion for the time of --timeout
+/// @return the first message that arrived from the other end; null if no message arrived before
+///         this end finished
+/// @throws Error ETIMEDOUT if no completion arrives within the time of --timeout
 nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options& options) {
     constexpr unsigned polls_between_clocks = 256;
-    // During reads and atomics the responder only waits for messages of the initiator. So the
-    // initiator sends heartbeats, which show the responder that the initiator still runs.
+    // During reads and atomics the responder gets no completions, and only waits for messages of
+    // the initiator. So the initiator sends heartbeats, which show the responder that the initiator
+    // still runs.
     const bool sends_heartbeats = control != nullptr && !is_exchange(options.verb);
     auto last_progress = Clock::now();
     auto next_heartbeat = last_progress + options.timeout / 4;
@@ -82,7 +83,7 @@ nlohmann::json drive(std::span<Transfers> ends, Channel* control, const Options&
         }
         idle = progressed ? 0 : idle + 1;
         if (idle > polls_between_clocks) {
-            // A software device may need this processor to execute the requests.
+            // The thread of a software device may need this CPU to execute the requests.
             std::this_thread::yield();
         }
         if (polls % polls_between_clocks != 0) {
@@ -126,7 +127,7 @@ Result run_loopback(End& here, End& there, const Options& options) {
 
 Result run_end(End& end, Channel& control, const Options& options) {
     Transfers transfers(end, options, options.role());
-    // The barrier makes sure that both ends are ready before the first transfer.
+    // The barrier ensures that both ends are ready before the first transfer.
     control.barrier();
     try {
         nlohmann::json message = drive({&transfers, 1}, &control, options);
@@ -135,8 +136,8 @@ Result run_end(End& end, Channel& control, const Options& options) {
             result.figures = figures_of(transfers, options.verb);
             result.checked = transfers.finish();
             send(control, {{"figures", result.figures}});
-            // This end waits for {"finished": true}, because the other end may need
-            // acknowledgements of this end until it has sent this message.
+            // This end waits for {"finished": true} before it destroys its queue pair, because the
+            // other end may still need acknowledgements of this queue pair.
             static_cast<void>(receive(control));
             return result;
         }
@@ -151,7 +152,7 @@ Result run_end(End& end, Channel& control, const Options& options) {
         try {
             send(control, {{"failed", error.what()}});
         } catch (const std::exception&) {
-            // The other end did not get the message, but detects the failure when this end closes
+            // If the message cannot be sent, the other end detects the failure when this end closes
             // the connection.
         }
         throw;

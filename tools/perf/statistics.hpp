@@ -11,8 +11,8 @@ namespace rdmabuf::tools::perf {
 
 /// The times that the initiator measured, in microseconds.
 struct Figures {
-    /// The members from min to max are latencies. The percentile p99 is the smallest measured time
-    /// that 99 % of the times do not exceed.
+    /// The members from min to max are latencies. The percentile p99 is the smallest time that at
+    /// least 99 % of the measured times do not exceed.
     double min = 0;
     double mean = 0;
     double p50 = 0;
@@ -23,7 +23,7 @@ struct Figures {
     double elapsed = 0;
 };
 
-/// Calculates the figures from the time of each measured transfer.
+/// Calculates the figures from the measured times of all transfers.
 /// @param divisor  2 if the latency is half of the measured time, otherwise 1
 [[nodiscard]] inline Figures summarise(std::vector<std::chrono::nanoseconds> times, int divisor,
                                        std::chrono::nanoseconds elapsed) {

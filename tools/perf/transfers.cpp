@@ -121,8 +121,8 @@ Status Transfers::post_requests(std::uint64_t transfer) {
         case Verb::write:
             break;
     }
-    // The peer gets no completion of a write, so a send follows. A reliable connection executes
-    // requests in order: when the send arrives, the write is complete.
+    // The peer gets no completion of a write. So this end also posts a send. A reliable connection
+    // executes requests in order: when the send arrives, the write is complete.
     SendList<2> list;
     list.write({&outgoing, 1}, to, {.wr_id = transfer, .flags = SendFlags::none});
     list.send({}, signaled);
@@ -176,9 +176,9 @@ void Transfers::on_arrival() {
     } else if (check_) {
         checker_.arrived(transfer);
     }
-    // Posts the receive for the next transfer in this slot. (A slot is a part of the memory, which
-    // many transfers use in turn.) The receive is posted in time: the peer sends in this slot again
-    // only after this end has sent in this slot.
+    // Posts the receive for the next transfer in this slot (a part of the memory, which many
+    // transfers use in turn). This is early enough, because the peer sends in this slot again only
+    // after this end has sent in this slot.
     const auto sge = end_->resources.receive(transfer);
     end_->queue_pair()
         .post_recv(std::span(sge ? &*sge : nullptr, sge ? 1 : 0), transfer)

@@ -20,24 +20,25 @@ class Transfers {
   public:
     using Clock = std::chrono::steady_clock;
 
-    /// Fills the memory of the end. @param end  has to outlive this object
+    /// Fills the memory of @p end. @p end must outlive this object.
     Transfers(End& end, const Options& options, Role role);
 
     /// Posts the transfers that --depth permits, and handles the available completions.
-    /// @return true if it posted a transfer or handled a completion
+    /// @return true if the call posted a transfer or handled a completion
     /// @throws Error if a completion has failed, CheckError if received data is wrong
     bool progress();
     [[nodiscard]] bool finished() const noexcept;
-    /// Returns the number of finished transfers for error texts: "the initiator had 3 of 1100
-    /// transfers".
+    /// Returns a text with the number of finished transfers, for error texts: "the initiator had 3
+    /// of 1100 transfers".
     [[nodiscard]] std::string describe() const;
-    /// Compares the memory of this end with the expected bytes after the last transfer, if --check
+    /// After the last transfer, compares the memory of this end with the expected bytes, if --check
     /// was given.
     /// @throws CheckError if a byte is wrong
     Checked finish();
 
-    /// Returns the initiator's time of each measured transfer: from before the first request is
-    /// posted until its last completion is polled. The times are moved out of this object.
+    /// Returns the times that the initiator measured. The time of a transfer begins before its
+    /// first request is posted, and ends when its last completion was polled. The times are moved
+    /// out of this object.
     [[nodiscard]] std::vector<std::chrono::nanoseconds> take_times() { return std::move(times_); }
     /// Returns the time from the post of the first measured transfer to the last completion.
     [[nodiscard]] std::chrono::nanoseconds elapsed() const noexcept { return last_ - first_; }
@@ -50,10 +51,11 @@ class Transfers {
                                           const ibv_sge& incoming, RemoteAddress to,
                                           RemoteAddress from) const;
     void handle(const WorkCompletion& completion);
-    /// Handles the arrival of a transfer of the other end or of the answer to a transfer of this
-    /// end.
+    /// Handles the arrival of data from the other end: the request of a transfer, or the answer to
+    /// a transfer of this end.
     void on_arrival();
-    /// Handles the end of a transfer at the initiator: stores its time and checks the data.
+    /// Handles the end of a transfer at the initiator: stores the time of the transfer and checks
+    /// the received data.
     void on_finished(std::uint64_t transfer);
 
     End* end_;
@@ -70,10 +72,10 @@ class Transfers {
     std::uint64_t completed_ = 0;
     std::uint64_t arrived_ = 0;
 
-    /// For each slot of the initiator: true if its transfer is in flight. SRD queue pairs complete
-    /// transfers in any order.
+    /// For each slot of the initiator, true if the transfer in the slot is in flight. SRD queue
+    /// pairs complete transfers in any order.
     std::vector<bool> in_flight_;
-    /// For each slot: the time at which its transfer was posted.
+    /// For each slot, the time at which the transfer in the slot was posted.
     std::vector<Clock::time_point> begun_;
     std::vector<std::chrono::nanoseconds> times_;
     Clock::time_point first_;
