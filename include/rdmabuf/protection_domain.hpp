@@ -41,9 +41,9 @@ class RDMABUF_EXPORT ProtectionDomain {
     ///         such protection domain; EBADF if @p context was closed
     [[nodiscard]] static ProtectionDomain import_handle(const Context& context,
                                                         std::uint32_t handle);
-    /// Uses @p pd without ownership. The owner must not deallocate it before this object and all
-    /// objects created from this object are destroyed. Transports with their own verbs objects can
-    /// use this function to register memory with this library.
+    /// Returns an object that uses @p pd without owning it, for programs that create their own
+    /// verbs objects and register memory with this library. The owner must not deallocate @p pd
+    /// before this object and all objects created from this object are destroyed.
     [[nodiscard]] static ProtectionDomain borrow(ibv_pd* pd);
 
     [[nodiscard]] ibv_pd* native() const noexcept { return handle_.get(); }
@@ -54,7 +54,8 @@ class RDMABUF_EXPORT ProtectionDomain {
     }
     /// Returns the ibv_pd and gives up ownership: the caller must deallocate the ibv_pd.
     [[nodiscard]] ibv_pd* release() noexcept { return handle_.release(); }
-    /// Deallocates the protection domain now. After an error, this object still owns it.
+    /// Deallocates the protection domain now. After an error, this object still owns the protection
+    /// domain.
     /// @throws Error EBUSY while copies of the protection domain, or objects created from it, exist
     void close() { handle_.close(); }
 

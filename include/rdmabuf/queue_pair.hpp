@@ -58,7 +58,8 @@ struct QueuePairOptions {
     std::uint32_t max_recv_wr = 128;
     /// The maximum number of scatter-gather entries of a request in the send queue.
     std::uint32_t max_send_sge = 1;
-    /// The maximum number of scatter-gather entries of a receive. Not used if `srq` is set.
+    /// The maximum number of scatter-gather entries of a receive. This limit is not used if `srq`
+    /// is set.
     std::uint32_t max_recv_sge = 1;
     /// The maximum number of inline bytes of a request (SendFlags::inline_data); 0 for no inline
     /// data.
@@ -98,8 +99,9 @@ struct QueuePairOptions {
     /// For SRD queue pairs, which cannot restrict peers, this option must be empty (EOPNOTSUPP).
     std::optional<Access> access = std::nullopt;
     std::uint8_t port = 1;
-    /// The index of the queue pair's GID in the GID table of the port. The default is the index of
-    /// Context::best_gid() on RoCE, no GID on InfiniBand, and index 0 for SRD queue pairs.
+    /// The index of the queue pair's GID in the GID table of the port. The default is the index
+    /// that Context::best_gid() returns on RoCE, no GID on InfiniBand, and index 0 for SRD queue
+    /// pairs.
     std::optional<std::uint8_t> gid_index = std::nullopt;
     std::uint16_t pkey_index = 0;
     /// The maximum path MTU; the default is the active MTU of the port. A connection uses the
@@ -216,7 +218,7 @@ class RDMABUF_EXPORT QueuePair {
                                                    WorkOptions options = {}) const noexcept {
         return post_send_imm_to(std::span(&local, 1), to, immediate, options);
     }
-    /// Sends a message that invalidates the memory window with @p rkey at the peer. See
+    /// Sends a message that also invalidates the peer's memory window with @p rkey. See
     /// make_send_inv().
     [[gnu::always_inline]] Status post_send_inv(std::span<const ibv_sge> local, std::uint32_t rkey,
                                                 WorkOptions options = {}) const noexcept {
@@ -226,7 +228,7 @@ class RDMABUF_EXPORT QueuePair {
                                                 WorkOptions options = {}) const noexcept {
         return post_send_inv(std::span(&local, 1), rkey, options);
     }
-    /// Invalidates the memory window of this side that has @p rkey. See make_local_inv().
+    /// Invalidates the local memory window that has @p rkey. See make_local_inv().
     [[gnu::always_inline]] Status post_local_inv(std::uint32_t rkey,
                                                  WorkOptions options = {}) const noexcept {
         return post_one(make_local_inv(rkey, options));
@@ -240,8 +242,8 @@ class RDMABUF_EXPORT QueuePair {
     Status post_bind(MemoryWindow& window, const MemoryWindowBinding& binding,
                      WorkOptions options = {}) const noexcept;
     /// Writes to memory of the peer @p to (SRD). The request is posted with the ibv_wr_* interface.
-    /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
-    ///         or the device does not support RDMA writes (SrdAttributes::rdma_write)
+    /// @return the same values as post_send(), and EOPNOTSUPP if extended() is false or the device
+    ///         does not support RDMA writes (SrdAttributes::rdma_write)
     Status post_write_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                          WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_write == nullptr) {
@@ -255,8 +257,8 @@ class RDMABUF_EXPORT QueuePair {
                          WorkOptions options = {}) const noexcept {
         return post_write_to(std::span(&local, 1), to, remote, options);
     }
-    /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, the
-    /// oldest receive of the peer completes with @p immediate.
+    /// Writes to memory of the peer @p to, as post_write_to() does. When the data is in place, a
+    /// receive that the peer has posted completes with @p immediate.
     /// @param immediate  in host byte order
     Status post_write_imm_to(std::span<const ibv_sge> local, Destination to, RemoteAddress remote,
                              std::uint32_t immediate, WorkOptions options = {}) const noexcept {
@@ -273,8 +275,8 @@ class RDMABUF_EXPORT QueuePair {
     }
     /// Reads from memory of the peer @p from (SRD). The request is posted with the ibv_wr_*
     /// interface.
-    /// @return the same values as post_send(), and EOPNOTSUPP if the queue pair is not extended()
-    ///         or the device does not support RDMA reads (SrdAttributes::rdma_read)
+    /// @return the same values as post_send(), and EOPNOTSUPP if extended() is false or the device
+    ///         does not support RDMA reads (SrdAttributes::rdma_read)
     Status post_read_from(std::span<const ibv_sge> local, Destination from, RemoteAddress remote,
                           WorkOptions options = {}) const noexcept {
         if (extended_ == nullptr || extended_->wr_rdma_read == nullptr) {
@@ -310,8 +312,8 @@ class RDMABUF_EXPORT QueuePair {
                                              WorkOptions options = {}) const noexcept {
         return post_write(std::span(&local, 1), remote, options);
     }
-    /// Writes to memory of the peer. When the data is in place, the oldest receive of the peer
-    /// completes with @p immediate.
+    /// Writes to memory of the peer. When the data is in place, the oldest receive that the peer
+    /// has posted completes with @p immediate.
     /// @param immediate  in host byte order
     [[gnu::always_inline]] Status post_write_imm(std::span<const ibv_sge> local,
                                                  RemoteAddress remote, std::uint32_t immediate,
@@ -369,11 +371,11 @@ class RDMABUF_EXPORT QueuePair {
             failed);
     }
 
-    /// Returns true if batch() can be used. This requires that the provider has the ibv_wr_*
-    /// interface, and that QueuePairOptions::extended is not ExtendedInterface::off.
+    /// Returns true if the queue pair has the ibv_wr_* interface, so that batch() can be used. See
+    /// QueuePairOptions::extended.
     [[nodiscard]] bool extended() const noexcept { return extended_ != nullptr; }
-    /// Opens a batch of requests for the ibv_wr_* interface. The queue pair must be extended().
-    /// A queue pair must not have more than one open batch at the same time.
+    /// Opens a batch of requests for the ibv_wr_* interface. Call this function only if extended()
+    /// is true. A queue pair must not have more than one open batch at the same time.
     [[nodiscard, gnu::always_inline]] WorkBatch batch() const noexcept {
         assert(handle_ != nullptr && "the queue pair was closed, released or moved from");
         assert(extended_ != nullptr && "this queue pair has no ibv_wr_* interface");
@@ -482,7 +484,8 @@ class RDMABUF_EXPORT PreparedQueuePair {
     ///         memory is left
     PreparedQueuePair(const ProtectionDomain& pd, const QueuePairOptions& options);
 
-    /// Returns the address that a peer needs to connect to this queue pair or to send to it.
+    /// Returns the address of this queue pair, which a peer needs to connect to the queue pair or
+    /// to send datagrams to it.
     [[nodiscard]] const QueuePairAddress& address() const noexcept { return address_; }
 
     /// Posts a receive, as QueuePair::post_recv() does. Post the first receives before the address

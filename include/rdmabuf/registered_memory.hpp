@@ -37,7 +37,8 @@ enum class RegistrationState : std::uint8_t {
 /// RegisteredMemory::verify() to check if the memory was revoked.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const WorkCompletion& completion) noexcept;
 /// Returns true if a revoked region can cause this asynchronous event: IBV_EVENT_QP_ACCESS_ERR,
-/// IBV_EVENT_QP_FATAL or IBV_EVENT_DEVICE_FATAL. Verbs has no event for a region.
+/// IBV_EVENT_QP_FATAL or IBV_EVENT_DEVICE_FATAL. Verbs has no asynchronous event for a memory
+/// region.
 [[nodiscard]] RDMABUF_EXPORT bool may_mean_revocation(const AsyncEvent& event) noexcept;
 
 namespace detail {
@@ -56,7 +57,8 @@ struct NicPath {
     MappingKind mapping = MappingKind::standard;
 };
 
-/// The memory regions of one registration, and how they were registered.
+/// The memory regions of one registration, and the data about the registration, such as the paths
+/// and mappings.
 struct RegisteredSet {
     std::vector<AnyRegion> regions = {};
     std::atomic<RegistrationState> state{RegistrationState::registered};

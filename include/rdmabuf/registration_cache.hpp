@@ -106,7 +106,8 @@ class RDMABUF_EXPORT RegistrationCache {
         [[nodiscard]] RemoteRegion remote(std::size_t pd = 0) const noexcept {
             return {.address = iova(), .length = length(), .rkey = rkey(pd)};
         }
-        /// Returns the registration of the entry. It is valid until the lease ends.
+        /// Returns a reference to the registration of the entry, which is valid until the lease
+        /// ends.
         [[nodiscard]] const Registration& registration() const noexcept;
 
         /// Ends the lease now. Afterwards the lease is empty.
@@ -191,7 +192,7 @@ class RDMABUF_EXPORT RegistrationCache {
     /// Calls invalidate() for all addresses.
     void clear() noexcept;
 
-    /// Returns the statistics. They include all calls that have returned.
+    /// Returns the statistics, which include all calls of other functions that have returned.
     [[nodiscard]] Statistics statistics() const noexcept;
 
   private:

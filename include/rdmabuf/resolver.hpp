@@ -61,7 +61,8 @@ class RDMABUF_EXPORT Resolver {
     /// Returns the text of Error::hint() with which find() fails if no exporter owns the memory,
     /// such as "no exporter knows the address 0x1000, of these exporters: cuda, drm".
     [[nodiscard]] std::string describe_unknown(std::uintptr_t address) const;
-    /// Finds the exporter of @p address with find(), and calls its export_range().
+    /// Finds the exporter of the memory at @p address with find(), and calls
+    /// Exporter::export_range() of this exporter.
     [[nodiscard]] ExportedRange export_range(std::uintptr_t address, std::size_t length,
                                              MappingKind mapping = MappingKind::standard) const;
 

@@ -22,9 +22,8 @@ class RDMABUF_EXPORT ErrorInfo {
     /// Creates an object without an error.
     ErrorInfo() noexcept = default;
     /// Creates an object with an error.
-    /// @param function  the name of the C function that failed, or of the function of this library
-    ///                  that reports the error; a string literal, empty if the function is not
-    ///                  known
+    /// @param function  the name of the function that failed, or that was not called because a
+    ///                  check failed; a string literal, empty if the function is not known
     /// @param reason    the cause of the error
     /// @param remedy    a change that would avoid the error; may be empty
     ErrorInfo(std::error_code code, const char* function, std::string_view reason,

@@ -12,7 +12,7 @@ namespace rdmabuf {
 class [[nodiscard]] RDMABUF_EXPORT Status {
   public:
     constexpr Status() noexcept = default;
-    /// @param error  0 for success, otherwise a positive errno value
+    /// Creates a Status from @p error, which is 0 for success or a positive errno value.
     explicit constexpr Status(int error) noexcept : error_(error) {}
 
     [[nodiscard]] constexpr bool ok() const noexcept { return error_ == 0; }

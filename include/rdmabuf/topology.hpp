@@ -129,14 +129,16 @@ class RDMABUF_EXPORT Topology {
 
     /// Returns the RDMA devices, ordered by PCI address and name.
     [[nodiscard]] std::span<const Nic> nics() const noexcept { return nics_; }
-    /// Returns the RDMA device with this name; nullptr if the topology does not contain it.
+    /// Returns the RDMA device with the name @p name; nullptr if the topology does not contain this
+    /// device.
     [[nodiscard]] const Nic* find_nic(std::string_view name) const noexcept;
     /// Returns the PCI functions, ordered by address.
     [[nodiscard]] std::span<const PciFunction> pci_functions() const noexcept { return functions_; }
-    /// Returns the PCI function at this address; nullptr if the topology does not contain it.
+    /// Returns the PCI function with the address @p address; nullptr if the topology does not
+    /// contain this function.
     [[nodiscard]] const PciFunction* find_pci_function(const PciAddress& address) const noexcept;
-    /// Returns the files that could not be read or parsed, and the reason: one sentence without a
-    /// full stop for each file.
+    /// Returns one sentence (without a full stop) for each file that could not be read or parsed.
+    /// The sentence contains the name of the file and the reason.
     [[nodiscard]] std::span<const std::string> problems() const noexcept { return problems_; }
 
     /// Queries the data-direct function of an open device, and sets Nic::data_direct of the NIC.

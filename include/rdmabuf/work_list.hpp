@@ -42,9 +42,9 @@ class RequestChain {
     }
 
     /// Posts the requests with one C call, for QueuePair::post() and SharedReceiveQueue::post().
-    /// @param call    calls ibv_post_send(3) or ibv_post_recv(3) and returns its result. The
-    ///                arguments are the first request and the address of @p failed. post() does not
-    ///                call it for an empty list.
+    /// @param call    a function that calls ibv_post_send(3) or ibv_post_recv(3) and returns its
+    ///                result. The arguments are the first request and the address of @p failed. @p
+    ///                call is not called for an empty list.
     /// @param failed  after an error, the first request that was not posted
     template <class Call>
     [[gnu::always_inline]] Status post(Call call, Request*& failed) noexcept {
@@ -73,7 +73,8 @@ class RequestChain {
     ~RequestChain() = default;
 
     /// Adds a request to the list.
-    /// @param make  returns the request, which is constructed in the list without a copy
+    /// @param make  a function that returns the request. The request is constructed in the list
+    ///              without a copy.
     template <class Make>
     [[gnu::always_inline]] void append(Make make) noexcept {
         assert(size() < Capacity && "the list is full: its Capacity is too small");

@@ -100,7 +100,8 @@ namespace detail {
 }
 
 /// Makes a message with immediate data.
-/// @param immediate  in host byte order; the receiver gets it in network byte order in imm_data
+/// @param immediate  in host byte order. The completion at the receiver contains the value in
+///                   imm_data, in network byte order.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_imm(
     std::span<const ibv_sge> local, std::uint32_t immediate, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_IMM, local, options);

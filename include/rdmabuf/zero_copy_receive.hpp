@@ -80,7 +80,7 @@ requires requires(ZcrxAreaReg& out) {
 /// The name of the generic netlink family of devmem TCP (include/uapi/linux/netdev.h of Linux
 /// 6.12).
 inline constexpr const char* netdev_family = "netdev";
-/// The number of the command NETDEV_CMD_BIND_RX of this family.
+/// The number of the command NETDEV_CMD_BIND_RX of the netlink family "netdev".
 inline constexpr std::uint8_t netdev_bind_rx = 13;
 
 namespace detail {
