@@ -3,7 +3,7 @@
 
 #include <functional>
 
-// NOLINTNEXTLINE(readability-identifier-naming): the namespace of CLI11
+// NOLINTNEXTLINE(readability-identifier-naming): CLI11 defines the name of this namespace
 namespace CLI {
 class App;
 }
@@ -14,8 +14,8 @@ namespace rdmabuf::tools {
 /// program and returns it. main() has a list of these functions.
 struct Command {
     CLI::App* app;
-    /// Executes the subcommand after the command line was parsed. @throws UsageError,
-    /// std::exception
+    /// Executes the subcommand after the command line was parsed.
+    /// @throws UsageError if the command line is wrong, std::exception for other errors
     std::function<void()> run;
 };
 

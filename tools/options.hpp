@@ -10,7 +10,7 @@
 #include <rdmabuf/context.hpp>
 #include <rdmabuf/gid.hpp>
 
-// NOLINTNEXTLINE(readability-identifier-naming): the namespace of CLI11
+// NOLINTNEXTLINE(readability-identifier-naming): CLI11 defines the name of this namespace
 namespace CLI {
 class App;
 }
@@ -18,7 +18,7 @@ class App;
 namespace rdmabuf::tools {
 
 /// The error for options that contradict each other or that this machine does not support. what()
-/// says how to correct the command line.
+/// explains how to correct the command line.
 class UsageError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;

@@ -68,8 +68,8 @@ struct End {
 /// @return the initiator and the responder, in this order
 [[nodiscard]] std::pair<End, End> connect_loopback(const Options& options);
 
-/// Connects this end to the other process. The TCP connection exchanges the addresses of the queue
-/// pairs, unless the options select librdmacm.
+/// Connects this end to the end in another process. The ends exchange the addresses of their queue
+/// pairs over a TCP connection, unless the options select librdmacm.
 /// @return this end, and the TCP connection to the other process
 /// @throws Error EPROTO if the options of the other end differ
 [[nodiscard]] std::pair<End, bootstrap::Channel> connect_processes(const Options& options);

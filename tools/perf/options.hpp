@@ -89,7 +89,8 @@ void complete(Options& options, bool size_given, bool warmup_given);
 
 /// Connects the initiator and the responder, executes the transfers, and prints the results on
 /// stdout.
-/// @throws UsageError, CheckError if received data is wrong, Error
+/// @throws UsageError if an option is not supported, CheckError if received data is wrong, Error if
+///         a call fails
 void run(const Options& options);
 
 } // namespace rdmabuf::tools::perf

@@ -14,7 +14,7 @@
 
 namespace rdmabuf::tools::perf {
 
-/// The device and the memory of a run.
+/// The device and the memory of a measurement.
 struct Setting {
     std::string device;
     std::uint8_t port = 1;

@@ -40,7 +40,7 @@ class Transfers {
     /// first request is posted, and ends when its last completion was polled. The times are moved
     /// out of this object.
     [[nodiscard]] std::vector<std::chrono::nanoseconds> take_times() { return std::move(times_); }
-    /// Returns the time from the post of the first measured transfer to the last completion.
+    /// Returns the time from posting the first measured transfer to the last completion.
     [[nodiscard]] std::chrono::nanoseconds elapsed() const noexcept { return last_ - first_; }
 
   private:
