@@ -84,7 +84,7 @@ struct RegistrationOptions {
     /// calling thread calls exporters. All created threads end before the call returns. The result,
     /// the trail and errors do not depend on the number of threads.
     unsigned threads = 0;
-    /// The list that is set to all attempts of the registration, also if the registration fails;
+    /// The list that receives all attempts of the registration, also if the registration fails;
     /// nullptr if the attempts are not needed. The list is not owned.
     Trail* trail = nullptr;
 };

@@ -17,9 +17,9 @@ namespace rdmabuf {
 enum class RegistrationPath : std::uint8_t {
     /// The exporter's dma-buf is registered with ibv_reg_dmabuf_mr(3).
     dmabuf,
-    /// The exporter's dma-buf, mapped for PCIe, is registered with mlx5dv_reg_dmabuf_mr(3). A
-    /// ConnectX then accesses the GPU through its data-direct function instead of the link between
-    /// CPU and GPU.
+    /// A dma-buf with the PCIe mapping is registered with mlx5dv_reg_dmabuf_mr(3). A ConnectX NIC
+    /// then accesses the GPU through the NIC's data-direct function, and not through the link
+    /// between CPU and GPU.
     dmabuf_data_direct,
     /// The device address is registered with ibv_reg_mr(3). A kernel module of the vendor
     /// (nvidia_peermem) finds the pages.
@@ -67,7 +67,7 @@ struct Attempt {
 [[nodiscard]] RDMABUF_EXPORT std::string to_string(const Attempt& attempt);
 
 /// All attempts of a registration, in chronological order. If the registration succeeded, the last
-/// attempt is the one that succeeded.
+/// attempt succeeded.
 class Trail {
   public:
     using Attempts = std::vector<Attempt>;

@@ -39,8 +39,8 @@ struct SharedReceiveQueueOptions {
     /// IBV_EVENT_SRQ_LIMIT_REACHED once. SharedReceiveQueue::arm_limit() sets the limit again. With
     /// the limit 0, the device raises no event.
     std::uint32_t limit = 0;
-    /// The XRC domain of the queue; nullptr for a queue that only queue pairs of this process use.
-    /// The constructor throws EINVAL if only one of xrc_domain and xrc_cq is set.
+    /// The XRC domain of an XRC shared receive queue; nullptr for other queues. The constructor
+    /// throws EINVAL if only one of xrc_domain and xrc_cq is set.
     const XrcDomain* xrc_domain = nullptr;
     /// The completion queue for the receives of an XRC shared receive queue; nullptr for other
     /// queues.

@@ -16,7 +16,8 @@ struct SrdAttributes {
     bool rdma_write = false;
     /// The maximum size of one RDMA read or write in bytes; 0 if the device has no RDMA.
     std::uint32_t max_rdma_size = 0;
-    /// True if QueuePairOptions::rnr_retry may be less than 7. The value 7 retries without limit.
+    /// True if QueuePairOptions::rnr_retry may be less than 7. With the value 7, the NIC retries
+    /// without limit.
     bool rnr_retry = false;
     /// True if an SrdCompletionQueue, which reports the GIDs of unknown senders, can be created.
     bool sender_gid = false;

@@ -29,7 +29,8 @@ class RDMABUF_EXPORT UniqueFd {
     [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
 
     /// Closes the current descriptor, then takes ownership of @p fd. If close(2) fails, the
-    /// teardown failure handler is called (EBADF: other code has closed the descriptor).
+    /// teardown failure handler is called. For example, close(2) fails with EBADF if other code has
+    /// already closed the descriptor.
     void reset(int fd = -1) noexcept;
 
     /// Returns a duplicate of the descriptor, close-on-exec. fcntl(2), F_DUPFD_CLOEXEC.
