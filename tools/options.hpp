@@ -45,7 +45,8 @@ void add_device_options(CLI::App& app, DeviceOptions& options);
 
 /// The options that select the memory.
 struct MemoryOptions {
-    /// "host", "dm", or the name of an exporter with '-' instead of '_'.
+    /// The type of memory: "host", "dm" (memory of the RDMA device), or the name of an exporter
+    /// with '-' instead of '_'.
     std::string type = "host";
     std::optional<std::string> heap;
     std::optional<std::string> drm_node;
