@@ -41,7 +41,7 @@ class RDMABUF_EXPORT ThreadDomain {
     /// Returns the ibv_td and gives up ownership: the caller must deallocate the ibv_td.
     [[nodiscard]] ibv_td* release() noexcept { return handle_.release(); }
     /// Deallocates the thread domain now. After an error, this object still owns the thread domain.
-    /// @throws Error EBUSY while copies of the thread domain, or parent domains with it, exist
+    /// @throws Error EBUSY while copies of the thread domain, or parent domains that use it, exist
     void close() { handle_.close(); }
 
     friend bool operator==(const ThreadDomain& a, const ThreadDomain& b) noexcept {

@@ -23,9 +23,9 @@ struct RDMABUF_EXPORT PciAddress {
     /// 0 to 7.
     std::uint8_t function = 0;
 
-    /// Parses an address such as "0000:3b:00.0": a domain of 4 to 8 hexadecimal digits, bus, device
-    /// and function, with digits in upper or lower case. Returns nullopt for any other text, also
-    /// for an address without a domain.
+    /// Parses an address such as "0000:3b:00.0". The text must contain a domain of 4 to 8
+    /// hexadecimal digits, bus, device and function; the digits can be in upper or lower case.
+    /// Returns nullopt for any other text, also for an address without a domain.
     [[nodiscard]] static std::optional<PciAddress> parse(std::string_view text) noexcept;
 
     friend auto operator<=>(const PciAddress&, const PciAddress&) noexcept = default;
@@ -36,7 +36,8 @@ struct RDMABUF_EXPORT PciAddress {
 
 /// The speed and width of a PCIe link.
 struct RDMABUF_EXPORT PciLink {
-    /// The transfer rate of each lane in gigatransfers per second (GT/s): 16 for PCIe 4.0.
+    /// The transfer rate of each lane in gigatransfers per second (GT/s), for example 16 for PCIe
+    /// 4.0.
     double transfer_rate = 0;
     /// The number of lanes.
     unsigned width = 0;

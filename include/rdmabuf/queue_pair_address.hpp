@@ -72,7 +72,8 @@ struct RDMABUF_EXPORT QueuePairAddress {
 
     /// The size of the wire format in bytes.
     static constexpr std::size_t wire_size = 40;
-    /// Encodes the address in the wire format, which is little-endian and has a version number.
+    /// Returns the address in the wire format, which is little-endian and contains a version
+    /// number.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
     /// Decodes an address from the wire format. The bytes can come from an untrusted peer.
     /// @return the address, or an error: EMSGSIZE if the size is not wire_size, EPROTO if the bytes

@@ -46,7 +46,8 @@ struct PrefetchOptions {
 };
 
 /// The common base of MemoryRegion, DmaBufMR, DeviceMemoryMR and ImportedMR: the keys and the iova
-/// of registered memory. A region holds its protection domain. It can be moved but not copied.
+/// of registered memory. A region holds its protection domain. A region can be moved but not
+/// copied.
 class RDMABUF_EXPORT Region {
   public:
     Region(Region&&) noexcept = default;

@@ -149,7 +149,7 @@ class RDMABUF_EXPORT RegistrationCache {
 
     /// Creates a cache for registrations on all protection domains of @p pds.
     /// @throws Error EINVAL for an empty @p pds, for a limit of 0 entries or 0 bytes, and for
-    ///         registration options that must be empty; EBADF for a protection domain that was
+    ///         registration options that must not be set; EBADF for a protection domain that was
     ///         closed
     RegistrationCache(std::span<const ProtectionDomain> pds, Resolver resolver,
                       const RegistrationCacheOptions& options = {});

@@ -40,7 +40,7 @@ class RDMABUF_EXPORT RemoteChunks {
     /// Creates an object with one chunk.
     /// @throws Error EINVAL if the region has 0 bytes, or ends above 2^64 - 1
     /* implicit */ RemoteChunks(const RemoteRegion& region);
-    /// Creates an object with these chunks.
+    /// Creates an object with the chunks of @p chunks.
     /// @throws Error EINVAL if a chunk has 0 bytes, does not begin where the previous chunk ends,
     ///         or ends above 2^64 - 1; Error::hint() describes the chunk
     explicit RemoteChunks(std::vector<RemoteRegion> chunks);
@@ -59,8 +59,8 @@ class RDMABUF_EXPORT RemoteChunks {
     /// byte. The search takes O(log n).
     [[nodiscard]] const RemoteRegion* find(std::uint64_t address) const noexcept;
 
-    /// Returns the wire format: little-endian, with a version number. The size is 24 bytes, and 12
-    /// more for each chunk.
+    /// Returns the chunks in the wire format, which is little-endian and contains a version number.
+    /// The size is 24 bytes, plus 12 bytes for each chunk.
     [[nodiscard]] std::vector<std::byte> encode() const;
     /// Decodes chunks from the wire format. The bytes can come from an untrusted peer.
     /// @return the chunks, or an error: EMSGSIZE if the size does not match the number of chunks,

@@ -32,8 +32,8 @@ struct RDMABUF_EXPORT RemoteRegion {
     ///         offset, the count and the length of the region
     [[nodiscard]] RemoteRegion slice(std::uint64_t offset, std::uint64_t count) const;
 
-    /// Returns the address of the byte at @p offset. The offset is not checked here: the peer's NIC
-    /// checks the address.
+    /// Returns the address of the byte at @p offset. This function does not check the offset,
+    /// because the peer's NIC checks the address.
     [[nodiscard]] constexpr RemoteAddress at(std::uint64_t offset) const noexcept {
         return {address + offset, rkey};
     }
@@ -41,7 +41,7 @@ struct RDMABUF_EXPORT RemoteRegion {
 
     /// The size of the wire format in bytes.
     static constexpr std::size_t wire_size = 28;
-    /// Returns the wire format of the region, which is little-endian and contains a version number.
+    /// Returns the region in the wire format, which is little-endian and contains a version number.
     [[nodiscard]] std::array<std::byte, wire_size> encode() const noexcept;
     /// Decodes a region from the wire format. The bytes can come from an untrusted peer.
     /// @return the region, or an error: EMSGSIZE if the size is not wire_size, EPROTO if the bytes

@@ -67,8 +67,8 @@ class RDMABUF_EXPORT Resolver {
                                              MappingKind mapping = MappingKind::standard) const;
 
     /// Returns the exporter with the name @p name.
-    /// @throws Error ENOENT if there is no such exporter; Error::hint() lists the names of all
-    ///         exporters
+    /// @throws Error ENOENT if there is no exporter with this name; Error::hint() lists the names
+    ///         of all exporters
     [[nodiscard]] const std::shared_ptr<Exporter>& exporter(std::string_view name) const;
     /// Returns the allocator with the name @p name.
     /// @throws Error ENOENT if there is no exporter with this name; ENOTSUP if the exporter cannot

@@ -50,7 +50,7 @@ class RDMABUF_EXPORT ErrorInfo {
     [[nodiscard]] std::string message() const noexcept;
     /// Returns the error as an Availability: not available, with the reason and the remedy.
     [[nodiscard]] Availability availability() const { return Availability::no(reason_, remedy_); }
-    /// Throws an Error with these contents.
+    /// Throws an Error with the contents of this object.
     [[noreturn]] void raise(SourceLocation where = SourceLocation::current()) const;
 
   private:

@@ -67,7 +67,7 @@ struct SharedObjects {
 
 /// The objects that receive_objects() has received.
 struct ReceivedObjects {
-    /// A descriptor of the device file, close-on-exec, for Context::import_descriptor().
+    /// A close-on-exec descriptor of the device file, for Context::import_descriptor().
     UniqueFd device;
     SharedObjects objects;
 };

@@ -22,7 +22,8 @@ class [[nodiscard]] RDMABUF_EXPORT Status {
     [[nodiscard]] constexpr int error() const noexcept { return error_; }
     [[nodiscard]] std::error_code code() const noexcept { return {error_, std::system_category()}; }
 
-    /// Throws an Error with the errno value and the name @p function, unless the Status is success.
+    /// Throws an Error with the errno value and the function name @p function, unless the Status is
+    /// success.
     void throw_if_failed(const char* function) const;
 
     friend constexpr bool operator==(Status, Status) noexcept = default;

@@ -125,7 +125,8 @@ class RDMABUF_EXPORT Topology {
     /// outside of /sys/devices. About eight small files are read for each PCI function.
     [[nodiscard]] static Topology read(const std::filesystem::path& root = "/");
 
-    // The returned spans and pointers are valid until this object is assigned or destroyed.
+    // The spans and pointers that the functions below return are valid until this object is
+    // assigned or destroyed.
 
     /// Returns the RDMA devices, ordered by PCI address and name.
     [[nodiscard]] std::span<const Nic> nics() const noexcept { return nics_; }

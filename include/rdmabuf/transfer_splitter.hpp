@@ -26,7 +26,7 @@ struct LocalChunk {
 
     friend bool operator==(const LocalChunk&, const LocalChunk&) noexcept = default;
 };
-/// Returns the whole of @p region as one chunk.
+/// Returns @p region as one chunk.
 [[nodiscard]] inline LocalChunk as_chunk(const Region& region) noexcept {
     return {.address = region.iova(),
             .length = region.length(),

@@ -33,7 +33,7 @@ class RDMABUF_EXPORT UniqueFd {
     /// already closed the descriptor.
     void reset(int fd = -1) noexcept;
 
-    /// Returns a duplicate of the descriptor, close-on-exec. fcntl(2), F_DUPFD_CLOEXEC.
+    /// Returns a close-on-exec duplicate of the descriptor. fcntl(2), F_DUPFD_CLOEXEC.
     /// @throws Error EBADF if this object owns no descriptor; EMFILE at the process's limit of
     ///         descriptors
     [[nodiscard]] UniqueFd duplicate() const;

@@ -88,7 +88,7 @@ class RequestChain {
     }
 
   private:
-    /// The union prevents the initialisation of its member.
+    /// The union prevents the initialisation of its member `requests`.
     union Storage {
         Storage() noexcept {}       // NOLINT(*-use-equals-default,*-member-init)
         Request requests[Capacity]; // NOLINT(*-avoid-c-arrays): pointers walk over it

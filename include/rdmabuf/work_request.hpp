@@ -131,10 +131,10 @@ namespace detail {
     return request;
 }
 
-/// Makes a message that also invalidates an rkey at the receiver. @p rkey must be that of a memory
-/// window of type 2 that is bound on the receiving queue pair. The receive completion has the flag
-/// IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC queue pairs support this request, on
-/// devices with IBV_DEVICE_MEM_MGT_EXTENSIONS.
+/// Makes a message that also invalidates an rkey at the receiver. @p rkey must be the rkey of a
+/// memory window of type 2 that is bound on the receiving queue pair. The receive completion has
+/// the flag IBV_WC_WITH_INV and the rkey in invalidated_rkey. RC and UC queue pairs support this
+/// request, on devices with IBV_DEVICE_MEM_MGT_EXTENSIONS.
 [[nodiscard, gnu::always_inline]] inline ibv_send_wr make_send_inv(
     std::span<const ibv_sge> local, std::uint32_t rkey, WorkOptions options = {}) noexcept {
     ibv_send_wr request = detail::make_request(IBV_WR_SEND_WITH_INV, local, options);

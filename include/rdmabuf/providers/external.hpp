@@ -26,7 +26,7 @@ struct ExternalMemory {
     /// and a NIC requires that the iova and the offset are equal modulo the page size.
     std::uint64_t offset = 0;
     MemoryKind kind = MemoryKind::device;
-    /// PCI address of the device that holds the memory: "0000:3b:00.0". May be empty.
+    /// PCI address of the device that holds the memory, such as "0000:3b:00.0". May be empty.
     std::string pci_address = {};
     /// Generation of the allocation: a number that differs from the numbers of all earlier
     /// allocations at this address. If it is 0, the exporter assigns a number that is unique in the
