@@ -11,7 +11,7 @@ class App;
 namespace rdmabuf::tools {
 
 /// A subcommand of `rdmabuf`. Each function below adds one subcommand with its options to the
-/// program and returns it. main() has a list of these functions.
+/// program and returns the subcommand. main() has a list of these functions.
 struct Command {
     CLI::App* app;
     /// Executes the subcommand after the command line was parsed.

@@ -22,7 +22,7 @@
 
 namespace rdmabuf::tools {
 
-/// Describes how memory was registered.
+/// The registration path and the exporter of registered memory.
 struct Origin {
     /// The registration path: "dm" for memory of the RDMA device, or the name of a
     /// RegistrationPath.
@@ -52,7 +52,8 @@ class TestMemory {
     TestMemory(const ProtectionDomain& pd, const MemoryOptions& options, const BufferLayout& layout,
                Access access);
 
-    /// Returns a scatter-gather entry. @param offset  in bytes from the start of the region
+    /// Returns a scatter-gather entry for @p length bytes of the region.
+    /// @param offset  the offset of the first byte in the region, in bytes
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::size_t length) const noexcept {
         return {.addr = remote_.address + offset,
                 .length = static_cast<std::uint32_t>(length),

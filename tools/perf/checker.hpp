@@ -95,8 +95,8 @@ class Checker {
     void fill_guard(std::span<std::byte> bytes, std::size_t position) const noexcept;
     /// Fills @p bytes with the outgoing or incoming data of a transfer.
     void fill_data(std::span<std::byte> bytes, Kind kind, std::uint64_t transfer) const noexcept;
-    /// Compares the areas of a transfer's slot with the expected bytes, except areas of kind @p
-    /// skipped.
+    /// Compares the areas of a transfer's slot with the expected bytes, except the areas whose kind
+    /// is @p skipped.
     void check_slot(std::uint64_t transfer, Kind skipped);
     /// Compares the bytes @p found with the bytes in expected_.
     /// @param area  the name of the area, for the error text

@@ -116,7 +116,8 @@ Command add_perf(CLI::App& program) {
     app->add_flag("--json", parsed->options.json, "Print one JSON object");
     app->set_help_flag("-h,--help", "Print this text");
     app->footer(notes);
-    // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long one.
+    // `rdmabuf --help` shows the short description, and `rdmabuf perf --help` shows the long
+    // description.
     app->preparse_callback([app](std::size_t) { app->description(description); });
     return {.app = app, .run = [parsed] {
                 perf::Options& options = parsed->options;

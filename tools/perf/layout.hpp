@@ -23,8 +23,9 @@ class Layout {
     /// The minimum number of guard bytes (bytes that must not change) before and after the data.
     static constexpr std::size_t guard = 512;
 
-    /// @param size  the size of a transfer in bytes
-    /// @param depth  the number of slots
+    /// Creates a layout.
+    /// @param size       the size of a transfer in bytes
+    /// @param depth      the number of slots
     /// @param page_size  the page size of this machine in bytes; the other end can have a different
     ///                   page size
     Layout(std::uint64_t size, std::uint32_t depth, Verb verb, std::size_t page_size) noexcept

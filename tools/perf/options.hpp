@@ -72,7 +72,7 @@ struct Options {
     bool json = false;
 
     [[nodiscard]] Role role() const noexcept { return listen ? Role::responder : Role::initiator; }
-    /// Returns how the ends are connected: "loopback", "tcp" or "rdma_cm".
+    /// Returns the name of the method that connects the ends: "loopback", "tcp" or "rdma_cm".
     [[nodiscard]] const char* connection() const noexcept {
         return loopback ? "loopback" : rdma_cm ? "rdma_cm" : "tcp";
     }
