@@ -23,9 +23,8 @@ struct MemoryRegionOptions {
 class RDMABUF_EXPORT MemoryRegion : public Region {
   public:
     /// Registers host memory.
-    /// @param address  a pointer to the first byte. The pointer needs no alignment, except that
-    /// with
-    ///                 Access::zero_based it must point to the beginning of a page.
+    /// @param address  a pointer to the first byte. With Access::zero_based, the pointer must be
+    ///                 aligned to the page size. Without this flag, it needs no alignment.
     /// @param length   the length of the memory in bytes
     /// @throws Error
     ///   - EINVAL: a length of 0; remote write or remote atomic without local write; different page

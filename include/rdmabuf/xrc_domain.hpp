@@ -38,9 +38,8 @@ class RDMABUF_EXPORT XrcDomain {
     /// Opens the domain of the file @p fd, and creates the domain if no process has opened it yet.
     /// All processes that open the same file on the same device share the domain. The caller still
     /// owns the descriptor, and may close it after the call.
-    /// @throws the errors of the other constructor, and Error EBADF or EINVAL if @p fd is not the
-    /// descriptor
-    ///         of a file
+    /// @throws the errors of the other constructor, and Error EBADF or EINVAL if @p fd is not
+    ///         the descriptor of a file
     XrcDomain(const Context& context, int fd);
 
     [[nodiscard]] ibv_xrcd* native() const noexcept { return handle_.get(); }
