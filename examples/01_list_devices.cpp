@@ -35,7 +35,8 @@ void print_device(const rdmabuf::Device& device) {
 
     const rdmabuf::Context context(device);
     const rdmabuf::DeviceAttributes attributes = context.attributes();
-    // If the device cannot import dma-bufs, the text contains the reason and a remedy.
+    // Prints "yes", or "no" with the reason why the device cannot import dma-bufs and with a
+    // remedy.
     std::printf("  dma-bufs:      %s\n", to_string(context.dmabuf_import()).c_str());
     std::printf("  device memory: %llu bytes\n",
                 static_cast<unsigned long long>(attributes.max_dm_size()));

@@ -50,7 +50,7 @@ int main() try {
     }
 
     // Only the region of the target permits remote writes. The region of the source has the default
-    // access, which is local.
+    // access flags, which permit only local access.
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
     const rdmabuf::DmaBufMR from(pd, resolver.export_range(source.address(), source.size()));
@@ -58,11 +58,11 @@ int main() try {
         pd, resolver.export_range(target.address(), target.size()),
         {.access = rdmabuf::Access::local_write | rdmabuf::Access::remote_write});
 
-    // The peer encodes its region. Two processes would exchange these bytes over a connection of
-    // rdmabuf::bootstrap, for example.
+    // The target encodes its region for the writer. Two processes would exchange these bytes over a
+    // connection of rdmabuf::bootstrap, for example.
     const auto wire = to.remote().encode();
-    // The end that writes decodes the bytes. decode() returns an error if the bytes are not those
-    // of a region.
+    // The writer decodes the region of the target. decode() returns an error if the bytes are not
+    // an encoded region.
     const rdmabuf::RemoteRegion remote = rdmabuf::RemoteRegion::decode(wire).value();
 
     const auto [here, there] = examples::connect_loopback(pd);

@@ -19,7 +19,7 @@ constexpr std::uint64_t workers = 4;
 constexpr std::uint64_t rounds = 25;
 constexpr std::uint64_t turns = workers * rounds;
 
-// The layout of the device memory.
+// Defines the layout of the device memory, which the workers access by RDMA.
 struct Words {
     std::uint64_t lock = 0;    // 0, or the number of the worker that holds the lock
     std::uint64_t counted = 0; // incremented by fetch-and-add
@@ -39,7 +39,8 @@ class Worker {
         for (std::uint64_t round = 0; round < rounds; ++round) {
             finish(ends_.first.qp.post_fetch_add(mr_.sge(), nic_.at(offsetof(Words, counted)), 1));
 
-            // Compare-and-swap returns the old value. If it is 0, this worker holds the lock now.
+            // Compare-and-swap returns the old value of the lock. If the old value is 0, this
+            // worker holds the lock now.
             while (swap_lock(0, number_) != 0) {
                 std::this_thread::yield();
             }

@@ -14,8 +14,8 @@
 
 namespace {
 
-// copy_in() requires that offsets and lengths are multiples of 4 bytes. The offset and the length
-// of each member of Quote are such multiples.
+// copy_in() requires offsets and lengths that are multiples of 4 bytes. Each member of Quote has
+// such an offset and such a length.
 struct Quote {
     std::array<char, 24> instrument{"10-YEAR NOTE, DEC"};
     std::uint32_t sequence = 0;
@@ -32,7 +32,8 @@ int main() try {
     const rdmabuf::Context context = rdmabuf::Context::open_first();
     const rdmabuf::ProtectionDomain pd(context);
 
-    // The sender writes the whole message to the device memory only once.
+    // The sender writes the whole message to the device memory once. Later, it writes only the
+    // changed members.
     rdmabuf::DeviceMemory staging(context, sizeof(Quote));
     const rdmabuf::DeviceMemoryMR region(pd, staging);
     const Quote quote;
@@ -50,7 +51,7 @@ int main() try {
         staging.copy_in(offsetof(Quote, sequence), bytes_of(sequence));
         staging.copy_in(offsetof(Quote, price), bytes_of(price));
         sender.qp.post_send(region.sge()).throw_if_failed("ibv_post_send");
-        // The message must not be changed before the send is complete.
+        // The CPU must not change the message before the send is complete.
         sender.wait();
         receiver.wait();
 

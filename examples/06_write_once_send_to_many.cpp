@@ -16,8 +16,8 @@ namespace {
 constexpr std::size_t message_size = 4096;
 constexpr int peer_count = 4;
 
-// One peer, with the two connected ends (the sending end and the end of the peer), and the receive
-// buffer of the peer.
+// Holds the two ends of the connection to a peer (the sending end and the peer's end), and the
+// receive buffer of the peer.
 struct Peer {
     explicit Peer(const rdmabuf::ProtectionDomain& pd)
         : ends(examples::connect_loopback(pd)),

@@ -20,8 +20,8 @@ using rdmabuf::RegistrationPath;
 // with the error of a recorded attempt.
 bool show(const char* what, const rdmabuf::ProtectionDomain& pd, const rdmabuf::Resolver& resolver,
           std::uintptr_t address, std::size_t length, RegistrationPath expected) {
-    // The record of all attempts, which is filled in on success and on failure. A Registration has
-    // a copy of the record, and the text of an Error contains it.
+    // register_memory() writes each attempt into this record, both on success and on failure. A
+    // Registration has a copy of the record, and the text of an Error contains the record.
     rdmabuf::Trail trail;
     std::printf("%s: ", what);
     try {
@@ -47,7 +47,8 @@ int main() try {
 
     const rdmabuf::Buffer buffer = memfd->allocate(1 << 20);
     const std::vector<std::byte> memory(1 << 20);
-    // register_memory() gets only an address and a length, for the dma-buf and for the vector.
+    // The program passes only an address and a length to register_memory(), both for the dma-buf
+    // and for the vector.
     const bool exported =
         show("a buffer", pd, resolver, buffer.address(), buffer.size(), RegistrationPath::dmabuf);
     const bool ordinary =

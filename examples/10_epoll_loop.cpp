@@ -81,7 +81,8 @@ int main() try {
         if (::epoll_wait(epoll.get(), &event, 1, 10'000) == 0) {
             throw std::runtime_error("no event within 10 s");
         }
-        // At most one event of each kind is handled. The next epoll_wait() reports the others.
+        // Handles at most one completion event and one asynchronous event. The next epoll_wait()
+        // returns at once if another event is pending.
         if (const ibv_cq* const ready = channel.get_event(); ready != nullptr) {
             Peer& peer = *static_cast<Peer*>(ready->cq_context);
             peer.cq.acknowledge_event(); // acknowledged in batches

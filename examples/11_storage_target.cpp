@@ -78,7 +78,8 @@ bool read_block(const std::string& address, std::uint16_t port, std::size_t bloc
 int main(int argc, char** argv) try {
     const std::string address = argc > 1 ? argv[1] : "127.0.0.1";
     std::array<int, 2> pipe{};
-    // fork(2) precedes the opening of devices: a child cannot use verbs objects of its parent.
+    // The program calls fork(2) before it opens a device, because a child cannot use verbs objects
+    // of its parent.
     const pid_t target = ::pipe(pipe.data()) == 0 ? ::fork() : -1;
     ::close(pipe[target == 0 ? 0 : 1]);
     if (target == 0) {

@@ -33,8 +33,9 @@ void all_reduce(Ring& ring, RingMemory& memory, std::size_t count) {
         const std::size_t sent = (ring.rank() + 2 * ranks - step) % ranks;
         const std::size_t received = (sent + ranks - 1) % ranks;
         const bool reduces = step < ranks - 1;
-        // A segment whose numbers must be added to those of this rank is received behind all
-        // numbers of this rank. A segment of complete sums is received at its final position.
+        // If the received numbers must be added to the numbers of this rank, they are received into
+        // the space after the array of this rank. If the received numbers are complete sums, they
+        // are received at their final position.
         const std::size_t place = reduces ? count * sizeof(float) : offset(received);
         ring.shift(memory, offset(sent), length(sent), place, length(received));
         if (reduces && length(received) > 0) {

@@ -36,7 +36,7 @@ struct Arguments {
     std::string address; // IP address or interface to listen at; empty: chosen by the endpoint
 };
 
-/// The objects that a rank creates before it has the handles of its neighbours.
+/// Holds the objects that a rank creates before it receives the handles of its neighbours.
 struct Resources {
     Resources(const Arguments& arguments, std::size_t ranks)
         : context(rdmabuf::Context::open_first()),
@@ -57,7 +57,8 @@ struct Resources {
     Listener listener;
 };
 
-/// Sends the handle of this rank to all ranks. @return the handles of all ranks, indexed by rank
+/// Sends the listener handle of this rank to all ranks.
+/// @return the handles of all ranks, indexed by rank
 std::vector<Handle> exchange(const Handle& mine, std::size_t ranks) {
     constexpr int size = Handle::wire_size;
     std::vector<std::byte> bytes(ranks * Handle::wire_size);
@@ -149,15 +150,15 @@ int main(int argc, char** argv) {
             status = 0;
         } catch (const std::exception& error) {
             std::fprintf(stderr, "mpi_ring: rank %d: %s\n", rank, error.what());
-            // MPI functions may wait for a rank that has exited, so this rank aborts the job. The
-            // delay lets the other ranks report their own errors first.
+            // MPI functions could wait forever for a rank that has exited, so this rank aborts the
+            // whole job. The delay lets the other ranks report their own errors first.
             std::this_thread::sleep_for(std::chrono::seconds(1));
             MPI_Abort(MPI_COMM_WORLD, status);
             std::_Exit(status);
         }
     }
-    // A neighbour may still receive data of this rank, so no rank destroys its resources before all
-    // ranks are done.
+    // A neighbour may not have received all data of this rank yet. No rank may therefore destroy
+    // its resources before all ranks are done.
     MPI_Barrier(MPI_COMM_WORLD);
     own.reset();
     MPI_Finalize();

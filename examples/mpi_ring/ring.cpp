@@ -25,8 +25,8 @@ RingMemory::RingMemory(const Endpoint& endpoint, const rdmabuf::Resolver& resolv
     const void* const address =
         buffer_ ? reinterpret_cast<const void*>(buffer_->address()) : host_.data();
     registered_ = value_of(endpoint.register_memory(address, size));
-    // The cache has the registration path of the memory, except for memory that needs several
-    // regions.
+    // The registration cache reports the registration path of the memory. If the memory needs
+    // several regions, the cache has no entry for the memory.
     const auto lease = endpoint.cache().find(registered_->address(), size, registered_->access());
     description_ = kind + " memory, path " +
                    (lease ? to_string(lease.registration().path()) : "of several regions");
@@ -57,8 +57,8 @@ Ring::Ring(const Endpoint& endpoint, Listener& listener, std::size_t rank,
     : rank_(rank), size_(handles.size()) {
     const auto deadline = steady_clock::now() + std::chrono::seconds(30);
     Connector connector = value_of(endpoint.start_connect(handles[(rank + 1) % size_]));
-    // Both connections are tried in turn. If each rank first waited for its left neighbour, all
-    // ranks would wait forever.
+    // The loop tries to connect to the right neighbour and to accept the left neighbour, without
+    // blocking. If each rank first waited for its left neighbour, all ranks would wait forever.
     while (!to_right_ || !from_left_) {
         std::error_code error;
         if (!to_right_ && (error = connector.try_connect(to_right_)) && error.value() != EAGAIN) {

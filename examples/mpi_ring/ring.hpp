@@ -42,8 +42,8 @@ class RingMemory {
     std::string description_;
 };
 
-/// The channels of a rank: to its right neighbour and from its left neighbour. In a ring of two
-/// ranks both neighbours are the same rank, which has two channels.
+/// Holds two channels of a rank: one to its right neighbour and one from its left neighbour. In a
+/// ring of two ranks, both channels connect to the same rank.
 class Ring {
   public:
     /// Connects to the right neighbour, and accepts the connection of the left neighbour at the

@@ -21,8 +21,9 @@ namespace examples {
 struct End {
     rdmabuf::CompletionQueue cq;
     rdmabuf::QueuePair qp;
-    /// SRD queue pairs (EFA) only: the address handle and the address of the other end. Each
-    /// request on an SRD queue pair names its destination by both.
+    /// The address handle of the other end. Only SRD queue pairs (EFA) have an address handle: each
+    /// request on an SRD queue pair has this address handle and the address `peer` as its
+    /// destination.
     std::optional<rdmabuf::AddressHandle> ah = std::nullopt;
     rdmabuf::QueuePairAddress peer = {};
 
@@ -46,8 +47,9 @@ struct End {
     }
 };
 
-/// Creates two queue pairs and connects them with each other: RC, or SRD on EFA. Two processes
-/// would exchange the addresses of the queue pairs by rdmabuf::bootstrap or rdmabuf::cm.
+/// Creates two queue pairs and connects them with each other. The type of the queue pairs is RC, or
+/// SRD on EFA. Two processes would exchange the addresses of the queue pairs by rdmabuf::bootstrap
+/// or rdmabuf::cm.
 inline std::pair<End, End> connect_loopback(const rdmabuf::ProtectionDomain& pd) {
     using rdmabuf::QueuePairType;
     const bool srd = pd.context().srd().available;

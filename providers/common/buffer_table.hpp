@@ -25,8 +25,8 @@ class BufferTable {
         const UniqueFd* dmabuf = nullptr;
         /// Offset of the buffer in the dma-buf, in bytes.
         std::uint64_t offset = 0;
-        /// Owner of the memory, which each exported range keeps alive. Null if the descriptor alone
-        /// keeps the memory alive.
+        /// Owner of the memory. Each exported range keeps the owner alive. Null if the descriptor
+        /// alone keeps the memory alive.
         std::shared_ptr<const void> keep = nullptr;
     };
 
@@ -49,7 +49,7 @@ class BufferTable {
     /// @param exporter  name of the exporter
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length) const;
-    /// This overload is for memory that supports only MappingKind::standard.
+    /// Does the same as the overload above, for memory that supports only MappingKind::standard.
     /// @throws Error ENOTSUP if @p mapping is another kind
     [[nodiscard]] ExportedRange export_range(std::string_view exporter, std::uintptr_t address,
                                              std::size_t length, MappingKind mapping) const;

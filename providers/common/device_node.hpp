@@ -11,7 +11,7 @@
 
 namespace rdmabuf::detail {
 
-/// Remedies that the error text of open_device() contains: `missing` if the device does not exist,
+/// Holds the remedies for the error text of open_device(): `missing` if the device does not exist,
 /// `forbidden` if the process has no permission to open the device.
 struct OpenRemedies {
     std::string_view missing;

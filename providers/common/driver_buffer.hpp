@@ -12,8 +12,9 @@
 
 namespace rdmabuf::detail {
 
-/// Implements a buffer that the CPU cannot map, and whose bytes its driver copies. The buffer is in
-/// the exporter's table while this object exists. Exported ranges keep its memory alive.
+/// Implements a buffer that the CPU cannot map: the driver copies data to and from the buffer. The
+/// buffer is in the exporter's table while this object exists. Exported ranges keep the memory of
+/// the buffer alive.
 /// @tparam DriverMemory  a class with the functions address(), size(), copy_in() and copy_out() of
 ///                       Buffer::Memory
 template <class DriverMemory>

@@ -17,8 +17,9 @@ Result<DriverLibrary> DriverLibrary::open(std::span<const char* const> names,
                                           std::string_view vendor, std::string_view remedy) {
     std::string tried;
     for (const char* const name : names) {
-        // With RTLD_NOW, dlopen(3) fails here and names the symbol if the driver lacks a symbol.
-        // Without this flag, a later call of the driver would end the process.
+        // With RTLD_NOW, dlopen(3) fails here if a symbol that the driver needs is missing, and
+        // dlerror(3) names the symbol. Without this flag, the process would end at a later call of
+        // the driver.
         if (void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL); handle != nullptr) {
             return DriverLibrary(name, handle);
         }
@@ -41,7 +42,7 @@ std::optional<DriverLibrary> DriverLibrary::find_loaded(std::span<const char* co
 
 std::optional<DriverLibrary> LoadedLibrarySearch::find(std::span<const char* const> names) {
     // The count of loaded libraries is read before the search. If another thread loads a library
-    // during the search, the count differs at the next call, and that call searches again.
+    // during the search, the next call of find() reads a different count and searches again.
     const unsigned long long objects = loaded_objects();
     if (objects == searched_.load(std::memory_order_relaxed)) {
         return std::nullopt;

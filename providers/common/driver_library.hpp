@@ -43,7 +43,7 @@ class DriverLibrary {
     void* handle_;
 };
 
-/// Finds a library that the process can load at any time. Thread safe.
+/// Searches for a library that the process may load later. Thread safe.
 class LoadedLibrarySearch {
   public:
     /// Returns the result of DriverLibrary::find_loaded(). After an unsuccessful search, later
@@ -66,8 +66,8 @@ class SymbolLookup {
     void optional(const char* name, Function*& function) noexcept {
         function = reinterpret_cast<Function*>(library_->symbol(name));
     }
-    /// Looks up a function that only exports and allocations need. A driver that lacks the function
-    /// can still report which memory contains an address.
+    /// Looks up a function that is needed only for exports and allocations. Without this function,
+    /// the provider can still find the allocation at an address.
     /// @param since  first version of the driver that has the function: "CUDA 11.7"
     template <class Function>
     void needed(const char* name, Function*& function, std::string_view since) {

@@ -33,9 +33,9 @@ struct DriverFailure {
     }
 };
 
-/// Calls the teardown failure handler, unless @p fine contains @p result. @p fine lists the results
-/// that are no failure: success, and the result of a driver that has already shut down at the end
-/// of the process.
+/// Reports @p result to the teardown failure handler, unless @p fine contains @p result. @p fine
+/// lists the results that are no failure: success, and the result of a driver that has shut down at
+/// the end of the process.
 template <class Result>
 void report_teardown_unless(std::initializer_list<Result> fine, Result result, int error,
                             const char* function) noexcept {
@@ -44,8 +44,7 @@ void report_teardown_unless(std::initializer_list<Result> fine, Result result, i
     }
 }
 
-/// Names one result of a driver. It is used for drivers that have no function which returns the
-/// name.
+/// Maps a result value to its name, for a driver that has no function which returns the name.
 struct StatusName {
     int status;
     const char* name;

@@ -26,8 +26,9 @@ class ProcessDriver {
                   std::string_view remedy) noexcept
         : names_(names), vendor_(vendor), remedy_(remedy) {}
 
-    /// Returns the driver, or null if the process has not loaded its library. In the latter case,
-    /// the process has no memory of this driver. This function does not load the library.
+    /// Returns the driver, or null if the process has not loaded the library of the driver. Without
+    /// the library, the process has no memory of this driver. This function does not load the
+    /// library.
     /// @throws Error ENOSYS if the library lacks functions that report which memory contains an
     ///         address
     [[nodiscard]] const Driver* loaded() {

@@ -67,8 +67,8 @@ inline constexpr unsigned long long mapping_type_pcie = 1;
 inline constexpr int flush_option_host = 1;
 /// Has the value of CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX.
 inline constexpr int flush_target_current_context = 0;
-/// `to_owner` and `to_all_devices` are values of CUflushGPUDirectRDMAWritesScope. The type
-/// CUGPUDirectRDMAWritesOrdering has the same values.
+/// The constants `to_owner` and `to_all_devices` have values of CUflushGPUDirectRDMAWritesScope.
+/// The type CUGPUDirectRDMAWritesOrdering has the same values.
 inline constexpr int to_owner = 100;
 inline constexpr int to_all_devices = 200;
 

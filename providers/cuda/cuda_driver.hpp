@@ -62,7 +62,7 @@ class Driver : public DriverBase<Driver, Functions> {
         }
     }
 
-    /// Returns an attribute of a device, or 0 if the driver does not know the attribute.
+    /// Returns an attribute of a device, or 0 if the driver does not support the attribute.
     [[nodiscard]] int attribute(DeviceAttribute attribute, Device device) const noexcept;
     /// Returns the PCI address of a device, "0000:3b:00.0", or an empty string if the driver does
     /// not report the address.
@@ -72,9 +72,9 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. A failure is ignored if the driver is
-/// already shut down: at the end of the process, or in a child process after fork(2), no object of
-/// the driver remains to be freed.
+/// Reports a failed teardown to the teardown failure handler. Ignores the result of a driver that
+/// has shut down, at the end of the process or in a child process after fork(2): all objects of the
+/// driver are then freed.
 void report_teardown(Result result, const char* function) noexcept;
 
 /// Holds a reference to the primary context of a device. The constructor creates the context if it

@@ -187,8 +187,8 @@ class CudaExporter final : public Allocator {
             return {name_of_exporter, std::move(handle.fd), handle.offset, length,
                     address,          handle.mapping};
         } catch (const Error&) {
-            // If another thread has freed the memory since the first query, that is the cause of
-            // the failure, and EFAULT is thrown.
+            // If another thread has freed the memory since the first query, the export failed for
+            // this reason. The error is then EFAULT.
             if (const Pointer now = require_pointer(driver, address); now.id != pointer.id) {
                 detail::raise_freed(address);
             }

@@ -18,7 +18,7 @@ constexpr const char* function = "cuFlushGPUDirectRDMAWrites";
 } // namespace
 
 Flush flush_needed(const Driver& driver, Device device, int scope) {
-    // Orderings and scopes are the same numbers in the driver, and a higher number includes more
+    // The driver uses the same numbers for orderings and for scopes. A higher number includes more
     // devices. No flush is needed if the ordering of the device is at least the requested scope.
     if (driver.attribute(DeviceAttribute::gpu_direct_rdma_writes_ordering, device) >= scope) {
         return Flush::unnecessary;

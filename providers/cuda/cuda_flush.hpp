@@ -7,9 +7,9 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Tells whether the host must flush RDMA writes to make them visible to the GPU. `unnecessary`:
-/// the device orders the writes by itself. `necessary`: the host must flush. `impossible`: the
-/// device does not support a flush by the host.
+/// Tells whether the host must flush RDMA writes to make the written data visible to the GPU.
+/// `unnecessary`: the device orders the writes by itself. `necessary`: the host must flush.
+/// `impossible`: the device does not support a flush by the host.
 enum class Flush : std::uint8_t { unnecessary, necessary, impossible };
 
 /// Returns whether RDMA writes to memory of @p device need a flush.

@@ -47,8 +47,8 @@ class CudaMemory final : public Buffer::Memory {
         : driver_(&driver), device_(device), size_(size), context_(driver, device) {
         const CurrentContext current(driver, context_.get());
         allocated_.emplace(driver, context_.get(), size);
-        // The driver can place several small allocations in one page. A dma-buf of this page would
-        // also contain the other allocations, so the buffer gets whole pages.
+        // The driver can place several small allocations in one page, and the dma-buf of this page
+        // would contain all of them. The buffer must therefore consist of whole pages.
         if (allocated_->address() % page_size() != 0) {
             allocated_.emplace(driver, context_.get(), round_up_to_pages(size + 1));
         }
@@ -69,7 +69,8 @@ class CudaMemory final : public Buffer::Memory {
     }
     void copy_out(std::size_t offset, std::span<std::byte> destination) const override {
         const CurrentContext current(*driver_, context_.get());
-        // The GPU does the copy, so the RDMA writes of the NIC must be visible to the GPU first.
+        // The GPU executes the copy, so data that the NIC wrote by RDMA must be visible to the GPU
+        // first.
         if (flush_needed(*driver_, device_, to_owner) == Flush::necessary) {
             flush(*driver_, to_owner);
         }

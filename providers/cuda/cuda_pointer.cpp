@@ -49,8 +49,8 @@ Result get_attributes(const Driver& driver, Pointer& pointer, bool with_pools) {
                : success;
 }
 
-/// True if @p address is not memory of CUDA. All memory of CUDA has a memory type; for other
-/// memory, the driver refuses the query of the type.
+/// True if @p address is not memory of CUDA. The driver reports a memory type for all memory of
+/// CUDA, and refuses this query for other memory.
 bool is_foreign(const Driver& driver, DevicePointer address) {
     MemoryType type = MemoryType::none;
     const Result queried =
@@ -165,8 +165,9 @@ std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer) {
     if (pointer.type == MemoryType::device && !pointer.managed) {
         return extent_at(driver, pointer.address);
     }
-    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, the
-    // range is taken from the queried attributes; a size of 0 means that the range is unknown.
+    // cuMemGetAddressRange describes only memory of cuMemAlloc and cuMemMap. For other memory, this
+    // function returns the range of the queried attributes. A range size of 0 means that the range
+    // is unknown.
     if (pointer.range_size == 0) {
         return std::nullopt;
     }

@@ -53,9 +53,9 @@ std::size_t check_range(const Driver& driver, const Pointer& pointer, std::size_
     return mappings;
 }
 
-/// Makes cuMemcpy wait until its copy is complete. Without this setting, a copy in progress could
-/// overlap with a later RDMA access, which the driver does not detect. The setting remains until
-/// the allocation is freed.
+/// Makes cuMemcpy wait until its copy is complete. Without this setting, cuMemcpy can return early,
+/// and its copy could overlap with a later RDMA access. The setting remains until the allocation is
+/// freed.
 void synchronise_copies(const Driver& driver, const Pointer& pointer) {
     if (pointer.type != MemoryType::device || pointer.mapped()) {
         return;

@@ -34,8 +34,7 @@ class DumbBuffer {
     /// @param size  in bytes; a multiple of the page size
     DumbBuffer(const detail::DrmNode& node, std::size_t size) : node_(node.fd.get()) {
         // The kernel takes the width and the height as 32-bit numbers, so the buffer has one row
-        // per page. Rows of one page satisfy the alignment rules of all drivers, and all drivers
-        // support the format.
+        // per page. All drivers accept rows of one page, and all drivers support pixels of 32 bits.
         const std::size_t row = detail::page_size();
         const std::size_t largest = std::numeric_limits<std::uint32_t>::max() / row * row;
         if (size > largest) {
@@ -57,8 +56,8 @@ class DumbBuffer {
     DumbBuffer(const DumbBuffer&) = delete;
     DumbBuffer& operator=(const DumbBuffer&) = delete;
     ~DumbBuffer() {
-        // After fork(2), the child process shares the DRM file with its parent. The handle belongs
-        // to the parent, so the child does not destroy it.
+        // After fork(2), the child process shares the DRM file with its parent. Only the parent
+        // destroys the handle, because the parent still uses the handle.
         if (!creator_.is_current()) {
             return;
         }

@@ -50,7 +50,8 @@ Identity identify(int fd, const std::string& path) {
     return found;
 }
 
-/// Returns the name of the node's DRM driver. Empty, with errno set, if the node is not a DRM node.
+/// Returns the name of the node's DRM driver. If the node is not a DRM node, the result is empty
+/// and errno is set.
 std::string driver_name(int fd) {
     std::array<char, 64> name{};
     drm_version version{};
@@ -71,9 +72,9 @@ std::optional<ErrorInfo> check_capabilities(int fd, const std::string& what) {
                          "choose another node"};
     };
     // The capability DRM_CAP_DUMB_BUFFER is not queried: for drivers without displays, such as
-    // vgem, the kernel returns EOPNOTSUPP even if the driver has dumb buffers. An empty dumb buffer
-    // is requested instead. Drivers with dumb buffers return EINVAL for its size; drivers without
-    // dumb buffers return ENOSYS.
+    // vgem, the kernel returns EOPNOTSUPP even if the driver has dumb buffers. Instead, a dumb
+    // buffer of size 0 is requested. A driver with dumb buffers then returns EINVAL, and a driver
+    // without dumb buffers returns ENOSYS.
     drm_mode_create_dumb empty{};
     const int create_error = ioctl_retrying(fd, DRM_IOCTL_MODE_CREATE_DUMB, &empty) < 0 ? errno : 0;
     if (create_error != 0 && create_error != EINVAL) {
@@ -112,9 +113,9 @@ Result<DrmNode> open_node(const std::string& path, const std::string& wanted_dri
                          path + " is not a DRM device: " + describe_errno(error),
                          "use a primary node, /dev/dri/cardN"};
     }
-    // The first process that opens a primary node becomes DRM master. A display server could then
-    // not become master, so this process gives up the role. DROP_MASTER fails without effect if
-    // this process is not the master.
+    // The kernel makes the first process that opens a primary node the DRM master. A display server
+    // could then not become DRM master, so this process gives up the role. DROP_MASTER fails
+    // without effect if this process is not the DRM master.
     ioctl_retrying(fd.get(), DRM_IOCTL_DROP_MASTER, nullptr);
 
     const std::string what = path + " (" + driver + ")";

@@ -54,9 +54,9 @@ class SynapseDevice {
     [[nodiscard]] int fd() const noexcept { return static_cast<int>(info_.fd); }
     /// Returns the start address of the mapping that contains all memory of the device.
     [[nodiscard]] std::uint64_t mapping() const noexcept { return info_.global_hbm_base_address; }
-    /// Returns the size in bytes that the next export of the mapping must have. The size reaches at
-    /// least to @p end and to the end of each earlier export, because kernels before 6.7 give all
-    /// exports of a mapping the size of the last export.
+    /// Returns the minimum size in bytes of the next export, which begins at the start of the
+    /// mapping. The export must contain @p end bytes, and must not be smaller than any earlier
+    /// export: kernels before 6.7 give all exports of a mapping the size of the last export.
     [[nodiscard]] std::size_t reach(std::uint64_t end);
 
     [[nodiscard]] std::uint64_t allocate(std::size_t size);

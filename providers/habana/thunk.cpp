@@ -138,7 +138,7 @@ ExportedMemory Thunk::export_mapping(int fd, const HabanaMemory& memory,
                                      std::size_t at_least) const {
     const std::uint64_t start = memory.mapping != 0 ? memory.mapping : memory.address;
     // The export begins at the start of the mapping, because kernels before 6.7 ignore the offset
-    // of an export.
+    // that an export requests.
     const std::uint64_t offset = memory.address - start;
     const Pages pages{.start = start,
                       .size = round_up_to_pages(std::max(offset + memory.length, at_least))};

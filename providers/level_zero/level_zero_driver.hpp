@@ -109,8 +109,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p result.
 [[nodiscard]] int errno_of(Result result) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. A failure is ignored if the loader is
-/// already shut down at the end of the process: no object of the driver then remains to be freed.
+/// Reports a failed teardown to the teardown failure handler. Ignores the result of a loader that
+/// has shut down at the end of the process: all objects of the driver are then freed.
 void report_teardown(Result result, const char* function) noexcept;
 
 } // namespace rdmabuf::detail::level_zero

@@ -53,8 +53,8 @@ std::variant<UniqueFd, Result> export_descriptor(const Driver& driver, const Poi
     return duplicate(exported.fd, export_call);
 }
 
-/// Owns an IPC handle, and releases it if the loader has zeMemPutIpcHandle. If the loader lacks
-/// this function, the driver releases the handle when the memory is freed.
+/// Owns an IPC handle, and releases the handle if the loader has zeMemPutIpcHandle. If the loader
+/// lacks this function, the driver releases the handle when the memory is freed.
 class IpcExport {
   public:
     IpcExport(const Driver& driver, const Pointer& pointer, std::uintptr_t base)
@@ -74,8 +74,8 @@ class IpcExport {
     IpcExport(const IpcExport&) = delete;
     IpcExport& operator=(const IpcExport&) = delete;
 
-    /// Returns the descriptor in the handle. The handle owns the descriptor, and its other contents
-    /// are private to the driver.
+    /// Returns the file descriptor that the IPC handle contains. The IPC handle owns the
+    /// descriptor. The other contents of the handle are private to the driver.
     [[nodiscard]] int fd() const {
         constexpr const char* function = "zeMemGetFileDescriptorFromIpcHandleExp";
         std::uint64_t fd = 0;

@@ -136,9 +136,9 @@ class LevelZeroExporter final : public Allocator {
         const Driver& driver = *loader_->load().value();
         const Contexts contexts(driver, contexts_);
         const Pointer pointer = contexts.require(address);
-        // Another thread may have freed the memory during the export. The duplicated descriptor can
-        // then refer to another file, or the driver's error can be misleading. In both cases the
-        // export fails with EFAULT.
+        // Another thread may have freed the memory during the export. In this case, the duplicated
+        // descriptor can refer to another file, or the driver's error can be misleading. The export
+        // then fails with EFAULT.
         const auto check_alive = [&] {
             if (contexts.require(address).id != pointer.id) {
                 raise_freed(address);

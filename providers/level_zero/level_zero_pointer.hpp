@@ -41,8 +41,7 @@ class Contexts {
         : driver_(&driver), named_(named) {}
 
     /// Returns the attributes of @p address, or none if no context reports the memory.
-    /// @throws Error if no context reports the memory, and the query failed in a context or a
-    ///         driver
+    /// @throws Error if no context reports the memory, and a query has failed
     [[nodiscard]] std::optional<Pointer> find(std::uintptr_t address) const;
     /// Returns the attributes of @p address, as find() does, but throws if no context reports the
     /// memory.

@@ -169,9 +169,9 @@ std::optional<ErrorInfo> check_kernel_module(const std::optional<std::string>& v
         minor > 27) {
         return std::nullopt;
     }
-    // In these versions, ndmabuf_detach() closes the descriptor of the dma-buf, although the
-    // program closes the descriptor too. The file of the dma-buf can then be freed while it is in
-    // use.
+    // In kernel modules up to version 2.27, ndmabuf_detach() closes the descriptor of the dma-buf.
+    // The program closes the same descriptor too, so the file of the dma-buf can be freed while it
+    // is in use.
     return ErrorInfo{
         EOPNOTSUPP, "nrt_get_dmabuf_fd",
         "the kernel module neuron " + *version +

@@ -67,7 +67,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// @param version  contents of /sys/module/neuron/version, or none if the file does not exist
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module(
     const std::optional<std::string>& version);
-/// Checks the kernel module that is loaded now, as the overload above does for @p version.
+/// Returns the error EOPNOTSUPP if the loaded version of the kernel module closes the descriptors
+/// of dma-bufs twice, otherwise none.
 [[nodiscard]] std::optional<ErrorInfo> check_kernel_module();
 
 } // namespace rdmabuf::detail::neuron

@@ -20,8 +20,8 @@ using namespace detail::neuron;
 
 constexpr const char* name_of_exporter = "neuron";
 
-/// Returns the Neuron runtime. Returns the error if the runtime cannot be loaded, or the error of
-/// check_kernel_module() for a kernel module that this library does not use.
+/// Returns the Neuron runtime, or an error. The error has the reason why the runtime cannot be
+/// loaded, or why check_kernel_module() rejects the kernel module.
 Result<const Driver*> usable_driver() {
     auto loaded = Driver::of_process().load();
     if (!loaded) {

@@ -63,8 +63,8 @@ class RocmExporter final : public Allocator {
             (!holds() && !find_pointer(*driver, address))) {
             return std::nullopt;
         }
-        // HSA is initialised here, because it has reported attributes of an address. hsa_init
-        // therefore only adds a reference, and the exporter keeps this reference.
+        // HSA is already initialised, because HSA has reported attributes of an address. The call
+        // only adds a reference, which the exporter keeps.
         (void)hold(*driver).value();
         const auto met = meet(*driver, address);
         if (!met) {

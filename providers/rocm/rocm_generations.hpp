@@ -43,8 +43,8 @@ class Generations {
     /// Of the allocations that have a number, returns the allocation with the highest base that is
     /// not above @p address. No other allocation with a number can contain the address.
     [[nodiscard]] std::optional<Known> nearest(std::uintptr_t address) const;
-    /// True if the allocation at the base of @p known still has the number of @p known. The
-    /// allocation was then not freed since it got this number.
+    /// True if the allocation at the base of @p known still has the number of @p known. True means
+    /// that the allocation was not freed after it got this number.
     [[nodiscard]] bool still(const Known& known) const;
     /// Gives a number to the allocation at @p base, and registers a callback that HSA calls when
     /// the allocation is freed.

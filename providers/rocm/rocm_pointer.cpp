@@ -38,7 +38,8 @@ std::variant<Pointer, Status> query(const Driver& driver, std::uintptr_t address
         pointer.length = page_size();
         return pointer;
     }
-    // Pinned host memory can have one address for the device and another address for the program.
+    // Pinned host memory can have two addresses: one for the device and one for the program. This
+    // code tests whether @p address is the address for the program.
     if (const auto host = reinterpret_cast<std::uintptr_t>(info.host_base);
         info.type == PointerType::locked && address - host < info.length) {
         pointer.base = host;

@@ -37,7 +37,7 @@ void close_dmabuf(const Driver& driver, int fd) noexcept {
     }
 }
 
-/// Owns a descriptor that the driver returned, until release().
+/// Owns a descriptor that the driver returned. release() passes the ownership to the caller.
 class DriversFd {
   public:
     DriversFd(const Driver& driver, int fd) noexcept : driver_(&driver), fd_(fd) {}
@@ -136,7 +136,7 @@ void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::siz
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
     const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
-    // This is checked before the driver is called, because the driver's own error for such memory
+    // Memory of these types is refused before the driver is called, because the driver's own error
     // is less precise.
     if (pointer.type == PointerType::mapped) {
         throw Error(EOPNOTSUPP, export_call,
@@ -177,8 +177,8 @@ ExportedRange export_from(const std::shared_ptr<const Runtime>& runtime, const P
     if (fd.get() < 0) {
         throw Error(EIO, export_call, "the driver reported success, but returned no descriptor");
     }
-    // The kernel sets close-on-exec on the descriptor, but the driver's interface does not
-    // guarantee this flag.
+    // The kernel sets close-on-exec on the descriptor. The flag is set again, because the driver's
+    // interface does not guarantee it.
     if (::fcntl(fd.get(), F_SETFD, FD_CLOEXEC) != 0) {
         throw Error(errno, "fcntl(F_SETFD)");
     }

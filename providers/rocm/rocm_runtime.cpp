@@ -106,8 +106,8 @@ std::string pci_address(const Driver& driver, Agent agent) {
         return {};
     }
     const std::uint32_t domain = number(driver, agent, AgentInfo::domain);
-    // The lower 16 bits of the BDFID are bus, device and function. On some GPUs, the upper bits are
-    // the number of a partition.
+    // The lower 16 bits of the BDFID are the numbers of the bus, the device and the function. On
+    // some GPUs, the upper bits are the number of a partition.
     const std::uint32_t place = number(driver, agent, AgentInfo::bdfid) & 0xFFFFU;
     if (place == 0) {
         return {};

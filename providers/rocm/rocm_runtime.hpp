@@ -35,7 +35,7 @@ class Runtime {
     const Driver* driver_;
 };
 
-/// Returns the type of an agent, or none if the driver does not know the agent.
+/// Returns the type of an agent, or none if the driver does not report the type.
 [[nodiscard]] std::optional<DeviceType> type_of(const Driver& driver, Agent agent) noexcept;
 /// Returns the PCI address of a GPU, "0000:3b:00.0". The result is empty if the agent is not a GPU,
 /// or if the driver does not report the address.

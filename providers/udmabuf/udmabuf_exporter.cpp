@@ -80,7 +80,7 @@ class UdmabufExporter final : public detail::DmaBufAllocator {
         if (limit && size > *limit * bytes_per_mebibyte) {
             throw Error(EINVAL, create_call, refused(size, limit));
         }
-        // udmabuf requires F_SEAL_SHRINK, so that the pages exist while importers use them. It
+        // udmabuf requires F_SEAL_SHRINK, so that the pages exist while importers use them. udmabuf
         // refuses F_SEAL_WRITE, so that the pages stay writable.
         const UniqueFd memfd = detail::make_memfd(size, F_SEAL_SHRINK);
         udmabuf_create request{};

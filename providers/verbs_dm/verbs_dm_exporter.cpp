@@ -188,8 +188,9 @@ class NicBuffer final : public Buffer::Memory {
     struct Words {
         alignas(copy_unit) std::array<std::byte, 4096> bytes;
     };
-    /// Describes one step of a copy: the next bytes to copy, at most as many as fit into Words. The
-    /// range is extended at its start and its end to whole words of 4 bytes.
+    /// Describes one step of a copy. A step copies at most as many bytes as the buffer Words has.
+    /// The range of the step is extended at its start and at its end, so that it consists of whole
+    /// units of 4 bytes.
     struct Window {
         Window(std::size_t offset, std::size_t left) noexcept
             : lead(offset % copy_unit),

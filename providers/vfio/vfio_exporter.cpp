@@ -40,7 +40,8 @@ std::string describe(const VfioRegion& region) {
            " of region " + std::to_string(region.index);
 }
 
-/// Returns an error for @p error, an errno that concerns the whole device and not only one range.
+/// Returns an error for @p error, an errno value that concerns the whole device and not only one
+/// range.
 ErrorInfo no_feature(int error, const char* function) {
     switch (error) {
         case ENOTTY:
