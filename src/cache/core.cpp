@@ -74,7 +74,8 @@ bool CacheCore::hold() noexcept {
 
 void CacheCore::let_go() noexcept {
     if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        // Waits for threads that return their leases: these threads may still read the entries.
+        // A thread that returns a lease (the use count of an entry) may still read the entry in a
+        // read-side section. This call waits until such sections have ended.
         read_side_sections.wait();
         delete this; // NOLINT(cppcoreguidelines-owning-memory)
     }
@@ -138,8 +139,8 @@ CacheEntry* CacheCore::take_current(CacheRange range, Access access,
 }
 
 inline void CacheCore::note_use(CacheEntry& entry) const noexcept {
-    // The member `used` is written only if its value changes, because each write moves the cache
-    // line to this CPU.
+    // The member `used` is written only if its value changes, because a write to `used` invalidates
+    // the cache line in the caches of the other CPUs.
     const std::uint64_t now = clock_.load(std::memory_order_relaxed);
     if (entry.used.load(std::memory_order_relaxed) != now) [[unlikely]] {
         entry.used.store(now, std::memory_order_relaxed);
@@ -382,8 +383,8 @@ bool CacheCore::make_room(std::size_t length, Retired& retired) noexcept {
         if (length > options_.max_bytes) {
             return false;
         }
-        // First, enough entries are removed from the index to make room for @p length bytes.
-        // Therefore, settle_all() has to wait for the readers only once.
+        // This loop removes all entries from the index that must be evicted to make room for @p
+        // length bytes. settle_all() then waits only once for the threads that read the entries.
         Retired taken_out;
         std::size_t entries = statistics_.entries;
         std::uint64_t bytes = statistics_.bytes;
@@ -411,8 +412,8 @@ CacheEntry* CacheCore::next_victim() noexcept {
             const Candidate candidate = victims_.back();
             victims_.pop_back();
             const CacheEntry& entry = *candidate.entry;
-            // An entry that was not used after look_for_victims() is still the least recently used
-            // entry.
+            // If an entry was not used after look_for_victims() listed it, it is still the least
+            // recently used entry.
             if (entry.is_idle() && entry.used.load(std::memory_order_relaxed) == candidate.used) {
                 return candidate.entry;
             }
@@ -430,8 +431,8 @@ void CacheCore::look_for_victims() noexcept {
             victims_.push_back({&entry, entry.used.load(std::memory_order_relaxed)});
         }
     });
-    // The list of victims keeps one sixteenth of the idle entries, but at least 64. Searches are
-    // then rare, and sorting the list is fast.
+    // The list of entries to evict gets one sixteenth of the idle entries, but at least 64 entries.
+    // With this size, searches are rare and sorting the list is fast.
     const auto earlier = [](const Candidate& a, const Candidate& b) { return a.used < b.used; };
     const std::size_t part =
         std::min(victims_.size(), std::max<std::size_t>(64, victims_.size() / 16));

@@ -56,8 +56,8 @@ struct CacheRange {
     return entry.is_found() && range_of(entry).holds(range) && serves(entry.access, wanted);
 }
 
-/// The entries of a cache that have the same access flags. A cache has one such list for each set
-/// of flags, and never removes a list.
+/// Contains the entries of a cache that have the same access flags. A cache has one AccessClass for
+/// each set of access flags, and never removes an AccessClass.
 struct AccessClass {
     AccessClass(Access a, RetireList& retire_list) : access(a), index(retire_list) {}
 
@@ -78,8 +78,8 @@ class CacheCore {
     /// Returns the access flags that the cache adds to each registration.
     [[nodiscard]] Access added_access() const noexcept { return added_; }
 
-    /// Returns an entry that covers the range, and takes a lease on the entry. Returns nullptr if
-    /// the cache has no such entry.
+    /// Returns an entry that covers the range, and takes a lease on the entry: the entry stays
+    /// registered until the lease is returned. Returns nullptr if the cache has no such entry.
     [[nodiscard]] CacheEntry* find(std::uintptr_t address, std::size_t length,
                                    Access access) noexcept;
     /// Does the same as find(), but searches only in the hash table of hints. This function may
@@ -112,12 +112,13 @@ class CacheCore {
       private:
         CacheEntry* first_ = nullptr;
     };
-    /// A registration in progress. The statistics already count its entry and its bytes.
+    /// A registration in progress. The statistics already count the new entry and the bytes of its
+    /// range.
     struct Pending {
         CacheRange range = {};
         Access access{};
-        /// True if the limits of the cache allow the entry to stay after its last lease was
-        /// returned.
+        /// True if the entry stays in the cache after its last lease was returned. False if the
+        /// limits of the cache do not allow this.
         bool kept = false;
         bool published = false;
         /// True if a part of the range was invalidated after the registration began.
@@ -125,12 +126,12 @@ class CacheCore {
         bool done = false;
         std::optional<Error> error = std::nullopt;
     };
-    /// The exporter that knows the memory of a range, and the allocation that contains the range.
+    /// The exporter of the memory in a range, and the allocation that contains the range.
     struct Owner {
-        /// True if the whole range is in one allocation, or if no exporter knows any part of the
+        /// True if the whole range is in one allocation, or if no exporter finds any part of the
         /// range.
         bool one = false;
-        /// The exporter of the allocation; nullptr if no exporter knows the range.
+        /// The exporter of the allocation; nullptr if no exporter finds the range.
         const Exporter* exporter = nullptr;
         Allocation allocation = {};
     };
@@ -152,14 +153,16 @@ class CacheCore {
     /// Does the same as find(), but does not count a hit in the statistics.
     [[nodiscard]] CacheEntry* find_again(const CacheRange& range, Access access) noexcept;
     void note_use(CacheEntry& entry) const noexcept;
-    /// Returns the counter of the hits for the threads that use this thread slot.
+    /// Returns the counter of cache hits for one thread slot. Most threads have a slot of their
+    /// own.
     [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t thread_slot) noexcept;
     void count_hit(std::size_t thread_slot) noexcept;
     template <class P>
     static void give_back_in(std::size_t thread_slot, CacheEntry& entry) noexcept;
     static void give_back_slowly(CacheEntry& entry) noexcept;
-    /// Finishes the return of a lease if the entry was removed from the index, or is deregistered
-    /// with its last lease. The caller is in a read-side section; this function ends the section.
+    /// Finishes the return of a lease on an entry that needs further work: the entry was removed
+    /// from the index, or is deregistered when its last lease is returned. The caller must be in a
+    /// read-side section, which this function ends.
     static void attend(std::size_t thread_slot, CacheEntry& entry) noexcept;
     [[nodiscard]] static bool is_current(const CacheEntry& entry) noexcept;
     void drop_stale(CacheEntry& entry) noexcept;
@@ -192,15 +195,16 @@ class CacheCore {
     [[nodiscard]] CacheEntry* next_victim() noexcept;
     void look_for_victims() noexcept;
     /// Removes an entry from the index, so that readers no longer find the entry. The caller must
-    /// then call wait() and settle().
+    /// call wait() and settle() afterwards.
     void take_out(CacheEntry& entry) noexcept;
-    /// Waits until no reader can still see the entries that were removed from the index. Then frees
-    /// the retire list.
+    /// Waits until no thread can still read the entries that were removed from the index. Then
+    /// frees the objects in the retire list, such as replaced leaves of the index.
     void wait() noexcept;
-    /// Moves an entry that was removed from the index to @p retired if the entry has no leases.
+    /// Adds @p entry to @p retired if no lease on the entry is left. The entry must already be
+    /// removed from the index.
     void settle(CacheEntry& entry, Retired& retired) noexcept;
     /// Calls wait(), and then settle() for each entry of @p taken_out.
-    /// @return the number of entries that were moved to @p retired
+    /// @return the number of entries that were added to @p retired
     std::size_t settle_all(Retired& taken_out, Retired& retired) noexcept;
     void take_out_overlapping(const CacheRange& range, Retired& taken_out) noexcept;
 
@@ -208,7 +212,7 @@ class CacheCore {
     void destroy(Retired& retired) noexcept;
     void give_back_locked(CacheEntry& entry) noexcept;
     /// Deregisters an entry after its last lease was returned, if the entry must not stay in the
-    /// cache. Releases the reference to this object that the caller took with hold().
+    /// cache. Also releases the reference to this CacheCore that the caller took with hold().
     void settle_after_lease(CacheEntry& entry) noexcept;
     [[nodiscard]] bool evict_idle() noexcept;
     [[nodiscard]] bool hold() noexcept;
@@ -224,8 +228,8 @@ class CacheCore {
     // The following members are read by cache hits.
     EntryHints hints_{retire_list_};
     std::atomic<AccessClass*> classes_{nullptr};
-    /// The time for finding the least recently used entry. Each new registration advances the
-    /// time.
+    /// A logical clock, which advances with each new registration. The times of the last hits
+    /// determine the least recently used entry.
     std::atomic<std::uint64_t> clock_{0};
     struct alignas(64) Hits {
         std::atomic<std::uint64_t> count{0};

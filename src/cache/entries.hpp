@@ -33,9 +33,9 @@ struct EntryDetails {
     /// resolver of the cache owns the exporter.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
-    /// True if an exporter knows the memory, but the cache has no generation (the number that the
-    /// exporter gives to an allocation) to compare. Either the exporter gives no such numbers, or
-    /// the memory belongs to more than one allocation.
+    /// True if an exporter finds the memory, but the cache has no generation to compare. Either the
+    /// exporter reports no generations (numbers that identify allocations), or the memory belongs
+    /// to more than one allocation.
     bool mixed = false;
     /// True if the entry is deregistered when its last lease is returned.
     bool watched = false;
@@ -48,10 +48,11 @@ struct EntryDetails {
 /// entries, and is freed with the CacheCore.
 struct alignas(64) CacheEntry : CachedRegistration {
     using Count = LeaseState<Platform>::Count;
-    /// The number of entries in one block of memory. The lease counts follow the entries in the
-    /// block, so that the address of a count can be computed from the address of its entry. The
-    /// constant `block_size` is the size and the alignment of the entries of a block in bytes.
+    /// The number of entries in one block of memory.
     static constexpr std::size_t block_entries = Platform::counts_per_thread_slot;
+    /// The size of these entries in bytes, and the alignment of the block. The lease counts follow
+    /// the entries in the block, so that the address of a count is computed from the address of its
+    /// entry.
     static constexpr std::size_t block_size = block_entries * 64;
 
     explicit CacheEntry(EntryDetails* r) noexcept : details(r) {}
@@ -74,7 +75,7 @@ struct alignas(64) CacheEntry : CachedRegistration {
     [[nodiscard]] std::size_t length() const noexcept { return end - address; }
 
     LeaseState<Platform> state;
-    /// The value of CacheCore::clock_ when a hit last found this entry.
+    /// The time of the last hit that found this entry: a value of CacheCore::clock_.
     std::atomic<std::uint64_t> used{0};
     EntryDetails* const details;
 };

@@ -33,8 +33,9 @@ class EntryHints {
     // The caller of guess() and look() must be in a read-side section or hold the lock of the
     // cache.
 
-    /// Returns an entry that may cover the address. Compares only the first two of the places where
-    /// its hint may be. Returns nullptr if these places contain no entry.
+    /// Returns an entry that may cover @p address; the caller must check the entry. Reads only the
+    /// first two of the places where a hint for the address may be. May return nullptr although the
+    /// table has a hint for the address.
     [[nodiscard]] CacheEntry* guess(std::uintptr_t address, Access access) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -43,8 +44,7 @@ class EntryHints {
         const std::uint64_t first = hint_at(hints, at).load(std::memory_order_acquire);
         const std::uint64_t second =
             hint_at(hints, at ^ sizeof(Hint)).load(std::memory_order_acquire);
-        // The compiler generates a conditional move for this expression, because the CPU would
-        // often mispredict a branch.
+        // This expression compiles to a conditional move. The CPU would often mispredict a branch.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
     /// Returns the first entry with a hint for @p address for which @p serves returns true. Returns
@@ -77,7 +77,7 @@ class EntryHints {
     /// value 0 means that there is no hint.
     using Hint = std::atomic<std::uint64_t>;
     static constexpr unsigned tag_bits = 16;
-    /// The number of places where the hint for an address may be. These places are in one cache
+    /// The number of places where a hint for one address may be. These places are in one cache
     /// line.
     static constexpr std::size_t ways = 64 / sizeof(Hint);
 
@@ -94,10 +94,10 @@ class EntryHints {
         std::uint64_t key;
         std::uint64_t hash;
 
-        /// This multiplier was selected from some thousand multipliers: it causes the fewest
-        /// collisions for addresses at equal distances.
+        /// Among some thousand multipliers, this multiplier causes the fewest collisions for
+        /// addresses at equal distances.
         static constexpr std::uint64_t mixer = 0x51652ef7;
-        /// This can be any large odd number.
+        /// A multiplier for the access flags, which can be any large odd number.
         static constexpr std::uint64_t access_mixer = 0x51ed270b;
     };
     [[nodiscard]] static Hint& hint_at(std::byte* hints, std::size_t offset) noexcept {
@@ -117,7 +117,7 @@ class EntryHints {
             return hint_at(hints, (place.hash & mask) ^ way * sizeof(Hint));
         }
 
-        /// The mask that converts a hash value to the offset of a hint in bytes.
+        /// Converts a hash value to the offset of a hint in bytes: `hash & mask`.
         std::size_t mask;
         Pages pages;
         std::byte* hints;

@@ -11,8 +11,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns how many of the sorted @p values are not greater than @p limit. The search has no branch
-/// that depends on the values, because the CPU would mispredict half of these branches.
+/// Returns the number of elements of the sorted array @p values that are not greater than @p limit.
+/// The search has no branch that depends on the values, because the CPU would mispredict half of
+/// these branches.
 std::size_t count_up_to(const std::uintptr_t* values, std::size_t size,
                         std::uintptr_t limit) noexcept {
     std::size_t count = 0;
@@ -164,8 +165,8 @@ void RangeIndex::compact(std::size_t i) noexcept {
         }
         replace(i, std::move(left), nullptr);
     } catch (const std::bad_alloc&) {
-        // Without memory for a copy, the leaf keeps its removed entries. A search in this leaf
-        // takes longer, but its result is correct.
+        // If there is no memory for a copy, the leaf keeps its removed entries. A search in this
+        // leaf then takes longer, but its result is correct.
     }
 }
 

@@ -58,7 +58,7 @@ class RangeIndex {
     }
 
   private:
-    /// This value replaces the end address of a removed entry.
+    /// The end address of an entry that was removed from its leaf.
     static constexpr std::uintptr_t gone = 0;
     static constexpr std::size_t leaf_capacity = 64;
 

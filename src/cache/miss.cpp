@@ -12,8 +12,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// The maximum length of the retire list. At this length, the writer waits for the readers and
-/// frees the memory in the list.
+/// The maximum number of objects in the retire list, which readers may still read. At this length,
+/// the writer waits for the readers and frees the objects.
 constexpr std::size_t retire_list_capacity = 64;
 
 void check_request(std::uintptr_t address, std::size_t length, Access access) {
@@ -86,7 +86,8 @@ CacheEntry& CacheCore::acquire_missed(std::uintptr_t address, std::size_t length
         const Lock lock(mutex_);
         ++statistics_.misses;
     }
-    // The owner of the range is looked up only if try_acquire() needs the owner.
+    // try_acquire() sets the owner of the range if it needs the owner, that is the exporter and the
+    // allocation.
     std::optional<Owner> owner;
     for (;;) {
         if (CacheEntry* const entry = try_acquire(range, access | added_, owner);

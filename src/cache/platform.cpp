@@ -19,8 +19,8 @@ long membarrier(int command) noexcept {
 
 std::array<std::atomic<bool>, Platform::thread_slots / Platform::thread_slot_step> taken{};
 
-/// Owns the slot of a thread, and frees the slot for other threads when the thread ends. The counts
-/// in the slot keep their values, because only the sums over all slots are used.
+/// Owns the slot of a thread (its own set of lease counts), and frees the slot when the thread
+/// ends. The lease counts keep their values, because the cache uses only the sums over all slots.
 class Claim {
   public:
     Claim() = default;

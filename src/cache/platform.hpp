@@ -14,14 +14,14 @@ struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
 
-    /// The number of a thread slot is a multiple of the size of a cache line, so that each slot has
-    /// its words in its own cache lines. Threads without a slot of their own share slot 0, and hold
-    /// the lock of the cache while they use this slot.
+    /// The distance between the numbers of two thread slots. It is the size of a cache line, so
+    /// that each slot has its words in its own cache lines. Threads without a slot of their own
+    /// share slot 0, and hold the lock of the cache while they use this slot.
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;
-    /// The number of lease counts that follow each other in the memory of one thread slot. The
-    /// counts of different slots are in different pages.
+    /// The number of lease counts of one thread slot in a block of entries. The counts of different
+    /// slots are in different pages.
     static constexpr std::size_t counts_per_thread_slot = 32768;
     static constexpr std::size_t stride = counts_per_thread_slot / thread_slot_step;
 
@@ -35,16 +35,15 @@ struct Platform {
     static void barrier() noexcept;
     static void pause() noexcept;
 
-    /// Returns the end of the thread slots in use: no thread has used a slot with this number or a
-    /// higher number.
+    /// Returns a number that is higher than the number of each slot that a thread has used.
     [[nodiscard]] static std::size_t thread_slots_in_use() noexcept {
         return thread_slots_in_use_.load(std::memory_order_seq_cst);
     }
 
-    /// Returns the slot of this thread if the thread has a slot and barrier_is_enough() is true;
-    /// otherwise shared_thread_slot.
+    /// Returns the slot of this thread if the thread has a slot and barrier_is_enough() is true.
+    /// Otherwise returns shared_thread_slot.
     [[nodiscard]] static std::size_t fast_thread_slot() noexcept { return fast_thread_slot_; }
-    /// Returns the slot of this thread; a thread without a slot gets a free slot. Returns
+    /// Returns the slot of this thread. A thread without a slot gets a free slot, or
     /// shared_thread_slot if all slots are in use.
     [[nodiscard]] static std::size_t thread_slot() noexcept {
         const std::size_t thread_slot = thread_slot_;

@@ -16,8 +16,8 @@ namespace rdmabuf::detail {
 // P is the platform: real atomics and membarrier(2), or the model of a test that tries all
 // interleavings. Q is a variant of P for threads for which P::barrier_is_enough() is true.
 
-/// Stores @p value in @p word. For a writer that has called P::barrier(), this store precedes the
-/// later loads of this thread.
+/// Stores @p value in @p word. If another thread calls P::barrier(), the store is ordered before
+/// the later loads of this thread.
 template <class P, class T>
 void store_before_loads(typename P::template Atomic<T>& word, T value) noexcept {
     if (P::barrier_is_enough()) {
@@ -43,8 +43,8 @@ class ReadSideSections {
         words_[thread_slot].store(false, std::memory_order_release);
     }
 
-    /// Waits until every section that began before this call has ended. Sections that begin later
-    /// see the earlier stores of this thread.
+    /// Waits until every section that began before this call has ended. In a section that begins
+    /// later, a thread sees all earlier stores of the calling thread.
     void wait() noexcept {
         P::barrier();
         const std::size_t thread_slots = P::thread_slots_in_use();
@@ -73,8 +73,8 @@ class LeaseState {
     using Count = typename P::template Atomic<std::uint32_t>;
 
     /// Returns true if the entry is valid. Must be called in a read-side section. If the result is
-    /// true, the reader sees all that was written to the entry before begin(), and the entry does
-    /// not change until the section ends.
+    /// true, the reader sees the contents that the entry had when begin() was called. The entry
+    /// does not change until the section ends.
     [[nodiscard]] bool found() const noexcept {
         return state_.load(std::memory_order_seq_cst) == State::found;
     }
@@ -83,7 +83,8 @@ class LeaseState {
         Count& count = counts[thread_slot * P::stride];
         count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     }
-    /// Ends a lease: decrements its lease count. The caller must be in a read-side section.
+    /// Returns a lease: decrements the lease count of this thread slot. The caller must be in a
+    /// read-side section.
     /// @return true if the caller must call settle() after the section
     template <class Q = P>
     [[nodiscard]] bool give_back(Count* counts, std::size_t thread_slot) noexcept {
@@ -94,7 +95,7 @@ class LeaseState {
 
     // The caller of begin(), retire() and settle() must hold the lock of the cache.
 
-    /// Makes the entry valid. From then on, readers can take leases on the entry.
+    /// Makes the entry valid, so that readers can take leases on the entry.
     /// @param watched  true if give_back() must return true for each lease
     void begin(bool watched) noexcept {
         attention_.store(watched, std::memory_order_seq_cst);
@@ -106,8 +107,8 @@ class LeaseState {
         state_.store(State::draining, std::memory_order_seq_cst);
         attention_.store(true, std::memory_order_seq_cst);
     }
-    /// Returns true if the caller must destroy the entry: retire() was called, and no lease is
-    /// left.
+    /// Returns true if the caller must destroy the entry: retire() was called, and no lease on the
+    /// entry is left.
     [[nodiscard]] bool settle(const Count* counts) noexcept {
         if (state_.load(std::memory_order_relaxed) != State::draining || leases(counts) != 0) {
             return false;

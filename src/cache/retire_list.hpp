@@ -7,8 +7,8 @@
 
 namespace rdmabuf::detail {
 
-/// A list of objects that readers may still read. The objects are freed when no thread in a
-/// read-side section can see them any more.
+/// A list of objects that were replaced, but that readers may still read. The objects are freed
+/// after ReadSideSections::wait(), when no reader can read them any more.
 class RetireList {
   public:
     class Node {

@@ -34,8 +34,8 @@ using rdmabuf::detail::WireHeader;
 using rdmabuf::detail::WireReader;
 using rdmabuf::detail::WireWriter;
 
-/// The greeting that both ends send first. Its size is the same in every version, so that each end
-/// can report the version of the other end.
+/// The greeting that both ends send first. The greeting has the same size in every version, so that
+/// each end can report the version of the other end.
 constexpr WireHeader greeting{{'R', 'D', 'B', 'S'}, 1};
 constexpr std::size_t greeting_size = 6;
 
@@ -157,8 +157,8 @@ void Channel::send_frame(Kind kind, std::span<const std::byte> payload) {
     try {
         rdmabuf::detail::send_all(socket_.get(), frame, Deadline(timeout_), describe(kind));
     } catch (...) {
-        // The peer may have received only a part of this message. The peer would read the next
-        // message as the rest of this message, so close the connection.
+        // The peer may have received only a part of this message, and would read the next message
+        // as the rest of this message. The connection is therefore closed.
         socket_.reset();
         throw;
     }
@@ -186,7 +186,8 @@ std::vector<std::byte> Channel::receive_frame(Kind kind) {
         payload.resize(size);
         receiver.all(payload);
     } catch (...) {
-        // After an error the start of the next message is unknown: close the connection.
+        // After an error, the start of the next message is unknown. The connection is therefore
+        // closed.
         socket_.reset();
         throw;
     }

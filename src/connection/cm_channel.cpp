@@ -222,8 +222,8 @@ std::optional<EventType> ConnectionState::advance(const rdma_cm_event& event) {
         case RDMA_CM_EVENT_ESTABLISHED:
             check_status(step(), event);
             if (!is_accepting_) {
-                // This is the side that connects, on iWARP: the kernel has connected the queue pair
-                // without a CONNECT_RESPONSE event.
+                // This code runs only on iWARP, at the end that called rdma_connect(3): the kernel
+                // has connected the queue pair without a CONNECT_RESPONSE event.
                 private_data_ = copy_private_data(event.param.conn);
             }
             become_connected();
@@ -260,8 +260,8 @@ void ConnectionState::become_connected() {
 
 void ConnectionState::become_disconnected() {
     if (state_ == State::established) {
-        // Reply to the disconnection by the peer. The call fails only if the peer no longer waits
-        // for the reply.
+        // This call replies to the disconnection by the peer. The call fails only if the peer no
+        // longer waits for the reply.
         static_cast<void>(rdma_disconnect(id().get()));
         queue_pair_->abort();
     }

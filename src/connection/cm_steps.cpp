@@ -67,7 +67,8 @@ Id listen_at_all(std::uint16_t port, int backlog, const std::function<Id()>& mak
         address.sin6_port = htons(port);
         return listen_at(reinterpret_cast<sockaddr&>(address), backlog, make);
     } catch (const Error& error) {
-        // The kernel does not support IPv6: continue with IPv4.
+        // These two errors mean that the kernel does not support IPv6. In this case, the code below
+        // listens with IPv4. All other errors are thrown.
         if (error.error() != EAFNOSUPPORT && error.error() != EADDRNOTAVAIL) {
             throw;
         }

@@ -310,7 +310,8 @@ Availability Context::dmabuf_import() const {
     const ProtectionDomain pd(*this);
     const std::size_t page = detail::page_size();
     errno = 0;
-    // The access flags are 0: with atomic access, EFA would fail before it checks the descriptor.
+    // The kernel returns EBADF for descriptor -1 if the device can import dma-bufs. The access
+    // flags are 0, because EFA would refuse atomic access before it checks the descriptor.
     if (ibv_mr* const mr = ibv_reg_dmabuf_mr(pd.native(), 0, page, 0, -1, 0); mr != nullptr) {
         const int error = ibv_dereg_mr(mr);
         return Availability::no("the provider of " + device_name() +

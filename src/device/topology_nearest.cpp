@@ -64,8 +64,9 @@ std::vector<RankedNic> Topology::nearest(const MemoryLocation& memory) const {
         return list;
     }
     const std::vector<EqualNics> groups = groups_of(list);
-    // For group number i of equally near NICs, index[i] counts the devices that have the same
-    // model, a lower PCI address, and an equal group of NICs.
+    // Groups contain equally near NICs. For each group i, index[i] counts the PCI functions that
+    // have the same model as the memory's device, a lower PCI address, and a group with the same
+    // NICs.
     std::vector<std::size_t> index(groups.size());
     for (const PciFunction& other : functions_) {
         if (other.address == function->address) {
