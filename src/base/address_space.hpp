@@ -15,8 +15,8 @@ namespace rdmabuf::detail {
 [[nodiscard]] std::size_t round_up_to_pages(std::size_t size);
 
 /// Returns the number of shared objects that this process has loaded so far. The number grows with
-/// each dlopen(3) of a new object. Code that did not find a library searches again when the number
-/// has changed.
+/// each dlopen(3) of a new object. A search for a library can be skipped while the number is
+/// unchanged.
 [[nodiscard]] unsigned long long loaded_objects() noexcept;
 
 /// Returns true if @p address lies in the executable code of the program or of a loaded shared

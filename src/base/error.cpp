@@ -34,8 +34,9 @@ std::string message(const char* function, int error, std::string_view hint) {
 
 } // namespace
 
-// std::system_error appends the meaning of the errno value to its text. rdmabuf::Error puts that
-// meaning before the hint. So the base class gets the error code only, and what() is overridden.
+// std::system_error appends the meaning of the errno value to its text, but rdmabuf::Error puts
+// this meaning before the hint. The base class therefore gets only the error code, and what() is
+// overridden.
 Error::Error(int error, const char* function, std::string_view hint, SourceLocation where)
     : std::system_error(error, std::system_category()),
       function_(function),

@@ -23,8 +23,8 @@ void print_teardown_failure(const char* function, int error) noexcept {
 std::atomic<TeardownFailureHandler> teardown_failure_handler{&print_teardown_failure};
 
 // The number of fork(2) calls between the started program and this process: 0 in the program, 1 in
-// its child process. The variable is not atomic, because the child process has only one thread when
-// count_fork() runs.
+// its child process. The variable is not atomic, because a child process has only one thread when
+// count_fork() changes the variable.
 unsigned generation = 0;
 
 void count_fork() {

@@ -54,7 +54,8 @@ Id make_id() {
 Id migrate(Id id) {
     EventChannelHandle channel = make_channel();
     check_zero(rdma_migrate_id(id.get(), channel.get()), "rdma_migrate_id");
-    // From here on the id uses the new channel. The deleter of the id keeps this channel alive.
+    // From here on, the events of the id arrive on the new channel. The deleter of the id keeps
+    // this channel alive.
     return Id(id.release(), Id::deleter_type::holding(std::move(channel)));
 }
 
@@ -95,8 +96,8 @@ bool Connection::disconnected() {
         }
         if (event->event == RDMA_CM_EVENT_DISCONNECTED) {
             disconnected_ = true;
-            // If the peer has requested the disconnection, this call sends the reply. An error is
-            // ignored, because the connection has ended in any case.
+            // This call also replies to a disconnection request of the peer. An error is ignored,
+            // because the connection has ended in any case.
             static_cast<void>(rdma_disconnect(id_.get()));
             qp_->abort();
         } else if (event->event == RDMA_CM_EVENT_DEVICE_REMOVAL) {
@@ -163,8 +164,8 @@ ConnectionRequest Listener::next(std::chrono::milliseconds timeout) {
             Id id(event->id, Id::deleter_type::holding(
                                  id_.get_deleter().parent<0>("Listener::next", "Listener")));
             ConnectionRequest request(std::move(id), event->param.conn);
-            // Acknowledge the event now, because rdma_migrate_id(3) blocks until all events of the
-            // id are acknowledged.
+            // The event is acknowledged now, because rdma_migrate_id(3) blocks until all events of
+            // the id are acknowledged.
             event.reset();
             request.id_ = migrate(std::move(request.id_));
             return request;
@@ -199,8 +200,8 @@ Connection Route::connect(PreparedQueuePair prepared, std::span<const std::byte>
     Event event = await_event(
         id->channel, step, {RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_ESTABLISHED}, deadline);
     std::vector<std::byte> reply = copy_private_data(event->param.conn);
-    // On iWARP the kernel has moved the queue pair to RTS already, and the event is
-    // RDMA_CM_EVENT_ESTABLISHED.
+    // On iWARP, the event is RDMA_CM_EVENT_ESTABLISHED: the kernel has already moved the queue pair
+    // to RTS.
     const bool is_response = event->event == RDMA_CM_EVENT_CONNECT_RESPONSE;
     event.reset();
     if (is_response) {

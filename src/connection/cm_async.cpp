@@ -49,7 +49,7 @@ Step AsyncId::step(const char* function) const {
 }
 
 void AsyncId::check_status(const Step& step, const rdma_cm_event& event) {
-    // The status of a successful step is 0; see rdma_get_cm_event(3).
+    // A step was successful if the status of its event is 0; see rdma_get_cm_event(3).
     if (event.status != 0) {
         throw failure(step, event.status < 0 ? -event.status : EIO);
     }

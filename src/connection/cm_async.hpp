@@ -28,8 +28,8 @@ class AsyncId {
     /// the listener.
     [[nodiscard]] static AsyncId& of(const rdma_cm_event& event) noexcept;
 
-    /// Processes @p event and acknowledges it. The only exception is std::bad_alloc; any other
-    /// failure is returned as an event of the type `failed`.
+    /// Processes @p event and acknowledges it. Throws only std::bad_alloc: any other failure is
+    /// returned as an event of the type `failed`.
     /// @return the event for the program; std::nullopt if @p event does not concern the program
     [[nodiscard]] virtual std::optional<ChannelEvent> handle(Event event) = 0;
 

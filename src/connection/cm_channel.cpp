@@ -80,7 +80,8 @@ class detail::ConnectionState final : public AsyncId {
     void resolve_route();
     void become_connected();
     void become_disconnected();
-    /// Returns a description of the current step for error messages.
+    /// Returns the current step (the name of its function and the address of the peer) for error
+    /// messages.
     [[nodiscard]] Step step() const { return AsyncId::step(function_); }
 
     State state_ = State::resolving;
@@ -92,9 +93,11 @@ class detail::ConnectionState final : public AsyncId {
     /// Contains the queue pair after the connection is established.
     std::optional<QueuePair> queue_pair_;
     bool is_accepting_ = false;
-    /// Maximum number of RDMA reads and atomics in flight that the requesting peer can serve.
+    /// Maximum number of RDMA reads and atomics that the requesting peer can serve at the same
+    /// time.
     std::uint8_t served_by_peer_ = 0;
-    /// Maximum number of RDMA reads and atomics in flight that the requesting peer starts.
+    /// Maximum number of RDMA reads and atomics that the requesting peer has in flight at the same
+    /// time.
     std::uint8_t started_by_peer_ = 0;
 };
 

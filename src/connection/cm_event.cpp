@@ -44,8 +44,8 @@ std::string words_of(const rdma_conn_param& param) {
     return text.empty() ? "" : ": it said " + rdmabuf::detail::quote(text);
 }
 
-/// Returns the errno value of a failed event. A negative status is a negative errno value. Any
-/// other status is a reason code of the transport; then the result is @p otherwise.
+/// Returns the errno value of a failed event. A negative status is a negative errno value. For any
+/// other status, the result is @p otherwise: a positive status is a reason code of the transport.
 int errno_of(const rdma_cm_event& event, int otherwise) {
     return event.status < 0 ? -event.status : otherwise;
 }
@@ -131,7 +131,8 @@ Event await_event(rdma_event_channel* channel, const Step& step,
                   std::initializer_list<rdma_cm_event_type> wanted,
                   const rdmabuf::detail::Deadline& deadline) {
     while (Event event = next_event(channel, deadline.left())) {
-        // An event of a wanted type with a nonzero status reports a failure: rdma_get_cm_event(3).
+        // If the status is not 0, the event reports a failure although its type is wanted; see
+        // rdma_get_cm_event(3).
         if (std::find(wanted.begin(), wanted.end(), event->event) != wanted.end()) {
             if (event->status != 0) {
                 throw failure(step, errno_of(*event, EIO));

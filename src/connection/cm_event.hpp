@@ -24,7 +24,7 @@ struct AckEvent {
 using Event = std::unique_ptr<rdma_cm_event, AckEvent>;
 
 /// Waits for the next event of @p channel, which must be non-blocking.
-/// @return null if the time is over
+/// @return null if @p timeout expired
 [[nodiscard]] Event next_event(rdma_event_channel* channel, std::chrono::milliseconds timeout);
 
 /// A step of connecting, for error messages: the name of the librdmacm function and the address of
@@ -42,7 +42,8 @@ struct Step {
 [[nodiscard]] Error failure(const Step& step, const rdma_cm_event& event);
 
 /// Waits for an event of one of the types @p wanted.
-/// @throws Error ETIMEDOUT, or the error that another event reports
+/// @throws Error ETIMEDOUT if no event arrives in time; the Error of failure() if the event has
+///         another type or a status other than 0
 [[nodiscard]] Event await_event(rdma_event_channel* channel, const Step& step,
                                 std::initializer_list<rdma_cm_event_type> wanted,
                                 const rdmabuf::detail::Deadline& deadline);

@@ -65,7 +65,7 @@ class detail::MulticastState final : public AsyncId {
     rdmabuf::detail::CreatorProcess creator_;
     bool is_resolved_ = false;
     const char* function_ = "rdma_resolve_addr";
-    /// The queue pair that joins or has joined the group. This object does not own the queue pair.
+    /// The queue pair that joins or has joined the group. This object does not own the ibv_qp.
     ibv_qp* queue_pair_ = nullptr;
     /// The protection domain of the queue pair.
     std::optional<ProtectionDomain> pd_;

@@ -47,7 +47,7 @@ inline constexpr std::size_t reject_data_limit = 148;
 void check_private_data(std::size_t size, std::size_t limit, const char* function);
 /// Checks that @p prepared can be connected through @p id.
 /// @throws Error EINVAL if the queue pair is not RC or belongs to another context than @p id; EBADF
-///         if @p prepared has no queue pair
+///         if @p prepared was moved from
 void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char* function);
 
 /// Moves a prepared queue pair to RTS (ready to send), on the path of the connection of @p id. The
@@ -62,9 +62,9 @@ void make_ready(const Id& id, const PreparedQueuePair& prepared);
 /// Returns the address of the peer as text for error messages.
 [[nodiscard]] std::string peer_of(const Id& id);
 
-/// Returns true if the peer has withdrawn its connection request. The kernel reports no event for a
-/// withdrawn request (drivers/infiniband/core/ucma.c, ucma_event_handler). But rdma_init_qp_attr()
-/// then fails with EINVAL.
+/// Returns true if the peer has withdrawn its connection request. For a withdrawn request, the
+/// kernel reports no event (drivers/infiniband/core/ucma.c, ucma_event_handler), but
+/// rdma_init_qp_attr() fails with EINVAL.
 [[nodiscard]] bool has_given_up(const Id& id) noexcept;
 
 /// Calls the function @p step, which accepts the connection request of @p id. If @p step fails

@@ -41,8 +41,9 @@ std::string to_string(const sockaddr& address) {
 }
 
 Error combine(const std::vector<Error>& errors) {
-    // The errno value of the combined error is ECONNREFUSED if a host has responded; otherwise
-    // ETIMEDOUT if a host may respond later; otherwise the errno value of the last error.
+    // The combined error has the errno value of the first error with ECONNREFUSED, because a host
+    // has responded. If there is no such error, it has the value of the first error with ETIMEDOUT,
+    // or else of the last error.
     const auto find = [&](int error) {
         return std::find_if(errors.begin(), errors.end(),
                             [&](const Error& each) { return each.error() == error; });

@@ -25,8 +25,8 @@ constexpr detail::WireHeader header{{'R', 'D', 'S', 'O'}, 1};
 constexpr std::size_t header_size = 16;
 constexpr std::size_t region_size = 24;
 constexpr std::size_t memory_size = 12;
-/// Maximum number of regions in a message. The same maximum applies to the device memories in a
-/// message.
+/// Maximum number of memory regions in a message. The maximum number of device memories is the
+/// same.
 constexpr std::size_t max_objects = 1024;
 
 /// A buffer for one control message (cmsg) with one file descriptor.
@@ -119,7 +119,7 @@ UniqueFd take_descriptor(msghdr& message) {
     if (taken && is_one && (message.msg_flags & MSG_CTRUNC) == 0) {
         return taken;
     }
-    // If this process has too many open files, the kernel discards the file descriptor and sets
+    // If this process has too many open files, the kernel discards the received descriptor and sets
     // MSG_CTRUNC.
     throw Error(taken || (message.msg_flags & MSG_CTRUNC) == 0 ? EPROTO : EMFILE, "recvmsg",
                 "a message with shared objects comes with exactly one descriptor");

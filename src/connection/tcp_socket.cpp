@@ -40,7 +40,7 @@ sockaddr_storage name_of(Call call, int socket, const char* function) {
     return address;
 }
 
-/// Returns true if both addresses and both ports are equal.
+/// Returns true if both socket addresses have the same IP address and the same port.
 bool same_place(const sockaddr_storage& left, const sockaddr_storage& right) noexcept {
     const auto& one = reinterpret_cast<const sockaddr&>(left);
     const auto& other = reinterpret_cast<const sockaddr&>(right);
@@ -193,7 +193,8 @@ UniqueFd tcp_start_connect(const sockaddr& address, socklen_t size) {
     UniqueFd socket = make_socket(address.sa_family);
     set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
     const int error = ::connect(socket.get(), &address, size) == 0 ? 0 : errno;
-    // After EINTR the connection attempt continues in the background: connect(2).
+    // If connect(2) fails with EINTR, the connection attempt continues in the background; see
+    // connect(2).
     check_zero(error == EINPROGRESS || error == EINTR ? 0 : error, "connect",
                [&](int failure) { return connect_hint(failure, address); });
     return socket;

@@ -169,7 +169,7 @@ Context Context::import_descriptor(UniqueFd command_fd) {
                        ? "the provider of this device cannot import a context"
                        : "the descriptor must be a duplicate of the cmd_fd of a context";
         }));
-    // From now on, the imported context owns and closes the file descriptor.
+    // From here on, the imported context owns the file descriptor and closes it.
     static_cast<void>(command_fd.release());
     return Context(Handle(std::move(handle)));
 }
@@ -222,8 +222,8 @@ std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
         capacity += static_cast<std::size_t>(std::max(this->port(p).gid_tbl_len, 0));
     }
     if (capacity == 0) {
-        // With a capacity of 0, ibv_query_gid_table(3) would fail with EINVAL, although an empty
-        // GID table is not an error.
+        // An empty GID table is not an error, but ibv_query_gid_table(3) would fail with EINVAL for
+        // a capacity of 0.
         return {};
     }
     std::vector<ibv_gid_entry> entries(capacity);
@@ -234,8 +234,8 @@ std::vector<GidEntry> Context::gid_table(std::uint8_t port) const {
     std::vector<GidEntry> table;
     for (const ibv_gid_entry& entry : entries) {
         const Gid gid = Gid::from_native(entry.gid);
-        // GID indexes in address vectors have 8 bits: table entries with a larger index cannot be
-        // used.
+        // The GID index in an address vector has 8 bits. Table entries with a larger index cannot
+        // be used.
         if (entry.port_num == port && !gid.is_zero() && entry.gid_index <= UINT8_MAX) {
             table.push_back({.gid = gid,
                              .index = static_cast<std::uint8_t>(entry.gid_index),

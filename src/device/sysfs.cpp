@@ -41,7 +41,8 @@ std::optional<std::vector<std::string>> entries(const std::string& directory) {
         return std::nullopt;
     }
     std::vector<std::string> names;
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): each call has its own directory stream.
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): readdir(3) is safe, because no other thread uses this
+    // directory stream.
     while (const dirent* const entry = ::readdir(open.get())) {
         const std::string_view name = entry->d_name;
         if (name != "." && name != "..") {
@@ -86,7 +87,7 @@ std::string driver_name(const std::string& device, const std::filesystem::path& 
     const std::filesystem::path about = sys / "class/infiniband" / device;
     std::error_code none;
     // Only rxe has the attribute "parent" (drivers/infiniband/sw/rxe/rxe_verbs.c). The attribute is
-    // checked before the link "device/driver": in older kernels this link names the driver of the
+    // checked first, because in older kernels the link "device/driver" names the driver of the
     // Ethernet NIC below rxe.
     if (std::filesystem::exists(about / "parent", none)) {
         return "rxe";

@@ -11,8 +11,8 @@
 namespace rdmabuf {
 namespace {
 
-/// Returns the key by which ranked() sorts NICs. NICs with equal keys keep their order. NICs with
-/// unknown values sort last.
+/// Returns the key by which ranked() sorts NICs. A NIC with an unknown value sorts after NICs with
+/// known values. NICs with equal keys keep their order.
 auto order(const RankedNic& nic) {
     return std::tuple(!nic.usable, nic.path.type,
                       nic.path.numa_distance.value_or(std::numeric_limits<unsigned>::max()),

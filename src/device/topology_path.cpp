@@ -71,7 +71,8 @@ Path Topology::path_to(const MemoryLocation& memory, const PciFunction& nic) con
     Path path = path_between(*function, nic);
     const bool one_node = path.type == PathType::phb || path.type == PathType::node;
     if (memory.c2c && one_node) {
-        // The chip-to-chip link bypasses the PCI bridges above the device that holds the memory.
+        // The chip-to-chip link connects the GPU to the CPU directly, so the PCI bridges of the GPU
+        // are not part of the path.
         path.type = PathType::c2c;
         path.hops = bridges(nic, 0);
     }
@@ -88,8 +89,8 @@ Path Topology::path_between(const PciFunction& memory, const PciFunction& nic) c
     const std::string nearest = common != 0 ? nic.ancestors[common - 1] : std::string();
     if (PciAddress::parse(nearest)) {
         // In sysfs, a PCIe switch has one upstream port and several downstream ports, and each port
-        // is a bridge. The upstream port is the common ancestor here. If one side has more than one
-        // bridge below this port, there is a second switch.
+        // is a bridge. The common ancestor is the upstream port. If one side has more than one
+        // bridge below this port, the path goes through a second switch.
         return {.type = memory_side <= 1 && nic_side <= 1 ? PathType::pix : PathType::pxb,
                 .hops = memory_side + 1 + nic_side,
                 .bandwidth = slowest_link(nic, common)};

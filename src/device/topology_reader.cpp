@@ -47,7 +47,7 @@ std::optional<double> number_before(std::string_view text, std::string_view unit
     return text.starts_with(unit) ? std::optional(value) : std::nullopt;
 }
 
-/// Returns the lower of two limits, or the known limit if only one is known.
+/// Returns the lower of two limits. If only one limit is known, returns this limit.
 template <class Number>
 std::optional<Number> lower(std::optional<Number> one, std::optional<Number> other) {
     return one && other ? std::min(one, other) : one ? one : other;
@@ -74,17 +74,17 @@ std::optional<bool> is_active(std::string_view text) {
     return state ? std::optional(*state == IBV_PORT_ACTIVE) : std::nullopt;
 }
 
-/// Returns true if @p one sorts before @p other. Shorter names are first, so that "mlx5_2" is
-/// before "mlx5_10".
+/// Returns true if device name @p one sorts before @p other. Shorter names are first, so that
+/// "mlx5_2" is before "mlx5_10".
 bool name_less(const std::string& one, const std::string& other) {
     return std::tuple(one.size(), std::string_view(one)) <
            std::tuple(other.size(), std::string_view(other));
 }
 
-/// Returns true if the PCIe link of the function leads to its parent: the function is an endpoint
-/// or the upstream port of a switch. Below a host bridge, the bridges are a root port, an upstream
-/// port, a downstream port, and so on. The connection between an upstream and a downstream port is
-/// inside the switch.
+/// Returns true if a PCIe link connects the function to its parent: the function is an endpoint or
+/// the upstream port of a switch. Below a host bridge, the bridges are a root port, an upstream
+/// port, a downstream port, and so on. Inside a switch, no link connects the upstream port and the
+/// downstream ports.
 bool is_below_a_link(const PciFunction& function) {
     const auto end = std::find_if_not(
         function.ancestors.rbegin(), function.ancestors.rend(),
@@ -178,7 +178,7 @@ void TopologyReader::read_pci_functions() {
 }
 
 void TopologyReader::read_link(PciFunction& function, const std::string& directory) {
-    // For a function without a PCIe link, the kernel writes the speed "Unknown" and the width 0 or
+    // For a function without a PCIe link, the kernel writes the speed "Unknown", and the width 0 or
     // 255.
     const auto speed = [this](const std::string& path) {
         const auto limit = value(path, [](std::string_view text) {

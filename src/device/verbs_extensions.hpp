@@ -67,9 +67,9 @@ struct VerbsExtensions {
                mlx5_reg_dmabuf_mr != nullptr && mlx5_data_direct_path != nullptr;
     }
 };
-/// Returns pointers to the functions of newer versions of rdma-core. Missing functions are looked
-/// up again after the process has loaded another shared object, because libibverbs loads libmlx5
-/// with the first mlx5 device.
+/// Returns pointers to the functions of newer versions of rdma-core. If a function is missing,
+/// later calls look it up again after the process has loaded another shared object: libibverbs
+/// loads libmlx5 with the first mlx5 device.
 [[nodiscard]] VerbsExtensions verbs_extensions();
 
 /// Returns the function @p name of the program, or of a provider library such as "libmlx5.so.1"

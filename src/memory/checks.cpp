@@ -37,8 +37,8 @@ void check_inside(std::uint64_t offset, std::uint64_t length, std::uint64_t size
 
 void check_host_region(const void* address, std::size_t length, std::uint64_t iova, Access access,
                        const char* function) {
-    // These are the bits of IBV_ACCESS_OPTIONAL_RANGE: the kernel ignores unknown flags in these
-    // bits.
+    // These bits are IBV_ACCESS_OPTIONAL_RANGE. The kernel ignores unknown access flags in this
+    // range.
     constexpr auto optional = static_cast<Access>(0x3ff00000U);
     constexpr Access known = full_access | Access::memory_window_bind | Access::zero_based |
                              Access::on_demand | Access::hugetlb | Access::flush_global |

@@ -27,10 +27,9 @@ constexpr std::size_t copy_unit = 4;
 
 constexpr Access dm_access = full_access;
 
-/// Returns true if @p function, a copy function of ibv_dm, is the address of loaded code. libmlx5
-/// leaves the copy functions null for some types of device memory. The mana provider leaves the
-/// copy functions uninitialised, because it allocates ibv_dm with malloc(3). Calling such a pointer
-/// crashes.
+/// Returns true if @p function points to loaded code. The copy functions of ibv_dm must be checked:
+/// libmlx5 leaves them null for some types of device memory, and the mana provider leaves them
+/// uninitialised. A call of such a pointer would crash.
 template <class Function>
 bool is_code(Function* function) noexcept {
     return function != nullptr &&

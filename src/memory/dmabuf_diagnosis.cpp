@@ -10,7 +10,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns the value if @p line is "key:\tvalue" for this @p key; otherwise an empty text.
+/// Returns the value if @p line has the form "key:\tvalue" with this @p key. Otherwise returns an
+/// empty text.
 std::string_view value_of(std::string_view key, std::string_view line) {
     if (!line.starts_with(key)) {
         return {};
@@ -51,8 +52,8 @@ DescriptorFacts inspect_descriptor(int fd) {
     std::error_code unknown;
     const auto link = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd), unknown);
     facts.file = unknown ? "another file" : link.string();
-    // The size is not read with lseek(2), because that would change the file position of a
-    // descriptor that is not a dma-buf.
+    // The size is not read with lseek(2). If the descriptor is not a dma-buf, lseek(2) would change
+    // its file position.
     std::ifstream info("/proc/self/fdinfo/" + std::to_string(fd));
     for (std::string line; std::getline(info, line);) {
         if (const std::string_view exporter = value_of("exp_name", line); !exporter.empty()) {

@@ -6,16 +6,16 @@
 namespace rdmabuf {
 
 ExportedRange::Held::~Held() {
-    // In a child process after fork(2), the descriptor is closed without a call of its release
-    // function, because drivers work only in the process that opened them.
+    // In a child process after fork(2), `release` is not called, because drivers work only in the
+    // process that opened them. The destructor of `fd` then closes the descriptor.
     if (release && fd && creator.is_current()) {
         release(fd.release());
     }
 }
 
 std::unique_ptr<ExportedRange::Held> ExportedRange::hold(UniqueFd fd, Release release) {
-    // If make_unique() throws, the descriptor must be passed to its release function. Without the
-    // catch block, UniqueFd would only close the descriptor.
+    // If make_unique() throws, the catch block passes the descriptor to its release function.
+    // Without the catch block, UniqueFd would only close the descriptor.
     std::unique_ptr<Held> held;
     try {
         held = std::make_unique<Held>();

@@ -35,7 +35,8 @@ void rethrow_from_exporter(const Exporter& exporter, const char* function) {
     } catch (const abi::__forced_unwind&) {
         throw; // pthread_cancel(3): the process ends unless this exception is rethrown.
     } catch (const std::system_error& error) {
-        // The value of a std::error_code is an errno value only in these two categories.
+        // In these two error categories, the value of a std::error_code is an errno value. In other
+        // categories, it is not.
         const bool is_errno = error.code().category() == std::system_category() ||
                               error.code().category() == std::generic_category();
         raise(exporter, function, is_errno && error.code() ? error.code().value() : EIO,

@@ -64,9 +64,9 @@ ibv_mr* register_host(const ProtectionDomain& pd, void* address, std::size_t len
                               function);
     const auto access = static_cast<unsigned>(options.access);
     errno = 0;
-    // ibv_reg_mr(3) takes no iova, so the function ibv_reg_mr_iova2() of libibverbs is called. It
-    // also removes optional access flags that the kernel does not support. In rdma-core, ibv_reg_mr
-    // is a macro that may call the same function.
+    // ibv_reg_mr(3) takes no iova, so the function ibv_reg_mr_iova2() of libibverbs is called.
+    // ibv_reg_mr_iova2() also removes optional access flags that the kernel does not support. In
+    // rdma-core, ibv_reg_mr is a macro that may call the same function.
     return detail::check_pointer(
         ibv_reg_mr_iova2(native, address, length, choose_iova(address, options), access), function,
         [&](int error) {

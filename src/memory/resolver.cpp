@@ -109,7 +109,7 @@ std::optional<Resolver::Match> Resolver::try_find(std::uintptr_t address) const 
                 return Match{.exporter = exporter, .allocation = std::move(*allocation)};
             }
         } catch (const Error& error) {
-            // The search continues with the next exporter, because another exporter may know this
+            // The search continues, because the next exporter may find the allocation at this
             // address.
             if (!unanswered) {
                 unanswered.emplace(
@@ -130,7 +130,7 @@ std::string Resolver::describe_unknown(std::uintptr_t address) const {
     if (exporters_.empty()) {
         return text + ": the resolver has no exporters; add one, or use Resolver::system()";
     }
-    // The text does not contain the reasons of Exporter::availability(), because that function
+    // The text does not contain the results of Exporter::availability(), because that function
     // would initialise the drivers.
     return text +
            ", of these exporters: " + names(exporters_, [](const Exporter&) { return true; });

@@ -26,7 +26,8 @@ ibv_ah_attr detail::make_ah_attr(const QueuePairAddress& peer,
     attributes.dlid = peer.lid;
     attributes.sl = options.service_level;
     attributes.port_num = options.port;
-    // A RoCE peer has no LID: its packets are routed by GID. An InfiniBand peer may have no GID.
+    // If the peer has a GID, packets have a global route header (GRH). A RoCE peer always has a GID
+    // and no LID; an InfiniBand peer may have no GID.
     attributes.is_global = peer.gid.is_zero() ? 0 : 1;
     attributes.grh.dgid = peer.gid.native();
     attributes.grh.sgid_index = options.gid_index;

@@ -61,14 +61,14 @@ std::size_t poll_checked(ibv_cq* cq, std::span<WorkCompletion> completions) {
     return static_cast<std::size_t>(count);
 }
 
-/// Sleeps until the channel reports an event of @p cq, or until @p deadline expires.
-/// @return the number of completions that arrived before the sleep; 0 if the caller must poll the
-/// queue now
+/// Sleeps until the channel reports an event of @p cq, or until @p deadline expires. Writes
+/// completions that arrived before the sleep to @p completions.
+/// @return the number of these completions; 0 if the caller must poll the queue now
 std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion> completions,
                   const detail::Deadline& deadline) {
     detail::check_zero(ibv_req_notify_cq(cq, 0), "ibv_req_notify_cq");
-    // Completions that arrived before ibv_req_notify_cq(3) cause no event: the queue is polled once
-    // more before this thread sleeps.
+    // A completion that arrived before ibv_req_notify_cq(3) causes no event. The queue is therefore
+    // polled once more before this thread sleeps.
     if (const std::size_t count = poll_checked(cq, completions); count != 0) {
         return count;
     }

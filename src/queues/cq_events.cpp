@@ -69,8 +69,8 @@ void CqEvents::stop_batching(ibv_cq* cq) noexcept {
 CqEvents::Turn::Turn(CqEvents& events, std::chrono::milliseconds timeout) : events_(events) {
     std::unique_lock lock(events_.mutex_);
     if (events_.turn_taken_) {
-        // The wait is limited to one hour: the current time plus a very long timeout would not be a
-        // valid time point.
+        // The wait is limited to one hour, because the current time plus a very long timeout would
+        // overflow.
         constexpr std::chrono::milliseconds longest = std::chrono::hours(1);
         events_.turn_given_up_.wait_for(lock,
                                         timeout.count() < 0 ? longest : std::min(timeout, longest));

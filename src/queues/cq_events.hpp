@@ -28,8 +28,8 @@ class CqEvents {
   public:
     /// Selects when events are acknowledged.
     enum class Acknowledgement : std::uint8_t {
-        /// Several events are acknowledged in one call; the last events are acknowledged before the
-        /// queue is destroyed.
+        /// One call acknowledges several events. The last events are acknowledged before the queue
+        /// is destroyed.
         batched,
         /// Each event is acknowledged at once, because code outside this library destroys the
         /// queue.
@@ -39,21 +39,23 @@ class CqEvents {
     explicit CqEvents(Acknowledgement acknowledgement) noexcept
         : unacknowledged_(acknowledgement == Acknowledgement::immediate ? immediate : 0) {}
 
-    /// Counts one event of @p cq as handled. ibv_ack_cq_events(3) is called only once for 64
-    /// events, because it locks a mutex.
+    /// Counts one event of @p cq as handled. ibv_ack_cq_events(3) locks a mutex, so it is called
+    /// only once for 64 events.
     void acknowledge(ibv_cq* cq) noexcept;
-    /// Acknowledges all counted events of @p cq. Must be called before the queue is destroyed.
+    /// Acknowledges all events of @p cq that were counted but not acknowledged. Must be called
+    /// before the queue is destroyed.
     void acknowledge_all(ibv_cq* cq) noexcept;
-    /// Acknowledges all counted events of @p cq. From then on, each event is acknowledged at once.
+    /// Acknowledges all events of @p cq that were counted but not acknowledged. Later events are
+    /// acknowledged one by one.
     void stop_batching(ibv_cq* cq) noexcept;
 
-    /// The permission of a thread to sleep on the channel. Only one thread has the permission at a
-    /// time: an event wakes only one thread, although there may be completions for several threads.
-    /// When the woken thread gives up its turn, the other threads poll, and one of these threads
-    /// sleeps next.
+    /// The permission of one thread to sleep on the channel. Only one thread may sleep, because an
+    /// event wakes only one thread although completions may have arrived for several threads. When
+    /// the woken thread releases its Turn, the other threads poll the queue, and one of them sleeps
+    /// next.
     class Turn {
       public:
-        /// Waits until this thread may sleep on the channel, another thread gives up its turn, or
+        /// Waits until this thread may sleep on the channel, another thread releases its Turn, or
         /// @p timeout expires. In the last two cases, the caller must poll the queue again.
         Turn(CqEvents& events, std::chrono::milliseconds timeout);
         ~Turn();
@@ -70,8 +72,8 @@ class CqEvents {
   private:
     static constexpr std::uint32_t immediate = 1U << 31U;
 
-    /// The number of counted events that are not acknowledged yet. The value is `immediate` if each
-    /// event is acknowledged at once.
+    /// The number of counted events that are not acknowledged yet. The bit `immediate` is set if
+    /// each event is acknowledged at once.
     std::atomic<std::uint32_t> unacknowledged_;
 
     std::mutex mutex_;

@@ -40,8 +40,8 @@ static_assert(disable_scatter_to_cqe == MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE)
 using IsSupported = bool (*)(ibv_device*);
 using CreateQp = ibv_qp* (*)(ibv_context*, ibv_qp_init_attr_ex*, InitAttr*);
 
-// The function mlx5dv_create_qp is looked up for each queue pair, because libibverbs may load
-// libmlx5 later. Creating a queue pair takes much longer than the lookup.
+// Looks up mlx5dv_create_qp. The lookup is repeated for each queue pair, because libibverbs may
+// load libmlx5 later. Creating a queue pair takes much longer than the lookup.
 CreateQp find_create_qp() noexcept {
     return reinterpret_cast<CreateQp>(find_mlx5_function("mlx5dv_create_qp"));
 }

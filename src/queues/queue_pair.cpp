@@ -32,15 +32,15 @@ std::uint32_t random_psn() {
     return value & 0xffffffU;
 }
 
-/// Returns true if queue pairs of this type are not connected: each send request names its
+/// Returns true if queue pairs of this type are not connected: each send request contains its
 /// destination.
 bool is_datagram(QueuePairType type) noexcept {
     return type == QueuePairType::unreliable_datagram ||
            type == QueuePairType::scalable_reliable_datagram;
 }
 
-/// Returns the type that the peer of a connected queue pair must have: the same type, except that
-/// XRC connects a send queue pair with a receive queue pair.
+/// Returns the type of the peer of a connected queue pair: xrc_receive for xrc_send, xrc_send for
+/// xrc_receive, otherwise the same type.
 QueuePairType peer_type(QueuePairType type) noexcept {
     switch (type) {
         case QueuePairType::xrc_send:
@@ -206,9 +206,10 @@ struct Created {
     bool extended;
 };
 
-/// Creates an SRD queue pair with efadv_create_qp_ex(3). Calls mlx5dv_create_qp(3) for out-of-order
-/// placement, or to disable scatter-to-CQE, with which libmlx5 copies small payloads by the CPU.
-/// Other queue pairs are created with ibv_create_qp_ex(3). Returns null and sets errno on failure.
+/// Creates an SRD queue pair with efadv_create_qp_ex(3), and other queue pairs with
+/// ibv_create_qp_ex(3). Calls mlx5dv_create_qp(3) instead if the options request out-of-order
+/// placement, or disable scatter-to-CQE (libmlx5 then does not copy small payloads by the CPU).
+/// Returns null and sets errno on failure.
 ibv_qp* create_native(const ProtectionDomain& pd, const QueuePairOptions& options,
                       ibv_qp_init_attr_ex& attributes) {
     ibv_context* const context = pd.context().native();
@@ -253,7 +254,8 @@ Created create(const ProtectionDomain& pd, const QueuePairOptions& options,
                                   });
         }
     }
-    // The failed creation may have changed the requested limits in `attributes`.
+    // The attributes are set again, because the failed creation may have changed the requested
+    // limits.
     attributes = init_attributes(pd, options);
     ibv_qp* const qp =
         detail::check_pointer(create_native(pd, options, attributes),
@@ -378,8 +380,8 @@ void PreparedQueuePair::find_address(const QueuePairOptions& options) {
         address_.gid = Gid::from_native(gid);
         connection_.path.gid_index = *index;
     } else if (port.link_layer != IBV_LINK_LAYER_INFINIBAND) {
-        // The LID is sufficient within an InfiniBand subnet, but other link layers (RoCE) need a
-        // GID.
+        // RoCE and other link layers need a GID. Within an InfiniBand subnet, the LID is
+        // sufficient.
         const GidEntry entry = context.best_gid(options.port);
         address_.gid = entry.gid;
         connection_.path.gid_index = entry.index;

@@ -52,8 +52,8 @@ ibv_srq* create(const ProtectionDomain& pd, const SharedReceiveQueueOptions& opt
     });
 }
 
-/// Returns the XRC domain and the completion queue that the shared receive queue must keep alive;
-/// null if the options have no XRC domain.
+/// Returns the XRC domain and the completion queue, which the shared receive queue must keep alive.
+/// Returns null if the options have no XRC domain.
 std::shared_ptr<const void> xrc_objects(const SharedReceiveQueueOptions& options) {
     if (options.xrc_domain == nullptr || options.xrc_cq == nullptr) {
         return nullptr;
@@ -67,8 +67,8 @@ std::shared_ptr<const void> xrc_objects(const SharedReceiveQueueOptions& options
 SharedReceiveQueue::SharedReceiveQueue(const ProtectionDomain& pd,
                                        const SharedReceiveQueueOptions& options)
     : handle_([&] {
-          // The deleter is created before the shared receive queue: if creating the deleter throws,
-          // no shared receive queue leaks.
+          // The deleter is created first: if its creation throws an exception, no shared receive
+          // queue leaks.
           auto deleter = detail::SharedReceiveQueueHandle::unique::deleter_type::holding(
               pd, xrc_objects(options));
           return detail::SharedReceiveQueueHandle::unique(create(pd, options), std::move(deleter));

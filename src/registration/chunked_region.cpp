@@ -71,7 +71,7 @@ std::size_t choose_chunk_size(std::span<const ProtectionDomain> pds,
     return static_cast<std::size_t>(options.chunk_size != 0 ? options.chunk_size : most);
 }
 
-/// Returns the result of @p make, a function that creates a list of chunks.
+/// Returns the result of @p make, a function that allocates a list of chunks.
 /// @throws Error ENOMEM if there is no memory for the list of chunks
 template <class Make>
 auto with_memory(const Make& make) {
@@ -86,17 +86,17 @@ auto with_memory(const Make& make) {
     }
 }
 
-/// mlx5 refuses dma-bufs with this number of pages or more, if the NIC has no extended translation
-/// offset for UMR: MLX5_MAX_UMR_PAGES and mlx5r_umr_can_load_pas() in drivers/infiniband/hw/mlx5.
+/// If the NIC has no extended translation offset for UMR, mlx5 refuses dma-bufs with this number of
+/// pages or more: MLX5_MAX_UMR_PAGES and mlx5r_umr_can_load_pas() in drivers/infiniband/hw/mlx5.
 constexpr std::size_t mlx5_umr_pages = 65536;
 /// The vendor_id of mlx5 devices. mlx4 devices have the same vendor_id, but import no dma-bufs.
 constexpr std::uint32_t mellanox = 0x02c9;
-/// The minimum chunk size to try, in bytes. If a registration with smaller chunks fails, the length
-/// of a chunk is probably not the cause.
+/// The minimum chunk size to try, in bytes. If the registration of such small chunks fails, the
+/// chunk size is probably not the cause.
 constexpr std::size_t least_chunk = std::size_t{64} << 20U;
 
-/// Returns the next chunk size to try, in bytes, after chunks of up to @p tried bytes were refused.
-/// Returns 0 if smaller chunks do not help.
+/// Returns the next chunk size to try, in bytes, after a NIC refused chunks of up to @p tried
+/// bytes. Returns 0 if smaller chunks would not help.
 std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& trail,
                           std::size_t tried) {
     const std::size_t page = detail::page_size();
@@ -104,8 +104,8 @@ std::size_t smaller_chunk(std::span<const ProtectionDomain> pds, const Trail& tr
     for (const Attempt& attempt : trail) {
         const bool is_dmabuf = attempt.path == RegistrationPath::dmabuf ||
                                attempt.path == RegistrationPath::dmabuf_data_direct;
-        // If an attempt has no device name, the exporter failed, and no NIC tried to register the
-        // memory.
+        // Finds the NIC that refused the memory. An attempt without a device name failed in the
+        // exporter, before any NIC was used.
         const auto failed = std::ranges::find_if(pds, [&attempt](const ProtectionDomain& pd) {
             return pd.context().device_name() == attempt.device;
         });

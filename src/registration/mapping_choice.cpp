@@ -53,7 +53,8 @@ std::optional<Path> path_of(const Allocation& memory, const Context& nic,
     return path.type != PathType::unknown ? std::optional(std::move(path)) : std::nullopt;
 }
 
-/// Returns true if @p topology contains the data-direct function of the NIC.
+/// Returns true if @p topology contains the data-direct function of the NIC, a second PCI function
+/// that some mlx5 NICs have.
 bool knows_data_direct(const Context& nic, const Topology* topology) {
     const Nic* const function =
         topology != nullptr ? topology->find_nic(nic.device_name()) : nullptr;
@@ -82,8 +83,9 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
     const bool efa = device && is_efa(nic);
     const std::optional<Path> path =
         device ? path_of(memory, nic, request.options.topology) : std::nullopt;
-    // If the GPU has a chip-to-chip link to its CPU, a NIC reaches the standard mapping through the
-    // CPU, and not directly through a common PCIe switch.
+    // This rule applies to a GPU with a chip-to-chip link to its CPU and to a NIC below the same
+    // PCIe switch. With the standard mapping, the NIC would access the GPU through the CPU, and not
+    // through the switch.
     const bool below_switch = path && memory.c2c && !path->data_direct &&
                               (path->type == PathType::pix || path->type == PathType::pxb);
     std::vector<MappingChoice> choices;
@@ -105,7 +107,7 @@ std::vector<MappingChoice> choose_mappings(const Allocation& memory, const Conte
         }
         return choices;
     }
-    // If the caller lists data direct as a separate path, the path dmabuf does not use data direct.
+    // The path dmabuf may use data direct, unless the caller lists data direct as a separate path.
     const bool may_be_direct =
         device && !efa && !request.other_is_listed && request.options.dma_handle == nullptr;
     const bool by_path = path && knows_data_direct(nic, request.options.topology);

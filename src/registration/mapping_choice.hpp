@@ -16,8 +16,8 @@ namespace rdmabuf::detail {
 enum class MappingUse : std::uint8_t {
     /// The mapping choice is tried without an additional condition.
     any,
-    /// The choice is tried only if the exporter returns this mapping. An exporter may return the
-    /// standard mapping when the PCIe mapping is requested.
+    /// The choice is used only if the exporter returns exactly this mapping. When the PCIe mapping
+    /// is requested, an exporter may return the standard mapping.
     exact,
     /// The choice is tried only if the exporter could not export the mapping of the previous
     /// choice.
@@ -30,8 +30,8 @@ struct MappingChoice {
     RegistrationPath path{};
     MappingKind mapping = MappingKind::standard;
     MappingUse use = MappingUse::any;
-    /// The reason for this mapping, a string literal that is recorded in the Attempt; empty for the
-    /// standard mapping.
+    /// The reason for this mapping, which is recorded in the Attempt. A string literal; empty for
+    /// the standard mapping.
     const char* reason = "";
 
     friend bool operator==(const MappingChoice&, const MappingChoice&) = default;
@@ -54,7 +54,7 @@ class MappingChoices {
         : choices_(std::move(choices)) {}
 
     [[nodiscard]] const MappingChoice& current() const noexcept { return choices_[current_]; }
-    /// Returns true if another mapping choice is tried after @p outcome.
+    /// Returns true if the NIC has another mapping choice to try after @p outcome.
     [[nodiscard]] bool has_next(MappingOutcome outcome) const noexcept {
         return next(outcome) < choices_.size();
     }
@@ -77,7 +77,7 @@ struct MappingRequest {
     const RegistrationOptions& options;
     /// The current dma-buf path, either `dmabuf` or `dmabuf_data_direct`.
     RegistrationPath path;
-    /// True if the caller also listed the other dma-buf path, which is then tried separately.
+    /// True if the caller also listed the other dma-buf path. That path is then tried separately.
     bool other_is_listed;
 };
 

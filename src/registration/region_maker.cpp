@@ -19,8 +19,8 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns the hint for a failed mlx5dv_reg_dmabuf_mr(). The NIC is queried for its data-direct
-/// function, because EINVAL has many causes.
+/// Returns the hint for a failed mlx5dv_reg_dmabuf_mr(). EINVAL has many causes, so the NIC is
+/// first queried for its data-direct function.
 std::string diagnose_data_direct(const Context& context, const DmaBufRange& range, int error) {
     if (error == EINVAL || error == EOPNOTSUPP) {
         const Availability direct = data_direct_of(context.native());
@@ -31,9 +31,9 @@ std::string diagnose_data_direct(const Context& context, const DmaBufRange& rang
     return diagnose_dmabuf(context, range, inspect_descriptor(range.fd), error);
 }
 
-/// Prefetches the first page of an on-demand region. If the kernel cannot page this memory for the
-/// NIC, this registration fails, and not a later data transfer. If the provider does not support
-/// prefetch, this check is skipped.
+/// Prefetches the first page of an on-demand region. If the NIC cannot access this memory by
+/// on-demand paging, the registration fails now, and not a later data transfer. If the provider
+/// does not support prefetch, this check is skipped.
 AnyRegion prefetched(AnyRegion region) {
     try {
         const bool writes = has(region.access(), Access::local_write);

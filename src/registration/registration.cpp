@@ -42,8 +42,7 @@ void check_pds(std::span<const ProtectionDomain> pds, const char* function) {
 /// or two open file descriptors.
 constexpr std::size_t most_exported_ranges = 64;
 
-/// Registers the requests in the order that is given by @p order, a list of indexes into @p
-/// requests.
+/// Registers the requests in the order of @p order, a list of indexes into @p requests.
 /// @return the results, in the order of @p requests
 std::vector<std::unique_ptr<detail::RegisteredSet>> register_in_order(
     const std::vector<detail::RegistrationRequest>& requests, std::span<const std::size_t> order,

@@ -36,8 +36,8 @@ std::string since(const ImporterQuirk& importer) {
            std::string(importer.rdma_core) + " on (" + to_string(importer.mode) + ")";
 }
 
-/// Returns true if the text @p refusals is about @p error: the text begins with the name of this
-/// errno value, or with no errno name. Returns false if @p refusals is empty.
+/// Returns true if the text @p refusals can apply to @p error: the text begins with the name of
+/// this errno value, or with no errno name. Returns false if the text is empty.
 bool is_about(std::string_view refusals, int error) {
     if (refusals.empty()) {
         return false;
@@ -92,8 +92,8 @@ void explain_refusal(const std::string& driver, Access access, Attempt& attempt)
         return;
     }
     if (const ImporterQuirk* const importer = find_importer_quirk(driver); importer != nullptr) {
-        // If the driver imports no dma-bufs, this fact explains only the errno value EOPNOTSUPP.
-        // Other errno values have other causes.
+        // A driver that imports no dma-bufs fails with EOPNOTSUPP. Other errno values have other
+        // causes.
         if (importer->mode != ImportMode::none || attempt.error == EOPNOTSUPP) {
             add_remedy(attempt, "the driver " + driver + " imports " + since(*importer));
             add_remedy(attempt, importer->note);

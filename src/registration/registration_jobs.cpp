@@ -18,8 +18,9 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// If RegistrationOptions::threads is 0, several threads are used from this number of bytes per NIC
-/// on. A registration of fewer bytes takes less time than the creation of a thread.
+/// If RegistrationOptions::threads is 0, several threads are used only if a NIC has at least this
+/// number of bytes to register. The registration of fewer bytes takes less time than the creation
+/// of a thread.
 constexpr std::size_t least_parallel_bytes = std::size_t{1} << 20U;
 /// The maximum number of threads if RegistrationOptions::threads is 0.
 constexpr std::size_t most_default_threads = 16;
@@ -28,7 +29,8 @@ void register_piece(RegistrationJob& job, std::size_t piece) {
     job.regions[piece].emplace(job.maker.make(job.pieces[piece]));
 }
 
-/// The registration jobs of one NIC, and the position of the next piece to register.
+/// The registration jobs of one NIC, and the position of the next piece (part of a range) to
+/// register.
 struct Lane {
     const ibv_device* nic = nullptr;
     std::vector<RegistrationJob*> jobs = {};
@@ -70,7 +72,7 @@ class Scheduler {
     void work() noexcept {
         for (Task task = next({}); task.job != nullptr; task = next(task)) {
             try {
-                // Only this thread writes the region of this piece: no lock is needed.
+                // No lock is needed, because only this thread writes the region of this piece.
                 register_piece(*task.job, task.piece);
             } catch (Error& error) {
                 const std::lock_guard lock(mutex_);
@@ -89,11 +91,11 @@ class Scheduler {
     }
 
   private:
-    /// Returns the next task of this thread; a task without a job if no work is left.
+    /// Returns the next task of this thread. If no work is left, the returned task has no job.
     /// @param done  the previous task of this thread
     [[nodiscard]] Task next(const Task& done) noexcept;
-    /// Returns true if @p job has failed, or if the failure of an earlier job has ended the current
-    /// path for the range of @p job.
+    /// Returns true if @p job need not be continued: the job has failed, or an earlier job of the
+    /// same range has failed so that the registration path is given up.
     [[nodiscard]] bool is_cancelled(const RegistrationJob& job) const noexcept;
     /// Skips completed and cancelled jobs. Returns true if a piece is left to register.
     [[nodiscard]] bool has_piece(Lane& lane) const noexcept;
@@ -154,7 +156,8 @@ Task Scheduler::next(const Task& done) noexcept {
     if (exception_ != nullptr) {
         return {};
     }
-    // Selects the NIC with the fewest threads: every NIC gets one thread before any NIC gets two.
+    // The loop selects the NIC with the fewest threads. Each NIC gets one thread before any NIC
+    // gets two.
     Lane* best = nullptr;
     for (Lane& lane : lanes_) {
         if ((best == nullptr || lane.active < best->active) && has_piece(lane)) {
@@ -169,7 +172,7 @@ Task Scheduler::next(const Task& done) noexcept {
 }
 
 /// Blocks all signals in this thread while the object exists. New threads inherit the signal mask,
-/// so that they handle no signals of the program.
+/// so they do not run signal handlers of the program.
 class SignalsBlocked {
   public:
     SignalsBlocked() noexcept {
@@ -214,8 +217,8 @@ class Workers {
 } // namespace
 
 void RegistrationJob::fail(std::size_t piece, Error&& reason) noexcept {
-    // If several pieces fail, the error of the first piece is kept. Pieces are started in their
-    // order, so that all earlier pieces have already been started.
+    // If several pieces fail, the error of the first of them is kept. Pieces are started in order,
+    // so all pieces before a failed piece have been started.
     if (!error || piece < failed_piece) {
         error.emplace(std::move(reason));
         failed_piece = piece;

@@ -18,15 +18,15 @@ struct RegistrationJob {
     RangePieces pieces = {};
     /// The index of the range, which is the same for all jobs of one range.
     std::size_t range = 0;
-    /// True if the NIC has no other mapping to try after it refuses this mapping.
+    /// True if the NIC has no further mapping of the dma-buf to try.
     bool last_mapping = false;
 
     // The following members are the results.
 
     /// The region of each piece. Some elements are empty if `error` is set.
     std::vector<std::optional<AnyRegion>> regions = {};
-    /// The error of the first failed piece, in the order of the pieces. The member `failed_piece`
-    /// is the index of this piece.
+    /// The error of the first failed piece in the order of the pieces. `failed_piece` is the index
+    /// of this piece.
     std::optional<Error> error = std::nullopt;
     std::size_t failed_piece = 0;
 

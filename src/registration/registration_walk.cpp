@@ -124,8 +124,8 @@ void RegistrationWalk::find_exporter() {
                 break;
             }
         } catch (const Error& error) {
-            // The search continues, because another exporter may know the memory. If no exporter
-            // knows the memory, it is not registered as host memory, because it may belong to the
+            // The search continues, because another exporter may find the memory. If no exporter
+            // finds it, the memory is not registered as host memory, because it may belong to the
             // exporter that failed.
             unanswered_ = exporter->name();
             Attempt& attempt = begin(paths().front(), error.function());
@@ -154,8 +154,8 @@ bool RegistrationWalk::is_managed() const noexcept {
 bool RegistrationWalk::open_path(RegistrationPath path) {
     if (is_dmabuf(path)) {
         if (exporter_ == nullptr) {
-            // Each registration of host memory adds this attempt. The text is so short that
-            // std::string stores the text without an allocation.
+            // This attempt is recorded for each registration of host memory. The text is so short
+            // that std::string needs no allocation.
             refuse(path, "Resolver::find", EFAULT, "unknown memory");
             return false;
         }
@@ -291,8 +291,7 @@ const ExportedRange& RegistrationWalk::export_for(MappingKind mapping) {
     if (wanted) {
         return *wanted;
     }
-    // An exporter with only one mapping may have returned this mapping although the other mapping
-    // was requested.
+    // If an earlier request for the other mapping returned this mapping, its dma-buf is used.
     for (const auto& made : exports_) {
         if (made && made->mapping() == mapping) {
             return *made;
@@ -379,8 +378,8 @@ void RegistrationWalk::explain_failure(const Nic& nic, Attempt& attempt) {
     fail_attempt(attempt, *nic.job.error);
     attempt.device = context.device_name();
     if (is_dmabuf(attempt.path)) {
-        // If the device cannot import dma-bufs at all, remote atomic access is not the cause of
-        // EOPNOTSUPP.
+        // Remote atomic access can be the cause of EOPNOTSUPP only if the device can import
+        // dma-bufs.
         const bool atomics = attempt.error == EOPNOTSUPP && can_import(context);
         explain_refusal(sysfs::driver_name(context.device_name()),
                         atomics ? set_->access : set_->access & ~Access::remote_atomic, attempt);

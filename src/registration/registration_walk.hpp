@@ -37,9 +37,9 @@ class RegistrationWalk {
     void prepare(std::size_t range, std::vector<RegistrationJob*>& jobs);
     /// Evaluates the results of the current step. Must be called after run_jobs() has run the jobs.
     void complete();
-    /// Returns all regions: first the regions of the first protection domain in the order of their
-    /// addresses, then the regions of the second, and so on. Must be called once, after done() has
-    /// returned true.
+    /// Returns all regions: first all regions on the first protection domain in the order of their
+    /// addresses, then all regions on the second protection domain, and so on. Must be called once,
+    /// after done() has returned true.
     [[nodiscard]] std::unique_ptr<RegisteredSet> take();
 
   private:
@@ -49,7 +49,8 @@ class RegistrationWalk {
 
         const ProtectionDomain* pd;
         NicPath path{};
-        /// The registrations of the current step. They contain the regions if `registered` is true.
+        /// The registrations of the current step. The job contains the regions if `registered` is
+        /// true.
         RegistrationJob job = {};
         bool registered = false;
         /// The mappings to try on this NIC for the current dma-buf path.
@@ -61,8 +62,8 @@ class RegistrationWalk {
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
-    // These functions return false if the path cannot be tried. They add the reason to the trail
-    // (the list of attempts).
+    // The functions below return false if a registration path cannot be tried. They add the reason
+    // to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
     /// Finds the exporter of the range.
@@ -77,11 +78,11 @@ class RegistrationWalk {
     /// Deregisters all regions of the current path and closes its dma-bufs.
     void close_path() noexcept;
     // The functions choose_*() select the NICs of the next step and set their jobs. They return
-    // false if the path cannot work on one of these NICs.
+    // false if the current path cannot work on one of these NICs.
     [[nodiscard]] bool choose_dmabuf_group();
     [[nodiscard]] bool choose_all();
-    // The functions complete_*() evaluate the results of a step. They return false if the path
-    // cannot work on one of the NICs.
+    // The functions complete_*() evaluate the results of a step. They return false if the current
+    // path cannot work on one of the NICs.
     [[nodiscard]] bool complete_dmabuf(const std::vector<Nic*>& group);
     [[nodiscard]] bool complete_address();
 
@@ -108,8 +109,8 @@ class RegistrationWalk {
     [[noreturn]] void fail() const;
 
     RegistrationRequest request_;
-    /// The exporter of the memory; null if no exporter knows the memory. The name of the exporter
-    /// and its description of the allocation are in `set_`.
+    /// The exporter of the memory; null if no exporter finds the memory. `set_` has the name of the
+    /// exporter and its description of the allocation.
     const Exporter* exporter_ = nullptr;
     /// True after the first call of find_exporter().
     bool asked_ = false;
@@ -119,12 +120,12 @@ class RegistrationWalk {
     /// failed.
     int answer_ = 0;
     std::vector<Nic> nics_ = {};
-    /// The current path; empty between two paths. The member `next_path_` is the index of the next
-    /// path.
+    /// The current registration path; empty between two paths. `next_path_` is the index of the
+    /// next path to try.
     std::optional<RegistrationPath> path_ = std::nullopt;
     std::size_t next_path_ = 0;
-    /// The NICs that the current step registers: the registrations that one call of prepare() adds.
-    /// On a dma-buf path, all these NICs use the mapping in the member `choice_`.
+    /// The NICs on which the current step registers the memory. On a dma-buf path, all these NICs
+    /// use the mapping `choice_`.
     std::vector<Nic*> group_ = {};
     MappingChoice choice_ = {};
     bool done_ = false;
