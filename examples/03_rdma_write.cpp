@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Writes into a peer's dma-buf. Both ends are in this process. Between two processes, the peer
-// would send its RemoteRegion, which has 28 bytes.
+// Writes into a dma-buf of a peer by RDMA. Both ends of the connection are in this process. A peer
+// in another process would send its encoded RemoteRegion, which has 28 bytes.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

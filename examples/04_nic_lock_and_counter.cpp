@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A lock and a counter in the device memory of a NIC. Workers, which can be on several machines,
-// use compare-and-swap and fetch-and-add. The NIC executes these atomics without PCIe and host CPU.
+// Places a lock and a counter in the device memory of a NIC. Several workers, which could run on
+// several machines, change the lock by compare-and-swap and the counter by fetch-and-add. The NIC
+// executes these atomics without access to host memory.
 #include <cstddef>
 #include <cstdio>
 #include <future>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A message in the device memory of the NIC. The CPU updates a few bytes with copy_in() and sends
-// the whole message again. The NIC reads the message from its own memory, not over PCIe. This saves
-// time for small messages that are sent often, such as a quote of which only the price changes.
+// Keeps a message in the device memory of the NIC. For each send, the CPU updates only a few bytes
+// with copy_in(), and the NIC sends the whole message without reading host memory over PCIe. This
+// saves time for small messages that are sent often, such as a quote of which only the price
+// changes.
 #include <array>
 #include <cstddef>
 #include <cstdio>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sends one buffer to several peers. The data crosses PCIe once, into the device memory of the NIC,
-// and the NIC sends it from there to all peers. Host memory would be read over PCIe once for each
-// peer.
+// Sends one buffer to several peers. The data crosses PCIe only once, into the device memory of the
+// NIC, and the NIC sends the data from this memory to all peers. From host memory, the NIC would
+// read the data over PCIe once for each peer.
 #include <cstdio>
 #include <list>
 #include <vector>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Registers memory of unknown type, and prints which registration paths were tried and why paths
-// failed. The exporter "memfd" replaces dma-bufs on softverbs. The profiles and injected faults of
-// softverbs show the results of other machines:
+// Registers memory of unknown type. Prints which registration paths were tried, and why a path
+// failed. On the simulated NICs of softverbs, memory of the exporter "memfd" takes the place of
+// dma-bufs. The profiles of softverbs simulate other machines:
 //
 //   SOFTVERBS_PROFILE=old-kernel LD_PRELOAD=.../libsoftverbs.so 07_register_any_memory
 #include <algorithm>

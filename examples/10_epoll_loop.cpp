@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// An event loop that sleeps in epoll. Two peers in this process send each other a message back and
-// forth. Their completion queues share one completion channel. The loop also reads the asynchronous
-// events of the device.
+// Runs an event loop that sleeps in epoll_wait(2). Two peers in this process send each other
+// messages. Their completion queues share one completion channel. The loop also reads the
+// asynchronous events of the device.
 #include <sys/epoll.h>
 
 #include <array>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A storage target that accepts connections without blocking: one thread with epoll and one event
-// channel. Each initiator gets the rkey of the disk as private data and reads a block by RDMA.
+// Runs a storage target that accepts connections without blocking, in one thread with epoll and one
+// event channel. Each initiator receives the rkey of the disk as private data, and reads a block by
+// RDMA.
 //
 //   11_storage_target ADDRESS    an IP address of the RDMA device; 127.0.0.1 on softverbs
 #include <sys/epoll.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The reduction on the CPU. This function has a file of its own because a test replaces it with a
-// faulty function.
+// Implements the reduction on the CPU. The function add() has a file of its own, because a test
+// replaces add() with a faulty function.
 #include <algorithm>
 #include <functional>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Each MPI rank has an array of numbers. This program computes the sum of these arrays, element by
-// element, in memory of any type:
+// Computes the sum of the arrays of all MPI ranks, element by element. Each rank has one array, in
+// memory of any type:
 //
 //   mpirun -n 4 mpi_ring udmabuf 1000000
 //
-// MPI starts the ranks and exchanges the handles of their listeners. Each rank sends its numbers to
-// its right neighbour over rdmabuf/transport.hpp.
+// MPI starts the ranks and exchanges the handles (addresses) of their listeners. Each rank sends
+// its numbers to its right neighbour over rdmabuf/transport.hpp.
 #include <mpi.h>
 
 #include <algorithm>

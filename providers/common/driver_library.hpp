@@ -26,8 +26,8 @@ class DriverLibrary {
                                                     std::string_view vendor,
                                                     std::string_view remedy);
 
-    /// Returns the first library of @p names that the process has already loaded, or none. This
-    /// function does not load a library.
+    /// Returns the first library of @p names that the process has already loaded, or std::nullopt.
+    /// This function does not load a library.
     [[nodiscard]] static std::optional<DriverLibrary> find_loaded(
         std::span<const char* const> names);
 
@@ -87,7 +87,7 @@ class SymbolLookup {
     /// True if the driver has all functions that were looked up with required().
     [[nodiscard]] bool usable() const noexcept { return usable_; }
     /// Returns the error ENOSYS with the names of all functions that needed() and required() did
-    /// not find, or none if they found all functions.
+    /// not find, or std::nullopt if they found all functions.
     [[nodiscard]] std::optional<ErrorInfo> error(std::string_view remedy) const;
 
   private:

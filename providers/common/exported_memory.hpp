@@ -13,8 +13,8 @@
 
 namespace rdmabuf::detail {
 
-/// Returns the size in bytes of a dma-buf, or of a memfd used in place of a dma-buf. Returns none
-/// if the kernel reports no size. The file position of a memfd does not change.
+/// Returns the size in bytes of a dma-buf, or of a memfd used in place of a dma-buf. Returns
+/// std::nullopt if the kernel reports no size. The file position of a memfd does not change.
 [[nodiscard]] std::optional<std::uint64_t> dmabuf_size(int fd) noexcept;
 
 /// Holds a dma-buf, and the offset of the exported memory in the dma-buf, in bytes.

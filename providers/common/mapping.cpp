@@ -52,7 +52,7 @@ ReservedAddresses::ReservedAddresses(std::size_t size) : start_(reserve(size), U
 Result<UniqueFd> open_memfd() {
     constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
     // MFD_NOEXEC_SEAL is tried first, because the sysctl vm.memfd_noexec can require this flag.
-    // Kernels before 6.3 refuse it with EINVAL.
+    // Kernels before 6.3 fail with EINVAL if the flag is set.
     UniqueFd memfd(::memfd_create("rdmabuf", flags | mfd_noexec_seal));
     if (!memfd && errno == EINVAL) {
         memfd.reset(::memfd_create("rdmabuf", flags));

@@ -115,8 +115,8 @@ std::string Driver::pci_address(Device device) const {
         return {};
     }
     std::string address(text.data());
-    // The driver returns PCI addresses in upper case. They are converted to lower case, as in
-    // sysfs: 0000:3b:00.0.
+    // The driver returns PCI addresses in upper case. This loop converts the address to lower case,
+    // as in sysfs: 0000:3b:00.0.
     for (char& character : address) {
         character = static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
     }

@@ -149,8 +149,8 @@ std::optional<Extent> extent_at(const Driver& driver, DevicePointer address) {
 
 namespace {
 
-/// Returns the mapping that holds @p address, or none if the driver does not support the attributes
-/// that describe a mapping. Needs no current context.
+/// Returns the mapping that holds @p address, or std::nullopt if the driver does not support the
+/// attributes that describe a mapping. Needs no current context.
 std::optional<Extent> mapping_at(const Driver& driver, DevicePointer address) {
     Extent mapping;
     const bool known =

@@ -40,8 +40,8 @@ struct Pointer {
 ///         the query failed
 [[nodiscard]] std::variant<Pointer, Result> query(const Driver& driver, DevicePointer address);
 
-/// Returns the attributes of @p address, or none if the memory is not CUDA's or this process has
-/// not initialised CUDA.
+/// Returns the attributes of @p address, or std::nullopt if the memory is not CUDA's or this
+/// process has not initialised CUDA.
 /// @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, DevicePointer address);
 /// Returns the attributes of @p address, as find_pointer() does, but throws if the memory is not
@@ -66,10 +66,10 @@ class PointerContext {
 /// report the extent of the memory at a pointer.
 class ExistingContext {
   public:
-    /// Finds a context and makes it current: the context of the memory or, if the memory has no
-    /// context, the primary context of the device. If the device has no primary context either, the
-    /// current context of the calling thread stays current.
-    /// @return none if the calling thread has no current context either
+    /// Makes the context of the memory current. If the memory has no context, makes the primary
+    /// context of the device current. If the device has no primary context either, the current
+    /// context of the calling thread stays current.
+    /// @return std::nullopt if none of these contexts exists
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 
@@ -84,13 +84,14 @@ class ExistingContext {
 };
 
 /// Returns the extent of the allocation that holds @p address. For mapped memory (cuMemMap),
-/// returns the extent of the one mapping that holds the address. Returns none if nothing is mapped
-/// at the address. A context of the memory must be current.
+/// returns the extent of the one mapping that holds the address. Returns std::nullopt if nothing is
+/// mapped at the address. A context of the memory must be current.
 [[nodiscard]] std::optional<Extent> extent_at(const Driver& driver, DevicePointer address);
 /// Returns the extent of the memory at a pointer, for memory of any kind. A context of the memory
 /// must be current.
 [[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
-/// Returns the result of extent_of(), but needs no current context. Never creates a context.
+/// Returns the extent of the memory at a pointer. Unlike extent_of(), needs no current context.
+/// Never creates a context.
 /// @throws Error ENODEV if the driver describes the memory only in a context, and no such context
 ///         exists
 [[nodiscard]] std::optional<Extent> find_extent(const Driver& driver, const Pointer& pointer);

@@ -12,7 +12,7 @@
 
 namespace rdmabuf::detail::cuda {
 
-/// Returns an error if @p device cannot export any memory, otherwise none.
+/// Returns an error if @p device cannot export any memory, otherwise std::nullopt.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that this driver and this device can export the memory.
 /// @throws Error EOPNOTSUPP if the memory cannot be exported; the error text names an alternative

@@ -65,7 +65,7 @@ std::string driver_name(int fd) {
 }
 
 /// Returns an error if the node cannot create dumb buffers or cannot export dumb buffers, otherwise
-/// none.
+/// std::nullopt.
 std::optional<ErrorInfo> check_capabilities(int fd, const std::string& what) {
     const auto refuse = [&](int error, const char* function, const char* task) {
         return ErrorInfo{error, function, what + " cannot " + task + ": " + describe_errno(error),

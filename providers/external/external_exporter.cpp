@@ -26,7 +26,7 @@ std::string describe(const ExternalMemory& memory) {
            ", offset " + std::to_string(memory.offset);
 }
 
-/// Checks the address, the length and the offset of @p memory. This needs no descriptor.
+/// Checks the address, the length and the offset of @p memory. Does not use the descriptor.
 /// @throws Error EINVAL if one of these numbers is invalid
 void check_numbers(const ExternalMemory& memory) {
     detail::check_added(memory.address, memory.length, describe(memory));

@@ -51,8 +51,8 @@ struct Gpu {
 /// from the list.
 struct OwnContextList {
     std::vector<Context> contexts;
-    /// Result of the first driver call that failed, or success. Memory of the driver that failed
-    /// cannot be queried.
+    /// Result of the first driver call that failed, or success if no call failed. The memory of a
+    /// driver whose call failed cannot be queried.
     Result failed = 0;
     const char* function = "";
 };

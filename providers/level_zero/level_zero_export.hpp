@@ -11,7 +11,7 @@
 
 namespace rdmabuf::detail::level_zero {
 
-/// Returns an error if @p device cannot export any memory, otherwise none.
+/// Returns an error if @p device cannot export any memory, otherwise std::nullopt.
 [[nodiscard]] std::optional<ErrorInfo> check_device(const Driver& driver, Device device);
 /// Checks that the memory can be exported.
 /// @throws Error EOPNOTSUPP if the memory cannot be exported; the error text names an alternative

@@ -12,7 +12,7 @@
 namespace rdmabuf::detail::level_zero {
 namespace {
 
-/// Owns an allocation of zeMemAllocDevice.
+/// Owns memory that zeMemAllocDevice allocated.
 class Allocated {
   public:
     Allocated(const Driver& driver, Context context, Device device, std::size_t size)

@@ -40,7 +40,7 @@ class Contexts {
     Contexts(const Driver& driver, std::span<const Context> named)
         : driver_(&driver), named_(named) {}
 
-    /// Returns the attributes of @p address, or none if no context reports the memory.
+    /// Returns the attributes of @p address, or std::nullopt if no context reports the memory.
     /// @throws Error if no context reports the memory, and a query has failed
     [[nodiscard]] std::optional<Pointer> find(std::uintptr_t address) const;
     /// Returns the attributes of @p address, as find() does, but throws if no context reports the
@@ -59,7 +59,8 @@ class Contexts {
     std::span<const Context> named_;
 };
 
-/// Returns the extent of the allocation that holds a pointer, or none if the memory was freed.
+/// Returns the extent of the allocation that holds a pointer, or std::nullopt if the memory was
+/// freed.
 /// @throws Error with the errno for the driver's result, if the query failed
 [[nodiscard]] std::optional<Extent> extent_of(const Driver& driver, const Pointer& pointer);
 

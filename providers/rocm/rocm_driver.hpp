@@ -58,8 +58,8 @@ class Driver : public DriverBase<Driver, Functions> {
 /// Returns the errno value for @p status.
 [[nodiscard]] int errno_of(Status status) noexcept;
 
-/// Reports a failed teardown to the teardown failure handler. A failure is ignored if the runtime
-/// is already shut down at the end of the process: no object of HSA then remains to be freed.
+/// Reports a failed teardown to the teardown failure handler. Ignores the result of a runtime that
+/// has shut down at the end of the process: all objects of HSA are then freed.
 void report_teardown(Status status, const char* function) noexcept;
 
 /// Converts an address to the pointer that HSA functions take.

@@ -24,8 +24,8 @@ void Generations::leave(const Driver& driver) noexcept {
         return;
     }
     for (const auto& [base, generation] : known_) {
-        // HSA refuses to deregister the callback of an allocation that another thread is freeing.
-        // HSA then calls the callback, which finds no entry in the map.
+        // The result is ignored. The call fails if another thread is freeing the allocation. HSA
+        // then calls the callback, which finds no entry in the map.
         (void)driver.functions().deregister_deallocation_callback(pointer_to(base), &freed);
     }
     known_.clear();

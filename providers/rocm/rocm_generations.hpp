@@ -40,8 +40,8 @@ class Generations {
     /// id of its parent.
     [[nodiscard]] pid_t process() const noexcept { return process_; }
 
-    /// Of the allocations that have a number, returns the allocation with the highest base that is
-    /// not above @p address. No other allocation with a number can contain the address.
+    /// Returns the only allocation with a number that can contain @p address: the allocation with
+    /// the highest base that is not above the address.
     [[nodiscard]] std::optional<Known> nearest(std::uintptr_t address) const;
     /// True if the allocation at the base of @p known still has the number of @p known. True means
     /// that the allocation was not freed after it got this number.

@@ -91,9 +91,9 @@ Pointer require_pointer(const Driver& driver, std::uintptr_t address) {
 
 std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
     Generations& generations = Generations::of_process();
-    // The loop normally needs one pass for a numbered allocation and two passes for a new
-    // allocation. It needs more passes only if other threads free and allocate memory at this
-    // address.
+    // The loop needs one iteration if the allocation already has a generation (a number), and two
+    // iterations for a new allocation. More iterations are needed only if other threads free and
+    // allocate memory at this address.
     for (;;) {
         const auto known = generations.nearest(address);
         const auto pointer = find_pointer(driver, address);
@@ -101,17 +101,16 @@ std::optional<Met> meet(const Driver& driver, std::uintptr_t address) {
             return std::nullopt;
         }
         if (known && known->base == pointer->base) {
-            // The allocation had the same number before and after the query. The allocation was
-            // therefore not freed meanwhile, and the queried attributes belong to this number.
+            // The allocation had the same generation before and after the query. The allocation was
+            // therefore not freed meanwhile, and the queried attributes belong to this generation.
             if (generations.still(*known)) {
                 return Met{.pointer = *pointer, .generation = known->generation};
             }
             continue;
         }
         if (known && known->base > pointer->base) {
-            // The query found another allocation that contains the base address of the numbered
-            // allocation. The numbered allocation was therefore freed, even if its callback has not
-            // run yet.
+            // The query found another allocation that contains the base address of `known`. The
+            // allocation `known` was therefore freed, even if its callback has not run yet.
             generations.forget(*known);
         }
         if (!generations.watch(driver, pointer->base)) {

@@ -24,8 +24,8 @@ struct Pointer {
     Agent owner;
 };
 
-/// Returns the attributes of @p address, or none if the memory is not HSA's. Does not initialise
-/// HSA. @throws Error if the query failed
+/// Returns the attributes of @p address, or std::nullopt if the memory is not HSA's. Does not
+/// initialise HSA. @throws Error if the query failed
 [[nodiscard]] std::optional<Pointer> find_pointer(const Driver& driver, std::uintptr_t address);
 /// Returns the attributes of @p address, as find_pointer() does, but throws if the memory is not
 /// HSA's.
@@ -41,8 +41,8 @@ struct Met {
 };
 
 /// Returns the attributes of @p address with the matching generation, even if other threads free
-/// and allocate memory during the call. Returns none if the memory is not HSA's. The caller must
-/// hold a Runtime, which keeps HSA initialised.
+/// and allocate memory during the call. Returns std::nullopt if the memory is not HSA's. The caller
+/// must hold a Runtime, which keeps HSA initialised.
 [[nodiscard]] std::optional<Met> meet(const Driver& driver, std::uintptr_t address);
 /// Returns the result of meet(). @throws Error EFAULT if the memory is not HSA's
 [[nodiscard]] Met require_met(const Driver& driver, std::uintptr_t address);

@@ -35,7 +35,7 @@ class Runtime {
     const Driver* driver_;
 };
 
-/// Returns the type of an agent, or none if the driver does not report the type.
+/// Returns the type of an agent, or std::nullopt if the driver does not report the type.
 [[nodiscard]] std::optional<DeviceType> type_of(const Driver& driver, Agent agent) noexcept;
 /// Returns the PCI address of a GPU, "0000:3b:00.0". The result is empty if the agent is not a GPU,
 /// or if the driver does not report the address.
@@ -43,7 +43,7 @@ class Runtime {
 
 /// Returns the GPUs, in the driver's order. HSA must be initialised.
 [[nodiscard]] Result<std::vector<Agent>> list_gpus(const Driver& driver);
-/// Returns an error if the driver cannot export dma-bufs, otherwise none.
+/// Returns an error if the driver cannot export dma-bufs, otherwise std::nullopt.
 [[nodiscard]] std::optional<ErrorInfo> check_dmabufs(const Driver& driver);
 
 /// Returns the pool from which memory on the GPU is allocated. @throws Error ENODEV if the GPU has

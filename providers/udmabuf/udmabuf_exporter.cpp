@@ -33,8 +33,8 @@ Result<UniqueFd> open_udmabuf() {
          .forbidden = "add the user to the group of the device, or run as root"});
 }
 
-/// Returns the maximum size of a buffer in MiB (module parameter size_limit_mb). Returns none if
-/// the parameter cannot be read.
+/// Returns the maximum size of a buffer in MiB (module parameter size_limit_mb). Returns
+/// std::nullopt if the parameter cannot be read.
 std::optional<std::uint32_t> size_limit() {
     const auto text = detail::read_line(limit_path);
     if (!text) {

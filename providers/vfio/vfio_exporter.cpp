@@ -108,9 +108,9 @@ std::uint64_t region_size(int device, std::uint32_t index) {
     return info.size;
 }
 
-/// Checks @p region, and returns it. A length of 0 is replaced by the length up to the end of the
-/// region. For an invalid region the kernel returns only an errno; the errors of this function name
-/// the cause.
+/// Checks @p region, and returns the region. A length of 0 is replaced by the length up to the end
+/// of the region. For an invalid region the kernel returns only an errno; the errors of this
+/// function name the cause.
 VfioRegion checked(int device, VfioRegion region) {
     if (region.index >= VFIO_PCI_ROM_REGION_INDEX) {
         throw Error(ENODEV, add_call,

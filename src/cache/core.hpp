@@ -225,7 +225,7 @@ class CacheCore {
 
     RetireList retire_list_;
 
-    // The following members are read by cache hits.
+    // A cache hit reads the following members.
     EntryHints hints_{retire_list_};
     std::atomic<AccessClass*> classes_{nullptr};
     /// A logical clock, which advances with each new registration. The times of the last hits
@@ -245,7 +245,7 @@ class CacheCore {
     std::vector<std::unique_ptr<AccessClass>> all_classes_;
     EntryPool entries_{*this};
     std::vector<std::shared_ptr<Pending>> pending_;
-    /// The least recently used entries that the last search found; the oldest entry is the last
+    /// The list of the entries that are evicted next; the least recently used entry is the last
     /// element. The capacity is the number of all entries, so that adding an element never
     /// allocates memory.
     std::vector<Candidate> victims_;

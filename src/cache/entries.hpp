@@ -28,9 +28,9 @@ struct EntryDetails {
     AccessClass* access_class = nullptr;
     std::vector<CacheKeys> several = {};
     std::optional<Registration> registration = std::nullopt;
-    /// The exporter of the memory. A hit with CachePolicy::checked compares `generation` with the
-    /// value that this exporter returns. Null if the memory has no generation to compare. The
-    /// resolver of the cache owns the exporter.
+    /// The exporter that returns the current generation of the memory. A hit with
+    /// CachePolicy::checked compares `generation` with this value. Null if the memory has no
+    /// generation to compare. The resolver of the cache owns the exporter.
     const Exporter* exporter = nullptr;
     std::uint64_t generation = 0;
     /// True if an exporter finds the memory, but the cache has no generation to compare. Either the

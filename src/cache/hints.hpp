@@ -47,8 +47,8 @@ class EntryHints {
         // This expression compiles to a conditional move. The CPU would often mispredict a branch.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
-    /// Returns the first entry with a hint for @p address for which @p serves returns true. Returns
-    /// nullptr if there is no such entry.
+    /// Searches the entries that have a hint for @p address. Returns the first of these entries for
+    /// which @p serves returns true, or nullptr if there is no such entry.
     template <class Serves>
     [[nodiscard]] CacheEntry* look(std::uintptr_t address, Access access,
                                    const Serves& serves) const noexcept {

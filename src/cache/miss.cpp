@@ -35,7 +35,8 @@ void check_request(std::uintptr_t address, std::size_t length, Access access) {
 
 } // namespace
 
-/// Deregisters removed entries in its destructor, which must run after the lock was released.
+/// The destructor deregisters the entries in `retired`. It must run after the lock of the cache was
+/// released.
 class CacheCore::Cleanup {
   public:
     explicit Cleanup(CacheCore& core) noexcept : core_(core) {}

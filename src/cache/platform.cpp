@@ -80,7 +80,8 @@ void Platform::prepare() noexcept {
 }
 
 void Platform::barrier() noexcept {
-    // A child of fork(2) may have to register for membarrier(2) again.
+    // If membarrier(2) fails, this process can be a child of fork(2), which must register for
+    // membarrier(2) again.
     if (barrier_is_enough() && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0 &&
         (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) != 0 ||
          membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) != 0)) {

@@ -53,9 +53,9 @@ struct Platform {
   private:
     [[nodiscard]] static std::size_t claim_thread_slot() noexcept;
 
-    // Hidden visibility and the initial-exec model save instructions in a shared library. Without
-    // hidden visibility, the addresses come from the global offset table. Without the initial-exec
-    // model, a function call returns the addresses of thread-local members.
+    // These attributes save instructions in a shared library. With hidden visibility, the code need
+    // not read addresses from the global offset table. With the initial-exec model, it need not
+    // call a function to get the address of a thread-local member.
     [[gnu::visibility("hidden")]] static std::atomic<bool> membarrier_; // NOLINT(*-naming)
     [[gnu::visibility("hidden")]] static std::atomic<std::size_t>
         thread_slots_in_use_; // NOLINT(*-naming)

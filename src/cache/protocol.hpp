@@ -117,7 +117,7 @@ class LeaseState {
         return true;
     }
 
-    /// Returns the number of leases. The number may be outdated unless retire() and
+    /// Returns the number of leases on the entry. The number may be outdated unless retire() and
     /// ReadSideSections::wait() were called.
     [[nodiscard]] static std::uint32_t leases(const Count* counts) noexcept {
         std::uint32_t sum = 0;

@@ -55,7 +55,7 @@ class AsyncId {
     /// Returns a description of the step for error messages: the name @p function and the address
     /// of the peer.
     [[nodiscard]] Step step(const char* function) const;
-    /// Checks the status of an event that reports success.
+    /// Checks the status of an event whose type reports success.
     /// @throws Error if the status is not 0: the errno value of a negative status, EIO for a
     ///         positive status
     static void check_status(const Step& step, const rdma_cm_event& event);

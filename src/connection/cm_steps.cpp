@@ -30,8 +30,8 @@ struct QpChange {
     int mask = 0;
 };
 
-/// Returns the attributes that the connection needs for the transition of its queue pair to the
-/// state @p state; see rdma_init_qp_attr(3).
+/// Returns the attributes for the transition of the connection's queue pair to @p state; see
+/// rdma_init_qp_attr(3).
 QpChange change_to(const Id& id, ibv_qp_state state) {
     QpChange change;
     change.attributes.qp_state = state;

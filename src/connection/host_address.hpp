@@ -38,7 +38,7 @@ using HostAddresses = std::unique_ptr<addrinfo, FreeAddresses>;
 /// divided equally among the remaining addresses, so that an address that does not respond leaves
 /// time for the next addresses.
 /// @return the result of the successful call
-/// @throws Error combine() of the errors, if every call has thrown an Error
+/// @throws Error the result of combine(), if every call has thrown an Error
 template <class Attempt>
 auto try_each(const HostAddresses& addresses, const Deadline& deadline, Attempt attempt) {
     std::size_t untried = 0;

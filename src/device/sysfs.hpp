@@ -11,22 +11,23 @@
 /// because softverbs intercepts these calls for the files of its devices.
 namespace rdmabuf::detail::sysfs {
 
-/// Returns the first line of a sysfs attribute, without the newline. Returns nothing if the file
-/// cannot be read; errno is then the cause.
+/// Returns the first line of a sysfs attribute, without the newline. Returns std::nullopt if the
+/// file cannot be read; errno is then the cause.
 [[nodiscard]] std::optional<std::string> read_line(const std::string& path);
 
-/// Returns the sorted names in a directory, without "." and "..". Returns nothing if the directory
-/// cannot be read; errno is then the cause.
+/// Returns the sorted names in a directory, without "." and "..". Returns std::nullopt if the
+/// directory cannot be read; errno is then the cause.
 [[nodiscard]] std::optional<std::vector<std::string>> entries(const std::string& directory);
 
 /// Resolves the symbolic links in @p path, and returns the components of the path below @p
-/// directory. Returns nothing if the path does not exist (errno is ENOENT) or leads out of the
+/// directory. Returns std::nullopt if the path does not exist (errno is ENOENT) or leads out of the
 /// directory (EXDEV).
 /// @param directory  a path without symbolic links
 [[nodiscard]] std::optional<std::vector<std::string>> components(const std::string& path,
                                                                  const std::string& directory);
 
-/// Returns @p path with all symbolic links resolved. Returns nothing if the path does not exist.
+/// Returns @p path with all symbolic links resolved. Returns std::nullopt if the path does not
+/// exist.
 [[nodiscard]] std::optional<std::string> real_path(const std::string& path);
 
 /// Returns the name of the kernel driver of an RDMA device, as Device::driver() does.

@@ -15,13 +15,13 @@
 namespace rdmabuf::detail {
 namespace {
 
-/// Returns "directory/name".
+/// Returns the path "directory/name".
 std::string entry(std::string directory, std::string_view name) {
     directory.append("/").append(name);
     return directory;
 }
 
-/// Parses a number. Returns nothing if the whole @p text is not one number.
+/// Parses a number. Returns std::nullopt if the whole @p text is not one number.
 template <class Number>
 std::optional<Number> number(std::string_view text, int base = 10) {
     Number value = 0;

@@ -70,9 +70,8 @@ VerbsExtensions verbs_extensions() {
     static std::mutex mutex;
     static VerbsExtensions found;
     static unsigned long long searched = 0;
-    // The count of loaded objects is read before the functions are looked up. If another thread
-    // loads a library during the lookup, the count changes, and the next call looks up the
-    // functions again.
+    // The count of loaded objects is read before the lookup. If another thread loads a library
+    // during the lookup, the next call reads a different count and looks up the functions again.
     const unsigned long long objects = loaded_objects();
     const std::lock_guard lock(mutex);
     if (objects != searched && !found.complete()) {

@@ -9,8 +9,8 @@
 
 namespace rdmabuf::detail {
 
-/// The information of /proc about an open file descriptor: see "DMA Buffer files" in
-/// Documentation/filesystems/proc.rst of Linux.
+/// The contents of /proc/self/fd and /proc/self/fdinfo for an open file descriptor: see "DMA Buffer
+/// files" in Documentation/filesystems/proc.rst of Linux.
 struct DescriptorFacts {
     /// The name of the exporter, for example "drm" or "nv_dmabuf"; empty if the file is not a
     /// dma-buf.

@@ -73,8 +73,8 @@ ibv_cq_init_attr_ex init_attributes(const ExtendedCompletionQueueOptions& option
 ibv_cq* create(const Context& context, const ExtendedCompletionQueueOptions& options) {
     ibv_context* const native = detail::native_of(context, create_function, "Context");
     ibv_cq_init_attr_ex attributes = init_attributes(options);
-    // Some providers accept a negative vector or a depth of 0. This function rejects both values
-    // itself.
+    // Some providers accept a negative completion vector or a depth of 0. This library therefore
+    // rejects both values itself.
     if (options.depth == 0 || options.vector < 0) {
         throw Error(EINVAL, create_function, explain(context, options, EINVAL));
     }

@@ -457,8 +457,8 @@ void PreparedQueuePair::ready_to_send(const QueuePairAddress& peer) {
         attributes.max_rd_atomic = std::min(connection_.max_rd_atomic, peer.max_dest_rd_atomic);
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
-    // Without the flag IBV_QP_RNR_RETRY, an SRD queue pair repeats a send without limit after an
-    // RNR NAK.
+    // If IBV_QP_RNR_RETRY is not set, an SRD queue pair repeats a send without limit after RNR
+    // NAKs.
     if (address_.type == QueuePairType::scalable_reliable_datagram &&
         connection_.rnr_retry != retry_without_limit) {
         attributes.rnr_retry = connection_.rnr_retry;

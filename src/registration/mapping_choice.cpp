@@ -24,7 +24,7 @@ constexpr const char* for_switch = "the NIC and the memory are below the same PC
 constexpr const char* after_refusal = "the NIC refused the standard mapping";
 
 /// Returns true if the NIC is an EFA device: its node type is unspecified, its vendor is Amazon,
-/// and its device ID is between 0xefa0 and 0xefaf. NICs of other node types are not queried.
+/// and its device ID is between 0xefa0 and 0xefaf. Only NICs of this node type are queried.
 bool is_efa(const Context& nic) {
     if (nic.native()->device->node_type != IBV_NODE_UNSPECIFIED) {
         return false;
@@ -37,8 +37,8 @@ bool is_efa(const Context& nic) {
     }
 }
 
-/// Returns the path between a NIC and device memory; nothing if @p topology does not contain both,
-/// or if the path is unknown.
+/// Returns the path between a NIC and device memory; std::nullopt if @p topology does not contain
+/// both, or if the path is unknown.
 std::optional<Path> path_of(const Allocation& memory, const Context& nic,
                             const Topology* topology) {
     if (topology == nullptr) {

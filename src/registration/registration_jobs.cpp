@@ -67,8 +67,8 @@ class Scheduler {
     /// Returns the number of bytes to register on the NIC that has the most bytes to register.
     [[nodiscard]] std::size_t most_bytes() const;
 
-    /// Registers pieces until no piece is left, or until a registration throws an exception other
-    /// than Error.
+    /// Registers pieces (parts of the ranges) until no piece is left, or until a registration
+    /// throws an exception other than Error.
     void work() noexcept {
         for (Task task = next({}); task.job != nullptr; task = next(task)) {
             try {

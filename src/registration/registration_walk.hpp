@@ -91,7 +91,7 @@ class RegistrationWalk {
     /// @throws Error with the errno value of the exporter; EIO if the dma-buf is shorter than the
     /// range
     [[nodiscard]] const ExportedRange& export_for(MappingKind mapping);
-    /// Selects the next mapping for each NIC of @p group.
+    /// Selects the next mapping of each NIC in @p group.
     /// @return false if a NIC has no further mapping
     [[nodiscard]] static bool advance_all(const std::vector<Nic*>& group, MappingOutcome outcome);
     void set_job(Nic& nic, const NicPath& path, const ExportedRange* exported);
@@ -134,8 +134,8 @@ class RegistrationWalk {
     std::unique_ptr<RegisteredSet> set_;
 };
 
-/// Runs all @p walks, each of which registers one range. The registrations of one step of all walks
-/// run together on several threads.
+/// Registers the ranges of all @p walks, one range for each walk. In each step, the registrations
+/// of all walks run together on several threads.
 /// @param threads  see RegistrationOptions::threads
 /// @throws Error if no path works for one of the ranges
 void run_walks(std::span<RegistrationWalk> walks, unsigned threads);
