@@ -21,17 +21,19 @@ const RegistrationCacheOptions& checked_options(std::span<const ProtectionDomain
         refuse("no protection domain to register on");
     }
     if (options.max_entries == 0 || options.max_bytes == 0) {
-        refuse("a cache that may keep nothing; leave the limit out, or use register_memory()");
+        refuse("the limits allow no entry; do not set the limit to 0, or use register_memory()");
     }
     if (options.registration.iova) {
-        refuse("an iova is of one registration; entries have their own address");
+        refuse("an iova applies to one registration, but a cache has several; do not set iova");
     }
     if (options.registration.trail != nullptr) {
         refuse(
-            "a trail is of one registration; see Registration::trail(), and the hints of errors");
+            "a trail records one registration; use Registration::trail(), or the hint of an error");
     }
     if (options.registration.dma_handle != nullptr) {
-        refuse("a DMA handle is read during one registration only; use register_memory()");
+        refuse(
+            "a DMA handle applies to one registration, but a cache has several; use "
+            "register_memory()");
     }
     return options;
 }

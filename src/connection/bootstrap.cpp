@@ -80,10 +80,10 @@ void greet(int socket, const Deadline& deadline) {
     WireReader reader{std::span(theirs).subspan(greeting.kind.size())};
     if (const auto version = reader.get<std::uint16_t>(); version != greeting.version) {
         throw Error(EPROTONOSUPPORT, "recv",
-                    "the peer speaks version " + std::to_string(version) +
-                        " of the bootstrap protocol, this side version " +
+                    "the peer uses version " + std::to_string(version) +
+                        " of the bootstrap protocol, and this side uses version " +
                         std::to_string(greeting.version) +
-                        ": use the same release of rdmabuf on both");
+                        ": use the same release of rdmabuf on both sides");
     }
 }
 
@@ -116,7 +116,7 @@ Agreement decode_agreement(std::span<const std::byte> payload) {
             return {rest.substr(0, name_size), rest.substr(name_size)};
         }
     }
-    throw Error(EPROTO, "recv", "the peer sent a garbled agreement");
+    throw Error(EPROTO, "recv", "the peer sent a malformed agreement");
 }
 
 } // namespace
@@ -195,7 +195,7 @@ std::vector<std::byte> Channel::receive_frame(Kind kind) {
         throw Error(EPROTO, "recv",
                     std::string("the peer sent ") + describe(received) + " where " +
                         describe(kind) +
-                        " was awaited: both sides must take the same steps in the same order");
+                        " was expected: both sides must take the same steps in the same order");
     }
     return payload;
 }
@@ -237,8 +237,9 @@ RemoteRegion Channel::exchange(const RemoteRegion& ours) {
 void Channel::agree(std::string_view name, std::string_view ours) {
     if (name.size() + ours.size() > max_agreement) {
         throw Error(EMSGSIZE, "send",
-                    "a name and a value to agree on have up to " + std::to_string(max_agreement) +
-                        " bytes together, not " + std::to_string(name.size() + ours.size()));
+                    "a name and a value to agree on can have at most " +
+                        std::to_string(max_agreement) + " bytes together, not " +
+                        std::to_string(name.size() + ours.size()));
     }
     send_frame(Kind::agreement, encode_agreement(name, ours));
     const std::vector<std::byte> payload = receive_frame(Kind::agreement);
@@ -259,7 +260,7 @@ void Channel::barrier() {
     send_frame(Kind::barrier, {});
     const std::vector<std::byte> payload = receive_frame(Kind::barrier);
     if (!payload.empty()) {
-        throw Error(EPROTO, "recv", "the peer sent a garbled barrier");
+        throw Error(EPROTO, "recv", "the peer sent a malformed barrier");
     }
 }
 

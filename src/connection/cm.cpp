@@ -175,7 +175,7 @@ ConnectionRequest Listener::next(std::chrono::milliseconds timeout) {
         }
     }
     throw Error(ETIMEDOUT, step.function,
-                "nobody connected to " + step.peer + " within " + deadline.describe());
+                "no peer connected to " + step.peer + " within " + deadline.describe());
 }
 
 Route::Route(const std::string& host, std::uint16_t port, std::chrono::milliseconds timeout) {

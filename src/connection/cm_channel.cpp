@@ -196,7 +196,8 @@ std::optional<ChannelEvent> ConnectionState::handle(Event event) {
         prepared_.reset();
         if (is_accepting_ && error.error() == ECONNREFUSED) {
             return make_failure(
-                Error(ECONNRESET, function_, peer_of(id()) + " gave up before it was accepted"));
+                Error(ECONNRESET, function_,
+                      peer_of(id()) + " withdrew its connection request before it was accepted"));
         }
         return make_failure(error);
     }

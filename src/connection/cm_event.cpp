@@ -24,11 +24,11 @@ std::string describe_reject(int reason) {
         case 4:
             return "the peer timed out while connecting";
         case 8:
-            return "nobody listens there";
+            return "no program listens at this address";
         case 10:
             return "the peer still has an earlier connection of this queue pair number";
         case 28:
-            return "the program there did not accept";
+            return "the program at the peer did not accept the connection";
         default:
             return "reject reason " + std::to_string(reason);
     }
@@ -41,7 +41,7 @@ std::string words_of(const rdma_conn_param& param) {
         text = {static_cast<const char*>(param.private_data), param.private_data_len};
     }
     text = text.substr(0, text.find('\0'));
-    return text.empty() ? "" : ": it said " + rdmabuf::detail::quote(text);
+    return text.empty() ? "" : ": message " + rdmabuf::detail::quote(text);
 }
 
 /// Returns the errno value of a failed event. A negative status is a negative errno value. For any
@@ -84,17 +84,17 @@ Error failure(const Step& step, int error) {
     const auto with = [&](const std::string& hint) { return Error(error, step.function, hint); };
     switch (error) {
         case ENODEV:
-            return with("no RDMA device has, or leads to, " + step.peer +
+            return with("no RDMA device can use the address " + step.peer +
                         ": `rdma link` lists the devices and their interfaces");
         case ETIMEDOUT:
             return with(step.peer + " did not answer");
         case ENETUNREACH:
         case EHOSTUNREACH:
-            return with("there is no way to " + step.peer);
+            return with("there is no route to " + step.peer);
         case EADDRINUSE:
-            return with("somebody listens at " + step.peer + " already");
+            return with("a listener at " + step.peer + " already exists");
         case EADDRNOTAVAIL:
-            return with(step.peer + " is no address of this machine");
+            return with(step.peer + " is not an address of this machine");
         case EACCES:
             return with("listening at " + step.peer + " needs CAP_NET_BIND_SERVICE");
         default:
@@ -119,7 +119,8 @@ Error failure(const Step& step, const rdma_cm_event& event) {
         case RDMA_CM_EVENT_CONNECT_ERROR:
             return failure(step, errno_of(event, ECONNABORTED));
         case RDMA_CM_EVENT_DISCONNECTED:
-            return {ECONNRESET, step.function, step.peer + " disconnected meanwhile"};
+            return {ECONNRESET, step.function,
+                    step.peer + " disconnected before the connection was established"};
         default:
             return {
                 EPROTO, step.function,

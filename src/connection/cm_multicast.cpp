@@ -86,9 +86,10 @@ void MulticastState::join(const QueuePair& queue_pair, MulticastRole role) {
     check_resolved(function);
     ibv_qp* const native = native_of(queue_pair, function, "QueuePair");
     if (native->context != id()->verbs || native->qp_type != IBV_QPT_UD) {
-        throw Error(EINVAL, function,
-                    "the queue pair is of another context or not UD: make its protection domain on "
-                    "the context() of the group, even where that is the same device");
+        throw Error(
+            EINVAL, function,
+            "the queue pair has another context or is not UD: create its protection domain on "
+            "the context() of the group, even if both contexts have the same device");
     }
     if (queue_pair_ != nullptr) {
         throw Error(EINVAL, function,

@@ -128,7 +128,7 @@ std::vector<std::byte> copy_private_data(const rdma_conn_param& param) {
 void check_private_data(std::size_t size, std::size_t limit, const char* function) {
     if (size > limit) {
         throw Error(EMSGSIZE, function,
-                    "private data have up to " + std::to_string(limit) + " bytes here, not " +
+                    "private data can have at most " + std::to_string(limit) + " bytes, not " +
                         std::to_string(size));
     }
 }
@@ -136,15 +136,16 @@ void check_private_data(std::size_t size, std::size_t limit, const char* functio
 void check_prepared(const PreparedQueuePair& prepared, const Id& id, const char* function) {
     const ibv_qp* const qp = rdmabuf::detail::native_of(prepared, function, "PreparedQueuePair");
     if (qp->context != id->verbs) {
-        throw Error(EINVAL, function,
-                    "the queue pair was prepared on another context: make its protection domain on "
-                    "the context() of this object, even where that is the same device");
+        throw Error(
+            EINVAL, function,
+            "the queue pair was prepared on another context: create its protection domain on "
+            "the context() of this object, even if both contexts have the same device");
     }
     if (prepared.address().type != QueuePairType::reliable_connected) {
         throw Error(EINVAL, function,
                     std::string("the queue pair is ") +
                         rdmabuf::to_string(prepared.address().type) +
-                        "; librdmacm's TCP port space connects RC ones");
+                        "; the TCP port space of librdmacm connects only RC queue pairs");
     }
 }
 

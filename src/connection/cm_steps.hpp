@@ -75,7 +75,8 @@ void explain_withdrawal(const Id& id, const std::string& peer, const Step& step)
         step();
     } catch (const Error& error) {
         if (error.error() == ECONNREFUSED || (error.error() == EINVAL && has_given_up(id))) {
-            throw Error(ECONNRESET, "rdma_accept", peer + " gave up before it was accepted");
+            throw Error(ECONNRESET, "rdma_accept",
+                        peer + " withdrew its connection request before it was accepted");
         }
         throw;
     }

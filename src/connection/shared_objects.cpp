@@ -122,7 +122,7 @@ UniqueFd take_descriptor(msghdr& message) {
     // If this process has too many open files, the kernel discards the received descriptor and sets
     // MSG_CTRUNC.
     throw Error(taken || (message.msg_flags & MSG_CTRUNC) == 0 ? EPROTO : EMFILE, "recvmsg",
-                "a message with shared objects comes with exactly one descriptor");
+                "a message with shared objects must contain exactly one descriptor");
 }
 
 struct Received {

@@ -63,7 +63,7 @@ bool is_connected_to_itself(int socket) {
 std::string connect_hint(int error, const sockaddr& peer) {
     switch (error) {
         case ECONNREFUSED:
-            return "nobody listens at " + to_string(peer);
+            return "no program listens at " + to_string(peer);
         case ETIMEDOUT:
             return to_string(peer) + " did not answer";
         default:
@@ -86,7 +86,7 @@ std::string bind_hint(int error, const std::string& address) {
         case EADDRINUSE:
             return "another socket listens at " + address;
         case EADDRNOTAVAIL:
-            return address + " is no address of this machine";
+            return address + " is not an address of this machine";
         case EACCES:
             return "listening at " + address + " needs CAP_NET_BIND_SERVICE";
         default:
@@ -181,7 +181,7 @@ UniqueFd tcp_listen(const std::string& host, std::uint16_t port) {
 UniqueFd tcp_accept(int listener, const Deadline& deadline) {
     while (true) {
         if (!wait_readable(listener, deadline.left())) {
-            throw Error(ETIMEDOUT, "accept", "nobody connected within " + deadline.describe());
+            throw Error(ETIMEDOUT, "accept", "no peer connected within " + deadline.describe());
         }
         if (UniqueFd socket = tcp_try_accept(listener)) {
             return socket;

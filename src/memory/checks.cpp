@@ -83,7 +83,7 @@ void check_dmabuf(const DmaBufRange& range, std::uint64_t iova, Access access,
                     "the iova lies " + std::to_string(iova % page) +
                         " bytes into its page and the offset " +
                         std::to_string(range.offset % page) +
-                        " bytes into its; they must agree (pages here have " +
+                        " bytes into its page; both must be equal (a page has " +
                         std::to_string(page) + " bytes)");
     }
 }

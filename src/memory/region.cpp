@@ -114,10 +114,11 @@ ibv_sge Region::sge(std::size_t offset, std::uint32_t length) const {
 ibv_sge Region::sge() const {
     static_cast<void>(detail::native_of(*this, "Region::sge", "region"));
     if (length_ > std::numeric_limits<std::uint32_t>::max()) {
-        throw Error(ERANGE, "Region::sge",
-                    "the region has " + std::to_string(length_) +
-                        " bytes and a scatter-gather entry takes up to 4294967295: give offset and "
-                        "length");
+        throw Error(
+            ERANGE, "Region::sge",
+            "the region has " + std::to_string(length_) +
+                " bytes, but a scatter-gather entry can have at most 4294967295: pass an offset "
+                "and a length");
     }
     return sge(0, static_cast<std::uint32_t>(length_));
 }

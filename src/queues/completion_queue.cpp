@@ -80,8 +80,8 @@ std::size_t sleep(ibv_cq* cq, detail::CqEvents& events, std::span<WorkCompletion
     } else if (ready != nullptr) {
         ibv_ack_cq_events(ready, 1);
         throw Error(EINVAL, "ibv_get_cq_event",
-                    "the event is of another completion queue on the same channel; with a shared "
-                    "channel use CompletionChannel::wait");
+                    "the event belongs to another completion queue with the same channel; for a "
+                    "shared channel, use CompletionChannel::wait");
     }
     return 0;
 }

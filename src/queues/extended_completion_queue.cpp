@@ -38,7 +38,8 @@ std::string explain(const Context& context, const ExtendedCompletionQueueOptions
                        (options.parent_domain != nullptr ? ", parent_domain" : "") + " on " +
                        context.device_name();
     if (error == EOPNOTSUPP) {
-        hint += ": its provider has no extended completion queues, or not these fields and options";
+        hint +=
+            ": its provider has no extended completion queues, or does not support these options";
     }
     return hint;
 }

@@ -408,8 +408,8 @@ void PreparedQueuePair::initialise(const QueuePairOptions& options, Access acces
 QueuePair PreparedQueuePair::connect(const QueuePairAddress& peer) && {
     if (is_datagram(address_.type)) {
         throw Error(EINVAL, "ibv_modify_qp",
-                    "datagram queue pairs (UD, SRD) have no peer: activate() it and "
-                    "post_send_to()");
+                    "datagram queue pairs (UD, SRD) have no peer: call activate(), and "
+                    "send with post_send_to()");
     }
     if (peer.type != peer_type(address_.type)) {
         throw Error(EPROTO, "ibv_modify_qp",
@@ -471,7 +471,7 @@ QueuePair PreparedQueuePair::activate() && {
     if (!is_datagram(address_.type)) {
         throw Error(
             EINVAL, "ibv_modify_qp",
-            std::string(to_string(address_.type)) + " queue pairs need a peer: connect() it");
+            std::string(to_string(address_.type)) + " queue pairs need a peer: call connect()");
     }
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTR;

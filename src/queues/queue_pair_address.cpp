@@ -73,7 +73,7 @@ Result<QueuePairAddress> QueuePairAddress::decode(std::span<const std::byte> byt
     const auto reserved = reader.get<std::uint8_t>();
     reader.get_bytes(address.gid.bytes);
     if (!is_type(type)) {
-        return ErrorInfo{EPROTO, "decode", "not a queue pair type this version knows"};
+        return ErrorInfo{EPROTO, "decode", "this version does not support the queue pair type"};
     }
     if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096) {
         return ErrorInfo{EPROTO, "decode", "not a path MTU"};

@@ -28,7 +28,7 @@ std::string explain_rate_limit(const ibv_qp& qp, const RateLimit& limit, int err
     return std::to_string(limit.kilobits_per_second) + " kbit/s; the device has rates from " +
            std::to_string(caps.qp_rate_limit_min) + " to " +
            std::to_string(caps.qp_rate_limit_max) + " kbit/s" +
-           (has_type ? "" : ", and none for queue pairs of this type");
+           (has_type ? "" : ", but not for queue pairs of this type");
 }
 
 ibv_ece query_ece(ibv_qp* qp) {

@@ -272,8 +272,8 @@ TEST_F(Cm, takes_the_most_private_data_there_can_be_and_refuses_more) {
     const std::vector<std::byte> too_much(57);
     EXPECT_THAT(error_of([&] { static_cast<void>(connect(route, endpoint, too_much)); }),
                 fails_with(EMSGSIZE,
-                           "rdma_connect: Message too long (EMSGSIZE): private data have "
-                           "up to 56 bytes here, not 57"));
+                           "rdma_connect: Message too long (EMSGSIZE): private data can "
+                           "have at most 56 bytes, not 57"));
     // The route is still there.
     auto connecting = std::async(std::launch::async, [&] {
         return error_of([&] { static_cast<void>(connect(route, endpoint)); });
@@ -285,7 +285,7 @@ TEST_F(Cm, takes_the_most_private_data_there_can_be_and_refuses_more) {
     EXPECT_THAT(error_of([&] { std::move(request).reject(std::string(149, 'x')); }),
                 fails_with(EMSGSIZE, "up to 148 bytes here, not 149"));
     std::move(request).reject(std::string(148, 'x'));
-    EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, "it said \"xxx"));
+    EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED, "message \"xxx"));
 }
 
 TEST_F(Cm, uses_the_timeouts_that_the_queue_pair_was_prepared_with_and_the_smaller_depths) {
@@ -341,7 +341,7 @@ TEST_F(Cm, a_request_that_is_dropped_is_refused) {
     EXPECT_THAT(
         connecting.get(),
         fails_with(ECONNREFUSED, "rdma_connect: Connection refused (ECONNREFUSED): " + address +
-                                     " refused: the program there did not accept"));
+                                     " refused: the program at the peer did not accept"));
 }
 
 TEST_F(Cm, a_request_that_is_rejected_is_refused_with_the_reason) {
@@ -349,9 +349,10 @@ TEST_F(Cm, a_request_that_is_rejected_is_refused_with_the_reason) {
     auto connecting = std::async(
         std::launch::async, [&] { return error_of_connecting(own_address(), listener.port()); });
     listener.next(long_enough).reject("come back\nlater");
-    EXPECT_THAT(connecting.get(), fails_with(ECONNREFUSED,
-                                             "refused: the program there did not "
-                                             "accept: it said \"come back\\nlater\""));
+    EXPECT_THAT(connecting.get(),
+                fails_with(ECONNREFUSED,
+                           "refused: the program at the peer did not "
+                           "accept the connection: message \"come back\\nlater\""));
 }
 
 TEST_F(Cm, a_request_nobody_asked_for_is_refused_when_the_listener_goes) {
@@ -373,7 +374,7 @@ TEST_F(Cm, connecting_where_nobody_listens_is_refused) {
     }
     EXPECT_THAT(error_of_connecting(own_address(), port),
                 fails_with(ECONNREFUSED, own_address() + ":" + std::to_string(port) +
-                                             " refused: nobody listens there"));
+                                             " refused: no program listens at this address"));
 }
 
 TEST_F(Cm, waiting_for_a_request_that_does_not_come_ends_in_time) {
@@ -400,7 +401,7 @@ TEST_F(Cm, connecting_to_a_listener_that_does_not_answer_ends_in_time_and_withdr
     ConnectionRequest request = listener.next(long_enough);
     const Endpoint endpoint(request.context());
     EXPECT_THAT(error_of([&] { static_cast<void>(accept(request, endpoint)); }),
-                fails_with(ECONNRESET, "gave up before it was accepted"));
+                fails_with(ECONNRESET, "withdrew its connection request before it was accepted"));
 }
 
 TEST_F(Cm, connecting_to_a_machine_that_is_not_there_ends_in_time) {
@@ -422,21 +423,21 @@ TEST_F(Cm, a_network_without_a_route_is_unreachable) {
     EXPECT_THAT(error_of([] { const Route route("203.0.113.1", 1, long_enough); }),
                 fails_with(ENETUNREACH,
                            "rdma_resolve_addr: Network is unreachable (ENETUNREACH): "
-                           "there is no way to 203.0.113.1:1"));
+                           "there is no route to 203.0.113.1:1"));
 }
 
 TEST_F(Cm, an_address_that_no_rdma_device_leads_to_is_named) {
     EXPECT_THAT(error_of([] { const Route route("127.0.0.1", 1, long_enough); }),
-                fails_with(ENODEV, "no RDMA device has, or leads to, 127.0.0.1:1"));
+                fails_with(ENODEV, "no RDMA device can use the address 127.0.0.1:1"));
 }
 
 TEST_F(Cm, listening_where_one_cannot_is_explained) {
     EXPECT_THAT(error_of([] { const Listener listener("203.0.113.1", 0); }),
-                fails_with(EADDRNOTAVAIL, "203.0.113.1:0 is no address of this machine"));
+                fails_with(EADDRNOTAVAIL, "203.0.113.1:0 is not an address of this machine"));
     const Listener listener(own_address(), 0);
     EXPECT_THAT(error_of([&] { const Listener second(own_address(), listener.port()); }),
-                fails_with(EADDRINUSE, "somebody listens at " + own_address() + ":" +
-                                           std::to_string(listener.port()) + " already"));
+                fails_with(EADDRINUSE, "a listener at " + own_address() + ":" +
+                                           std::to_string(listener.port()) + " already exists"));
 }
 
 TEST_F(Cm, a_queue_pair_of_another_context_or_type_is_refused) {

@@ -288,9 +288,9 @@ TEST_F(BootstrapPeer, of_another_version_is_refused_with_both_versions) {
     const PeerAction newer = [&](RawPeer& peer) { peer.say(greeting); };
     const auto expected =
         fails_with(EPROTONOSUPPORT,
-                   "recv: Protocol not supported (EPROTONOSUPPORT): the peer speaks version "
-                   "258 of the bootstrap protocol, this side version 1: use the same "
-                   "release of rdmabuf on both");
+                   "recv: Protocol not supported (EPROTONOSUPPORT): the peer uses version "
+                   "258 of the bootstrap protocol, and this side uses version 1: use the same "
+                   "release of rdmabuf on both sides");
     EXPECT_THAT(error_of_connecting(newer), expected);
     EXPECT_THAT(error_of_accepting(newer), expected);
 }
@@ -319,7 +319,7 @@ TEST_F(BootstrapPeer, that_sends_an_unknown_kind_of_message_is_an_error) {
         EXPECT_THAT(error_of([&] { static_cast<void>(talk.channel.receive()); }),
                     fails_with(EPROTO,
                                "the peer sent an unknown type of message "
-                               "where a message was awaited"));
+                               "where a message was expected"));
     }
     // The frames were whole, so the next one is found.
     EXPECT_EQ(talk.channel.receive().size(), 5U);
@@ -337,11 +337,11 @@ TEST_F(BootstrapPeer, that_sends_a_garbled_message_of_the_right_kind_is_an_error
          {std::string_view("\x05", 1), std::string_view("\x03\x00no", 4)}) {
         talk.peer.say(frame(agreement, payload));
         EXPECT_THAT(error_of([&] { talk.channel.agree("no", ""); }),
-                    fails_with(EPROTO, "the peer sent a garbled agreement"));
+                    fails_with(EPROTO, "the peer sent a malformed agreement"));
     }
     talk.peer.say(frame(barrier, "x"));
     EXPECT_THAT(error_of([&] { talk.channel.barrier(); }),
-                fails_with(EPROTO, "the peer sent a garbled barrier"));
+                fails_with(EPROTO, "the peer sent a malformed barrier"));
 }
 
 TEST_F(BootstrapPeer, is_waited_for_in_spite_of_signals) {

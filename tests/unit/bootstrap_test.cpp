@@ -280,7 +280,7 @@ TEST_F(Bootstrap, both_sides_learn_that_they_take_different_steps) {
                                  "awaited: both sides must take the same steps in the same "
                                  "order"));
     EXPECT_THAT(theirs,
-                fails_with(EPROTO, "the peer sent a barrier where a remote region was awaited"));
+                fails_with(EPROTO, "the peer sent a barrier where a remote region was expected"));
 }
 
 TEST_F(Bootstrap, connecting_where_nobody_listens_is_refused) {
@@ -320,7 +320,7 @@ TEST_F(Bootstrap, a_port_that_another_listens_at_is_named) {
 TEST_F(Bootstrap, listening_at_an_address_of_another_machine_is_refused) {
     // RFC 5737: 203.0.113.0/24 is for documentation.
     EXPECT_THAT(error_of([] { const Listener listener(0, "203.0.113.1"); }),
-                fails_with(EADDRNOTAVAIL, "203.0.113.1:0 is no address of this machine"));
+                fails_with(EADDRNOTAVAIL, "203.0.113.1:0 is not an address of this machine"));
 }
 
 TEST_F(Bootstrap, waiting_for_a_peer_that_does_not_come_ends_in_time) {
@@ -328,7 +328,7 @@ TEST_F(Bootstrap, waiting_for_a_peer_that_does_not_come_ends_in_time) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_THAT(error_of([&] { static_cast<void>(listener.accept(150ms)); }),
                 fails_with(ETIMEDOUT,
-                           "accept: Connection timed out (ETIMEDOUT): nobody connected "
+                           "accept: Connection timed out (ETIMEDOUT): no peer connected "
                            "within 150 ms"));
     const auto elapsed = std::chrono::steady_clock::now() - start;
     EXPECT_GE(elapsed, 150ms);

@@ -271,7 +271,7 @@ TEST_F(CmChannel, RejectionHasItsReason) {
     pair.server.reject(bytes_of("no space left"));
     const ChannelEvent event = next(EventType::failed);
     EXPECT_EQ(event.id, pair.client.native());
-    EXPECT_THAT(event.error, fails_with("rdma_connect", ECONNREFUSED, "it said \"no space left\""));
+    EXPECT_THAT(event.error, fails_with("rdma_connect", ECONNREFUSED, "message \"no space left\""));
     EXPECT_EQ(pair.client.state(), State::closed);
     EXPECT_EQ(pair.server.state(), State::closed);
 }
@@ -318,7 +318,7 @@ TEST_F(CmChannel, PortWithoutAListenerRefuses) {
     const Resources resources(connection.context());
     connection.connect(resources.prepare());
     EXPECT_THAT(next(EventType::failed).error,
-                fails_with("rdma_connect", ECONNREFUSED, "nobody listens there"));
+                fails_with("rdma_connect", ECONNREFUSED, "no program listens at this address"));
 }
 
 TEST_F(CmChannel, AddressWithoutADeviceIsAFailedEvent) {
@@ -326,7 +326,8 @@ TEST_F(CmChannel, AddressWithoutADeviceIsAFailedEvent) {
     const AsyncConnection connection(channel_, "192.0.2.77", 4711, long_enough);
     const ChannelEvent event = next(EventType::failed);
     EXPECT_EQ(event.id, connection.native());
-    EXPECT_THAT(event.error, fails_with("rdma_resolve_addr", ENODEV, "leads to, 192.0.2.77:4711"));
+    EXPECT_THAT(event.error,
+                fails_with("rdma_resolve_addr", ENODEV, "the address 192.0.2.77:4711"));
     EXPECT_EQ(connection.state(), State::closed);
 }
 
@@ -486,7 +487,7 @@ TEST_F(CmChannel, MulticastGroupTakesOnlyDatagramQueuePairsAfterItIsResolved) {
     const QueuePairAddress itself = prepared.address();
     const QueuePair connected_pair = std::move(prepared).connect(itself);
     EXPECT_THAT(error_of([&] { group.join(connected_pair); }),
-                fails_with("rdma_join_multicast", EINVAL, "not UD"));
+                fails_with("rdma_join_multicast", EINVAL, "is not UD"));
 }
 
 } // namespace

@@ -71,11 +71,11 @@ const std::vector<Case> cases{
     {"rdma_resolve_addr",
      {RDMA_CM_EVENT_ADDR_ERROR, -ENODEV},
      ENODEV,
-     "no RDMA device has, or leads to, 192.0.2.9:4711"},
+     "no RDMA device can use the address 192.0.2.9:4711"},
     {"rdma_resolve_addr",
      {RDMA_CM_EVENT_ADDR_ERROR, 0},
      EHOSTUNREACH,
-     "there is no way to 192.0.2.9:4711"},
+     "there is no route to 192.0.2.9:4711"},
     {"rdma_resolve_addr", {RDMA_CM_EVENT_ADDR_RESOLVED, 7}, EIO, "192.0.2.9:4711"},
     {"rdma_resolve_addr", {RDMA_CM_EVENT_DEVICE_REMOVAL}, ENODEV, "the RDMA device was removed"},
     {"rdma_resolve_addr",
@@ -85,7 +85,7 @@ const std::vector<Case> cases{
     {"rdma_resolve_route",
      {RDMA_CM_EVENT_ROUTE_ERROR, -ENETUNREACH},
      ENETUNREACH,
-     "there is no way to 192.0.2.9:4711"},
+     "there is no route to 192.0.2.9:4711"},
     {"rdma_resolve_route", {RDMA_CM_EVENT_ROUTE_ERROR, -ETIMEDOUT}, ETIMEDOUT, "did not answer"},
     {"rdma_resolve_route", {RDMA_CM_EVENT_DEVICE_REMOVAL}, ENODEV, "the RDMA device was removed"},
     {"rdma_connect",
@@ -95,15 +95,16 @@ const std::vector<Case> cases{
     {"rdma_connect",
      {RDMA_CM_EVENT_UNREACHABLE, 0},
      EHOSTUNREACH,
-     "there is no way to 192.0.2.9:4711"},
+     "there is no route to 192.0.2.9:4711"},
     {"rdma_connect",
      {RDMA_CM_EVENT_REJECTED, 28, std::string("not now\0\0\0", 10)},
      ECONNREFUSED,
-     "192.0.2.9:4711 refused: the program there did not accept: it said \"not now\""},
+     "192.0.2.9:4711 refused: the program at the peer did not accept the connection: message \"not "
+     "now\""},
     {"rdma_connect",
      {RDMA_CM_EVENT_REJECTED, 8},
      ECONNREFUSED,
-     "192.0.2.9:4711 refused: nobody listens there"},
+     "192.0.2.9:4711 refused: no program listens at this address"},
     {"rdma_connect", {RDMA_CM_EVENT_REJECTED, 99}, ECONNREFUSED, "refused: reject reason 99"},
     {"rdma_connect",
      {RDMA_CM_EVENT_REJECTED, -ECONNREFUSED},
@@ -115,7 +116,7 @@ const std::vector<Case> cases{
     {"rdma_connect",
      {RDMA_CM_EVENT_DISCONNECTED},
      ECONNRESET,
-     "192.0.2.9:4711 disconnected meanwhile"},
+     "192.0.2.9:4711 disconnected before the connection was established"},
     // librdmacm failed at what it does for this event, and says so with errno.
     {"rdma_connect",
      {.type = RDMA_CM_EVENT_CONNECT_RESPONSE, .status = -1, .left_errno = ENOMEM},
@@ -124,11 +125,14 @@ const std::vector<Case> cases{
     {"rdma_accept",
      {RDMA_CM_EVENT_REJECTED, 28},
      ECONNRESET,
-     "192.0.2.9:4711 gave up before it was accepted"},
+     "192.0.2.9:4711 withdrew its connection request before it was accepted"},
     {"rdma_accept", {RDMA_CM_EVENT_UNREACHABLE, -ETIMEDOUT}, ETIMEDOUT, "did not answer"},
     {"rdma_accept", {RDMA_CM_EVENT_CONNECT_ERROR, 0}, ECONNABORTED, "192.0.2.9:4711"},
     {"rdma_accept", {RDMA_CM_EVENT_DEVICE_REMOVAL}, ENODEV, "the RDMA device was removed"},
-    {"rdma_accept", {RDMA_CM_EVENT_DISCONNECTED}, ECONNRESET, "disconnected meanwhile"},
+    {"rdma_accept",
+     {RDMA_CM_EVENT_DISCONNECTED},
+     ECONNRESET,
+     "disconnected before the connection was established"},
     {"rdma_disconnect",
      {RDMA_CM_EVENT_MULTICAST_ERROR},
      EPROTO,
@@ -157,7 +161,7 @@ TEST_F(CmEvents, ThatDoNotComeAreATimeout) {
     Listener listener("192.0.2.9", 4711);
     EXPECT_THAT(error_of([&] { static_cast<void>(listener.next(short_timeout)); }),
                 fails_with("rdma_get_cm_event", ETIMEDOUT,
-                           "nobody connected to 192.0.2.9:4711 within 100 ms"));
+                           "no peer connected to 192.0.2.9:4711 within 100 ms"));
 }
 
 TEST_F(CmEvents, OfOtherConnectionsAreNoError) {
@@ -217,7 +221,8 @@ TEST_F(CmEvents, RequestThatWasWithdrawnIsToldFromABadQueuePair) {
         error_of([&] {
             static_cast<void>(std::move(withdrawn).accept(std::move(prepared), {}, long_enough));
         }),
-        fails_with("rdma_accept", ECONNRESET, "gave up before it was accepted"));
+        fails_with("rdma_accept", ECONNRESET,
+                   "withdrew its connection request before it was accepted"));
 
     ConnectionRequest there = request(listener);
     PreparedQueuePair bad = prepare();

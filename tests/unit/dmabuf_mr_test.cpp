@@ -139,7 +139,7 @@ TEST_F(DmaBufMRTest, RefusesAnIovaWithAnotherPageOffset) {
                 fails_with(function, EINVAL,
                            "the iova lies 8 bytes into its page and the offset 24 bytes into its"));
     EXPECT_THAT(refusal(range(page_ + 24, 100), {.iova = 0}),
-                fails_with(function, EINVAL, "pages here have " + std::to_string(page_)));
+                fails_with(function, EINVAL, "a page has " + std::to_string(page_)));
     // The address is the iova unless one is given.
     EXPECT_THAT(refusal(range(24, 100, 16 * page_)), fails_with(function, EINVAL, "0 bytes into"));
     EXPECT_TRUE(testing::record().registrations.empty());

@@ -95,7 +95,7 @@ TEST_F(Attributes, RefuseARateLimitWithTheLimitsOfTheDevice) {
     QueuePair unreliable = connect_to_itself(prepare(options(QueuePairType::unreliable_connected)));
     EXPECT_THAT(
         error_of([&] { unreliable.set_rate_limit({.kilobits_per_second = 1000}); }),
-        fails_with("ibv_modify_qp_rate_limit", EINVAL, "and none for queue pairs of this type"));
+        fails_with("ibv_modify_qp_rate_limit", EINVAL, "but not for queue pairs of this type"));
 }
 
 TEST_F(Attributes, RefuseARateLimitWhereTheProviderHasNone) {

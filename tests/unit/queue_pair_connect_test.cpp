@@ -120,7 +120,7 @@ TEST_F(Connect, RefusesDatagramQueuePairs) {
                     static_cast<void>(prepare(QueuePairType::unreliable_datagram)
                                           .connect(peer(QueuePairType::unreliable_datagram)));
                 }),
-                fails_with(modify, EINVAL, "activate() it and post_send_to()"));
+                fails_with(modify, EINVAL, "call activate(), and send with post_send_to()"));
 }
 
 TEST_F(Connect, ThatFailsHalfWayKeepsTheQueuePairToDestroy) {
@@ -166,7 +166,7 @@ TEST_F(Activate, MakesADatagramQueuePairReadyForAnybody) {
 
 TEST_F(Activate, RefusesConnectedQueuePairs) {
     EXPECT_THAT(error_of([&] { static_cast<void>(prepare(options()).activate()); }),
-                fails_with(modify, EINVAL, "RC queue pairs need a peer: connect() it"));
+                fails_with(modify, EINVAL, "RC queue pairs need a peer: call connect()"));
 }
 
 TEST_F(Activate, ThatFailsHalfWayLeavesNothing) {

@@ -425,7 +425,8 @@ TEST_F(RegistrationCacheTest, RefusesWhatIsNoRange) {
     EXPECT_THAT(refusal(~std::uintptr_t{0} - 10, 100, writable),
                 fails_with(acquire, EINVAL, "100 bytes at 0xfffffffffffffff5 exceed"));
     EXPECT_THAT(refusal(at(0), 4096, writable | Access::zero_based),
-                fails_with(acquire, EINVAL, "zero_based: an address would mean another byte"));
+                fails_with(acquire, EINVAL,
+                           "zero_based: the same address would refer to a different byte"));
     expect_untouched();
     EXPECT_EQ(cache.statistics().misses, 0U);
 }
@@ -436,11 +437,13 @@ TEST_F(RegistrationCacheTest, RefusesOptionsThatAreOfOneRegistration) {
     };
     Trail trail;
     EXPECT_THAT(refusal({.registration = {.iova = 4096}}),
-                fails_with(function, EINVAL, "an iova is of one registration"));
+                fails_with(function, EINVAL, "an iova applies to one registration"));
     EXPECT_THAT(refusal({.registration = {.trail = &trail}}),
-                fails_with(function, EINVAL, "a trail is of one registration"));
-    EXPECT_THAT(refusal({.max_entries = 0}), fails_with(function, EINVAL, "may keep nothing"));
-    EXPECT_THAT(refusal({.max_bytes = 0}), fails_with(function, EINVAL, "may keep nothing"));
+                fails_with(function, EINVAL, "a trail records one registration"));
+    EXPECT_THAT(refusal({.max_entries = 0}),
+                fails_with(function, EINVAL, "the limits allow no entry"));
+    EXPECT_THAT(refusal({.max_bytes = 0}),
+                fails_with(function, EINVAL, "the limits allow no entry"));
     EXPECT_THAT(error_of([&] {
                     const RegistrationCache made(std::span<const ProtectionDomain>(), resolver_);
                 }),
