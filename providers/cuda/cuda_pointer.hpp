@@ -73,7 +73,7 @@ class ExistingContext {
     [[nodiscard]] static std::optional<ExistingContext> find(const Driver& driver,
                                                              const Pointer& pointer);
 
-    /// Public only because std::optional calls the constructor. Callers use find().
+    /// This constructor is public only because std::optional calls it. Callers use find().
     ExistingContext() = default;
     ExistingContext(const Driver& driver, Context context);
     ExistingContext(const Driver& driver, Device device);

@@ -136,8 +136,8 @@ void check_dmabuf(int fd, std::uint64_t offset, const Pointer& pointer, std::siz
 
 void check_exportable(const Driver& driver, const Pointer& pointer) {
     const std::string what = "the memory at " + hexadecimal(pointer.address) + " is ";
-    // Memory of these types is refused before the driver is called, because the driver's own error
-    // is less precise.
+    // Some types of memory are refused before the driver is called, because the driver's own error
+    // would be less precise.
     if (pointer.type == PointerType::mapped) {
         throw Error(EOPNOTSUPP, export_call,
                     what +

@@ -153,8 +153,8 @@ class CacheCore {
     /// Does the same as find(), but does not count a hit in the statistics.
     [[nodiscard]] CacheEntry* find_again(const CacheRange& range, Access access) noexcept;
     void note_use(CacheEntry& entry) const noexcept;
-    /// Returns the counter of cache hits for one thread slot. Most threads have a slot of their
-    /// own.
+    /// Returns the hit counter of a thread slot, which belongs to one thread. The threads without a
+    /// slot of their own share one counter.
     [[nodiscard]] std::atomic<std::uint64_t>& hits_of(std::size_t thread_slot) noexcept;
     void count_hit(std::size_t thread_slot) noexcept;
     template <class P>

@@ -8,8 +8,8 @@
 
 namespace rdmabuf::detail {
 
-/// The platform of real programs: the template argument for P in cache/protocol.hpp. Tests use
-/// other platforms.
+/// The platform of real programs: the template argument for P in cache/protocol.hpp. Tests of the
+/// protocol use a model in place of this platform.
 struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;

@@ -13,8 +13,8 @@
 namespace rdmabuf::cm::detail {
 namespace {
 
-/// Describes why a connection was rejected. The numbers are those of "REJ - Reject" in volume 1 of
-/// the InfiniBand specification, as in the kernel's include/rdma/ib_cm.h.
+/// Returns the meaning of a reject reason. The numbers of the reasons are in "REJ - Reject" in
+/// volume 1 of the InfiniBand specification, and in the kernel's include/rdma/ib_cm.h.
 std::string describe_reject(int reason) {
     switch (reason) {
         case 1:

@@ -62,8 +62,8 @@ class RegistrationWalk {
     [[nodiscard]] std::span<const RegistrationPath> paths() const noexcept;
     [[nodiscard]] bool is_device() const noexcept;
     [[nodiscard]] bool is_managed() const noexcept;
-    // The functions below return false if a registration path cannot be tried. They add the reason
-    // to the trail (the list of attempts).
+    // The next two functions return false if a registration path cannot be tried. They add the
+    // reason to the trail (the list of attempts).
     [[nodiscard]] bool may_be_host(RegistrationPath path);
     [[nodiscard]] bool has_on_demand_paging();
     /// Finds the exporter of the range.
