@@ -25,8 +25,9 @@ RingMemory::RingMemory(const Endpoint& endpoint, const rdmabuf::Resolver& resolv
     const void* const address =
         buffer_ ? reinterpret_cast<const void*>(buffer_->address()) : host_.data();
     registered_ = value_of(endpoint.register_memory(address, size));
-    // The registration cache reports the registration path of the memory. If the memory needs
-    // several regions, the cache has no entry for the memory.
+    // The description contains the registration path (the method, for example `dmabuf`), which the
+    // cache entry of the memory reports. If the memory needs several regions, the cache has no
+    // entry for the memory.
     const auto lease = endpoint.cache().find(registered_->address(), size, registered_->access());
     description_ = kind + " memory, path " +
                    (lease ? to_string(lease.registration().path()) : "of several regions");

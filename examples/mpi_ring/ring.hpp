@@ -31,8 +31,8 @@ class RingMemory {
     /// Returns a copy of @p count numbers of this memory. @p offset is in bytes.
     [[nodiscard]] std::vector<float> read(std::size_t offset, std::size_t count) const;
 
-    /// Returns the type of the memory and its registration path, such as "udmabuf memory, path
-    /// dmabuf".
+    /// Returns the type of the memory and its registration path (the method of registration), such
+    /// as "udmabuf memory, path dmabuf".
     [[nodiscard]] const std::string& description() const { return description_; }
 
   private:

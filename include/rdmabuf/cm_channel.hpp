@@ -224,8 +224,9 @@ struct ChannelEvent {
     /// The error; set for `failed` only:
     ///   - ECONNREFUSED: the peer rejected the request (the error text has the reason), or no
     ///     program listens on the port
-    ///   - ETIMEDOUT: the peer did not answer
-    ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the peer, or the peer did not answer
+    ///   - ETIMEDOUT: the peer did not answer before the time limit
+    ///   - ENETUNREACH, EHOSTUNREACH: there is no route to the peer, or librdmacm reports that the
+    ///     peer cannot be reached
     ///   - ECONNRESET: the peer has withdrawn its request
     ///   - ENODEV: no RDMA device has a route to the peer
     std::optional<Error> error = std::nullopt;

@@ -25,9 +25,8 @@ namespace detail {
 class CqEvents;
 struct RDMABUF_EXPORT DestroyCq {
     static constexpr const char* name = "ibv_destroy_cq";
-    /// Acknowledges the events that acknowledge_event() has counted but not acknowledged yet, and
-    /// then destroys the queue. ibv_destroy_cq(3) would otherwise block, because it waits until all
-    /// events are acknowledged.
+    /// Acknowledges the events that acknowledge_event() has collected, and then destroys the queue.
+    /// ibv_destroy_cq(3) would otherwise block, because it waits until all events are acknowledged.
     static int call(ibv_cq* cq, const Context& context, const CompletionChannelHandle& channel,
                     const std::shared_ptr<CqEvents>& events,
                     const std::optional<ProtectionDomain>& parent_domain) noexcept;
@@ -150,9 +149,9 @@ class RDMABUF_EXPORT CompletionQueue {
     [[nodiscard]] const Context& context() const {
         return handle_.parent<0>("CompletionQueue::context", "CompletionQueue");
     }
-    /// Transfers ownership to the caller, which must destroy the returned queue. Before this
-    /// function returns, it acknowledges all events for which the program has called
-    /// acknowledge_event().
+    /// Transfers ownership to the caller, which must destroy the returned queue.
+    /// acknowledge_event() collects events in order to acknowledge many events with one call.
+    /// release() acknowledges the collected events.
     [[nodiscard]] ibv_cq* release() noexcept;
     /// Destroys the queue.
     /// @throws Error EBUSY if copies of this object, or queue pairs that use the queue, still

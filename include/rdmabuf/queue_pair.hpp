@@ -149,7 +149,7 @@ struct RateLimit {
     /// The maximum number of bytes that the device sends in one burst at full speed; 0 for the
     /// default of the device.
     std::uint32_t max_burst_size = 0;
-    /// The typical size of a packet in bytes, with which the device enforces the limit more
+    /// The typical size of a packet in bytes, with which the device enforces the rate limit more
     /// exactly; 0 if the size is not known.
     std::uint16_t typical_packet_size = 0;
 };

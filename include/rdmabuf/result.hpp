@@ -23,7 +23,7 @@ class RDMABUF_EXPORT ErrorInfo {
     ErrorInfo() noexcept = default;
     /// Creates an object with an error.
     /// @param function  the name of the function that failed, or that was not called because a
-    ///                  check failed; a string literal, empty if the function is not known
+    ///                  check failed; a string literal, empty if no name is available
     /// @param reason    the cause of the error
     /// @param remedy    a change that would avoid the error; may be empty
     ErrorInfo(std::error_code code, const char* function, std::string_view reason,
@@ -45,8 +45,9 @@ class RDMABUF_EXPORT ErrorInfo {
 
     /// Returns the text of Error::hint(): "reason; remedy".
     [[nodiscard]] std::string hint() const;
-    /// Returns the text of Error::what(). If the function is not known, returns the text of
-    /// Error::hint() instead. The text is empty if memory for the text could not be allocated.
+    /// Returns the text of Error::what(). If function() is an empty string, returns the text of
+    /// Error::hint() instead. The returned text is empty if memory for the text could not be
+    /// allocated.
     [[nodiscard]] std::string message() const noexcept;
     /// Returns the error as an Availability: not available, with the reason and the remedy.
     [[nodiscard]] Availability availability() const { return Availability::no(reason_, remedy_); }

@@ -132,7 +132,7 @@ Event await_event(rdma_event_channel* channel, const Step& step,
                   std::initializer_list<rdma_cm_event_type> wanted,
                   const rdmabuf::detail::Deadline& deadline) {
     while (Event event = next_event(channel, deadline.left())) {
-        // If the status is not 0, the event reports a failure although its type is wanted; see
+        // An event of a type in `wanted` can also report a failure: its status is then not 0. See
         // rdma_get_cm_event(3).
         if (std::find(wanted.begin(), wanted.end(), event->event) != wanted.end()) {
             if (event->status != 0) {

@@ -31,12 +31,13 @@ struct CachedRegistration {
 };
 
 /// Finds a cache entry that contains the range and allows @p access, adds a lease to the entry and
-/// returns it. If the cache has no such entry, this function first registers the range.
+/// returns the entry. If no entry contains the range, this function first registers the range.
 /// @throws Error with the same errno values as RegistrationCache::acquire()
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration& acquire(CacheCore& core, std::uintptr_t address,
                                                          std::size_t length, Access access);
 /// Finds a cache entry that contains the range and allows @p access, adds a lease to the entry and
-/// returns it. Returns nullptr if the cache has no such entry.
+/// returns the entry. Returns nullptr if the cache has no entry for this range and these access
+/// flags.
 [[nodiscard]] RDMABUF_EXPORT CachedRegistration* find(CacheCore& core, std::uintptr_t address,
                                                       std::size_t length, Access access) noexcept;
 /// Ends one lease of @p entry. If @p entry was already removed from the cache and has no further
