@@ -79,16 +79,16 @@ class CacheCore {
     [[nodiscard]] Access added_access() const noexcept { return added_; }
 
     /// Returns an entry that covers the range, and takes a lease on the entry: the entry stays
-    /// registered until the lease is returned. Returns nullptr if the cache has no such entry.
+    /// registered until the lease is returned. Returns nullptr if no entry covers the range.
     [[nodiscard]] CacheEntry* find(std::uintptr_t address, std::size_t length,
                                    Access access) noexcept;
-    /// Does the same as find(), but searches only in the hash table of hints. This function may
-    /// therefore return nullptr although the cache has such an entry.
+    /// Does the same as find(), but searches only in EntryHints, a hash table that lacks some
+    /// entries. This function may therefore return nullptr although find() would return an entry.
     /// @param access  the access flags of the caller together with added_access()
     [[nodiscard]] CacheEntry* find_fast(std::uintptr_t address, std::size_t length,
                                         Access access) noexcept;
     /// Returns an entry that covers the range, and takes a lease on the entry. Registers the range
-    /// if the cache has no such entry. Called after find_fast() has returned nullptr.
+    /// if no entry covers the range. Called after find_fast() has returned nullptr.
     [[nodiscard]] CacheEntry& acquire_slowly(std::uintptr_t address, std::size_t length,
                                              Access access);
     static void give_back(CacheEntry& entry) noexcept;

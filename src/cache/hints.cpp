@@ -7,10 +7,10 @@ namespace rdmabuf::detail {
 namespace {
 
 constexpr unsigned least_bits = 8;
-/// The largest table has 2^20 hints, which are 8 MiB.
+/// The largest table has 2^20 hints (pointers to cache entries), which need 8 MiB.
 constexpr unsigned most_bits = 20;
-/// If all places for a hint are in use, only one in this number of insertions replaces an old hint.
-/// The other insertions do nothing.
+/// If all places in the table for a new hint (a pointer to a cache entry) are in use, only one in
+/// this number of insertions replaces an old hint. The other insertions do nothing.
 constexpr unsigned replacement_interval = 64;
 
 } // namespace
@@ -53,8 +53,8 @@ void EntryHints::learn(std::uintptr_t address, Access access, CacheEntry& entry)
 
 bool EntryHints::fit(std::size_t entries) {
     unsigned bits = bits_;
-    // The table has four places for each entry, because hash values collide and an entry can have
-    // several hints.
+    // The table has four places for each cache entry, because hash values collide and an entry can
+    // have several hints (pointers from different addresses).
     while (bits < most_bits && entries * 4 > (std::size_t{1} << bits)) {
         ++bits;
     }

@@ -14,10 +14,10 @@ namespace rdmabuf::detail {
 
 struct CacheEntry;
 
-/// A hash table from addresses to entries. With this table, most hits need no search in the index.
-/// An element of the table is called a hint, because it may be outdated: the reader checks that the
-/// entry is still valid and covers the range. The memory of an entry can be read even if its hint
-/// is outdated.
+/// A hash table that maps addresses to cache entries. With this table, most hits need no search in
+/// the index. An element of the table is a pointer to an entry and is called a hint, because the
+/// pointer may be outdated: the reader checks that the entry is still valid and covers the range.
+/// The memory of an entry can be read even if the hint is outdated.
 ///
 /// A thread writes a hint only if it found no entry in the table. If all places for the hint are in
 /// use, one in `replacement_interval` insertions replaces an old hint.
@@ -34,8 +34,8 @@ class EntryHints {
     // cache.
 
     /// Returns an entry that may cover @p address; the caller must check the entry. Reads only the
-    /// first two of the places where a hint for the address may be. May return nullptr although the
-    /// table has a hint for the address.
+    /// first two of the places where a hint (a pointer to an entry) for the address may be. May
+    /// return nullptr although the table has a hint for the address.
     [[nodiscard]] CacheEntry* guess(std::uintptr_t address, Access access) const noexcept {
         const Place place(address, access);
         const Table& table = *table_.load(std::memory_order_seq_cst);
@@ -47,8 +47,9 @@ class EntryHints {
         // This expression compiles to a conditional move. The CPU would often mispredict a branch.
         return entry_of(place.is_tag_of(first) ? first : second);
     }
-    /// Searches the entries that have a hint for @p address. Returns the first of these entries for
-    /// which @p serves returns true, or nullptr if there is no such entry.
+    /// Calls @p serves for each entry to which the table has a hint (a pointer that may be
+    /// outdated) for @p address. Returns the first entry for which @p serves returns true, or
+    /// nullptr if @p serves never returns true.
     template <class Serves>
     [[nodiscard]] CacheEntry* look(std::uintptr_t address, Access access,
                                    const Serves& serves) const noexcept {
@@ -65,24 +66,24 @@ class EntryHints {
     }
     void learn(std::uintptr_t address, Access access, CacheEntry& entry) noexcept;
 
-    /// Makes the table large enough for @p entries entries. The caller must hold the lock of the
-    /// cache.
+    /// Makes the table large enough for the hints (pointers) to @p entries cache entries. The
+    /// caller must hold the lock of the cache.
     /// @return true if an empty table has replaced the previous table
     /// @throws Error ENOMEM if mmap(2) has no memory; std::bad_alloc
     bool fit(std::size_t entries);
 
   private:
-    /// A hint has the address of an entry in the upper 48 bits, and 16 bits of the key in the lower
-    /// bits. The bits of the key distinguish most addresses that have the same hash value. The
-    /// value 0 means that there is no hint.
+    /// A hint has the address of a cache entry in the upper 48 bits, and 16 bits of the key in the
+    /// lower bits. The bits of the key distinguish most addresses that have the same hash value.
+    /// The value 0 means that there is no hint.
     using Hint = std::atomic<std::uint64_t>;
     static constexpr unsigned tag_bits = 16;
-    /// The number of places where a hint for one address may be. These places are in one cache
-    /// line.
+    /// The number of places in the table where a hint (a pointer to an entry) for one address may
+    /// be. These places are in one cache line.
     static constexpr std::size_t ways = 64 / sizeof(Hint);
 
-    /// Computes the key and the hash value of a hint from the page of the address and from the
-    /// access flags.
+    /// Computes the key and the hash value of a hint (a pointer to a cache entry) from the page of
+    /// the address and from the access flags.
     struct Place {
         Place(std::uintptr_t address, Access access) noexcept
             : key((address >> 12U) + static_cast<std::uint64_t>(access) * access_mixer),
@@ -117,7 +118,7 @@ class EntryHints {
             return hint_at(hints, (place.hash & mask) ^ way * sizeof(Hint));
         }
 
-        /// Converts a hash value to the offset of a hint in bytes: `hash & mask`.
+        /// Converts a hash value to the offset of a hint in the table, in bytes: `hash & mask`.
         std::size_t mask;
         Pages pages;
         std::byte* hints;

@@ -27,8 +27,8 @@ class RangeIndex {
     RangeIndex& operator=(const RangeIndex&) = delete;
     ~RangeIndex();
 
-    /// Returns the entry that contains the range [begin, end), or nullptr if there is no such
-    /// entry.
+    /// Returns the entry that contains the range [begin, end), or nullptr if no entry contains the
+    /// range.
     [[nodiscard]] CacheEntry* find(std::uintptr_t begin, std::uintptr_t end) const noexcept;
 
     /// Adds an entry that neither contains another entry nor is contained in another entry.

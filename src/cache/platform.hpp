@@ -8,15 +8,16 @@
 
 namespace rdmabuf::detail {
 
-/// The platform of real programs: the template argument for P in cache/protocol.hpp. Tests of the
-/// protocol use a model in place of this platform.
+/// Provides atomics, memory barriers and thread slots to the templates in cache/protocol.hpp, whose
+/// template parameter P is this class. Only tests of these templates use another class.
 struct Platform {
     template <class T>
     using Atomic = std::atomic<T>;
 
-    /// The distance between the numbers of two thread slots. It is the size of a cache line, so
-    /// that each slot has its words in its own cache lines. Threads without a slot of their own
-    /// share slot 0, and hold the lock of the cache while they use this slot.
+    /// The distance between the numbers of two thread slots. A slot is a set of words that only one
+    /// thread writes. The distance is the size of a cache line, so that the words of two slots are
+    /// never in the same cache line. Threads without a slot of their own share slot 0, and hold the
+    /// lock of the cache while they use slot 0.
     static constexpr std::size_t thread_slot_step = 64;
     static constexpr std::size_t thread_slots = 128 * thread_slot_step;
     static constexpr std::size_t shared_thread_slot = 0;
@@ -35,15 +36,16 @@ struct Platform {
     static void barrier() noexcept;
     static void pause() noexcept;
 
-    /// Returns a number that is higher than the number of each slot that a thread has used.
+    /// Returns a number that is higher than the numbers of all thread slots in use, and of all
+    /// slots that were in use before.
     [[nodiscard]] static std::size_t thread_slots_in_use() noexcept {
         return thread_slots_in_use_.load(std::memory_order_seq_cst);
     }
 
-    /// Returns the slot of this thread if the thread has a slot and barrier_is_enough() is true.
-    /// Otherwise returns shared_thread_slot.
+    /// Returns the number of this thread's slot if the thread has a slot and barrier_is_enough() is
+    /// true. Otherwise returns shared_thread_slot.
     [[nodiscard]] static std::size_t fast_thread_slot() noexcept { return fast_thread_slot_; }
-    /// Returns the slot of this thread. A thread without a slot gets a free slot, or
+    /// Returns the number of this thread's slot. A thread without a slot gets a free slot, or
     /// shared_thread_slot if all slots are in use.
     [[nodiscard]] static std::size_t thread_slot() noexcept {
         const std::size_t thread_slot = thread_slot_;

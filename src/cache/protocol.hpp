@@ -13,7 +13,8 @@ namespace rdmabuf::detail {
 // its own thread slot, without memory barriers. The writer calls P::barrier(), and then sees the
 // earlier stores of all threads.
 //
-// P is the platform: real atomics and membarrier(2), or the model of a test that tries all
+// The template parameter P provides the atomics and the barrier. In programs, P is the class
+// Platform with real atomics and membarrier(2). Tests use a model for P that tries all
 // interleavings. Q is a variant of P for threads for which P::barrier_is_enough() is true.
 
 /// Stores @p value in @p word. If another thread calls P::barrier(), the store is ordered before
